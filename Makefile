@@ -1,0 +1,46 @@
+# `make serve` and `make test` do all their own set-up, in .venv, as root or not.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+.PHONY: serve test test-all check format lock bench clean
+
+serve: $(STAMP)
+	@exec $(BIN)/mneme serve
+
+test: $(STAMP)
+	$(BIN)/pytest -n $(WORKERS) -m "not heavy"
+
+# The heavy set too: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), peers.
+test-all: $(STAMP)
+	$(BIN)/pytest -n $(WORKERS)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python -m loadtests.bench
+
+# Only needed after editing the dependencies in pyproject.toml; needs uv.
+lock:
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --group dev pyproject.toml -o requirements.lock
+
+# One install for running and for testing: the set is small and always the same, hash by hash.
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

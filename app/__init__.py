@@ -1,0 +1,1 @@
+"""Mneme: an OpenAI-compatible proxy that remembers."""

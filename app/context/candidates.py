@@ -1,0 +1,92 @@
+"""What the compiler chooses among: memories and raw messages in one shape.
+
+Retrieval fills these values; everything after it (score, pack, assemble, audit) is plain computation on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+from typing import Any, Literal
+from uuid import UUID
+
+Leg = Literal["vector", "text", "frequent"]
+"""Which of the three retrieval legs of seed 000 §6.4 phase 3 brought a candidate."""
+
+
+class Provenance(IntEnum):
+    """How an item came to be known: `provenance_type` of seed 000 §2.2."""
+
+    USER_STATED = 0
+    SYSTEM_INFERRED = 1
+    CORRECTION = 2
+    PREFERENCE = 3
+    FACT = 4
+    INSTRUCTION = 5
+    TOOL_OUTPUT = 6
+
+    @classmethod
+    def of_role(cls, role: str | None) -> Provenance:
+        """The provenance of a raw message: the user's own words, a tool's, or else the model's."""
+        if role == "user":
+            return cls.USER_STATED
+        if role in {"tool", "function"}:
+            return cls.TOOL_OUTPUT
+        return cls.SYSTEM_INFERRED
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One message that an item comes from. `session` is the external id of its session."""
+
+    session: str
+    message_id: UUID
+    turn_index: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One item that could go into the prompt.
+
+    `token_count` is the stored count of `text` (o200k), never counted again. `similarity` is a cosine in −1..1, `text_score`
+    a BM25 score (≥ 0, not normalised); None: that leg did not see the item. `tier` is 0–4 for a memory (seed 000 §5.1); a
+    message has no tier: None. `provenance` of a message is that message itself.
+    """
+
+    id: UUID
+    source: Literal["memory", "message"]
+    kind: str
+    text: str
+    role: str | None
+    speaker: str | None
+    session_id: UUID | None
+    turn_index: int | None
+    tier: int | None
+    created_at: datetime
+    last_accessed_at: datetime | None
+    token_count: int
+    confidence: float
+    provenance_type: int
+    importance: float
+    access_count: int
+    content_hash: bytes
+    legs: frozenset[str]
+    similarity: float | None
+    text_score: float | None
+    provenance: tuple[Source, ...]
+    entity_ids: frozenset[str] = frozenset()
+
+    @property
+    def own_words(self) -> bool:
+        """Whether this is a raw message of the user's."""
+        return self.source == "message" and self.role == "user"
+
+    def sole_message(self) -> UUID | None:
+        """The only message that a memory comes from; None for a message, or for a memory with no source or several."""
+        if self.source != "memory" or not self.provenance:
+            return None
+        first = self.provenance[0].message_id
+        return first if all(source.message_id == first for source in self.provenance) else None

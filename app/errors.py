@@ -1,0 +1,148 @@
+"""Every error that Mneme itself raises, in one tree.
+
+    MnemeError                          500 server_error
+    ├── BadRequest                      400 invalid_request_error
+    │   ├── BadHeader                   400
+    │   └── BadBody                     400
+    ├── Unauthenticated                 401 authentication_error
+    ├── Forbidden                       403 permission_error
+    ├── NotFound                        404 not_found_error
+    ├── Conflict                        409 conflict_error
+    ├── TooLarge                        413 invalid_request_error
+    ├── RateLimited                     429 rate_limit_error
+    ├── Unavailable                     503 service_unavailable
+    │   └── StoreUnavailable            503   Postgres cannot be reached, or is too slow
+    ├── UpstreamError                   502 upstream_error
+    │   ├── UpstreamUnreachable         502   no connection, or it broke before the head of the answer
+    │   └── UpstreamTimeout             504
+    ├── HelperError                     502   the helper LLM failed or answered nonsense (jobs only)
+    └── NotReady                        503   set-up is wrong; the message says how to mend it
+
+The docstring of a class is its default message. `status` and `type` are what an OpenAI client sees:
+`{"error": {"message", "type", "param", "code"}}` (see `body`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+
+class MnemeError(Exception):
+    """Something went wrong inside Mneme."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+
+    def __init__(self, message: str | None = None, *, param: str | None = None, code: str | None = None) -> None:
+        self.message = message or inspect.cleandoc(type(self).__doc__ or "").split("\n", 1)[0]
+        self.param = param
+        self.code = code
+        super().__init__(self.message)
+
+    def body(self) -> dict[str, Any]:
+        """The error as OpenAI writes it, ready to be serialised."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": type(self).type,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+class BadRequest(MnemeError):
+    """The request cannot be understood."""
+
+    status = 400
+    type = "invalid_request_error"
+
+
+class BadHeader(BadRequest):
+    """A header of Mneme's own has a value that it does not know."""
+
+
+class BadBody(BadRequest):
+    """The body is not what this route takes."""
+
+
+class Unauthenticated(MnemeError):
+    """No valid Mneme key: send `Authorization: Bearer mneme_…`, or `X-Mneme-Key` beside the upstream's own key."""
+
+    status = 401
+    type = "authentication_error"
+
+
+class Forbidden(MnemeError):
+    """This key may not do that."""
+
+    status = 403
+    type = "permission_error"
+
+
+class NotFound(MnemeError):
+    """There is no such thing here."""
+
+    status = 404
+    type = "not_found_error"
+
+
+class Conflict(MnemeError):
+    """This does not fit what is stored."""
+
+    status = 409
+    type = "conflict_error"
+
+
+class TooLarge(MnemeError):
+    """The body is larger than MNEME_MAX_BODY_BYTES."""
+
+    status = 413
+    type = "invalid_request_error"
+
+
+class RateLimited(MnemeError):
+    """Too many requests."""
+
+    status = 429
+    type = "rate_limit_error"
+
+
+class Unavailable(MnemeError):
+    """Not available at the moment; try again."""
+
+    status = 503
+    type = "service_unavailable"
+
+
+class StoreUnavailable(Unavailable):
+    """The database cannot be reached at the moment; try again."""
+
+
+class NotReady(Unavailable):
+    """Mneme is not set up; `mneme doctor` says what is missing."""
+
+
+class UpstreamError(MnemeError):
+    """The upstream failed."""
+
+    status = 502
+    type = "upstream_error"
+
+
+class UpstreamUnreachable(UpstreamError):
+    """The upstream cannot be reached."""
+
+
+class UpstreamTimeout(UpstreamError):
+    """The upstream did not answer in time."""
+
+    status = 504
+
+
+class HelperError(MnemeError):
+    """The helper LLM failed."""
+
+    status = 502
+    type = "upstream_error"

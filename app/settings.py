@@ -1,0 +1,171 @@
+"""Every setting, with its unit, its default and where the default comes from.
+
+Read from the environment (prefix `MNEME_`), then `.env`, then `mneme.toml`; the first that names a setting wins.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+Placement = Literal["tail", "system", "second_system"]
+
+
+class UpstreamRoute(BaseModel):
+    """One upstream of several: `models` are names, or patterns with `*`, matched in order."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    base_url: str
+    api_key: SecretStr | None = None
+    models: list[str] = ["*"]
+    aliases: dict[str, str] = {}
+    """Name that the client asks for → name that this upstream knows."""
+    placement: Placement | None = None
+    """Where the memory block goes for this upstream; unset: `MNEME_PLACEMENT`."""
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix="MNEME_", env_file=".env", toml_file="mneme.toml", extra="ignore", populate_by_name=True
+    )
+
+    # --- the database -------------------------------------------------------------------------------------------
+    database_url: SecretStr | None = Field(
+        None, description="Postgres 15+ with pgvector 0.8+; unset: the embedded Postgres."
+    )
+    data_dir: Path = Field(Path(".mneme"), description="Where the embedded Postgres and the spool live.")
+    embedded_port: int = Field(0, ge=0, le=65535, description="Port of the embedded Postgres; 0: any free one, kept.")
+    hash_partitions: int = Field(
+        8, ge=1, le=1024, description="Hash partitions per table; seed 000 §3 gives 256 for production."
+    )
+    history_partitions: int = Field(
+        8,
+        ge=1,
+        le=1024,
+        description="The same for conversation_history; seed 000 §3 gives 512 for production.",
+    )
+    pool_size: int = Field(8, ge=1, description="Connections per pool; two cores are kept busy by this many.")
+    pool_timeout_ms: int = Field(1000, ge=1, description="Wait for a connection, milliseconds, before failing open.")
+    statement_timeout_ms: int = Field(5000, ge=1, description="Seed 000 §11.2: 5 s.")
+    statement_cache_size: int = Field(
+        256, ge=0, description="Prepared statements per connection; 0 behind PgBouncer in transaction mode."
+    )
+
+    # --- upstreams ----------------------------------------------------------------------------------------------
+    upstream_base_url: str | None = Field(None, description="Such as http://127.0.0.1:8000/v1")
+    upstream_api_key: SecretStr | None = Field(
+        None, description="Sent instead of the client's Authorization; unset: the client's own is passed on."
+    )
+    upstreams: list[UpstreamRoute] = Field([], description="Several upstreams, as JSON; the first that matches wins.")
+    openai_api_key: SecretStr | None = Field(
+        None,
+        validation_alias="OPENAI_API_KEY",
+        description="Only decides whether OpenAI is the default upstream.",
+    )
+    connect_timeout_s: float = Field(10.0, gt=0, description="Seconds to open a connection to an upstream.")
+    head_timeout_s: float = Field(
+        600.0,
+        gt=0,
+        description="Seconds until an upstream's status line; 600 is the OpenAI SDK's own default.",
+    )
+    idle_timeout_s: float = Field(
+        600.0, gt=0, description="Seconds of silence inside an answer; 600 is the OpenAI SDK's own default."
+    )
+    default_model: str | None = Field(None, description="For routes that call a model without naming one.")
+    default_context_window: int = Field(
+        8192, ge=256, description="Tokens; for a model that neither the table nor its upstream knows."
+    )
+    default_response_tokens: int = Field(
+        4096, ge=1, description="Tokens kept for the answer when the client names no limit (seed 000 §2.1)."
+    )
+    model_windows: dict[str, int] = Field({}, description="Context window in tokens by model name; beats the table.")
+    model_prices: dict[str, tuple[float, float]] = Field(
+        {}, description="US dollars per million prompt and completion tokens by model name; beats the table."
+    )
+
+    # --- memory -------------------------------------------------------------------------------------------------
+    placement: Placement = Field("tail", description="Where the memory block goes in the prompt.")
+    memory_budget_tokens: int = Field(
+        1500, ge=0, description="Upper bound of one turn's memory block in tokens (seed 001 §6: 1,500)."
+    )
+    retrieval_deadline_ms: int = Field(50, ge=1, description="Milliseconds; past it the request goes without memory.")
+    embedder: Literal["wordllama", "openai", "none"] = "wordllama"
+    embedder_base_url: str | None = None
+    embedder_api_key: SecretStr | None = None
+    embedder_model: str = "text-embedding-3-small"
+    embedder_dimensions: int = Field(256, ge=8, le=4000, description="Of the remote embedder; wordllama has 256.")
+    tokenizer_json: Path | None = Field(None, description="A Hugging Face tokenizer.json, for models served by vLLM.")
+    helper_base_url: str | None = Field(None, description="LLM for extraction; unset: rules.")
+    helper_api_key: SecretStr | None = None
+    helper_model: str | None = None
+    helper_timeout_s: float = Field(60.0, gt=0, description="Seconds for one call of the helper LLM.")
+    store_secrets: bool = Field(False, description="Keep memories that look like secrets or card numbers.")
+
+    # --- doors --------------------------------------------------------------------------------------------------
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+    workers: int = Field(1, ge=1, description="Server processes.")
+    worker: Literal["on", "off"] = Field("on", description="Start a job worker beside the server.")
+    auth: Literal["open", "keys"] | None = Field(
+        None, description="Unset: `open` on loopback, `keys` on any other address."
+    )
+    key_cache_s: float = Field(10.0, ge=0, description="Seconds that a checked key stays valid without a look-up.")
+    max_body_bytes: int = Field(
+        64 * 1024 * 1024, ge=1024, description="Largest request body; images travel inside JSON."
+    )
+    shutdown_grace_s: float = Field(20.0, ge=0, description="Seconds for open answers to end after SIGTERM.")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "text"] = "json"
+
+    # --- recording ----------------------------------------------------------------------------------------------
+    durability: Literal["required", "best_effort"] = Field(
+        "required",
+        description="best_effort: an answer that could not be stored still ends normally, and says so in the log.",
+    )
+    capture_max_bytes: int = Field(
+        16 * 1024 * 1024,
+        ge=0,
+        description="Largest body of the other /v1 paths kept; beyond it is marked truncated.",
+    )
+    session_ttl_days: int = Field(
+        90, ge=1, description="A session untouched for this long is expired (as L2 memories: seed 000 §5.1)."
+    )
+    job_lease_s: float = Field(60.0, gt=0, description="Seconds without a heartbeat until a job is given to another.")
+    job_attempts: int = Field(5, ge=1, description="Tries before a job is kept as a dead letter.")
+
+    @field_validator("upstream_base_url", "helper_base_url", "embedder_base_url")
+    @classmethod
+    def _plain_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("must begin with http:// or https://")
+        return value.rstrip("/")
+
+    @property
+    def auth_mode(self) -> Literal["open", "keys"]:
+        """`open` lets every caller in as the local tenant: the default only where nobody else can connect."""
+        if self.auth is not None:
+            return self.auth
+        return "open" if self.host in {"127.0.0.1", "::1", "localhost"} else "keys"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, dotenv_settings, TomlConfigSettingsSource(settings_cls)

@@ -1,0 +1,295 @@
+-- The hot reads. Each is a SECURITY DEFINER function whose tenant and user come first and are mandatory: row-level security
+-- would keep `@@`, `&&` and `@>` from using their indexes (measured: 0.4 → 9.7 ms). Every statement inside names `user_id`,
+-- so it prunes to one partition.
+
+-- Finds the session that a request belongs to, and what is needed to go on with it, in one round trip.
+--
+--   p_issued   the session id that the client sent, if it is a uuid: perhaps one that Mneme issued
+--   p_named    uuid5 of the client's own session name
+--   p_chains   chain hash after each assistant message of the transcript, oldest first
+--   p_whole    chain hash of the whole transcript
+--   p_tail1/2  hash of its last one and two answered turns
+--   p_retry    the client says that it sends this again
+--
+-- `how`: foreign (an issued id of somebody else), named, asked (ends in a question that was answered before), chain, tail, none.
+CREATE FUNCTION agent_data.recognise(
+    p_tenant uuid, p_user uuid, p_issued uuid, p_named uuid,
+    p_chains bytea[], p_whole bytea, p_tail1 bytea, p_tail2 bytea, p_retry boolean,
+    OUT how text, OUT session_id uuid, OUT found boolean, OUT external_id text,
+    OUT tip_message_id uuid, OUT tip_turn_index integer, OUT tip_chain bytea, OUT tip_question_hash bytea,
+    OUT tip_question_id uuid, OUT tail1 bytea,
+    OUT head_message_id uuid, OUT head_turn_index integer, OUT head_position integer,
+    OUT asked_message_id uuid, OUT asked_turn_index integer,
+    OUT request_chain bytea, OUT request_count integer, OUT sent_chain bytea, OUT sent_count integer,
+    OUT system_prompt text, OUT system_prompt_tokens integer, OUT summary_text text, OUT summary_token_count integer,
+    OUT block_epoch integer, OUT block_texts text[], OUT block_chains bytea[], OUT block_hashes bytea[],
+    OUT block_messages uuid[], OUT block_items uuid[], OUT block_item_counts integer[], OUT block_tokens integer[],
+    OUT gone_items uuid[]
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    wanted uuid;
+    owner  uuid;
+    head   agent_data.session_heads;
+    s      agent_data.sessions;
+BEGIN
+    how := 'none';
+    found := false;
+    IF p_issued IS NOT NULL THEN
+        SELECT r.user_id, r.target INTO owner, wanted FROM agent_data.routes r
+        WHERE r.tenant_id = p_tenant AND r.id = p_issued AND r.kind = 'session'
+        ORDER BY (r.user_id = p_user) DESC LIMIT 1;
+        IF owner IS NOT NULL AND owner <> p_user THEN
+            how := 'foreign';
+            RETURN;
+        END IF;
+    END IF;
+    IF wanted IS NULL THEN
+        wanted := p_named;
+    END IF;
+
+    -- A question asked before counts as the same one only inside a conversation that Mneme knows, or when the client says
+    -- that it repeats itself: two conversations may both begin with "hi".
+    IF p_whole IS NOT NULL AND (p_retry OR wanted IS NOT NULL OR cardinality(p_chains) > 0) THEN
+        SELECT * INTO head FROM agent_data.session_heads h
+        WHERE h.user_id = p_user AND h.chain_hash = p_whole AND h.asked AND (wanted IS NULL OR h.session_id = wanted)
+        ORDER BY h.created_at DESC LIMIT 1;
+        IF head.session_id IS NOT NULL THEN
+            how := 'asked';
+            asked_message_id := head.message_id;
+            asked_turn_index := head.turn_index;
+        END IF;
+    END IF;
+    IF head.session_id IS NULL AND cardinality(p_chains) > 0 THEN
+        SELECT * INTO head FROM agent_data.session_heads h
+        WHERE h.user_id = p_user AND h.chain_hash = ANY (p_chains) AND NOT h.asked
+          AND (wanted IS NULL OR h.session_id = wanted)
+        ORDER BY array_position(p_chains, h.chain_hash) DESC, h.created_at DESC LIMIT 1;
+        IF head.session_id IS NOT NULL THEN
+            how := 'chain';
+            head_message_id := head.message_id;
+            head_turn_index := head.turn_index;
+            head_position := array_position(p_chains, head.chain_hash) - 1;
+        END IF;
+    END IF;
+    request_chain := head.request_chain;
+    request_count := head.request_count;
+    sent_chain := head.sent_chain;
+    sent_count := head.sent_count;
+
+    IF head.session_id IS NOT NULL THEN
+        SELECT * INTO s FROM agent_data.sessions t WHERE t.user_id = p_user AND t.session_id = head.session_id;
+    ELSIF wanted IS NOT NULL THEN
+        SELECT * INTO s FROM agent_data.sessions t WHERE t.user_id = p_user AND t.session_id = wanted;
+        how := 'named';
+        session_id := wanted;
+    ELSIF p_tail1 IS NOT NULL THEN
+        SELECT * INTO s FROM agent_data.sessions t
+        WHERE t.user_id = p_user AND t.tail1 = p_tail1 AND (p_tail2 IS NULL OR t.tail2 = p_tail2)
+        ORDER BY t.updated_at DESC LIMIT 1;
+        IF s.session_id IS NOT NULL THEN
+            how := 'tail';
+        END IF;
+    END IF;
+    IF s.session_id IS NULL THEN
+        RETURN;
+    END IF;
+
+    found := true;
+    session_id := s.session_id;
+    external_id := s.external_id;
+    tip_message_id := s.head_message_id;
+    tip_turn_index := s.head_turn_index;
+    tip_chain := s.head_chain;
+    tail1 := s.tail1;
+    summary_text := s.summary_text;
+    summary_token_count := s.summary_token_count;
+    system_prompt_tokens := s.system_prompt_tokens;
+    block_epoch := s.block_epoch;
+    IF s.system_prompt_hash IS NOT NULL THEN
+        SELECT p.prompt INTO system_prompt FROM agent_data.system_prompts p
+        WHERE p.tenant_id = p_tenant AND p.prompt_hash = s.system_prompt_hash;
+    END IF;
+    IF p_retry THEN
+        SELECT h.message_hash, h.message_id INTO tip_question_hash, tip_question_id
+        FROM agent_data.conversation_history h
+        WHERE h.user_id = p_user AND h.session_id = s.session_id AND h.turn_index < s.head_turn_index
+        ORDER BY h.turn_index DESC LIMIT 1;
+    END IF;
+    SELECT array_agg(b.text ORDER BY b.created_at), array_agg(b.chain_hash ORDER BY b.created_at),
+           array_agg(b.message_hash ORDER BY b.created_at), array_agg(b.message_id ORDER BY b.created_at),
+           array_agg(cardinality(b.item_ids) ORDER BY b.created_at), array_agg(b.token_count ORDER BY b.created_at)
+    INTO block_texts, block_chains, block_hashes, block_messages, block_item_counts, block_tokens
+    FROM agent_data.context_blocks b
+    WHERE b.user_id = p_user AND b.session_id = s.session_id AND b.epoch = s.block_epoch;
+    IF block_texts IS NOT NULL THEN
+        SELECT array_agg(i.item ORDER BY b.created_at, i.n) INTO block_items
+        FROM agent_data.context_blocks b, unnest(b.item_ids) WITH ORDINALITY AS i (item, n)
+        WHERE b.user_id = p_user AND b.session_id = s.session_id AND b.epoch = s.block_epoch;
+        -- Forgetting goes before caching: what is suppressed, or no longer in force, must leave the prompt.
+        SELECT array_agg(x.item) INTO gone_items FROM (
+            SELECT u.item_id AS item FROM agent_data.suppressions u
+            WHERE u.user_id = p_user AND u.item_id = ANY (block_items)
+            UNION
+            SELECT m.memory_id FROM agent_data.memory_store m
+            WHERE m.user_id = p_user AND m.memory_id = ANY (block_items) AND NOT m.is_active
+        ) x;
+    END IF;
+END $$;
+
+-- The messages of a session before a turn, newest first; the caller follows `parent_message_id` to the path that is in force.
+CREATE FUNCTION agent_data.session_messages(p_tenant uuid, p_user uuid, p_session uuid, p_before integer, p_limit integer)
+RETURNS TABLE (
+    message_id uuid, parent_message_id uuid, turn_index integer, sibling smallint, role smallint, content text,
+    content_parts jsonb, name text, tool_calls jsonb, tool_call_id text, message_hash bytea, token_count integer,
+    created_at timestamptz, is_compressed boolean, is_pruned boolean
+) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    SELECT h.message_id, h.parent_message_id, h.turn_index, h.sibling, h.role, h.content, h.content_parts, h.name,
+           h.tool_calls, h.tool_call_id, h.message_hash, h.token_count, h.created_at, h.is_compressed, h.is_pruned
+    FROM agent_data.conversation_history h
+    WHERE h.user_id = p_user AND h.tenant_id = p_tenant AND h.session_id = p_session AND h.turn_index < p_before
+      AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = p_user AND s.item_id = h.message_id)
+    ORDER BY h.turn_index DESC, h.sibling DESC
+    LIMIT p_limit
+$$;
+
+-- The stored words of a question, rarest first: (lexeme, documents of the user that hold it; 0 where not counted yet).
+CREATE FUNCTION agent_data.query_terms(p_user uuid, p_query text, p_limit integer)
+RETURNS TABLE (lexeme text, documents integer) LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = agent_data, public, pg_temp AS $$
+    SELECT w.lexeme, COALESCE(l.documents, 0)
+    FROM unnest(to_tsvector('english', p_query)) AS w
+    LEFT JOIN agent_data.lexemes l ON l.user_id = p_user AND l.lexeme = w.lexeme
+    ORDER BY 2, w.lexeme
+    LIMIT p_limit
+$$;
+
+-- BM25 of one document. `ts_rank` with all weights 1 of a single word that stands n times is H2(n) = Σ 1/i² for i ≤ n, over
+-- π²/6; as π²/6 − H2(n) ≈ 1/(n + ½) to within rounding, the count comes back exactly, without unpacking the document.
+CREATE FUNCTION agent_data.bm25(
+    p_document tsvector, p_tokens integer, p_words tsquery[], p_idf real[], p_mean real, p_k1 real, p_b real
+) RETURNS real LANGUAGE sql IMMUTABLE SET search_path = agent_data, public, pg_temp AS $$
+    SELECT COALESCE(sum(t.idf * t.n * (p_k1 + 1) / (t.n + p_k1 * (1 - p_b + p_b * p_tokens / p_mean))), 0)::real
+    FROM (
+        SELECT w.idf, round(1 / (1.64493406685 * (1 - r.rank)) - 0.5)::real AS n
+        FROM unnest(p_words, p_idf) AS w (word, idf),
+             LATERAL (SELECT ts_rank('{1,1,1,1}', p_document, w.word)::double precision AS rank) AS r
+        WHERE r.rank > 0
+    ) AS t
+$$;
+
+-- Candidates for a prompt or a search, by three legs (seed 000 §6.4 phase 3): nearest vectors, best BM25, most used. Narrow
+-- arms return ids; one join brings what the scorer needs. Vectors never leave the database.
+--
+--   p_confine    only this session (a request without a user), or NULL
+--   p_session    the session of the request, p_visible its first turn that is already in the prompt: not returned again
+--   p_history    also what is superseded or invalidated (a search with `history: true`)
+CREATE FUNCTION agent_data.retrieve(
+    p_tenant uuid, p_user uuid, p_query text, p_vector halfvec, p_space smallint,
+    p_confine uuid, p_session uuid, p_visible integer, p_history boolean,
+    p_vectors integer, p_texts integer, p_frequent integer
+) RETURNS TABLE (
+    item_id uuid, item_kind smallint, similarity real, text_score real, frequent boolean,
+    kind text, content text, role smallint, name text, session_id uuid, external_id text, turn_index integer,
+    tier smallint, provenance_type smallint, confidence real, importance real, access_count integer,
+    last_accessed_at timestamptz, created_at timestamptz, token_count integer, content_hash bytea, status text,
+    tags text[], entity_ids text[], sources jsonb, metadata jsonb
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    words   tsquery[];
+    idf     real[];
+    any_of  tsquery;
+    stats   agent_data.user_stats;
+    mean    real;
+    k1      real;
+    b       real;
+    v_ids   uuid[];
+    v_kinds smallint[];
+    v_ats   timestamptz[];
+    v_sims  real[];
+    dims    integer := vector_dims(p_vector);
+BEGIN
+    SELECT * INTO stats FROM agent_data.user_stats u WHERE u.user_id = p_user;
+
+    -- Vectors: an index-only scan of the user's own, or the graph for those with very many.
+    IF p_vector IS NOT NULL AND p_vectors > 0 THEN
+        IF COALESCE(stats.use_hnsw, false) THEN
+            PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true),
+                    set_config('hnsw.ef_search', greatest(100, p_vectors)::text, true);
+            EXECUTE format(
+                'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg(sim) FROM ('
+                '  SELECT item_id, item_kind, item_at, (1 - (vector::halfvec(%1$s) <=> $1::halfvec(%1$s)))::real AS sim'
+                '  FROM agent_data.embeddings WHERE user_id = $2 AND space = %2$s AND in_hnsw'
+                '  ORDER BY vector::halfvec(%1$s) <=> $1::halfvec(%1$s) LIMIT $3) x', dims, p_space)
+            INTO v_ids, v_kinds, v_ats, v_sims USING p_vector, p_user, p_vectors;
+        ELSE
+            EXECUTE format(
+                'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg(sim) FROM ('
+                '  SELECT item_id, item_kind, item_at, (1 - (vector <=> $1))::real AS sim'
+                '  FROM agent_data.embeddings WHERE user_id = $2 AND space = %s ORDER BY vector <=> $1 LIMIT $3) x', p_space)
+            INTO v_ids, v_kinds, v_ats, v_sims USING p_vector, p_user, p_vectors;
+        END IF;
+    END IF;
+
+    -- Words: the rarest of the question, by the user's own counts (Robertson and Sparck Jones' idf).
+    IF p_query <> '' AND p_texts > 0 THEN
+        SELECT value::real INTO k1 FROM agent_data.system_config WHERE key = 'bm25_k1';
+        SELECT value::real INTO b FROM agent_data.system_config WHERE key = 'bm25_b';
+        mean := greatest(1, COALESCE(stats.total_terms, 0)::real / greatest(1, COALESCE(stats.documents, 0)));
+        SELECT array_agg(quote_literal(t.lexeme)::tsquery), string_agg(quote_literal(t.lexeme), ' | ')::tsquery,
+               array_agg(ln(1 + (greatest(stats.documents, t.documents, 1) - t.documents + 0.5) / (t.documents + 0.5))::real)
+        INTO words, any_of, idf
+        FROM agent_data.query_terms(p_user, p_query,
+            (SELECT value::integer FROM agent_data.system_config WHERE key = 'query_terms')) AS t;
+    END IF;
+
+    RETURN QUERY
+    WITH vectors AS (
+        SELECT u.id, u.kind, u.at, u.sim FROM unnest(v_ids, v_kinds, v_ats, v_sims) AS u (id, kind, at, sim)
+    ), texts AS (
+        (SELECT h.message_id AS id, 0::smallint AS kind, h.created_at AS at,
+                agent_data.bm25(h.content_tsv, h.token_count, words, idf, mean, k1, b) AS score
+         FROM agent_data.conversation_history h
+         WHERE any_of IS NOT NULL AND h.user_id = p_user AND h.content_tsv @@ any_of
+         ORDER BY 4 DESC LIMIT p_texts)
+        UNION ALL
+        (SELECT m.memory_id, 1::smallint, m.created_at,
+                agent_data.bm25(m.content_tsv, m.token_count, words, idf, mean, k1, b)
+         FROM agent_data.memory_store m
+         WHERE any_of IS NOT NULL AND m.user_id = p_user AND m.content_tsv @@ any_of AND (m.is_active OR p_history)
+         ORDER BY 4 DESC LIMIT p_texts)
+    ), frequent AS (
+        SELECT m.memory_id AS id, 1::smallint AS kind, m.created_at AS at FROM agent_data.memory_store m
+        WHERE m.user_id = p_user AND m.is_active AND m.memory_scope = 1
+        ORDER BY m.access_count DESC LIMIT p_frequent
+    ), ids AS (
+        SELECT a.id, a.kind, a.at, max(a.sim) AS sim, max(a.score) AS score, bool_or(a.often) AS often FROM (
+            SELECT v.id, v.kind, v.at, v.sim, NULL::real AS score, false AS often FROM vectors v
+            UNION ALL SELECT t.id, t.kind, t.at, NULL, t.score, false FROM texts t
+            UNION ALL SELECT f.id, f.kind, f.at, NULL, NULL, true FROM frequent f
+        ) a
+        WHERE NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = p_user AND s.item_id = a.id)
+        GROUP BY a.id, a.kind, a.at
+    )
+    SELECT i.id, i.kind, i.sim, i.score, i.often, 'message', h.content, h.role, h.name, h.session_id, z.external_id,
+           h.turn_index, NULL::smallint, (CASE h.role WHEN 1 THEN 0 WHEN 3 THEN 6 ELSE 1 END)::smallint, 1::real, 0.5::real,
+           0, NULL::timestamptz, h.created_at, h.token_count, h.content_hash, 'active', '{}'::text[], '{}'::text[],
+           NULL::jsonb, h.metadata
+    FROM ids i
+    JOIN agent_data.conversation_history h ON h.user_id = p_user AND h.message_id = i.id AND h.created_at = i.at
+    LEFT JOIN agent_data.sessions z ON z.user_id = p_user AND z.session_id = h.session_id
+    WHERE i.kind = 0 AND h.tenant_id = p_tenant AND h.content <> '' AND NOT h.is_pruned
+      AND (p_confine IS NULL OR h.session_id = p_confine)
+      AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible)
+    UNION ALL
+    SELECT i.id, i.kind, i.sim, i.score, i.often, m.kind, m.content_text, NULL::smallint, NULL, m.session_id, NULL,
+           m.provenance_turn_index, m.memory_tier, m.provenance_type, m.confidence, m.importance,
+           m.access_count, m.last_accessed_at, m.created_at, m.token_count, m.content_hash, m.status, m.tags, m.entity_ids,
+           m.sources, m.metadata
+    FROM ids i
+    JOIN agent_data.memory_store m ON m.user_id = p_user AND m.memory_id = i.id
+    WHERE i.kind = 1 AND m.tenant_id = p_tenant AND (m.is_active OR p_history)
+      AND (m.expires_at IS NULL OR m.expires_at > now() OR p_history)
+      AND (p_confine IS NULL OR m.session_id = p_confine)
+      AND (p_session IS NULL OR m.memory_scope = 1 OR m.session_id = p_session)
+      AND (p_session IS NULL OR m.session_id IS DISTINCT FROM p_session OR m.provenance_turn_index < p_visible);
+END $$;
