@@ -28,8 +28,9 @@ SHARES: Mapping[TaskType, tuple[int, int, int]] = MappingProxyType(
 """Per cent of the budget for memory, history and the working memory's tool results: the table of seed 000 §6.1."""
 
 EPOCH_BLOCKS = 8
-"""Full memory blocks that one epoch of a session may hold in all. A block stays in the prompt for the rest of its epoch, so
-this bounds what memory adds to every later request: eight of 1,500 tokens are a tenth of a 128,000-token window."""
+"""Full memory blocks that one epoch of a session may hold in all. A block stays in the prompt for the rest of its
+epoch, so this bounds what memory adds to every later request: eight of 1,500 tokens are a tenth of a 128,000-token
+window."""
 
 
 def available(window: int, system: int, reserve: int, tools: int) -> int:
@@ -48,14 +49,19 @@ def allocate(budget: int, task: TaskType) -> Split:
     return Split(for_memory, budget - for_memory - for_tools, for_tools)
 
 
-def memory_budget(share: int, budget: int, client: int, cap: int, live: int = 0) -> int:
+def memory_budget(share: int, budget: int, client: int, cap: int, live: int = 0, *, epoch: int | None = None) -> int:
     """What this turn's memory block may cost: min(B_mem, B − client − live, cap), never below 0.
 
-    `share`: B_mem; `budget`: B; `client`: the messages that go out anyway (the client's own and the history chosen, system
-    messages apart: B is already without them), which are never dropped to make room; `cap`: the setting; `live`: the blocks
-    of earlier turns that are emitted again.
+    `share`: B_mem; `budget`: B; `client`: the messages that go out anyway (the client's own and the history chosen,
+    system messages apart: B is already without them), which are never dropped to make room; `cap`: the setting;
+    `live`: the blocks of earlier turns that are emitted again. With an `epoch` budget (placement `tail`) a block
+    takes at most half of what is left of it, so that later turns find room as well, and an epoch lasts for several
+    turns even in a small window.
     """
-    return max(0, min(share, budget - client - live, cap))
+    limit = min(share, budget - client - live, cap)
+    if epoch is not None:
+        limit = min(limit, (epoch - live) // 2)
+    return max(0, limit)
 
 
 def epoch_budget(budget: int, client: int, cap: int) -> int:

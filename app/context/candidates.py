@@ -51,9 +51,9 @@ class Source:
 class Candidate:
     """One item that could go into the prompt.
 
-    `token_count` is the stored count of `text` (o200k), never counted again. `similarity` is a cosine in −1..1, `text_score`
-    a BM25 score (≥ 0, not normalised); None: that leg did not see the item. `tier` is 0–4 for a memory (seed 000 §5.1); a
-    message has no tier: None. `provenance` of a message is that message itself.
+    `token_count` is the stored count of `text` (o200k), never counted again. `similarity` is a cosine in −1..1,
+    `text_score` a BM25 score (≥ 0, not normalised); None: that leg did not see the item. `tier` is 0–4 for a memory
+    (seed 000 §5.1); a message has no tier: None. `provenance` of a message is that message itself.
     """
 
     id: UUID

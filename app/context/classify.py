@@ -1,8 +1,8 @@
 """What kind of request this is: decides how the budget is shared (seed 000 §6.1).
 
-A few rules without a model, so that a compile costs microseconds and the same request is always classed alike. The words are
-English; in another language only the question mark, the tools and the newness of the session count, and the rest falls back
-on `continuation`, the seed's default.
+A few rules without a model, so that a compile costs microseconds and the same request is always classed alike. The
+words are English; in another language only the question mark, the tools and the newness of the session count, and the
+rest falls back on `continuation`, the seed's default.
 """
 
 from __future__ import annotations
@@ -35,22 +35,27 @@ _PAST = re.compile(
     re.IGNORECASE,
 )
 # Asks about the user.
-_SELF = re.compile(r"\b(?:my|mine|our|ours|about me|know me|who am i|am i|do i|should i|can i eat|for me)\b", re.IGNORECASE)
+_SELF = re.compile(r"\b(?:my|mine|our|ours|about me|know me|who am i|am i|do i|should i|for me)\b", re.IGNORECASE)
 _QUESTION = re.compile(
-    r"(?:^|[.!?,;:\n]\s*)(?:and |so |but |then )?"
+    r"(?:^|[.!?,;:\n]\s{0,3})(?:and |so |but |then )?"
     r"(?:what|who|whom|whose|when|where|which|why|how|is|are|was|were|do|does|did|can|could|should|would|has|have)\b",
     re.IGNORECASE,
 )
 _WH = re.compile(r"\b(?:what|who|whom|whose|when|where|which|why|how)(?:'s)?\b", re.IGNORECASE)
-_MARKS = ("?", "？", "؟")  # noqa: RUF001 - the question marks of other scripts are meant
+_MARKS = ("?", "？", "؟")  # of other scripts too
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 # Words that carry no subject of their own: a question made of nothing else points at the text just before it.
 _EMPTY = frozenset(
-    "a about again all also am an and any are as at be because but by can could did do does else exactly for from get give had "
-    "has have he her here him his how i if in is it its just like make me mean means more much no not now of ok okay on one "
-    "or other out please really right say she should so some sure tell thanks that the their them then there these they this "
-    "those to too up us was we well were what what's when where which who why will with work works would yes you your".split()
+    _WORD.findall(
+        """
+    a about again all also am an and any are as at be because but by can could did do does else exactly for from
+    get give had has have he her here him his how i if in is it its just like make me mean means more much no
+    not now of ok okay on one or other out please really right say she should so some sure tell thanks that the
+    their them then there these they this those to too up us was we well were what what's when where which who
+    why will with work works would yes you your
+"""
+    )
 )
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
 def classify(
@@ -63,11 +68,11 @@ def classify(
 ) -> TaskType:
     """The task type of a request; the first rule that holds.
 
-    1. Tools are offered, and the request ends in a tool's result or `tool_results` (those since the last user message) has
-       reached `TOOL_HEAVY_RESULTS` → tool-heavy.
+    1. Tools are offered, and the request ends in a tool's result or `tool_results` (those since the last user
+       message) has reached `TOOL_HEAVY_RESULTS` → tool-heavy.
     2. The session has no answered turn yet → new session.
-    3. The query speaks of the past; or is a question about the user; or is a wh-question, or ends in a question mark, and
-       has a subject of its own ("why is that?" has none, it points at the text before) → knowledge-intensive.
+    3. The query speaks of the past; or is a question about the user; or is a wh-question, or ends in a question mark,
+       and has a subject of its own ("why is that?" has none, it points at the text before) → knowledge-intensive.
     4. Else → continuation.
     """
     if has_tools and (last_role in {"tool", "function"} or tool_results >= TOOL_HEAVY_RESULTS):

@@ -1,9 +1,9 @@
 """Chat messages in canonical form, and the hashes that recognise a conversation by what was said in it.
 
 A client that sends its whole transcript sends it slightly changed: null for an empty text, white space trimmed, tool
-arguments serialised anew, fields of its own added, system messages with a clock in them. The canonical form keeps role, text
-and tool calls, and nothing else; each message's hash is chained on the one before, so that one look-up by the chain hash of
-the last answered turn finds the session.
+arguments serialised anew, fields of its own added, system messages with a clock in them. The canonical form keeps
+role, text and tool calls, and nothing else; each message's hash is chained on the one before, so that one look-up by
+the chain hash of the last answered turn finds the session.
 
 Nothing here raises, whatever the messages look like: what a proxy cannot read it must still pass on.
 """
@@ -38,8 +38,9 @@ _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 def canonical(message: object) -> bytes | None:
     """The bytes of a message that identify it; None for system and developer messages.
 
-    Kept: role, text (stripped, null as empty, text parts joined by newlines), the other parts as sorted JSON, tool calls as
-    name and arguments (compared by value where they are JSON). Left out: ids, reasoning, names and all unknown fields.
+    Kept: role, text (stripped, null as empty, text parts joined by newlines), the other parts as sorted JSON, tool
+    calls as name and arguments (compared by value where they are JSON). Left out: ids, reasoning, names and all
+    unknown fields.
     """
     if not isinstance(message, Mapping):
         return b"?" + _json(message)
@@ -83,10 +84,11 @@ def answered_positions(messages: Sequence[object]) -> list[int]:
 
 
 def tail_hash(hashes: Sequence[bytes | None], answered: Sequence[int], turns: int) -> bytes | None:
-    """One hash over the last `turns` answered turns, whatever came before: finds the session of a client that cuts the head
-    off its transcript.
+    """One hash over the last `turns` answered turns, whatever came before: finds the session of a client that cuts
+    the head off its transcript.
 
-    A turn is an assistant message with all messages since the assistant message before it. None when there are fewer turns.
+    A turn is an assistant message with all messages since the assistant message before it. None when there are fewer
+    turns.
     """
     if turns < 1 or len(answered) < turns:
         return None
@@ -106,7 +108,11 @@ class Transcript:
 
     @classmethod
     def of(cls, messages: Sequence[object]) -> Transcript:
-        roles, hashes, chains, answered, last = [], [], [], [], b""
+        roles: list[str] = []
+        hashes: list[bytes | None] = []
+        chains: list[bytes | None] = []
+        answered: list[int] = []
+        last = b""
         for position, message in enumerate(messages):
             role = message.get("role") if isinstance(message, Mapping) else None
             roles.append(role if isinstance(role, str) else "")
@@ -117,6 +123,7 @@ class Transcript:
                 hashes.append(None)
                 chains.append(None)
                 continue
+            # `message_hash` and `chain`, without the two calls: this runs for every message of every request.
             hashed = blake2b(form, digest_size=HASH_BYTES).digest()
             last = blake2b(last + hashed, digest_size=HASH_BYTES).digest()
             hashes.append(hashed)
@@ -127,13 +134,19 @@ class Transcript:
         """Index of the last user message."""
         return next((i for i in range(len(self.roles) - 1, -1, -1) if self.roles[i] == "user"), None)
 
+    def mid_turn(self) -> bool:
+        """Whether the last user message has an assistant's message after it: a tool loop, or a prefill, goes on."""
+        last = self.last_user()
+        return last is not None and bool(self.answered) and self.answered[-1] > last
+
     def tail(self, turns: int) -> bytes | None:
         """`tail_hash` of these messages."""
         return tail_hash(self.hashes, self.answered, turns)
 
 
 def text_of(message: object) -> str:
-    """The plain text of a message of any shape: its string, its text parts joined by newlines, its refusal; else empty."""
+    """The plain text of a message of any shape: its string, its text parts joined by newlines, its refusal; else
+    empty."""
     if not isinstance(message, Mapping):
         return ""
     content = message.get("content")

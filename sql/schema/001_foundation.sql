@@ -96,6 +96,8 @@ INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('vector_exact_limit', '20000', 'Vectors of one user up to which the exact scan is used; HNSW above.'),
     ('bm25_k1', '1.2', 'Saturation of BM25''s term count (Robertson''s usual value).'),
     ('bm25_b', '0.75', 'Length normalisation of BM25 (Robertson''s usual value).'),
+    ('secret', to_jsonb(gen_random_uuid()::text || gen_random_uuid()::text),
+     'Keys the delimiters of memory blocks and the hashes of what was forgotten; made once, never shown.'),
     ('query_terms', '8', 'Rarest words of a question that are looked up; each further one costs a posting list.');
 
 CREATE TABLE agent_data.tenants (

@@ -15,7 +15,7 @@
 CREATE FUNCTION agent_data.recognise(
     p_tenant uuid, p_user uuid, p_issued uuid, p_named uuid,
     p_chains bytea[], p_whole bytea, p_tail1 bytea, p_tail2 bytea, p_retry boolean,
-    OUT how text, OUT session_id uuid, OUT found boolean, OUT external_id text,
+    OUT how text, OUT session_id uuid, OUT known boolean, OUT external_id text, OUT parent_session_id uuid, OUT branch_turn_index integer,
     OUT tip_message_id uuid, OUT tip_turn_index integer, OUT tip_chain bytea, OUT tip_question_hash bytea,
     OUT tip_question_id uuid, OUT tail1 bytea,
     OUT head_message_id uuid, OUT head_turn_index integer, OUT head_position integer,
@@ -33,7 +33,7 @@ DECLARE
     s      agent_data.sessions;
 BEGIN
     how := 'none';
-    found := false;
+    known := false;
     IF p_issued IS NOT NULL THEN
         SELECT r.user_id, r.target INTO owner, wanted FROM agent_data.routes r
         WHERE r.tenant_id = p_tenant AND r.id = p_issued AND r.kind = 'session'
@@ -94,9 +94,11 @@ BEGIN
         RETURN;
     END IF;
 
-    found := true;
+    known := true;
     session_id := s.session_id;
     external_id := s.external_id;
+    parent_session_id := s.parent_session_id;
+    branch_turn_index := s.branch_turn_index;
     tip_message_id := s.head_message_id;
     tip_turn_index := s.head_turn_index;
     tip_chain := s.head_chain;
@@ -182,10 +184,11 @@ $$;
 --
 --   p_confine    only this session (a request without a user), or NULL
 --   p_session    the session of the request, p_visible its first turn that is already in the prompt: not returned again
+--   p_ancestors  the sessions that it branched off from: what it shares with them stands in the prompt
 --   p_history    also what is superseded or invalidated (a search with `history: true`)
 CREATE FUNCTION agent_data.retrieve(
     p_tenant uuid, p_user uuid, p_query text, p_vector halfvec, p_space smallint,
-    p_confine uuid, p_session uuid, p_visible integer, p_history boolean,
+    p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean,
     p_vectors integer, p_texts integer, p_frequent integer
 ) RETURNS TABLE (
     item_id uuid, item_kind smallint, similarity real, text_score real, frequent boolean,
@@ -280,6 +283,7 @@ BEGIN
     WHERE i.kind = 0 AND h.tenant_id = p_tenant AND h.content <> '' AND NOT h.is_pruned
       AND (p_confine IS NULL OR h.session_id = p_confine)
       AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible)
+      AND h.session_id <> ALL (p_ancestors)
     UNION ALL
     SELECT i.id, i.kind, i.sim, i.score, i.often, m.kind, m.content_text, NULL::smallint, NULL, m.session_id, NULL,
            m.provenance_turn_index, m.memory_tier, m.provenance_type, m.confidence, m.importance,
@@ -291,5 +295,6 @@ BEGIN
       AND (m.expires_at IS NULL OR m.expires_at > now() OR p_history)
       AND (p_confine IS NULL OR m.session_id = p_confine)
       AND (p_session IS NULL OR m.memory_scope = 1 OR m.session_id = p_session)
-      AND (p_session IS NULL OR m.session_id IS DISTINCT FROM p_session OR m.provenance_turn_index < p_visible);
+      AND (p_session IS NULL OR m.session_id IS DISTINCT FROM p_session OR m.provenance_turn_index < p_visible)
+      AND (m.session_id IS NULL OR m.session_id <> ALL (p_ancestors));
 END $$;

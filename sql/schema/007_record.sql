@@ -34,7 +34,11 @@ CREATE TYPE agent_data.message_record AS (
     metadata text
 );
 
-CREATE TYPE agent_data.head_record AS (chain_hash bytea, message_id uuid, asked boolean);
+-- The chains are positions from which the next request of the conversation is likely to go on (see request_chains).
+CREATE TYPE agent_data.head_record AS (
+    chain_hash bytea, message_id uuid, asked boolean, request_chain bytea, request_count integer, sent_chain bytea,
+    sent_count integer
+);
 
 CREATE TYPE agent_data.block_record AS (
     epoch integer, message_id uuid, chain_hash bytea, message_hash bytea, text text, item_ids uuid[], token_count integer
@@ -247,8 +251,7 @@ BEGIN
             user_id, tenant_id, chain_hash, session_id, message_id, turn_index, asked, request_chain, request_count, sent_chain,
             sent_count)
         SELECT p_call.user_id, p_call.tenant_id, h.chain_hash, p_session.session_id, h.message_id, m.place, h.asked,
-               p_call.request_chain, p_call.request_count, COALESCE(p_call.sent_chain, p_call.request_chain),
-               COALESCE(p_call.sent_count, p_call.request_count)
+               h.request_chain, h.request_count, h.sent_chain, h.sent_count
         FROM unnest(p_heads) h JOIN unnest(ids, places) AS m (id, place) ON m.id = h.message_id
         ON CONFLICT DO NOTHING;
         IF p_block.text IS NOT NULL THEN

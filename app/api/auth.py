@@ -1,0 +1,129 @@
+"""Who calls: a Mneme key, or, in `open` mode, anybody.
+
+A key is random and only its SHA-256 is stored. A key that was found is remembered for a short while; one that cannot be
+looked up, because the database is away, is refused with 503: never let in, never called wrong.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Literal, Protocol, TypeVar
+from uuid import UUID
+
+from app.clock import Clock
+from app.errors import Unauthenticated
+from app.settings import Settings
+from app.store.ids import LOCAL_TENANT
+from app.store.tenancy import KEY_PREFIX, KeyRow, Tenancy
+
+CACHE_KEYS = 10_000
+"""Keys remembered, some 500 bytes each."""
+
+NEGATIVE_CACHE_S = 2.0
+"""Seconds that an unknown key is remembered: long enough to spare the database a client's retries, short enough that a
+key works soon after it was made. Never longer than a known key is remembered."""
+
+Mode = Literal["open", "keys"]
+
+V = TypeVar("V")
+
+# What `Tenancy.create_key` makes; anything else is refused without a look-up.
+_KEY = re.compile(re.escape(KEY_PREFIX) + r"[A-Za-z0-9_-]{43}")
+_BEARER = re.compile(r"bearer[ \t]+(\S+)[ \t]*", re.IGNORECASE)
+
+
+class Headers(Protocol):
+    """Request headers by lower-case name; Starlette's `Headers` are such."""
+
+    def get(self, key: str, /) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who calls. `user_external_id`: the one user that the key was made for. `scopes`: what the key may do; none: all."""
+
+    tenant_id: UUID
+    key_id: UUID | None
+    user_external_id: str | None
+    scopes: frozenset[str]
+    mode: Mode
+
+    def allows(self, scope: str) -> bool:
+        """Whether the key may do `scope`: one of `tenancy.SCOPES`."""
+        return not self.scopes or scope in self.scopes
+
+
+class Authenticator:
+    """Turns a request's headers into a `Principal`."""
+
+    def __init__(self, tenancy: Tenancy, settings: Settings, clock: Clock) -> None:
+        self._tenancy = tenancy
+        self._mode: Mode = settings.auth_mode
+        self._clock = clock
+        self._life = timedelta(seconds=settings.key_cache_s)
+        self._negative_life = min(self._life, timedelta(seconds=NEGATIVE_CACHE_S))
+        # Apart, so that guesses do not push real keys out.
+        self._known: OrderedDict[bytes, tuple[KeyRow, datetime]] = OrderedDict()
+        self._unknown: OrderedDict[bytes, datetime] = OrderedDict()
+        self._anybody = Principal(LOCAL_TENANT, None, None, frozenset(), "open")
+
+    async def check(self, headers: Headers) -> Principal:
+        """The caller. Raises Unauthenticated, or StoreUnavailable where a key cannot be looked up."""
+        key = presented_key(headers)
+        if key is None:
+            if self._mode == "open":
+                return self._anybody
+            raise Unauthenticated(code="missing_api_key")
+        if not _KEY.fullmatch(key):
+            raise Unauthenticated("This is no Mneme key.", code="invalid_api_key")
+        row = await self._look_up(sha256(key.encode("ascii")).digest())
+        now = self._clock.now()
+        if row is None:
+            raise Unauthenticated("This Mneme key is unknown.", code="invalid_api_key")
+        if row.revoked_at is not None and row.revoked_at <= now:
+            raise Unauthenticated("This Mneme key was revoked.", code="invalid_api_key")
+        if row.expires_at is not None and row.expires_at <= now:
+            raise Unauthenticated("This Mneme key has expired.", code="invalid_api_key")
+        return Principal(row.tenant_id, row.key_id, row.user_external_id, frozenset(row.scopes), self._mode)
+
+    def forget(self) -> None:
+        """Look every key up again."""
+        self._known.clear()
+        self._unknown.clear()
+
+    async def _look_up(self, digest: bytes) -> KeyRow | None:
+        now = self._clock.now()
+        if (found := self._known.get(digest)) and timedelta(0) <= now - found[1] < self._life:
+            return found[0]
+        if (since := self._unknown.get(digest)) and timedelta(0) <= now - since < self._negative_life:
+            return None
+        row = await self._tenancy.key(digest)
+        # The database has compared already; this costs nothing and does not trust an index to do it in constant time.
+        if row is None or not hmac.compare_digest(row.key_hash, digest):
+            self._known.pop(digest, None)
+            _keep(self._unknown, digest, now)
+            return None
+        self._unknown.pop(digest, None)
+        _keep(self._known, digest, (row, now))
+        return row
+
+
+def _keep(cache: OrderedDict[bytes, V], key: bytes, value: V) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > CACHE_KEYS:
+        cache.popitem(last=False)
+
+
+def presented_key(headers: Headers) -> str | None:
+    """The Mneme key of a request: `X-Mneme-Key`, else a bearer that begins with `mneme_`; None: it brings none."""
+    own = headers.get("x-mneme-key")
+    if own is not None:
+        return own.strip()
+    bearer = _BEARER.fullmatch(headers.get("authorization") or "")
+    return bearer[1] if bearer and bearer[1].startswith(KEY_PREFIX) else None

@@ -1,0 +1,144 @@
+"""Whose data a request under /api/v1 may touch: the key's tenant, and within it the user.
+
+Every router is made by `Gate.router`, so every route asks the gate, before its body is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Header, Request, Response, Security
+from fastapi.routing import APIRoute
+from fastapi.security import APIKeyHeader, HTTPBearer
+
+from app.api.auth import Authenticator, Principal
+from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, DoorRequest, header_text, is_json
+from app.errors import BadHeader, BadRequest, Forbidden
+from app.store import ids
+from app.store.tenancy import UserRef
+
+LOCAL_USER = "local"
+"""The one user of `open` mode, where nobody else is named (1-product: Identity)."""
+
+_READING = frozenset({"GET", "HEAD"})
+_READING_POSTS = ("/search", "/context")
+"""POSTs that change nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a caller may see. `header_user`: X-Mneme-User; `confined`: the one user of the key."""
+
+    tenant: UUID
+    confined: str | None
+    header_user: str | None
+    local_user: str | None
+    principal: Principal
+
+    def named(self, *given: str | None) -> UserRef | None:
+        """The user whom the path or the body (`given`), else the header, else the key names; None: the whole tenant.
+
+        Raises Forbidden when a key made for one user names another.
+        """
+        names = [name for name in (*given, self.header_user) if name is not None]
+        if self.confined is not None:
+            if any(name != self.confined for name in names):
+                raise Forbidden("This key was made for one user, and this is another.", param="user")
+            return self.ref(self.confined)
+        return self.ref(names[0]) if names else None
+
+    def user(self, *given: str | None) -> UserRef:
+        """As `named`, else the local user of `open` mode. Raises BadRequest when there is none."""
+        found = self.named(*given)
+        if found is None and self.local_user is not None:
+            found = self.ref(self.local_user)
+        if found is None:
+            raise BadRequest("Say whose: with `user`, or with the header X-Mneme-User.", param="user")
+        return found
+
+    def ref(self, external: str) -> UserRef:
+        """The user whom this tenant calls `external`."""
+        return UserRef(ids.user_id(self.tenant, external), external)
+
+
+class Gate:
+    """Lets requests into /api/v1."""
+
+    def __init__(self, authenticator: Authenticator, *, local_user: str = LOCAL_USER) -> None:
+        self._authenticator = authenticator
+        self._local_user = local_user
+
+    async def scope(
+        self,
+        request: Request,
+        _bearer: Annotated[object, Security(HTTPBearer(auto_error=False, description="A Mneme key: `mneme_…`."))],
+        _key: Annotated[object, Security(APIKeyHeader(name="X-Mneme-Key", auto_error=False))],
+        _user: Annotated[
+            str | None, Header(alias="X-Mneme-User", description="The user, where path and body name none.")
+        ] = None,
+    ) -> Scope:
+        """The dependency that every route declares."""
+        return await self.admit(request)
+
+    async def admit(self, request: Request) -> Scope:
+        """The scope of a request, found once. Raises Unauthenticated, Forbidden, BadHeader or StoreUnavailable."""
+        known: Scope | None = getattr(request.state, "mneme_scope", None)
+        if known is not None:
+            return known
+        principal = await self._authenticator.check(request.headers)
+        reading = request.method in _READING or request.url.path.endswith(_READING_POSTS)
+        if not principal.allows("read" if reading else "write"):
+            raise Forbidden(f"This key has no scope to {'read' if reading else 'write'} here.", code="missing_scope")
+        user = request.headers.get("x-mneme-user")
+        scope = Scope(
+            tenant=principal.tenant_id,
+            confined=principal.user_external_id,
+            header_user=_user_header(user) if user is not None else None,
+            local_user=self._local_user if principal.mode == "open" and principal.key_id is None else None,
+            principal=principal,
+        )
+        scope.named()  # a foreign X-Mneme-User is refused even where a route does not look at it
+        request.state.mneme_scope = scope
+        return scope
+
+    def router(self, *tags: str) -> APIRouter:
+        """An empty router under /api/v1 that admits nobody but through this gate, and reads bodies strictly."""
+        return APIRouter(
+            prefix=PREFIX,
+            tags=list(tags),
+            route_class=self._route_class(),
+            dependencies=[Depends(self.scope)],
+            responses=ERRORS,
+        )
+
+    def _route_class(self) -> type[APIRoute]:
+        gate = self
+
+        class DoorRoute(APIRoute):
+            def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+                handle: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
+
+                async def guarded(request: Request) -> Response:
+                    door = DoorRequest(request.scope, request.receive)
+                    # First who, then what: FastAPI alone would read and parse a stranger's body before it asks.
+                    await gate.admit(door)
+                    if is_json(door.headers.get("content-type")):
+                        await door.json()
+                    return await handle(door)
+
+                return guarded
+
+        return DoorRoute
+
+
+def _user_header(value: str) -> str:
+    try:
+        text = header_text(value).strip()
+    except ValueError as error:
+        raise BadHeader(f"X-Mneme-User {error}.", param="X-Mneme-User") from error
+    if not 0 < len(text) <= MAX_NAME_CHARS:
+        raise BadHeader(f"X-Mneme-User holds 1 to {MAX_NAME_CHARS} characters.", param="X-Mneme-User")
+    return text

@@ -1,0 +1,460 @@
+"""The recorder: from what happened to the rows that one transaction writes.
+
+`build` is pure; `Recorder.record` embeds what is new, writes it and returns when it is durable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import IntEnum
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from app.capture.recipe import Recipe
+from app.context.assemble import Block
+from app.context.transcript import text_of
+from app.memory.ingest_text import content_hash
+from app.providers.embeddings import Embedder
+from app.providers.tokens import CountCache, TokenCounter
+from app.store import ids
+from app.store.turns import (
+    ROLE_OTHER,
+    ROLES,
+    BlockRecord,
+    CallRecord,
+    ChainRecord,
+    HeadRecord,
+    JobRecord,
+    MessageRecord,
+    SessionRecord,
+    StreamRecord,
+    TurnRecord,
+    TurnStore,
+)
+
+FINISH_REASONS = {
+    "stop": 0, "length": 1, "tool_calls": 2, "content_filter": 3, "function_call": 4, "abort": 5,
+}  # fmt: skip
+"""As `enumerations` has them."""
+INTERRUPTED = 8
+FINISH_OTHER = 9
+
+SECRET_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-mneme-key"}
+)
+MASK = "***"
+_ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+
+
+class Outcome(IntEnum):
+    """How a call ended: `call_outcome` in `enumerations`."""
+
+    COMPLETE = 0
+    BROKEN = 1
+    GONE = 2
+    CANCELLED = 3
+    FAILED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of a call. `counted`: by Mneme, because the upstream told nothing."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    cached: int | None = None
+    counted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """One upstream call. A request is kept as a recipe, or whole (`body`) where it has no messages."""
+
+    call_id: UUID
+    tenant_id: UUID
+    user_id: UUID
+    created_at: datetime
+    method: str
+    path: str
+    upstream: str
+    outcome: Outcome
+    memory_status: str
+    model: str = ""
+    answered_model: str | None = None
+    streamed: bool = False
+    status: int | None = None
+    reason: str | None = None
+    request_headers: Sequence[tuple[bytes, bytes]] = ()
+    response_headers: Sequence[tuple[bytes, bytes]] = ()
+    request: Recipe | None = None
+    body: bytes | None = None
+    body_size: int = 0
+    body_truncated: bool = False
+    sent: Recipe | None = None
+    usage: Usage = Usage()
+    cost_microcents: int = 0
+    latency_ms: int | None = None
+    first_byte_us: int | None = None
+    overhead_us: int | None = None
+    idempotency_key: str | None = None
+    retry_count: int = 0
+    error: str | None = None
+    stream: StreamRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message that is new to the store, with its canonical hash (None: it is not part of the conversation)."""
+
+    message: Mapping[str, Any]
+    hash: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One choice of the answer. `whole`: it came to its end."""
+
+    message: Mapping[str, Any]
+    hash: bytes
+    finish_reason: str | None
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a call adds to a conversation. `question_chain`: the chain hash up to the last message asked; `tails`: for the
+    first answer, the hash of the last one and two answered turns with it."""
+
+    session_id: UUID
+    user: str
+    said: Sequence[Said]
+    answers: Sequence[Answered]
+    question_chain: bytes
+    tails: tuple[bytes | None, bytes | None]
+    answer_chains: Sequence[bytes]
+    ended_at: datetime
+    expires_at: datetime
+    session_name: str | None = None
+    parent_session_id: UUID | None = None
+    branch_turn_index: int | None = None
+    parent_message_id: UUID | None = None
+    asked_index: int | None = None
+    model: str = ""
+    window: int | None = None
+    system_prompt: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_response_tokens: int | None = None
+    block: Block | None = None
+    epoch: int | None = None
+    confined: bool = False
+    learn: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CompileFacts:
+    """A compile's inputs and explanation."""
+
+    inputs: Mapping[str, Any]
+    audit: Mapping[str, Any]
+    eta: float
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What `_messages` makes of an exchange."""
+
+    messages: list[MessageRecord] = field(default_factory=list)
+    heads: list[HeadRecord] = field(default_factory=list)
+    head: UUID | None = None
+    question: UUID | None = None
+
+
+class Recorder:
+    """Writes calls and turns."""
+
+    def __init__(self, store: TurnStore, embedder: Embedder, counts: CountCache, counter: TokenCounter) -> None:
+        """`counter` makes the stored counts: o200k, whatever model is asked."""
+        self._store = store
+        self._embedder = embedder
+        self._counts = counts
+        self._counter = counter
+        self._space: int | None = None
+
+    async def record(self, call: CallFacts, exchange: Exchange | None, compiled: CompileFacts | None) -> bool:
+        """Write one call and what it adds; returns when it is durable. False: it was stored before.
+
+        Raises StoreUnavailable; then nothing of it is stored.
+        """
+        if exchange is None:
+            return await self._store.record(build(call, None, _Rows(), compiled))
+        rows = self._messages(call, exchange)
+        vectors = await self._vectors(rows.messages)
+        system_tokens = self._count(exchange.system_prompt or "") if exchange.system_prompt is not None else None
+        turn = build(call, exchange, rows, compiled, system_tokens, self._space, vectors)
+        return await self._store.record(turn)
+
+    def _count(self, text: str) -> int:
+        return self._counts.text(text, self._counter) if text else 0
+
+    def _messages(self, call: CallFacts, exchange: Exchange) -> _Rows:
+        rows = _Rows()
+        parent = exchange.parent_message_id
+        positions = _resume(call)
+        for n, each in enumerate(exchange.said):
+            # A microsecond apart, so that time alone keeps their order too.
+            at = call.created_at + timedelta(microseconds=n)
+            record = self._message(each.message, each.hash, at, parent)
+            rows.messages.append(record)
+            parent = record.message_id
+        rows.question = parent
+        if exchange.said and parent is not None:
+            rows.heads.append(HeadRecord(exchange.question_chain, parent, True, *positions))
+        for n, answer in enumerate(exchange.answers):
+            record = self._message(answer.message, answer.hash, exchange.ended_at, parent)._replace(
+                turn_index=exchange.asked_index if exchange.asked_index is not None else (0 if n else None),
+                model_id=call.answered_model or call.model,
+                finish_reason=_finish(answer),
+                prompt_tokens=call.usage.prompt if n == 0 else None,
+                completion_tokens=call.usage.completion if n == 0 else None,
+                latency_ms=call.latency_ms,
+                metadata=None if answer.whole else '{"interrupted":true}',
+            )
+            rows.messages.append(record)
+            rows.heads.append(HeadRecord(exchange.answer_chains[n], record.message_id, False, *positions))
+            rows.head = rows.head or record.message_id
+        return rows
+
+    def _message(
+        self, message: Mapping[str, Any], hashed: bytes | None, at: datetime, parent: UUID | None
+    ) -> MessageRecord:
+        text = _storable(text_of(message))
+        content = message.get("content")
+        calls = message.get("tool_calls")
+        if calls is None and isinstance(legacy := message.get("function_call"), Mapping):
+            calls = [{"type": "function", "function": legacy}]
+        role = message.get("role")
+        count = self._count(text) + (self._count(_json(calls)) if calls else 0)
+        name, call_id = message.get("name"), message.get("tool_call_id")
+        return MessageRecord(
+            message_id=ids.uuid7(at),
+            turn_index=None,
+            parent_message_id=parent,
+            role=ROLES.get(role, ROLE_OTHER) if isinstance(role, str) else ROLE_OTHER,
+            content=text if text or content is not None else None,
+            content_parts=_json(content) if content is not None and not isinstance(content, str) else None,
+            name=_storable(name) if isinstance(name, str) else None,
+            tool_calls=_json(calls) if calls else None,
+            tool_call_id=_storable(call_id) if isinstance(call_id, str) else None,
+            content_hash=content_hash(text) if text else None,
+            message_hash=hashed,
+            token_count=count,
+            model_id=None,
+            finish_reason=None,
+            prompt_tokens=None,
+            completion_tokens=None,
+            latency_ms=None,
+            created_at=at,
+            metadata=None,
+        )
+
+    async def _vectors(self, messages: Sequence[MessageRecord]) -> tuple[list[UUID], list[datetime], list[Any]]:
+        """Vectors of the new messages, where the embedder is local; a remote one embeds by job."""
+        wanted = [each for each in messages if each.content]
+        if not self._embedder.local or not self._embedder.dimensions or not wanted:
+            return [], [], []
+        if self._space is None:
+            self._space = await self._store.space_of(self._embedder.space)
+        texts = [each.content or "" for each in wanted]
+        vectors = await self._embedder.embed(texts)
+        found = [(each, vector) for each, vector in zip(wanted, vectors, strict=True) if vector.any()]
+        return [each.message_id for each, _ in found], [each.created_at for each, _ in found], [v for _, v in found]
+
+
+def build(
+    call: CallFacts,
+    exchange: Exchange | None,
+    rows: _Rows,
+    compiled: CompileFacts | None,
+    system_tokens: int | None = None,
+    space: int | None = None,
+    vectors: tuple[list[UUID], list[datetime], list[Any]] = ([], [], []),
+) -> TurnRecord:
+    """The rows of one call. Pure."""
+    nodes = {node.chain: node for recipe in (call.request, call.sent) if recipe for node in recipe.nodes}
+    blobs = {key: body for recipe in (call.request, call.sent) if recipe for key, body in recipe.blobs.items()}
+    return TurnRecord(
+        call=_call(call, exchange),
+        stream=call.stream,
+        chains=[ChainRecord(node.chain, node.parent, b"".join(node.blobs)) for node in nodes.values()],
+        blobs=(list(blobs), list(blobs.values())),
+        inputs=_json(compiled.inputs) if compiled else None,
+        audit=_json(compiled.audit) if compiled else None,
+        eta=compiled.eta if compiled else None,
+        session=_session(exchange, rows, system_tokens, call.tenant_id) if exchange else None,
+        messages=rows.messages,
+        heads=rows.heads,
+        block=_block(exchange, rows) if exchange else None,
+        space=space,
+        vectors=vectors,
+        jobs=_jobs(call, exchange, rows) if exchange else (),
+    )
+
+
+def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
+    request, sent = call.request, call.sent
+    return CallRecord(
+        call_id=call.call_id,
+        tenant_id=call.tenant_id,
+        user_id=call.user_id,
+        session_id=exchange.session_id if exchange else None,
+        created_at=call.created_at,
+        method=call.method,
+        path=_storable(call.path),
+        upstream=call.upstream,
+        model=_storable(call.model),
+        answered_model=_storable(call.answered_model) if call.answered_model else None,
+        streamed=call.streamed,
+        status=call.status,
+        outcome=int(call.outcome),
+        memory_status=call.memory_status,
+        reason=call.reason,
+        request_headers=masked(call.request_headers),
+        response_headers=masked(call.response_headers),
+        request_body=call.body,
+        request_truncated=call.body_truncated,
+        request_prefix=request.prefix if request else None,
+        request_suffix=request.suffix if request else None,
+        request_chain=request.chain if request else None,
+        request_count=request.count if request else None,
+        request_sha256=request.sha256 if request else sha256(call.body).digest() if call.body else None,
+        request_bytes=request.size if request else call.body_size,
+        sent_prefix=sent.prefix if sent else None,
+        sent_suffix=sent.suffix if sent else None,
+        sent_chain=sent.chain if sent else None,
+        sent_count=sent.count if sent else None,
+        sent_sha256=sent.sha256 if sent else None,
+        prompt_tokens=call.usage.prompt,
+        completion_tokens=call.usage.completion,
+        cached_tokens=call.usage.cached,
+        usage_counted=call.usage.counted,
+        cost_microcents=call.cost_microcents,
+        latency_ms=call.latency_ms,
+        first_byte_us=call.first_byte_us,
+        overhead_us=call.overhead_us,
+        idempotency_key=_storable(call.idempotency_key) if call.idempotency_key else None,
+        retry_count=call.retry_count,
+        error=_storable(call.error) if call.error else None,
+        metadata="{}",
+    )
+
+
+def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant: UUID) -> SessionRecord:
+    prompt = _storable(exchange.system_prompt) if exchange.system_prompt is not None else None
+    answered = rows.head is not None
+    return SessionRecord(
+        session_id=exchange.session_id,
+        user_external_id=exchange.user,
+        external_id=exchange.session_name,
+        route_id=ids.route_id(tenant, exchange.session_name) if exchange.session_name is not None else None,
+        parent_session_id=exchange.parent_session_id,
+        branch_turn_index=exchange.branch_turn_index,
+        model_id=_storable(exchange.model),
+        context_window_size=exchange.window,
+        system_prompt=prompt,
+        system_prompt_hash=sha256(prompt.encode()).digest() if prompt is not None else None,
+        system_prompt_tokens=system_tokens,
+        temperature=exchange.temperature,
+        top_p=exchange.top_p,
+        max_response_tokens=exchange.max_response_tokens,
+        session_type=None,
+        expires_at=exchange.expires_at,
+        head_message_id=rows.head,
+        head_chain=exchange.answer_chains[0] if answered else None,
+        tail1=exchange.tails[0] if answered else None,
+        tail2=exchange.tails[1] if answered else None,
+        block_epoch=exchange.epoch,
+    )
+
+
+def _block(exchange: Exchange, rows: _Rows) -> BlockRecord | None:
+    """The block stands in the last user message of this exchange."""
+    block = exchange.block
+    if block is None or not block.anchor:
+        return None
+    asked = [each for each in rows.messages if each.role == ROLES["user"]]
+    if not asked:
+        return None
+    return BlockRecord(
+        epoch=exchange.epoch or 0,
+        message_id=asked[-1].message_id,
+        chain_hash=block.anchor,
+        message_hash=block.message_hash,
+        text=block.text,
+        item_ids=block.item_ids,
+        token_count=block.token_count,
+    )
+
+
+def _jobs(call: CallFacts, exchange: Exchange, rows: _Rows) -> list[JobRecord]:
+    if not rows.messages:
+        return []
+    payload = {
+        "call": str(call.call_id),
+        "tenant": str(call.tenant_id),
+        "user": str(call.user_id),
+        "session": str(exchange.session_id),
+        "session_name": exchange.session_name,
+        "messages": [str(each.message_id) for each in rows.messages],
+        "from": rows.messages[0].created_at.isoformat(),
+        "to": max(each.created_at for each in rows.messages).isoformat(),
+        "confined": exchange.confined,
+        "learn": exchange.learn,
+    }
+    return [JobRecord("learn", orjson.dumps(payload), f"learn:{call.call_id}", 0.0)]
+
+
+def masked(headers: Sequence[tuple[bytes, bytes]]) -> str:
+    """Headers as JSON, [[name, value], …], with the values of secret ones taken out."""
+    shown = []
+    for name, value in headers:
+        text = name.decode("latin-1")
+        shown.append([text, MASK if text.lower() in SECRET_HEADERS else _storable(value.decode("latin-1"))])
+    return _json(shown)
+
+
+def _resume(call: CallFacts) -> tuple[bytes | None, int | None, bytes | None, int | None]:
+    """Where the next request can build on, as received and as sent: a request that went on as it came has one for both."""
+    received = call.request.resume if call.request else None
+    sent = call.sent.resume if call.sent else received
+    return (
+        received.chain if received else None,
+        received.count if received else None,
+        sent.chain if sent else None,
+        sent.count if sent else None,
+    )
+
+
+def _finish(answer: Answered) -> int | None:
+    if not answer.whole:
+        return INTERRUPTED
+    if answer.finish_reason is None:
+        return None
+    return FINISH_REASONS.get(answer.finish_reason, FINISH_OTHER)
+
+
+def _storable(text: str) -> str:
+    """Text as Postgres takes it: without U+0000, which is kept in the bytes only."""
+    return text.replace("\0", "\ufffd") if "\0" in text else text
+
+
+def _json(value: Any) -> str:
+    """JSON as jsonb takes it: an escaped U+0000 would be refused."""
+    text = orjson.dumps(value, default=str).decode()
+    return _ESCAPED_NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text

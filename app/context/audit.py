@@ -1,0 +1,167 @@
+"""The compile explained: which items were looked at, what each scored and why, and how the budget was spent.
+
+Two forms. What is stored (`compilations`) is compact: no texts, each name once, items as rows. What the API shows
+(`GET /api/v1/calls/{id}/context`) is expanded from it when it is read, with the texts joined then: what was erased
+since is not there any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from app.context.candidates import Candidate
+from app.context.pack import Efficiency, Packed, Reason
+from app.context.score import Scored
+
+VERSION = 1
+DIGITS = 4
+"""Decimals of a stored score: far finer than any difference that decides."""
+
+MAX_ITEMS = 100
+"""Items stored one by one, best first. Of those beyond (all dropped, and scored lower than any stored one that was
+dropped) only the number for each reason is kept: a compile looks at up to 600."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryReport:
+    """What became of the session's earlier messages. `source`: who sent them. Tokens are stored counts."""
+
+    source: str  # client, server or none
+    messages: int
+    tokens: int
+    dropped: int = 0
+    first_kept: int = 0
+    summary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """All that a compile decided. `budget`: its figures by name, tokens (window, system, reserve, tools, available,
+    memory, history, client, live …). `tokens`: what Mneme added to the prompt, the blocks of earlier turns included.
+    `rebased`: why the session's blocks were begun anew, if they were. `status` and `reason`: as in the response
+    headers."""
+
+    budget: Mapping[str, int]
+    task: str
+    profile: str
+    placement: str
+    packed: Packed
+    efficiency: Efficiency
+    tokens: int
+    history: HistoryReport
+    rebased: str | None = None
+    live_blocks: int = 0
+    status: str = "ok"
+    reason: str | None = None
+
+
+def explain(compiled: Compiled, max_items: int = MAX_ITEMS) -> dict[str, Any]:
+    """The explanation as it is stored; plain values but for UUIDs, which orjson writes itself (and faster)."""
+    packed = compiled.packed
+    rest = sorted(packed.dropped, key=lambda each: -each.item.score)
+    room = max(0, max_items - len(packed.chosen))
+    sessions: dict[str, int] = {}
+    names: list[str] = []
+    if scored := (*packed.chosen, *(each.item for each in rest)):
+        names = list(scored[0].signals)
+    rows = [_row(each, Reason.CHOSEN, None, sessions) for each in packed.chosen]
+    rows += [_row(each.item, each.reason, each.because_of, sessions) for each in rest[:room]]
+    eta = compiled.efficiency
+    return {
+        "v": VERSION,
+        "status": compiled.status,
+        "reason": compiled.reason,
+        "budget": dict(compiled.budget),
+        "task": compiled.task,
+        "strategy": compiled.profile,
+        "placement": compiled.placement,
+        "rebased": compiled.rebased,
+        "live_blocks": compiled.live_blocks,
+        "tokens": compiled.tokens,
+        "eta": {name: round(value, DIGITS) for name, value in eta._asdict().items()},
+        "counts": dict(Counter(each.reason.value for each in packed.dropped)) | {"chosen": len(packed.chosen)},
+        "signals": names,
+        "sessions": list(sessions),
+        "items": rows,
+        "omitted": len(rest) - len(rest[:room]),
+        "history": {
+            "source": compiled.history.source,
+            "messages": compiled.history.messages,
+            "tokens": compiled.history.tokens,
+            "dropped": compiled.history.dropped,
+            "first_kept": compiled.history.first_kept,
+            "summary": compiled.history.summary,
+        },
+    }
+
+
+def expand(stored: Mapping[str, Any], texts: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The explanation as the API shows it: each item an object, its text from `texts` (by id as a string) where
+    known."""
+    names, sessions = stored["signals"], stored["sessions"]
+    items = []
+    for identity, source, kind, tier, score, values, reason, because_of, tokens, legs, sources in stored["items"]:
+        item: dict[str, Any] = {
+            "id": str(identity),
+            "source": source,
+            "kind": kind,
+            "tier": tier,
+            "score": score,
+            "signals": dict(zip(names, values, strict=True)),
+            "chosen": reason == Reason.CHOSEN,
+            "reason": str(reason),
+            "token_count": tokens,
+            "legs": list(legs),
+            "provenance": [
+                {"session": sessions[session], "message_id": str(message or identity), "turn_index": turn}
+                for message, session, turn in sources
+            ],
+        }
+        if because_of is not None:
+            item["because_of"] = str(because_of)
+        if texts is not None and item["id"] in texts:
+            item["text"] = texts[item["id"]]
+        items.append(item)
+    hidden = {"v", "signals", "sessions", "items"}
+    return {key: value for key, value in stored.items() if key not in hidden} | {"items": items}
+
+
+def shown_texts(stored: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Ids of the items whose texts `expand` wants, by source (`memory`, `message`)."""
+    wanted: dict[str, list[str]] = {"memory": [], "message": []}
+    for row in stored["items"]:
+        wanted[row[1]].append(str(row[0]))
+    return wanted
+
+
+def _row(item: Scored, reason: Reason, because_of: UUID | None, sessions: dict[str, int]) -> list[Any]:
+    candidate = item.candidate
+    return [
+        candidate.id,
+        candidate.source,
+        candidate.kind,
+        candidate.tier,
+        round(item.score, DIGITS),
+        [round(value, DIGITS) for value in item.signals.values()],
+        reason.value,
+        because_of,
+        candidate.token_count,
+        sorted(candidate.legs),
+        _sources(candidate, sessions),
+    ]
+
+
+def _sources(candidate: Candidate, sessions: dict[str, int]) -> Sequence[Sequence[Any]]:
+    """(message, session's number, turn) of each source; no message: the item itself, as for every raw turn."""
+    return [
+        [
+            None if each.message_id == candidate.id else each.message_id,
+            sessions.setdefault(each.session, len(sessions)),
+            each.turn_index,
+        ]
+        for each in candidate.provenance
+    ]

@@ -1,0 +1,282 @@
+"""Choosing what goes into a budget (seed 000 §6.3), and how full it got (§8.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, NamedTuple, Protocol
+from uuid import UUID
+
+from app.context.candidates import Candidate
+from app.context.score import Scored
+
+
+class Reason(StrEnum):
+    """Why an item is in the prompt, or is not."""
+
+    CHOSEN = "chosen"
+    OVER_BUDGET = "over_budget"  # it did not fit what was left
+    DUPLICATE = "duplicate"  # the same words are in the prompt by another item
+    VISIBLE = "visible"  # it stands in the prompt already: in the transcript, or in an earlier block
+    BELOW_FLOOR = "below_floor"  # its score is too low
+    SUPPRESSED = "suppressed"  # forgotten, erased or superseded
+
+
+class Meter(Protocol):
+    """Knows what items cost together, in tokens. It must not undercount."""
+
+    @property
+    def used(self) -> int:
+        """The cost of all items added."""
+        ...
+
+    def cost(self, candidate: Candidate) -> int:
+        """What adding this item would add to `used`; at least its `token_count`."""
+        ...
+
+    def add(self, candidate: Candidate) -> None: ...
+
+    def remove(self, candidate: Candidate) -> None: ...
+
+
+class PlainMeter:
+    """Each item costs its stored token count, and nothing else: for search results, which are no prompt."""
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    def cost(self, candidate: Candidate) -> int:
+        return candidate.token_count
+
+    def add(self, candidate: Candidate) -> None:
+        self.used += candidate.token_count
+
+    def remove(self, candidate: Candidate) -> None:
+        self.used -= candidate.token_count
+
+
+class Verdict(NamedTuple):
+    """One item's fate; `because_of` is the item whose words it repeats."""
+
+    item: Scored
+    reason: Reason
+    because_of: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """`chosen` in packing order, `dropped` in packing order; `tokens` is what the meter says the chosen ones cost."""
+
+    chosen: tuple[Scored, ...]
+    dropped: tuple[Verdict, ...]
+    tokens: int
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The chosen items, without their scores."""
+        return tuple(each.candidate for each in self.chosen)
+
+    @property
+    def eligible(self) -> tuple[Scored, ...]:
+        """The chosen items and those that only lacked room or score: what `efficiency` compares the choice with."""
+        kept = {Reason.OVER_BUDGET, Reason.BELOW_FLOOR}
+        return self.chosen + tuple(each.item for each in self.dropped if each.reason in kept)
+
+
+def pack(
+    scored: Iterable[Scored],
+    budget: int,
+    meter: Meter,
+    *,
+    order: Literal["efficiency", "score"] = "efficiency",
+    visible: Collection[UUID] = frozenset(),
+    visible_hashes: Collection[bytes] = frozenset(),
+    suppressed: Collection[UUID] = frozenset(),
+    floor: float | None = None,
+    limit: int | None = None,
+) -> Packed:
+    """The greedy knapsack of seed 000 §6.3, but one that skips what does not fit and goes on.
+
+    `order`: by score per token (the seed's efficiency η_i = s_i / w_i), or by score. Ties go by id. `visible`,
+    `suppressed`: ids of items or of messages; a memory is visible, or suppressed, with the only message that it comes
+    from.
+    `floor`: lowest score taken. `limit`: most items taken (what it leaves out is over budget).
+    A meter that costs more than `budget` before any item is added (a summary too long for it) is the caller's to see:
+    nothing is chosen then, and `tokens` is what the meter says.
+
+    The same words go in once: of two items with one content hash the first, and of a raw message and a memory that
+    comes from it alone the message, which says all that the memory says; a memory already chosen makes room for it.
+    """
+    state = _Packing(budget, meter, limit)
+    gone, seen = frozenset(suppressed), frozenset(visible)
+    for item in sorted(scored, key=_by_efficiency if order == "efficiency" else _by_score):
+        candidate = item.candidate
+        origin = candidate.sole_message()
+        if {candidate.id, origin} & gone:
+            state.drop(item, Reason.SUPPRESSED)
+        elif {candidate.id, origin} & seen or candidate.content_hash in visible_hashes:
+            state.drop(item, Reason.VISIBLE)
+        elif floor is not None and item.score < floor:
+            state.drop(item, Reason.BELOW_FLOOR)
+        else:
+            state.offer(item, origin)
+    return Packed(tuple(state.chosen.values()), tuple(state.dropped), meter.used)
+
+
+class _Packing:
+    def __init__(self, budget: int, meter: Meter, limit: int | None) -> None:
+        self.budget = budget
+        self.meter = meter
+        self.limit = limit
+        self.chosen: dict[UUID, Scored] = {}
+        self.dropped: list[Verdict] = []
+        self._hashes: dict[bytes, UUID] = {}
+        self._derived: dict[UUID, list[UUID]] = {}  # message → chosen memories that come from it alone
+
+    def drop(self, item: Scored, reason: Reason, because_of: UUID | None = None) -> None:
+        self.dropped.append(Verdict(item, reason, because_of))
+
+    def offer(self, item: Scored, origin: UUID | None) -> None:
+        """Take the item, or say why not."""
+        candidate = item.candidate
+        twin = self._hashes.get(candidate.content_hash) if candidate.content_hash else None
+        if twin is None and origin in self.chosen:
+            twin = origin
+        # A raw message takes the place of the memories drawn from it, even where one of them repeats it word for word.
+        replaced = self._derived.get(candidate.id, [])
+        if twin is not None and twin not in replaced:
+            self.drop(item, Reason.DUPLICATE, twin)
+        elif not self._fits(candidate, replaced):
+            self.drop(item, Reason.OVER_BUDGET)
+        else:
+            for memory in replaced:
+                self._remove(memory, candidate.id)
+            self._derived.pop(candidate.id, None)
+            self._add(item, origin)
+
+    def _fits(self, candidate: Candidate, replaced: Sequence[UUID]) -> bool:
+        if self.limit is not None and len(self.chosen) - len(replaced) >= self.limit:
+            return False
+        room = self.budget - self.meter.used
+        if not replaced:
+            return candidate.token_count <= room and self.meter.cost(candidate) <= room
+        for memory in replaced:
+            self.meter.remove(self.chosen[memory].candidate)
+        fits = self.meter.used + self.meter.cost(candidate) <= self.budget
+        for memory in replaced:
+            self.meter.add(self.chosen[memory].candidate)
+        return fits
+
+    def _add(self, item: Scored, origin: UUID | None) -> None:
+        candidate = item.candidate
+        self.meter.add(candidate)
+        self.chosen[candidate.id] = item
+        self._hashes[candidate.content_hash] = candidate.id
+        if origin is not None:
+            self._derived.setdefault(origin, []).append(candidate.id)
+
+    def _remove(self, memory: UUID, because_of: UUID) -> None:
+        item = self.chosen.pop(memory)
+        self.meter.remove(item.candidate)
+        self._hashes.pop(item.candidate.content_hash, None)
+        self.drop(item, Reason.DUPLICATE, because_of)
+
+
+def _by_efficiency(item: Scored) -> tuple[float, int]:
+    return (-item.score / max(1, item.candidate.token_count), item.candidate.id.int)
+
+
+def _by_score(item: Scored) -> tuple[float, int]:
+    return (-item.score, item.candidate.id.int)
+
+
+class Suffix(NamedTuple):
+    """The history to send: messages `[:first]`, then `[start:]`. `first` is 0 where the head is not kept apart."""
+
+    start: int
+    first: int
+    tokens: int
+
+
+def history_suffix(
+    token_counts: Sequence[int],
+    budget: int,
+    keep_first: bool = True,
+    *,
+    roles: Sequence[str] | None = None,
+) -> Suffix:
+    """The longest suffix of the history within `budget`: seed 000 §6.3's largest k, by a backward cumulative sum.
+
+    With `roles` the suffix begins at a user message if one of those that fit is one, else at least not at a tool's
+    result, whose call would be missing (and many chat templates refuse both). With `keep_first` the first turn (up to
+    the second user message; without roles: the first message) is kept as well (seed 001 §5.2), if it fits beside the
+    last turn.
+    """
+    count = len(token_counts)
+    start, used = _backward(token_counts, budget, roles)
+    if start == 0 or not keep_first:
+        return Suffix(start, 0, used)
+    turns = [i for i in range(count) if roles is None or roles[i] == "user"]
+    head = next((i for i in turns if i > 0), count)
+    last = turns[-1] if turns else count - 1
+    head_cost = sum(token_counts[:head])
+    if last < head or head_cost + sum(token_counts[last:]) > budget:
+        return Suffix(start, 0, used)
+    start, used = _backward(token_counts, budget - head_cost, roles)
+    return Suffix(start, head, used + head_cost) if start > head else Suffix(0, 0, sum(token_counts))
+
+
+def _backward(token_counts: Sequence[int], budget: int, roles: Sequence[str] | None) -> tuple[int, int]:
+    start, used = len(token_counts), 0
+    while start > 0 and used + token_counts[start - 1] <= budget:
+        start -= 1
+        used += token_counts[start]
+    if roles is not None and start < len(token_counts):
+        fitting = range(start, len(token_counts))
+        begin = next((i for i in fitting if roles[i] == "user"), None)
+        if begin is None:
+            begin = next((i for i in fitting if roles[i] not in {"tool", "function"}), len(token_counts))
+        used -= sum(token_counts[start:begin])
+        start = begin
+    return start, used
+
+
+class Efficiency(NamedTuple):
+    """η_ctx of seed 000 §8.4 and its two factors, each 0..1; `attainable` is η with the quality measured against the
+    best that fits the budget, not against all candidates: what a packer can be held to when there is more than
+    fits."""
+
+    eta: float
+    quality: float
+    fill: float
+    attainable: float
+
+
+def efficiency(
+    chosen: Iterable[Scored], everything: Iterable[Scored], budget: int, spent: int | None = None
+) -> Efficiency:
+    """η = (Σ_selected s·w ÷ Σ_all s·w) · (Σ_selected w ÷ B), with B = min(B, Σ_all w).
+
+    s is an item's relevance (≥ 0), w its stored token count. `spent`: what the chosen items really cost, where they
+    cost more than their own tokens (the lines and dates of a memory block fill the budget too). With no candidates,
+    or no budget, nothing could be used better: 1.
+    """
+    pool = [(each.relevance, each.candidate.token_count) for each in everything]
+    taken = [(each.relevance, each.candidate.token_count) for each in chosen]
+    room = min(budget, sum(tokens for _, tokens in pool))
+    if room <= 0:
+        return Efficiency(1.0, 1.0, 1.0, 1.0)
+    worth = sum(value * tokens for value, tokens in taken)
+    fill = min(1.0, (sum(tokens for _, tokens in taken) if spent is None else spent) / room)
+    whole = sum(value * tokens for value, tokens in pool)
+    quality = worth / whole if whole > 0 else 1.0
+    best, left = 0.0, room  # a fractional fill by relevance bounds every choice from above
+    for value, tokens in sorted(pool, reverse=True):
+        part = min(tokens, left)
+        best += value * part
+        left -= part
+        if left <= 0:
+            break
+    attained = min(1.0, worth / best) if best > 0 else 1.0
+    return Efficiency(quality * fill, quality, fill, attained * fill)

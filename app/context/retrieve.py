@@ -1,0 +1,124 @@
+"""Candidates for a prompt or a search, from the store in one round trip (seed 000 §6.4 phase 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from app.context.candidates import Candidate, Provenance, Source
+from app.providers.embeddings import Embedder
+from app.store.ids import NIL
+from app.store.turns import ROLE_NAMES, RetrievedRow, TurnStore
+
+
+class Limits(NamedTuple):
+    """How many candidates each leg may bring."""
+
+    vectors: int
+    texts: int
+    frequent: int
+
+
+PROMPT_LIMITS = Limits(vectors=150, texts=100, frequent=20)
+"""For a prompt. Seed 000 §6.4 names 50, 20 and 20, for memories alone; raw turns, of which there are many more, share the
+legs here."""
+SEARCH_LIMITS = Limits(vectors=300, texts=300, frequent=20)
+"""For a search: both legs find what the other misses up to some 300 each (measured on long conversations)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose memory, and what of it is not wanted because it stands in the prompt already (see `agent_data.retrieve`)."""
+
+    tenant_id: UUID
+    user_id: UUID
+    confine: UUID | None = None
+    session: UUID | None = None
+    visible_from: int = 1
+    ancestors: Sequence[UUID] = ()
+    history: bool = False
+
+
+class Retriever:
+    """Turns a question into candidates."""
+
+    def __init__(self, store: TurnStore, embedder: Embedder) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._space: int | None = None
+
+    async def candidates(self, query: str, scope: Scope, limits: Limits) -> tuple[list[Candidate], dict[UUID, str]]:
+        """Candidates, unscored, and the status of those that are not in force (only with `history`).
+
+        Raises StoreUnavailable, Unavailable (a remote embedder).
+        """
+        vector = None
+        if self._embedder.dimensions and query:
+            if self._space is None:
+                self._space = await self._store.space_of(self._embedder.space)
+            if self._space is not None:
+                vector = (await self._embedder.embed([query]))[0]
+        rows = await self._store.retrieve(
+            scope.tenant_id,
+            scope.user_id,
+            query=query,
+            vector=vector if vector is not None and vector.any() else None,
+            space=self._space,
+            confine=scope.confine,
+            session=scope.session,
+            visible=scope.visible_from,
+            ancestors=scope.ancestors,
+            history=scope.history,
+            limits=limits,
+        )
+        found = [_candidate(row) for row in rows]
+        return found, {row.item_id: row.status for row in rows if row.status not in ("active", "aging")}
+
+
+def _candidate(row: RetrievedRow) -> Candidate:
+    memory = row.item_kind == 1
+    if memory:
+        provenance = tuple(
+            Source(
+                session=each.get("session") or "",
+                message_id=UUID(each["message_id"]) if each.get("message_id") else NIL,
+                turn_index=each.get("turn_index"),
+                metadata=each.get("metadata") or {},
+            )
+            for each in row.sources or []
+        )
+    else:
+        name = row.external_id or str(row.session_id)
+        provenance = (Source(name, row.item_id, row.turn_index, row.metadata),)
+    legs = (
+        (row.similarity is not None, "vector"),
+        (row.text_score is not None, "text"),
+        (row.frequent, "frequent"),
+    )
+    role = ROLE_NAMES.get(row.role) if row.role is not None else None
+    return Candidate(
+        id=row.item_id,
+        source="memory" if memory else "message",
+        kind=row.kind,
+        text=row.content,
+        role=role,
+        speaker=row.name,
+        session_id=row.session_id,
+        turn_index=row.turn_index,
+        tier=row.tier,
+        created_at=row.created_at,
+        last_accessed_at=row.last_accessed_at,
+        token_count=row.token_count,
+        confidence=row.confidence,
+        provenance_type=row.provenance_type if memory else Provenance.of_role(role),
+        importance=row.importance,
+        access_count=row.access_count,
+        content_hash=row.content_hash or b"",
+        legs=frozenset(name for present, name in legs if present),
+        similarity=row.similarity,
+        text_score=row.text_score,
+        provenance=provenance,
+        entity_ids=frozenset(row.entity_ids),
+    )

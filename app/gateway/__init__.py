@@ -1,0 +1,1 @@
+"""The journey of one request."""

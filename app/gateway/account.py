@@ -1,0 +1,270 @@
+"""What a call came to, when it has ended: its facts, its usage and cost, and what it adds to the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from app.capture import recipe
+from app.capture.record import Answered, CallFacts, Exchange, Outcome, Said, Usage
+from app.context.transcript import Transcript, canonical, chain, message_hash, tail_hash
+from app.gateway.splice import scan
+from app.gateway.sse import Answer, Choice, answer_of_json, fold, payloads
+from app.providers.models import ModelRegistry
+from app.providers.tokens import CountCache, Tokenizers
+from app.store.turns import StreamRecord
+
+if TYPE_CHECKING:
+    from app.gateway.prepare import ChatRequest
+    from app.gateway.relay import Ending, Tape
+    from app.gateway.turn import Call
+    from app.gateway.upstream import UpstreamResponse
+
+OUTCOMES = {
+    "complete": Outcome.COMPLETE,
+    "broken": Outcome.BROKEN,
+    "gone": Outcome.GONE,
+    "cancelled": Outcome.CANCELLED,
+}
+DIGEST_BYTES = 16
+
+
+class Accountant:
+    """Turns a finished call into what the recorder writes. Pure but for the token counters."""
+
+    def __init__(
+        self, models: ModelRegistry, tokenizers: Tokenizers, counts: CountCache, session_ttl: timedelta
+    ) -> None:
+        self._models = models
+        self._tokenizers = tokenizers
+        self._counts = counts
+        self._session_ttl = session_ttl
+
+    def close(
+        self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape, now: datetime
+    ) -> tuple[CallFacts, Exchange | None]:
+        """The facts of a call, and its exchange where it is a turn of a conversation."""
+        good = response is not None and 200 <= response.status < 300
+        answer = _answer(call, tape) if call.chat is not None and good else None
+        usage = self._usage(call, answer)
+        facts = self._facts(call, response, ending, tape, answer, usage)
+        if call.chat is None or call.place is None or not good:
+            return facts, None
+        exchange = self._exchange(call, call.chat, answer or Answer(), ending, now)
+        return facts, exchange
+
+    def _facts(
+        self,
+        call: Call,
+        response: UpstreamResponse | None,
+        ending: Ending,
+        tape: Tape,
+        answer: Answer | None,
+        usage: Usage,
+    ) -> CallFacts:
+        model = call.chat.model if call.chat else ""
+        query = "?" + call.query.decode("latin-1") if call.query else ""
+        facts = CallFacts(
+            call_id=call.id,
+            tenant_id=call.identity.tenant_id,
+            user_id=call.identity.user_id,
+            created_at=call.at,
+            method=call.method,
+            path=call.path + query,
+            upstream=call.target.name,
+            outcome=OUTCOMES[ending.kind] if response is not None else Outcome.FAILED,
+            memory_status=call.status,
+            reason=call.reason,
+            model=model,
+            answered_model=answer.model if answer else None,
+            streamed=call.chat is not None and call.chat.stream,
+            status=response.status if response is not None else None,
+            usage=usage,
+            cost_microcents=self._models.cost_microcents(
+                (answer.model if answer else None) or model, usage.prompt or 0, usage.completion or 0, usage.cached or 0
+            ),
+            latency_ms=call.elapsed_us() // 1000,
+            first_byte_us=tape.chunk_times[0] if tape.chunk_times else None,
+            overhead_us=call.overhead_ns // 1000,
+            idempotency_key=call.identity.idempotency_key,
+            retry_count=call.identity.retry,
+            error=_error(ending, answer),
+        )
+        if not call.switches.capture:
+            # The row alone, which makes the turn exactly-once: nothing of what was sent or answered.
+            return facts
+        received, sent = self._recipes(call)
+        return replace(
+            facts,
+            request_headers=call.raw_headers,
+            response_headers=response.headers if response is not None else (),
+            request=received,
+            sent=sent,
+            body=None if received is not None else call.body,
+            body_size=call.body_size,
+            body_truncated=call.body_truncated,
+            stream=StreamRecord(
+                body=tape.body,
+                truncated=tape.truncated,
+                chunk_offsets=list(tape.chunk_offsets),
+                chunk_times=list(tape.chunk_times),
+                event_offsets=list(tape.event_offsets),
+                event_times=list(tape.event_times),
+            )
+            if response is not None
+            else None,
+        )
+
+    def _recipes(self, call: Call) -> tuple[recipe.Recipe | None, recipe.Recipe | None]:
+        """The request as received and, where it is another, as sent."""
+        chat, place = call.chat, call.place
+        if chat is None:
+            return None, None
+        spans = [(each.start, each.end) for each in chat.envelope.messages]
+        received = recipe.make(chat.body, chat.envelope.array_start + 1, spans, place.request_known if place else None)
+        if call.sent == chat.body or (envelope := scan(call.sent)) is None:
+            return received, None
+        spans = [(each.start, each.end) for each in envelope.messages]
+        stable = call.prepared.stable_elements(len(spans)) if call.prepared else None
+        known = place.sent_known if place else None
+        return received, recipe.make(call.sent, envelope.array_start + 1, spans, known, stable)
+
+    def _usage(self, call: Call, answer: Answer | None) -> Usage:
+        """The upstream's own figures, else counted here: never asked for where the client did not ask."""
+        if answer is None or call.chat is None:
+            return Usage()
+        given = answer.usage
+        if given is not None:
+            details = given.get("prompt_tokens_details")
+            cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+            return Usage(_int(given.get("prompt_tokens")), _int(given.get("completion_tokens")), _int(cached))
+        counter = self._tokenizers.for_model(answer.model or call.chat.model)
+        prompt = sum(self._counts.message(each, counter) for each in call.chat.messages)
+        if call.prepared and call.prepared.compilation:
+            prompt += call.prepared.compilation.tokens
+        completion = sum(counter.count(_spoken(each)) for each in answer.choices)
+        return Usage(prompt, completion, None, counted=True)
+
+    def _exchange(self, call: Call, chat: ChatRequest, answer: Answer, ending: Ending, now: datetime) -> Exchange:
+        place, prepared = call.place, call.prepared
+        assert place is not None, "a turn has a place"
+        transcript = chat.transcript
+        new = range(place.first_new, len(chat.messages))
+        said = [Said(chat.messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
+        whole = _whole_chain(place.start_chain, transcript, place.server_managed, place.asked_index is not None)
+        answers = [_answered(each, ending) for each in answer.choices]
+        answers = [each for each in answers if each is not None]
+        compiled = prepared.compilation if prepared else None
+        epoch = compiled.epoch if compiled else None
+        return Exchange(
+            session_id=place.session_id,
+            user=call.identity.user,
+            said=said,
+            answers=answers,
+            question_chain=whole,
+            answer_chains=[chain([each.hash], whole)[0] for each in answers],
+            tails=_tails(place.path, transcript, answers[0].hash) if answers else (None, None),
+            ended_at=now,
+            expires_at=now + self._session_ttl,
+            session_name=place.external_id,
+            parent_session_id=place.parent_session_id,
+            branch_turn_index=place.branch_turn_index,
+            parent_message_id=place.parent_message_id,
+            asked_index=place.asked_index,
+            model=chat.model,
+            window=self._models.window(chat.model),
+            system_prompt=chat.system_prompt(),
+            temperature=chat.number("temperature"),
+            top_p=chat.number("top_p"),
+            max_response_tokens=chat.answer_limit,
+            block=compiled.new_block if compiled and call.target.placement == "tail" else None,
+            epoch=epoch,
+            confined=call.identity.confined,
+            learn=call.switches.memory == "on",
+        )
+
+
+def facts_of(facts: CallFacts, exchange: Exchange | None) -> dict[str, Any]:
+    """What the log line of a call says: figures and ids, never content."""
+    return {
+        "call_id": str(facts.call_id),
+        "session_id": str(exchange.session_id) if exchange else None,
+        "path": facts.path.partition("?")[0],
+        "upstream": facts.upstream,
+        "model": facts.model,
+        "status": facts.status,
+        "outcome": facts.outcome.name.lower(),
+        "memory": facts.memory_status,
+        "reason": facts.reason,
+        "prompt_tokens": facts.usage.prompt,
+        "completion_tokens": facts.usage.completion,
+        "latency_ms": facts.latency_ms,
+        "overhead_us": facts.overhead_us,
+    }
+
+
+def _answer(call: Call, tape: Tape) -> Answer | None:
+    """The answer, put together from its events or read from its body."""
+    body = tape.body
+    if len(tape.event_offsets):
+        return fold(payloads(body))
+    return answer_of_json(body) if body else None
+
+
+def _answered(choice: Choice, ending: Ending) -> Answered | None:
+    """A choice as a message; None where nothing of it came."""
+    message: dict[str, Any] = {"role": "assistant", "content": choice.content}
+    if choice.refusal:
+        message["refusal"] = choice.refusal
+        message["content"] = choice.content or choice.refusal
+    if choice.tool_calls:
+        message["tool_calls"] = choice.tool_calls
+    if choice.function_call:
+        message["function_call"] = choice.function_call
+    whole = ending.kind == "complete" and choice.finish_reason != "abort"
+    if not whole and not (choice.content or choice.tool_calls or choice.refusal or choice.function_call):
+        return None
+    form = canonical(message)
+    assert form is not None, "an assistant's message has a canonical form"
+    return Answered(message, message_hash(form), choice.finish_reason, whole)
+
+
+def _whole_chain(start: bytes, transcript: Transcript, server: bool, asked: bool) -> bytes:
+    """The chain hash up to the last message asked."""
+    if not server:
+        return next((each for each in reversed(transcript.chains) if each is not None), b"\0" * DIGEST_BYTES)
+    if asked:
+        return start  # the question is stored, and `start` is the chain up to it
+    links = chain([each for each in transcript.hashes if each is not None], start)
+    return links[-1] if links else start or b"\0" * DIGEST_BYTES
+
+
+def _tails(path: Sequence[Any], transcript: Transcript, answer: bytes) -> tuple[bytes | None, bytes | None]:
+    """The hashes by which a client that cuts off the head of its transcript is found."""
+    hashes = [each.message_hash for each in path] + list(transcript.hashes) + [answer]
+    roles = [each.role for each in path] + list(transcript.roles) + ["assistant"]
+    answered = [i for i, role in enumerate(roles) if role == "assistant"]
+    return tail_hash(hashes, answered, 1), tail_hash(hashes, answered, 2)
+
+
+def _spoken(choice: Choice) -> str:
+    """What a model wrote, for counting."""
+    parts = [choice.reasoning or "", choice.content or "", choice.refusal or ""]
+    for call in choice.tool_calls:
+        function = call.get("function") or {}
+        parts += [str(function.get("name") or ""), str(function.get("arguments") or "")]
+    return "\n".join(part for part in parts if part)
+
+
+def _error(ending: Ending, answer: Answer | None) -> str | None:
+    if ending.error is not None:
+        return ending.error.message
+    if answer is not None and answer.error is not None:
+        return str(answer.error)[:1000]
+    return None
+
+
+def _int(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None

@@ -1,0 +1,146 @@
+"""Who is asking, in which session, and what they asked Mneme to do or to leave (1-product.md, "Identity")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+from urllib.parse import unquote
+from uuid import UUID
+
+from app.errors import BadHeader, Forbidden
+from app.store import ids
+
+MAX_NAME = 512
+"""Longest user or session name, characters: it is an identifier, not a text."""
+
+LOCAL_USER = "local"
+"""Whose memory it is in `open` mode when nobody is named: the one person at this machine."""
+
+
+class Principal(Protocol):
+    """Who the key belongs to, as the authentication found out. `user_external_id`: the one user that it was made for."""
+
+    @property
+    def tenant_id(self) -> UUID: ...
+
+    @property
+    def user_external_id(self) -> str | None: ...
+
+    @property
+    def mode(self) -> Literal["open", "keys"]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """What the `X-Mneme-*` headers ask for."""
+
+    memory: Literal["on", "off", "read-only"] = "on"
+    capture: bool = True
+    history: Literal["client", "server"] | None = None
+    paging: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The user and the session that a request names; ids are Mneme's own.
+
+    `confined`: there is no user, so memory stays within the session. `named` is the session's id derived from the client's
+    name for it; `issued` that name read as an id, in case Mneme issued it.
+    """
+
+    tenant_id: UUID
+    user: str
+    user_id: UUID
+    confined: bool
+    session: str | None
+    named: UUID | None
+    issued: UUID | None
+    retry: int
+    idempotency_key: str | None
+
+    @property
+    def retried(self) -> bool:
+        """Whether the client says that it sends this again."""
+        return self.retry > 0
+
+
+def switches(headers: Mapping[str, str]) -> Switches:
+    """Mneme's own headers. `headers` has lower-case names. Raises BadHeader for a value that it does not know."""
+    memory = _choice(headers, "x-mneme-memory", ("on", "off", "read-only")) or "on"
+    return Switches(
+        memory=memory,  # type: ignore[arg-type]  # one of the three
+        capture=_choice(headers, "x-mneme-capture", ("on", "off")) != "off",
+        history=_choice(headers, "x-mneme-history", ("client", "server")),  # type: ignore[arg-type]  # one of the two
+        paging=_choice(headers, "x-mneme-paging", ("on", "off")) == "on",
+    )
+
+
+def identify(headers: Mapping[str, str], body: Mapping[str, Any] | None, principal: Principal) -> Identity:
+    """The user and session of a request. `body` is the parsed JSON, None where it is not understood.
+
+    The user: `X-Mneme-User`, else the body's `user` or `safety_identifier`, else `metadata.user_id`, else (in `open` mode)
+    the local one, else nobody; a key made for one user is that user's whatever the body says. Raises BadHeader for a name
+    that is empty or too long, Forbidden for the header naming another user than the key's.
+    """
+    body = body or {}
+    metadata = body.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    own = principal.user_external_id
+    named = _header(headers, "x-mneme-user")
+    if own is not None and named is not None and named != own:
+        raise Forbidden("This key was made for one user, and X-Mneme-User names another.", param="X-Mneme-User")
+    user = own or (
+        named
+        or _text(body.get("user"))
+        or _text(body.get("safety_identifier"))
+        or _text(metadata.get("user_id"))
+        or (LOCAL_USER if principal.mode == "open" else None)
+    )
+    session = _header(headers, "x-mneme-session") or _text(metadata.get("session_id"))
+    tenant = principal.tenant_id
+    user_id = ids.user_id(tenant, user) if user is not None else ids.nobody(tenant)
+    return Identity(
+        tenant_id=tenant,
+        user=user or "",
+        user_id=user_id,
+        confined=user is None,
+        session=session,
+        named=ids.session_id(tenant, user_id, session) if session is not None else None,
+        issued=ids.issued(session) if session is not None else None,
+        retry=_retry_count(headers.get("x-stainless-retry-count")),
+        idempotency_key=headers.get("idempotency-key") or None,
+    )
+
+
+def _choice(headers: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:
+    value = headers.get(name)
+    if value is None:
+        return None
+    lowered = value.strip().lower()
+    if lowered not in known:
+        raise BadHeader(f"{name} is {' or '.join(known)}, not {value[:40]!r}.", param=name)
+    return lowered
+
+
+def _header(headers: Mapping[str, str], name: str) -> str | None:
+    """A name from a header; percent-encoding carries what a header cannot."""
+    value = headers.get(name)
+    if value is None:
+        return None
+    text = unquote(value).strip()
+    if not text or len(text) > MAX_NAME:
+        raise BadHeader(f"{name} must have 1 to {MAX_NAME} characters.", param=name)
+    return text.replace("\0", "\ufffd")
+
+
+def _text(value: object) -> str | None:
+    """A name from the body; what is no usable name there is the upstream's to judge, not ours."""
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    return text.replace("\0", "\ufffd") if 0 < len(text) <= MAX_NAME else None
+
+
+def _retry_count(value: str | None) -> int:
+    return min(int(value), 32767) if value is not None and value.isascii() and value.isdigit() else 0

@@ -1,0 +1,111 @@
+"""The client's side of a request: its body, and whether it is still there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+from app.errors import MnemeError, TooLarge
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class ClientGone(MnemeError):
+    """The client went away."""
+
+    status = 499
+
+
+class Gone:
+    """Becomes set when the client goes away; what is waiting inside `interrupts()` is then interrupted at once."""
+
+    __slots__ = ("_waiting", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._waiting: list[Callable[[], object]] = []
+
+    def set(self) -> None:
+        self.is_set = True
+        for interrupt in self._waiting:
+            interrupt()
+        self._waiting.clear()
+
+    @contextmanager
+    def interrupts(self) -> Iterator[None]:
+        """Raises `ClientGone` out of whatever the block awaits, as `asyncio.timeout` does when the time is up."""
+        if self.is_set:
+            raise ClientGone
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
+        interrupted = False
+
+        def interrupt() -> None:
+            nonlocal interrupted
+            if asyncio.current_task() is not task:  # whoever finds out itself needs no interruption
+                interrupted = True
+                task.cancel()
+
+        self._waiting.append(interrupt)
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if interrupted and task.cancelling() - 1 <= before:
+                raise ClientGone from error
+            raise
+        finally:
+            if interrupted:
+                task.uncancel()
+            elif not self.is_set:
+                self._waiting.remove(interrupt)
+
+
+class Inbound:
+    """The client's side of one request: its body, and then whether it is still there.
+
+    `watch` must run beside the answer (in a supervised task): only whoever awaits `receive` learns of a disconnect.
+    """
+
+    __slots__ = ("_receive", "_whole", "gone")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._whole = asyncio.Event()
+        self.gone = Gone()
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body. Raises TooLarge beyond `limit` bytes, and ClientGone."""
+        parts: list[bytes] = []
+        size = 0
+        async for part in self.chunks():
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                raise TooLarge(f"The body is larger than {limit} bytes (MNEME_MAX_BODY_BYTES).")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises ClientGone."""
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._whole.set()
+                self.gone.set()
+                raise ClientGone
+            more = message.get("more_body", False)
+            if body := message.get("body", b""):
+                yield body
+        self._whole.set()
+
+    async def watch(self) -> None:
+        """Returns when the client is gone, or has its whole answer, and sets `gone`. Begins when the body is read."""
+        await self._whole.wait()
+        while not self.gone.is_set:
+            if (await self._receive())["type"] == "http.disconnect":
+                self.gone.set()

@@ -1,0 +1,315 @@
+"""Take an upstream's answer to the client, byte for byte, and record it on the way.
+
+Bytes go out as soon as they come in. Only the very end of the answer waits until `seal` has made it durable: for events
+the line `data: [DONE]` and what follows, for a body of known length or of JSON its last byte, for any other body the
+end itself, for an answer without a body its head. An answer that could not be sealed never ends: the client sees a
+break, as it does when the upstream broke.
+
+A break is made by returning from the ASGI application without the last `http.response.body`: uvicorn then closes the
+connection, and says so at level error. `QuietBreaks` keeps that line out of the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from array import array
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from starlette.requests import ClientDisconnect
+
+from app.errors import UpstreamError
+from app.gateway.headers import Headers, find, response_headers
+from app.gateway.inbound import ClientGone, Gone, Message, Send
+from app.gateway.sse import EndGuard, EventParser
+from app.gateway.upstream import UpstreamResponse
+
+LINGER_S = 1.0
+"""Seconds that an upstream may take to end its answer after `[DONE]`. Nothing of meaning can follow, and the client
+waits for `[DONE]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an answer ended.
+
+    complete: to its last byte; broken: the upstream broke off, or was silent for too long; gone: the client went away;
+    cancelled: the server is stopping.
+    """
+
+    kind: Literal["complete", "broken", "gone", "cancelled"]
+    error: UpstreamError | None = None
+    """Why it broke."""
+    stored: bool | None = None
+    """What `seal` said; None before it was asked."""
+    started: bool = False
+    """The head has been sent: nothing else can be answered any more."""
+
+
+Seal = Callable[[Ending], Awaitable[bool]]
+"""Makes the answer durable; False: it could not."""
+
+
+class Tape:
+    """The record of one answer: its exact bytes, and when each chunk and each event was here.
+
+    Times are microseconds since `started_ns`, the request's start on the clock `now_ns`. An event's offset is where it
+    begins, its time is when it was whole; events cover the body (see `EventParser`). Beyond `limit` bytes only the
+    size is kept.
+    """
+
+    def __init__(
+        self, started_ns: int, *, limit: int | None = None, now_ns: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        self.chunk_offsets: array[int] = array("Q")
+        self.chunk_times: array[int] = array("Q")
+        self.event_offsets: array[int] = array("Q")
+        self.event_times: array[int] = array("Q")
+        self.size = 0
+        self.truncated = False
+        self._started_ns = started_ns
+        self._limit = limit
+        self._now_ns = now_ns
+        self._chunks: list[bytes] = []
+        self._parser: EventParser | None = None
+
+    def listen_for_events(self) -> None:
+        """The body that follows is one of server-sent events."""
+        self._parser = EventParser()
+
+    def add(self, chunk: bytes) -> None:
+        """Record a chunk that has just arrived."""
+        now = (self._now_ns() - self._started_ns) // 1000
+        if self._limit is not None and self.size + len(chunk) > self._limit:
+            self.truncated = True
+        if not self.truncated:
+            self._chunks.append(chunk)
+            self.chunk_offsets.append(self.size)
+            self.chunk_times.append(now)
+            if self._parser is not None:
+                for start, _ in self._parser.feed(chunk):
+                    self.event_offsets.append(start)
+                    self.event_times.append(now)
+        self.size += len(chunk)
+
+    def finish(self) -> None:
+        """No more bytes will come: what is left over is an event too."""
+        last = self._parser.finish() if self._parser is not None else None
+        if last is not None:
+            self.event_offsets.append(last[0])
+            self.event_times.append(self.chunk_times[-1])
+
+    @property
+    def body(self) -> bytes:
+        """The recorded bytes: all of them, unless truncated."""
+        if len(self._chunks) > 1:
+            self._chunks = [b"".join(self._chunks)]
+        return self._chunks[0] if self._chunks else b""
+
+
+async def relay(
+    response: UpstreamResponse,
+    send: Send,
+    *,
+    head: Headers,
+    gone: Gone,
+    tape: Tape | None = None,
+    seal: Seal | None = None,
+) -> Ending:
+    """Relay an answer; `head` is added to its headers. Closes the response, however it ends.
+
+    Without `seal` nothing waits and nothing is held back. When the result says `started=False` and `stored=False`,
+    nothing was sent and the caller can still answer an error. A cancellation is sealed and then goes on.
+    """
+    start: Message = {
+        "type": "http.response.start",
+        "status": response.status,
+        "headers": response_headers(response.headers, response.status) + head,
+    }
+    guard = _guard_for(response, tape, seal)
+    started = False
+    ending = Ending("complete")
+    cancelled: asyncio.CancelledError | None = None
+    try:
+        with gone.interrupts():
+            if seal is None or not response.bodyless:
+                await _sent(send, start)
+                started = True
+            await _pump(response.chunks, send, guard, tape)
+    except UpstreamError as error:
+        ending = Ending("gone") if gone.is_set else Ending("broken", error)
+    except ClientGone:
+        gone.set()
+        ending = Ending("gone")
+    except asyncio.CancelledError as error:
+        ending, cancelled = Ending("cancelled"), error
+    finally:
+        await response.aclose()
+    ending = replace(ending, started=started)
+    if tape is not None:
+        tape.finish()
+    if seal is not None:
+        stored, stopped = await _to_the_end(seal(ending))
+        ending, cancelled = replace(ending, stored=stored), cancelled or stopped
+    if ending.stored is not False and ending.kind in ("complete", "broken"):
+        ending = await _send_end(send, ending, start, guard.rest())
+    if cancelled is not None:
+        raise cancelled
+    return ending
+
+
+async def collect(response: UpstreamResponse, limit: int) -> bytes:
+    """A small body, as far as it came and not beyond `limit` bytes; closes the response."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in response.chunks:
+            parts.append(chunk)
+            size += len(chunk)
+            if size >= limit:
+                break
+    except UpstreamError:
+        pass  # what came is what there is
+    finally:
+        await response.aclose()
+    return b"".join(parts)[:limit]
+
+
+class QuietBreaks(logging.Filter):
+    """For the logger `uvicorn.error`: a break that Mneme made on purpose is no error of the server's."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.msg != "ASGI callable returned without completing response."
+
+
+# --- what is held back ---------------------------------------------------------------------------------------------------
+
+
+class _Guard(Protocol):
+    """Decides what may be sent before the answer is sealed."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    def feed(self, chunk: bytes) -> bytes: ...
+
+    def rest(self) -> bytes: ...
+
+
+class _HoldNothing:
+    ended = False
+
+    def feed(self, chunk: bytes) -> bytes:
+        return chunk
+
+    def rest(self) -> bytes:
+        return b""
+
+
+class _HoldLastByte:
+    """For a body of `length` bytes. Of one of unknown length (None) any byte may be the last."""
+
+    ended = False
+
+    def __init__(self, length: int | None, inner: _Guard) -> None:
+        self._left = length
+        self._inner = inner
+        self._held = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        chunk = self._inner.feed(chunk)
+        if not chunk:
+            return chunk
+        if self._left is not None:
+            self._left -= len(chunk)
+            if self._left > 0:
+                return chunk
+        chunk = self._held + chunk
+        self._held = chunk[-1:]
+        return chunk[:-1]
+
+    def rest(self) -> bytes:
+        held, self._held = self._held, b""
+        return held + self._inner.rest()
+
+
+def _guard_for(response: UpstreamResponse, tape: Tape | None, seal: Seal | None) -> _Guard:
+    kind = (find(response.headers, b"content-type") or b"").lower()
+    is_events = kind.startswith(b"text/event-stream")
+    if is_events and tape is not None:
+        tape.listen_for_events()
+    if seal is None:
+        return _HoldNothing()
+    guard: _Guard = EndGuard() if is_events else _HoldNothing()
+    length = find(response.headers, b"content-length")
+    if length is not None and length.isdigit():
+        return _HoldLastByte(int(length), guard)
+    media_type = kind.partition(b";")[0].strip()
+    is_json = media_type == b"application/json" or media_type.endswith(b"+json")  # and not lines of JSON
+    return _HoldLastByte(None, guard) if is_json else guard
+
+
+# --- moving bytes --------------------------------------------------------------------------------------------------------
+
+
+async def _pump(chunks: AsyncIterator[bytes], send: Send, guard: _Guard, tape: Tape | None) -> None:
+    async for chunk in chunks:
+        if tape is not None:
+            tape.add(chunk)
+        ready = guard.feed(chunk)
+        if ready:
+            await _sent(send, {"type": "http.response.body", "body": ready, "more_body": True})
+        if guard.ended:
+            break
+    else:
+        return
+    try:
+        async with asyncio.timeout(LINGER_S):
+            async for chunk in chunks:
+                if tape is not None:
+                    tape.add(chunk)
+                guard.feed(chunk)
+    except TimeoutError:
+        return  # it has said all it had to say
+
+
+async def _sent(send: Send, message: Message) -> None:
+    try:
+        await send(message)
+    except (OSError, ClientDisconnect) as error:
+        raise ClientGone from error
+
+
+async def _send_end(send: Send, ending: Ending, start: Message, rest: bytes) -> Ending:
+    """What was held back, and the end, if there is one."""
+    try:
+        if not ending.started:
+            await _sent(send, start)
+            ending = replace(ending, started=True)
+        if ending.kind == "complete":
+            await _sent(send, {"type": "http.response.body", "body": rest, "more_body": False})
+        elif rest:
+            await _sent(send, {"type": "http.response.body", "body": rest, "more_body": True})
+    except ClientGone:
+        return ending  # it is on disk, and whoever wanted to read it is not there
+    return ending
+
+
+async def _to_the_end(work: Awaitable[bool]) -> tuple[bool, asyncio.CancelledError | None]:
+    """Await `work` even if this task is cancelled meanwhile; the cancellation is given back."""
+
+    async def awaited() -> bool:
+        return await work
+
+    # supervised right here: this function does not end before the task does
+    task = asyncio.get_running_loop().create_task(awaited())
+    cancelled = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return task.result(), cancelled

@@ -1,0 +1,286 @@
+"""Change the messages of a chat request without re-serialising it.
+
+`scan` finds where things lie in the client's own bytes, the builders say what to put where, `splice` does it. Every
+byte that no insertion names stays as it was: 1.0, 12345678901234567890, the order of keys, white space, duplicate keys,
+escapes. Offsets are byte offsets into the body.
+
+How it stays fast and linear: the body is known to be valid JSON (orjson has read it), so it need not be parsed again,
+only skipped. One regular expression skips a whole value per call into C, nested ones too, down to `_DEPTH`; all its
+repeats are possessive, so it never backtracks. What it cannot skip (deeper nesting, a string that ends in eight or more
+backslashes) is walked token by token, once, without recursion.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+_DEPTH = 12
+"""Levels that one expression skips. A tool with a nested JSON schema has some ten."""
+
+# A string. `[^"]*+` runs seven times faster than `[^"\\]*+`, so quotes are found first and judged by the number of
+# backslashes before them: odd, the quote is escaped; even, it ends the string. Eight or more: no match.
+_STRING = (
+    rb'"[^"]*+'
+    rb'(?:(?<=\\)(?:(?<=[^\\]\\)|(?<=[^\\]\\{3})|(?<=[^\\]\\{5})|(?<=[^\\]\\{7}))"[^"]*+)*+'
+    rb'(?:(?<!\\)|(?<=[^\\]\\{2})|(?<=[^\\]\\{4})|(?<=[^\\]\\{6}))"'
+)
+_PLAIN = rb'[^"{}\[\]]*+'
+
+
+def _nested(depth: int) -> bytes:
+    """The expression for an object or array with at most `depth` levels inside it."""
+    expression = rb"[{\[]" + _PLAIN + rb"(?:" + _STRING + _PLAIN + rb")*+[}\]]"
+    for _ in range(depth):
+        expression = rb"[{\[]" + _PLAIN + rb"(?:(?:" + _STRING + rb"|" + expression + rb")" + _PLAIN + rb")*+[}\]]"
+    return expression
+
+
+_NESTED = _nested(_DEPTH)
+_VALUE = re.compile(_STRING + rb"|" + _NESTED + rb'|[^\s,{}\[\]"]++')
+_ELEMENT = re.compile(rb"[\s,]*+((?=\{)" + _NESTED + rb")")
+_KEY = re.compile(rb"[\s,]*+(" + _STRING + rb")\s*+:\s*+")
+_BETWEEN = re.compile(rb"[\s,]*+")
+
+_ANY_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+_ANY_KEY = re.compile(rb"[\s,]*+(" + _ANY_STRING + rb")\s*+:\s*+", re.DOTALL)
+_TOKEN = re.compile(_ANY_STRING + rb"|[{}\[\]]", re.DOTALL)
+
+_QUOTE, _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b'"{}[]'
+
+
+class Span(NamedTuple):
+    """The bytes from `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+
+class ContentSpan(NamedTuple):
+    """Where the content of a message lies. `absent`: there is none, and both offsets are just behind its `{`."""
+
+    kind: Literal["string", "array", "null", "absent", "other"]
+    start: int
+    end: int
+
+
+class MessageSpan(NamedTuple):
+    """One element of `messages`, from its `{` to behind its `}`."""
+
+    start: int
+    end: int
+
+    def content(self, body: bytes) -> ContentSpan:
+        """The last `content` of this message, as parsers take the last of duplicate keys."""
+        found = _members(body, self.start, "content").get("content")
+        if found is None:
+            return ContentSpan("absent", self.start + 1, self.start + 1)
+        first = body[found.start]
+        if first == _QUOTE:
+            return ContentSpan("string", *found)
+        if first == _OPEN_ARRAY:
+            return ContentSpan("array", *found)
+        return ContentSpan("null" if body[found.start : found.end] == b"null" else "other", *found)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Where the parts of a chat request lie in its body."""
+
+    messages: list[MessageSpan]
+    array_start: int
+    """Offset of the `[` of `messages`."""
+    array_end: int
+    """Offset behind its `]`."""
+    members: dict[str, Span]
+    """The value of every top-level key; the last one, where a key is there twice."""
+
+
+class Insertion(NamedTuple):
+    """Put `data` at `pos`, in place of the `drop` bytes that are there."""
+
+    pos: int
+    data: bytes
+    drop: int = 0
+
+
+def scan(body: bytes, document: object = None) -> Envelope | None:
+    """Find the messages of a chat request.
+
+    `document` is the body as orjson read it; without it, it is read here. None when the body is not a JSON object (a
+    byte order mark counts as not), or its `messages` is not an array of objects.
+    """
+    if document is None:
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return None
+    if not isinstance(document, dict):
+        return None
+    parsed = document.get("messages")
+    if not isinstance(parsed, list) or not all(isinstance(message, dict) for message in parsed):
+        return None
+    messages: list[MessageSpan] = []
+    members: dict[str, Span] = {}
+    pos = body.index(b"{") + 1
+    while (key := _KEY.match(body, pos) or _ANY_KEY.match(body, pos)) is not None:
+        name, start = _name(key.group(1)), key.end()
+        if name == "messages" and body[start] == _OPEN_ARRAY:
+            messages, pos = _elements(body, start)
+        else:
+            pos = _skip(body, start)
+        members[name] = Span(start, pos)
+    array = members.get("messages")
+    if array is None or len(messages) != len(parsed):
+        return None
+    return Envelope(messages, array.start, array.end, members)
+
+
+def splice(body: bytes, insertions: Iterable[Insertion]) -> bytes:
+    """The body with all insertions made; those for one place come out in the order in which they were given."""
+    parts: list[bytes] = []
+    done = 0
+    for pos, data, drop in sorted(insertions, key=lambda insertion: insertion.pos):
+        parts += (body[done:pos], data)
+        done = pos + drop
+    parts.append(body[done:])
+    return b"".join(parts)
+
+
+def insert_text(body: bytes, message: MessageSpan, text: str) -> Insertion | None:
+    """Put `text` at the beginning of a message: inside its string, or as a new first text part.
+
+    A null or absent content becomes `text`. None for any other kind of content.
+    """
+    content = message.content(body)
+    if content.kind == "string":
+        return Insertion(content.start + 1, escape(text))
+    if content.kind == "array":
+        first = body[_BETWEEN.match(body, content.start + 1).end()]  # type: ignore[union-attr]  # matches nothing too
+        if first == _CLOSE_ARRAY:
+            return Insertion(content.start + 1, _part(text))
+        return Insertion(content.start + 1, _part(text) + b",") if first == _OPEN_OBJECT else None
+    return _new_content(body, message, content, text)
+
+
+def append_text(body: bytes, message: MessageSpan, text: str) -> Insertion | None:
+    """Put `text` at the end of a message: inside its string, or as a new last text part. Else as `insert_text`."""
+    content = message.content(body)
+    if content.kind == "string":
+        return Insertion(content.end - 1, escape(text))
+    if content.kind == "array":
+        last = body[content.start : content.end - 1].rstrip()[-1]
+        if last == _OPEN_ARRAY:
+            return Insertion(content.end - 1, _part(text))
+        return Insertion(content.end - 1, b"," + _part(text)) if last == _CLOSE_OBJECT else None
+    return _new_content(body, message, content, text)
+
+
+def insert_message(envelope: Envelope, index: int, message: Mapping[str, Any] | bytes) -> Insertion:
+    """Put one message before the one at `index` (at the end, if there is none). See `insert_messages`."""
+    return insert_messages(envelope, index, [message])
+
+
+def insert_messages(envelope: Envelope, index: int, messages: Sequence[Mapping[str, Any] | bytes]) -> Insertion:
+    """Put messages before the one at `index` (at the end, if there is none).
+
+    A message given as bytes goes in as it is. Into an empty array make one insertion only: the commas are its own.
+    """
+    data = b",".join(message if isinstance(message, bytes) else dump(message) for message in messages)
+    if not data:
+        return Insertion(envelope.array_start + 1, b"")
+    if not envelope.messages:
+        return Insertion(envelope.array_start + 1, data)
+    if index < len(envelope.messages):
+        return Insertion(envelope.messages[index].start, data + b",")
+    return Insertion(envelope.messages[-1].end, b"," + data)
+
+
+def replace_value(envelope: Envelope, name: str, value: object) -> Insertion | None:
+    """Put `value` in place of the top-level value `name`; None when there is no such key."""
+    span = envelope.members.get(name)
+    return None if span is None else Insertion(span.start, dump(value), span.end - span.start)
+
+
+def escape(text: str) -> bytes:
+    """`text` as the inside of a JSON string, in UTF-8. A lone surrogate, which UTF-8 cannot carry, becomes U+FFFD."""
+    return dump(text)[1:-1]
+
+
+def dump(value: object) -> bytes:
+    """Compact JSON in UTF-8, for anything that JSON can say."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:  # lone surrogates, integers beyond 64 bits
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def _part(text: str) -> bytes:
+    return b'{"type":"text","text":"' + escape(text) + b'"}'
+
+
+def _new_content(body: bytes, message: MessageSpan, content: ContentSpan, text: str) -> Insertion | None:
+    if content.kind == "null":
+        return Insertion(content.start, b'"' + escape(text) + b'"', content.end - content.start)
+    if content.kind == "absent":
+        empty = body[message.start + 1 : message.end - 1].isspace() or message.end - message.start == 2
+        return Insertion(content.start, b'"content":"' + escape(text) + (b'"' if empty else b'",'))
+    return None
+
+
+def _name(key: bytes) -> str:
+    name: str = orjson.loads(key) if b"\\" in key else key[1:-1].decode()
+    return name
+
+
+def _members(body: bytes, start: int, wanted: str) -> dict[str, Span]:
+    """The value of the last key `wanted` of the object at `start`."""
+    found: dict[str, Span] = {}
+    pos = start + 1
+    while (key := _KEY.match(body, pos) or _ANY_KEY.match(body, pos)) is not None:
+        pos = _skip(body, key.end())
+        if _name(key.group(1)) == wanted:
+            found[wanted] = Span(key.end(), pos)
+    return found
+
+
+def _elements(body: bytes, start: int) -> tuple[list[MessageSpan], int]:
+    """The objects of the array at `start`, and the offset behind the array. Stops at the first that is no object."""
+    messages: list[MessageSpan] = []
+    pos = start + 1
+    while True:
+        if (element := _ELEMENT.match(body, pos)) is not None:
+            pos = element.end()
+            messages.append(MessageSpan(*element.span(1)))
+            continue
+        here = _BETWEEN.match(body, pos).end()  # type: ignore[union-attr]  # it matches nothing, too
+        if body[here] != _OPEN_OBJECT:
+            return messages, _skip(body, start) if body[here] != _CLOSE_ARRAY else here + 1
+        pos = _walk(body, here)
+        messages.append(MessageSpan(here, pos))
+
+
+def _skip(body: bytes, start: int) -> int:
+    """The offset behind the value that begins at `start`."""
+    value = _VALUE.match(body, start)
+    return value.end() if value is not None else _walk(body, start)
+
+
+def _walk(body: bytes, start: int) -> int:
+    """As `_skip`, for any string and any depth, token by token."""
+    depth = 0
+    for token in _TOKEN.finditer(body, start):
+        first = body[token.start()]
+        if first in (_OPEN_OBJECT, _OPEN_ARRAY):
+            depth += 1
+        elif first != _QUOTE:
+            depth -= 1
+        if depth == 0:
+            return token.end()
+    return len(body)

@@ -1,0 +1,385 @@
+"""Server-sent events, looked at as bytes (WHATWG HTML §9.2).
+
+Nothing here holds a socket or the stream's bytes: `EventParser` says where events begin and end, `EndGuard` which bytes
+may be sent on, `fold` what a finished stream of chat completion chunks amounts to. All work is linear in the bytes, for
+any chunk boundaries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+# One end of line. A lone \r only counts when what follows it is known not to be the \n that belongs to it.
+_EOL = rb"(?:\r\n|\n|\r(?!\n))"
+_BLANK_LINE = re.compile(_EOL + rb"(?:\r\n|\n|\r)")
+_LINES = re.compile(rb"\r\n|\n|\r")
+_LONGEST_SPLIT = 3
+"""Bytes of an unfinished blank line that a chunk may end in: \\r\\n\\r."""
+
+DONE = b"[DONE]"
+_DONE_LINE = re.compile(rb"(?<![^\r\n])data: ?\[DONE\]")
+_DONE_FORMS = (b"data: [DONE]", b"data:[DONE]")
+_LF, _CR = b"\n\r"
+
+
+class EventParser:
+    """Finds the events of a stream that arrives in pieces.
+
+    An event is given as the (start, end) offsets of its bytes in the body, its blank line included. Events are
+    contiguous and cover the body: a comment such as `: keep-alive` is one too, it only has no data.
+    """
+
+    __slots__ = ("_start", "_tail", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Bytes seen."""
+        self._start = 0
+        self._tail = b""
+
+    def feed(self, chunk: bytes) -> list[tuple[int, int]]:
+        """The events that end in `chunk`.
+
+        When the chunk ends in a lone carriage return, the event it ends is only given with the next byte, which may
+        belong to it.
+        """
+        base = self.size - len(self._tail)
+        data = self._tail + chunk if self._tail else chunk
+        self.size += len(chunk)
+        events: list[tuple[int, int]] = []
+        done = 0
+        if b"\r" not in data:
+            while (at := data.find(b"\n\n", done)) >= 0:
+                done = at + 2
+                events.append((self._start, base + done))
+                self._start = base + done
+        else:
+            for blank in _BLANK_LINE.finditer(data):
+                if blank.end() == len(data) and data[-1] == _CR:
+                    break
+                done = blank.end()
+                events.append((self._start, base + done))
+                self._start = base + done
+        self._tail = data[max(done, len(data) - _LONGEST_SPLIT) :]
+        return events
+
+    def finish(self) -> tuple[int, int] | None:
+        """The last event, if the stream ended without the blank line behind it."""
+        last = (self._start, self.size)
+        self._start = self.size
+        self._tail = b""
+        return last if last[0] < last[1] else None
+
+
+class EndGuard:
+    """Holds back the end of a stream: everything from the line `data: [DONE]` on.
+
+    A few bytes at the beginning of a line that could still become that line wait too. Nothing else ever does.
+    """
+
+    __slots__ = ("_at_line_start", "_held", "ended")
+
+    def __init__(self) -> None:
+        self.ended = False
+        """`[DONE]` has been seen."""
+        self._held: list[bytes] = []
+        self._at_line_start = True
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The bytes that may be sent now."""
+        if self.ended:
+            self._held.append(chunk)
+            return b""
+        if self._held:
+            chunk = self._held.pop() + chunk
+        if not chunk:
+            return chunk
+        cut = self._end_of_stream(chunk) if DONE in chunk else None
+        if cut is not None:
+            self.ended = True
+        elif chunk[-1] in (_LF, _CR):
+            self._at_line_start = True
+            return chunk
+        else:
+            cut = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+            begins_a_line = cut > 0 or self._at_line_start
+            if not begins_a_line or not any(form.startswith(chunk[cut : cut + len(form)]) for form in _DONE_FORMS):
+                self._at_line_start = False
+                return chunk
+        self._at_line_start = True
+        self._held.append(chunk[cut:])
+        return chunk[:cut]
+
+    def rest(self) -> bytes:
+        """What is held back; given out once."""
+        held = b"".join(self._held)
+        self._held.clear()
+        return held
+
+    def _end_of_stream(self, chunk: bytes) -> int | None:
+        for line in _DONE_LINE.finditer(chunk):
+            if line.start() > 0 or self._at_line_start:
+                return line.start()
+        return None
+
+
+def data_of(event: bytes) -> bytes | None:
+    """The data of one event: its `data` lines, joined by newlines; None when it has none."""
+    if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
+        return event[6:-2]
+    lines = []
+    for line in _LINES.split(event):
+        name, colon, value = line.partition(b":")
+        if name == b"data":
+            lines.append(value.removeprefix(b" ") if colon else b"")
+    return b"\n".join(lines) if lines else None
+
+
+def payloads(body: bytes) -> Iterator[bytes]:
+    """The data of every event of a whole body that has any."""
+    parser = EventParser()
+    for start, end in [*parser.feed(body), parser.finish() or (0, 0)]:
+        data = data_of(body[start:end])
+        if data is not None:
+            yield data
+
+
+@dataclass(slots=True)
+class Choice:
+    """One answer of several (`n`)."""
+
+    index: int = 0
+    role: str | None = None
+    content: str | None = None
+    refusal: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    """As in a whole message: `{"id", "type", "function": {"name", "arguments"}}`."""
+    function_call: dict[str, Any] | None = None
+    finish_reason: str | None = None
+
+
+@dataclass(slots=True)
+class Answer:
+    """What an upstream answered, whether it came as a stream or in one piece."""
+
+    choices: list[Choice] = field(default_factory=list)
+    usage: dict[str, Any] | None = None
+    model: str | None = None
+    id: str | None = None
+    created: int | None = None
+    error: Any = None
+    """The `error` of a body or of an event in mid-stream."""
+    done: bool = False
+    """`[DONE]` was seen, or the body came in one piece."""
+    malformed: int = 0
+    """Events that could not be read, and were skipped."""
+
+
+def fold(events: Iterable[bytes]) -> Answer:
+    """Put a stream of chat completion chunks together again. `events` are the data of its events, see `payloads`."""
+    answer = Answer()
+    choices: dict[int, _Growing] = {}
+    for chunk in _decoded(events, answer):
+        if not isinstance(chunk, dict):
+            answer.malformed += 1
+            continue
+        _take_head(answer, chunk)
+        parts = chunk.get("choices")
+        if not isinstance(parts, list):
+            continue
+        for part in parts:
+            if not isinstance(part, dict):
+                answer.malformed += 1
+                continue
+            index = _index(part, 0)
+            choice = choices.get(index)
+            if choice is None:
+                choice = choices[index] = _Growing(index)
+            choice.take(part)
+    answer.choices = [choices[index].whole() for index in sorted(choices)]
+    return answer
+
+
+def answer_of_json(body: bytes) -> Answer | None:
+    """The answer in a chat completion that came in one piece; None when it is not a JSON object."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(document, dict):
+        return None
+    answer = Answer(done=True)
+    _take_head(answer, document)
+    parts = document.get("choices")
+    for position, part in enumerate(parts if isinstance(parts, list) else ()):
+        message = part.get("message") if isinstance(part, dict) else None
+        if not isinstance(message, dict):
+            answer.malformed += 1
+            continue
+        choice = _Growing(_index(part, position))
+        choice.take({"delta": message, "finish_reason": part.get("finish_reason")})
+        answer.choices.append(choice.whole())
+    return answer
+
+
+def _decoded(events: Iterable[bytes], answer: Answer) -> list[Any]:
+    """All events as JSON, in one call where all of them are."""
+    texts = []
+    for data in events:
+        if data.strip() == DONE:
+            answer.done = True
+        else:
+            texts.append(data)
+    try:
+        whole: list[Any] = orjson.loads(b"[" + b",".join(texts) + b"]")
+    except orjson.JSONDecodeError:
+        whole = []
+    if len(whole) == len(texts):  # an event may hold a comma of its own and still make the list valid
+        return whole
+    found = []
+    for data in texts:
+        try:
+            found.append(orjson.loads(data))
+        except orjson.JSONDecodeError:
+            answer.malformed += 1
+    return found
+
+
+def _take_head(answer: Answer, chunk: dict[str, Any]) -> None:
+    if answer.id is None and isinstance(chunk.get("id"), str):
+        answer.id = chunk["id"]
+    if answer.model is None and isinstance(chunk.get("model"), str):
+        answer.model = chunk["model"]
+    if answer.created is None and isinstance(chunk.get("created"), int):
+        answer.created = chunk["created"]
+    if isinstance(chunk.get("usage"), dict):
+        answer.usage = chunk["usage"]
+    if chunk.get("error"):
+        answer.error = chunk["error"]
+
+
+def _index(part: dict[str, Any], otherwise: int) -> int:
+    index = part.get("index")
+    return index if isinstance(index, int) else otherwise
+
+
+def _text(value: object) -> str | None:
+    """The text of a content: itself, or that of its text parts."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        texts = [part.get("text") for part in value if isinstance(part, dict)]
+        return "".join(text for text in texts if isinstance(text, str))
+    return None
+
+
+class _Growing:
+    """A choice while its deltas come in. Texts are collected and joined once."""
+
+    __slots__ = ("_calls", "_choice", "_function", "_texts")
+
+    def __init__(self, index: int) -> None:
+        self._choice = Choice(index)
+        self._texts: dict[str, list[str]] = {}
+        self._calls: dict[int, _GrowingCall] = {}
+        self._function: _GrowingCall | None = None
+
+    def take(self, part: dict[str, Any]) -> None:
+        reason = part.get("finish_reason")
+        if isinstance(reason, str):
+            self._choice.finish_reason = reason
+        delta = part.get("delta")
+        if not isinstance(delta, dict):
+            return
+        for name in ("content", "refusal"):
+            self._take_text(name, delta.get(name))
+        thought = delta.get("reasoning")
+        self._take_text("reasoning", thought if thought is not None else delta.get("reasoning_content"))
+        role = delta.get("role")
+        if self._choice.role is None and isinstance(role, str):
+            self._choice.role = role
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list):
+            for position, call in enumerate(calls):
+                if isinstance(call, dict):
+                    self._take_call(position, call)
+        function = delta.get("function_call")
+        if isinstance(function, dict):
+            self._function = self._function or _GrowingCall()
+            self._function.take_function(function)
+
+    def _take_text(self, name: str, value: object) -> None:
+        text = _text(value)
+        if text is not None:
+            self._texts.setdefault(name, []).append(text)
+
+    def _take_call(self, position: int, call: dict[str, Any]) -> None:
+        index = call.get("index")
+        if not isinstance(index, int):  # some servers send none: a new id begins a new call
+            index = position
+            if position in self._calls:
+                given = call.get("id")
+                known = [at for at, growing in self._calls.items() if growing.id == given]
+                index = known[0] if known else len(self._calls) if given else max(self._calls)
+        growing = self._calls.get(index)
+        if growing is None:
+            growing = self._calls[index] = _GrowingCall()
+        growing.take(call)
+
+    def whole(self) -> Choice:
+        choice = self._choice
+        choice.content, choice.refusal, choice.reasoning = (
+            "".join(self._texts[name]) if name in self._texts else None for name in ("content", "refusal", "reasoning")
+        )
+        choice.tool_calls = [self._calls[index].whole() for index in sorted(self._calls)]
+        choice.function_call = self._function.function() if self._function is not None else None
+        return choice
+
+
+class _GrowingCall:
+    """A tool call while its deltas come in."""
+
+    __slots__ = ("_arguments", "_name", "_other", "_type", "id")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self._type = "function"
+        self._name = ""
+        self._arguments: list[str] = []
+        self._other: dict[str, Any] = {}
+
+    def take(self, call: dict[str, Any]) -> None:
+        given = call.get("id")
+        if isinstance(given, str) and given != self.id:  # some servers repeat id and name in every delta
+            self.id += given
+        if isinstance(call.get("type"), str):
+            self._type = call["type"]
+        if isinstance(call.get("function"), dict):
+            self.take_function(call["function"])
+        self._other.update({key: value for key, value in call.items() if key not in _KNOWN_OF_A_CALL})
+
+    def take_function(self, function: dict[str, Any]) -> None:
+        name = function.get("name")
+        if isinstance(name, str) and name != self._name:
+            self._name += name
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            self._arguments.append(arguments)
+
+    def function(self) -> dict[str, Any]:
+        return {"name": self._name, "arguments": "".join(self._arguments)}
+
+    def whole(self) -> dict[str, Any]:
+        call: dict[str, Any] = {"id": self.id, "type": self._type}
+        if self._name or self._arguments or self._type == "function":
+            call["function"] = self.function()
+        return {**call, **self._other}
+
+
+_KNOWN_OF_A_CALL = frozenset({"index", "id", "type", "function"})

@@ -1,0 +1,366 @@
+"""Transports over real connections: aiohttp in production, httpx as the fallback and for tests that mock it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import io
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+import aiohttp
+import httpx
+from aiohttp.client_proto import ResponseHandler
+from yarl import URL
+
+from app.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from app.gateway.upstream import UpstreamBroke, UpstreamRequest, UpstreamResponse, is_bodyless
+
+if TYPE_CHECKING:
+    from aiohttp.connector import Connection
+    from aiohttp.tracing import Trace
+
+KEEP_ALIVE_S = 15.0
+"""Seconds that an idle connection is kept: aiohttp's own default. Servers close theirs after 5 s (uvicorn) and more;
+the race this leaves is what the one retry is for."""
+MAX_HEAD_LINE = 64 * 1024
+"""Bytes of one header of an answer; aiohttp's default of 8,190 is less than some gateways send."""
+MAX_HEADERS = 1000
+LARGE_BODY = 1024 * 1024
+"""Bytes from which aiohttp wants a body as a file, and warns otherwise."""
+_NO_BODY_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_NEVER_ADD = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What a request learns about the connection that it got."""
+
+    handler: _Handler | None = None
+    transport: asyncio.Transport | None = None
+    reused: bool = False
+
+    def died_unanswered(self) -> bool:
+        """A kept-alive connection, and not one byte of an answer: the server had closed it before it read us."""
+        return self.reused and self.handler is not None and not self.handler.received
+
+    def abort(self) -> None:
+        """Close the connection now, without waiting for what is still to be written."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+_ATTEMPT: ContextVar[_Attempt] = ContextVar("_ATTEMPT")
+"""The attempt that this task is making: aiohttp tells a request nothing about its connection."""
+
+
+class _Handler(ResponseHandler):
+    """aiohttp's connection, which also notices what a retry and a break depend on."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self.used = False
+        self.received = False
+        """A byte has arrived since the last request."""
+
+    def data_received(self, data: bytes) -> None:
+        self.received = True
+        super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        payload = self._payload
+        is_open = payload is not None and not payload.is_eof() and payload.exception() is None
+        if payload is not None and is_open and exc is not None:
+            # a body without a length ends with its connection, but a reset is no end
+            payload.set_exception(aiohttp.ClientPayloadError(f"connection lost: {exc!r}"))
+        super().connection_lost(exc)
+        if payload is not None and is_open and not payload.is_eof() and payload.exception() is None:
+            # after nonsense in mid-body nobody tells the reader
+            payload.set_exception(aiohttp.ClientPayloadError("not HTTP"))
+
+
+class _Connector(aiohttp.TCPConnector):
+    def __init__(self, *, force_close: bool = False) -> None:
+        keep_alive: dict[str, Any] = {} if force_close else {"keepalive_timeout": KEEP_ALIVE_S}
+        super().__init__(limit=0, force_close=force_close, **keep_alive)
+        # the one place where aiohttp can be given its protocol; a test fails should it ever look elsewhere
+        self._factory = cast("functools.partial[ResponseHandler]", functools.partial(_Handler, loop=self._loop))
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        handler = connection.protocol
+        assert isinstance(handler, _Handler)
+        attempt = _ATTEMPT.get()
+        attempt.handler, attempt.transport, attempt.reused = handler, connection.transport, handler.used
+        handler.used, handler.received = True, False
+        return connection
+
+
+class AiohttpTransport:
+    """The production transport. Create it inside the running event loop's thread; it opens itself when first used.
+
+    Timeouts in seconds: `connect_s` for the connection, `head_s` for sending the request and getting the status line
+    (a body that the client streams is not counted), `idle_s` for silence inside an answer. There is no other limit.
+    """
+
+    def __init__(self, *, connect_s: float, head_s: float, idle_s: float) -> None:
+        self._connect_s = connect_s
+        self._head_s = head_s
+        self._idle_s = idle_s
+        self._pooled: aiohttp.ClientSession | None = None
+        self._unpooled: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> AiohttpTransport:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        for session in (self._pooled, self._unpooled):
+            if session is not None:
+                await session.close()
+        self._pooled = self._unpooled = None
+
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
+        """See `Transport.send`. A connection from the pool that died unanswered is replaced by a fresh one, once."""
+        if self._pooled is None:
+            self._pooled = self._open(_Connector())
+        attempt = _Attempt()
+        try:
+            return await self._send(self._pooled, request, attempt)
+        except UpstreamUnreachable:
+            if not attempt.died_unanswered() or not isinstance(request.body, bytes):
+                raise
+        if self._unpooled is None:
+            self._unpooled = self._open(_Connector(force_close=True))
+        return await self._send(self._unpooled, request, _Attempt())
+
+    def _open(self, connector: _Connector) -> aiohttp.ClientSession:
+        session = aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            max_field_size=MAX_HEAD_LINE,
+            max_headers=MAX_HEADERS,
+            max_line_size=MAX_HEAD_LINE,
+            requote_redirect_url=False,
+            skip_auto_headers=_NEVER_ADD,
+            timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_s),
+            trust_env=False,
+        )
+        # aiohttp repeats GET and its like on any lost connection, a fresh one too; its own test client sets this as well
+        session._retry_connection = False
+        return session
+
+    async def _send(
+        self, session: aiohttp.ClientSession, request: UpstreamRequest, attempt: _Attempt
+    ) -> UpstreamResponse:
+        token = _ATTEMPT.set(attempt)
+        response = None
+        try:
+            async with asyncio.timeout(self._connect_s + self._head_s) as deadline:
+                response = await session.request(
+                    request.method,
+                    URL(request.url, encoded=True),
+                    headers=[(name.decode("latin-1"), _text(value)) for name, value in request.headers],
+                    data=self._data(request, deadline),
+                    allow_redirects=False,
+                )
+        except (aiohttp.ConnectionTimeoutError, TimeoutError) as error:
+            where = "connect" if isinstance(error, aiohttp.ConnectionTimeoutError) else "answer"
+            raise UpstreamTimeout(f"The upstream did not {where} in time.") from error
+        except (aiohttp.ClientConnectionError, aiohttp.InvalidURL, OSError) as error:
+            raise UpstreamUnreachable(f"The upstream cannot be reached: {error}") from error
+        except (aiohttp.ClientError, ValueError) as error:
+            raise UpstreamError(f"No HTTP with this upstream: {error}") from error
+        finally:
+            _ATTEMPT.reset(token)
+            if response is None:
+                attempt.abort()
+        headers = list(response.raw_headers)
+        body = _AiohttpBody(response, self._idle_s)
+        bodyless = is_bodyless(request.method, response.status, headers)
+        return UpstreamResponse(response.status, response.reason or "", headers, body, body.aclose, bodyless)
+
+    def _data(self, request: UpstreamRequest, deadline: asyncio.Timeout) -> object:
+        body = request.body
+        if not isinstance(body, bytes):
+            return self._streamed(body, deadline)
+        if not body and request.method in _NO_BODY_METHODS:
+            return None
+        return body if len(body) < LARGE_BODY else io.BytesIO(body)
+
+    async def _streamed(self, body: AsyncIterator[bytes], deadline: asyncio.Timeout) -> AsyncIterator[bytes]:
+        """The body as it comes; the deadline stands still while the client is the one to wait for."""
+
+        def until(when: float | None) -> None:
+            try:
+                deadline.reschedule(when)
+            except RuntimeError:
+                return  # the head came, or the time was up, before the body was through
+
+        until(None)
+        async for piece in body:
+            until(asyncio.get_running_loop().time() + self._head_s)
+            yield piece
+            until(None)
+        until(asyncio.get_running_loop().time() + self._head_s)
+
+
+class _AiohttpBody:
+    """The chunks of an answer, to the last byte that arrived."""
+
+    __slots__ = ("_content", "_error", "_idle_s", "_loop", "_response", "_timer", "_waiting_since")
+
+    def __init__(self, response: aiohttp.ClientResponse, idle_s: float) -> None:
+        self._response = response
+        self._content = response.content
+        self._idle_s = idle_s
+        self._loop = asyncio.get_running_loop()
+        self._error: UpstreamError | None = None
+        self._waiting_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __aiter__(self) -> _AiohttpBody:
+        return self
+
+    async def __anext__(self) -> bytes:
+        content = self._content
+        if self._error is not None:
+            raise self._error
+        if self._timer is None and not content.is_eof():
+            self._timer = self._loop.call_later(self._idle_s, self._look_whether_idle)
+        self._waiting_since = self._loop.time()
+        try:
+            chunk = await content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            chunk = self._salvage(error)
+        finally:
+            self._waiting_since = None
+        if chunk:
+            return chunk
+        if self._error is not None:
+            raise self._error
+        self._stop_timer()
+        raise StopAsyncIteration
+
+    def _salvage(self, error: Exception) -> bytes:
+        """What had arrived before the answer broke: aiohttp keeps it, but shows only the exception."""
+        if isinstance(error, TimeoutError):
+            self._error = UpstreamTimeout(f"The upstream was silent for {self._idle_s:g} s.")
+        else:
+            self._error = UpstreamBroke(f"The upstream broke off: {error}")
+        self._error.__cause__ = error
+        self._stop_timer()
+        content = self._content
+        content.set_exception(None)  # type: ignore[arg-type]  # None is how "no exception" is kept there
+        return content.read_nowait()
+
+    def _look_whether_idle(self) -> None:
+        """One timer per answer, not one per chunk; only time spent waiting for the upstream counts."""
+        now = self._loop.time()
+        since = self._waiting_since if self._waiting_since is not None else now
+        if now - since >= self._idle_s:
+            self._content.set_exception(aiohttp.SocketTimeoutError("idle"))
+        else:
+            self._timer = self._loop.call_at(since + self._idle_s, self._look_whether_idle)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def aclose(self) -> None:
+        self._stop_timer()
+        connection = self._response.connection  # None when the answer was whole: it is back in the pool by then
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
+        self._response.close()
+
+
+def _text(value: bytes) -> str:
+    """A header value for aiohttp, which writes UTF-8: exact but for bytes that are none (they become so)."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+class HttpxTransport:
+    """The same port over httpx. It re-encodes odd URLs, and costs several times as much CPU.
+
+    The client's timeouts count; pass `httpx.AsyncClient(timeout=httpx.Timeout(None, connect=…, read=…))`. Its read
+    timeout is both the wait for the head and the longest silence.
+    """
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
+        """See `Transport.send`. The one retry also happens when a kept-alive connection died inside a head."""
+        try:
+            return await self._send(request)
+        except _DiedUnanswered as died:
+            if not isinstance(request.body, bytes):
+                raise UpstreamUnreachable(str(died)) from died
+        try:
+            return await self._send(request)
+        except _DiedUnanswered as died:
+            raise UpstreamUnreachable(str(died)) from died
+
+    async def _send(self, request: UpstreamRequest) -> UpstreamResponse:
+        seen: set[str] = set()
+
+        async def trace(event: str, _info: object) -> None:
+            seen.add(event)
+
+        # not build_request: it would add the client's own headers and cookies
+        built = httpx.Request(
+            request.method,
+            request.url,
+            headers=request.headers,
+            content=(request.body or None) if isinstance(request.body, bytes) else request.body,
+            extensions={"timeout": self._client.timeout.as_dict(), "trace": trace},
+        )
+        try:
+            response = await self._client.send(built, stream=True, auth=None, follow_redirects=False)
+        except httpx.TimeoutException as error:
+            raise UpstreamTimeout from error
+        except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError) as error:
+            message = f"The upstream broke off before it answered: {error}"
+            reused = "http11.send_request_headers.started" in seen and "connection.connect_tcp.started" not in seen
+            raise (_DiedUnanswered if reused else UpstreamUnreachable)(message) from error
+        except httpx.NetworkError as error:
+            raise UpstreamUnreachable(f"The upstream cannot be reached: {error}") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise UpstreamError(f"No HTTP with this upstream: {error}") from error
+        headers = list(response.headers.raw)
+        bodyless = is_bodyless(request.method, response.status_code, headers)
+        return UpstreamResponse(
+            response.status_code, response.reason_phrase, headers, _httpx_chunks(response), response.aclose, bodyless
+        )
+
+
+class _DiedUnanswered(UpstreamUnreachable):
+    """A kept-alive connection died before the head of an answer."""
+
+
+async def _httpx_chunks(response: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.aiter_raw():
+            yield chunk
+    except httpx.TimeoutException as error:
+        raise UpstreamTimeout("The upstream was silent for too long.") from error
+    except httpx.HTTPError as error:
+        raise UpstreamBroke(f"The upstream broke off: {error}") from error

@@ -1,0 +1,450 @@
+"""One request, from the door to the disk:
+
+    authenticate → identify → reconcile → compile → forward → relay (tee) → record → acknowledge
+
+Plain ASGI, because this is the path that everything goes through. Whatever memory does, the request goes on: a failure
+before the upstream is called turns into `x-mneme-status: degraded`, recorded with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+import orjson
+
+from app.capture.record import Recorder
+from app.clock import Clock
+from app.errors import BadRequest, MnemeError, StoreUnavailable, Unavailable, UpstreamError
+from app.gateway.account import Accountant, facts_of
+from app.gateway.headers import Headers, request_headers
+from app.gateway.identify import Identity, Principal, Switches, identify, switches
+from app.gateway.prepare import ChatRequest, Prepared, Preparer
+from app.gateway.reconcile import Place
+from app.gateway.relay import ClientGone, Ending, Inbound, Receive, Send, Tape, collect, relay
+from app.gateway.splice import replace_value, scan, splice
+from app.gateway.upstream import Router, Target, Transport, UpstreamRequest, UpstreamResponse
+from app.metrics import MemoryStatus, Metrics
+from app.providers.models import ModelRegistry
+from app.settings import Settings
+from app.store.ids import uuid7
+from app.tasks import Supervisor
+
+log = logging.getLogger("mneme.turn")
+
+CHAT_PATH = "/v1/chat/completions"
+LENGTH_STATUSES = frozenset({400, 413, 422})
+"""With these an upstream refuses a prompt that is too long."""
+LENGTH_WORDS = (
+    b"context_length",
+    b"context length",
+    b"maximum context",
+    b"max_model_len",
+    b"too long",
+    b"too many tokens",
+)
+ERROR_LIMIT = 64 * 1024
+"""Bytes of a refusal that are read to find out whether it is one of length; real ones have some hundred."""
+
+
+class Authenticator(Protocol):
+    """Says whose key it is."""
+
+    async def check(self, headers: Mapping[str, str]) -> Principal:
+        """Raises Unauthenticated, StoreUnavailable."""
+        ...
+
+
+class Scout(Protocol):
+    """Learns context windows from upstreams."""
+
+    def notice(self, target: Target, model: str, headers: Headers) -> None: ...
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way."""
+
+    id: UUID
+    at: datetime
+    started_ns: int
+    method: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    raw_headers: Headers
+    headers: dict[str, str]
+    principal: Principal
+    switches: Switches
+    identity: Identity
+    target: Target
+    inbound: Inbound
+    send: Send
+    chat: ChatRequest | None = None
+    body: bytes | None = None
+    body_size: int = 0
+    body_truncated: bool = False
+    place: Place | None = None
+    prepared: Prepared | None = None
+    status: MemoryStatus = "bypass"
+    reason: str | None = None
+    sent: bytes = b""
+    overhead_ns: int = 0
+
+    def elapsed_us(self) -> int:
+        return (time.perf_counter_ns() - self.started_ns) // 1000
+
+
+class Gateway:
+    """The ASGI application under `/v1`."""
+
+    def __init__(
+        self,
+        *,
+        authenticator: Authenticator,
+        router: Router,
+        transports: Mapping[bool, Transport],
+        preparer: Preparer,
+        recorder: Recorder,
+        accountant: Accountant,
+        models: ModelRegistry,
+        scout: Scout,
+        metrics: Metrics,
+        settings: Settings,
+        clock: Clock,
+        tasks: Supervisor,
+    ) -> None:
+        """`transports`: the real one under False, the simulated one under True."""
+        self._authenticator = authenticator
+        self._router = router
+        self._transports = transports
+        self._preparer = preparer
+        self._recorder = recorder
+        self._accountant = accountant
+        self._models = models
+        self._scout = scout
+        self._metrics = metrics
+        self._settings = settings
+        self._clock = clock
+        self._tasks = tasks
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        started_ns, at = time.perf_counter_ns(), self._clock.now()
+        inbound = Inbound(receive)
+        call_id = uuid7(at)
+        state = _Sending(send)
+        try:
+            raw = list(scope["headers"])
+            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
+            principal = await self._authenticator.check(headers)
+            chosen = switches(headers)
+            path = scope["path"]
+            is_chat = scope["method"] == "POST" and path == CHAT_PATH
+            call = Call(
+                id=call_id,
+                at=at,
+                started_ns=started_ns,
+                method=scope["method"],
+                path=path,
+                raw_path=scope.get("raw_path") or path.encode(),
+                query=scope.get("query_string", b""),
+                raw_headers=raw,
+                headers=headers,
+                principal=principal,
+                switches=chosen,
+                identity=identify(headers, None, principal),
+                target=self._router.route(None),
+                inbound=inbound,
+                send=state,
+            )
+            self._tasks.spawn(inbound.watch(), f"watch {call_id}")
+            await (self._chat(call) if is_chat else self._pass_through(call))
+        except ClientGone:
+            log.info("client gone before the answer", extra={"call_id": str(call_id)})
+        except MnemeError as error:
+            await self._refuse(state, call_id, error)
+        except Exception:
+            log.exception("request failed", extra={"call_id": str(call_id)})
+            self._metrics.degraded("failure")
+            await self._refuse(state, call_id, MnemeError("Mneme failed to handle this request; its log says why."))
+        finally:
+            inbound.gone.set()
+
+    # --- the main job ------------------------------------------------------------------------------------------------
+
+    async def _chat(self, call: Call) -> None:
+        body = await call.inbound.read(self._settings.max_body_bytes)
+        call.body, call.body_size = body, len(body)
+        document = _parse(body)
+        envelope = scan(body, document) if document is not None else None
+        if document is not None:
+            call.identity = identify(call.headers, document, call.principal)
+            model = document.get("model")
+            call.target = self._router.route(model if isinstance(model, str) else None)
+        if envelope is not None and document is not None and envelope.messages:
+            call.chat = ChatRequest.of(body, document, envelope)
+            self._scout.notice(call.target, call.chat.model, self._outgoing_headers(call))
+        call.sent = self._aliased(call)
+        if call.chat is None:
+            call.reason = "not-understood"
+        elif call.switches.memory == "off":
+            call.reason = "memory-off"
+        else:
+            await self._remember(call, call.chat)
+        await self._answer(call)
+
+    async def _remember(self, call: Call, chat: ChatRequest) -> None:
+        """Reconcile and compile within the deadline; else go on without memory, and say so."""
+        began = time.perf_counter_ns()
+        try:
+            async with asyncio.timeout(self._settings.retrieval_deadline_ms / 1000):
+                call.place = await self._preparer.place(call.identity, chat, call.switches, call.at)
+                self._took("reconcile", began)
+                compiling = time.perf_counter_ns()
+                call.prepared = await self._preparer.compile(call.identity, chat, call.place, call.target, call.at)
+                self._took("compile", compiling)
+        except (TimeoutError, StoreUnavailable, Unavailable) as error:
+            self._degrade(call, "deadline" if isinstance(error, TimeoutError) else "store", error)
+        except BadRequest:
+            raise
+        except MnemeError as error:
+            if error.status < 500:
+                raise
+            self._degrade(call, "memory", error)
+        except Exception as error:  # noqa: BLE001 - boundary: memory must never keep a request from its answer
+            self._degrade(call, "memory", error)
+        else:
+            call.status = "ok"
+            call.reason = "no-user" if call.identity.confined else None
+            call.sent = call.prepared.body
+
+    def _degrade(self, call: Call, reason: str, error: BaseException) -> None:
+        call.status, call.reason = "degraded", reason
+        self._metrics.degraded(reason)
+        log.warning(
+            "answering without memory",
+            extra={"call_id": str(call.id), "reason": reason, "error": str(error)},
+            exc_info=error if reason == "memory" else None,
+        )
+
+    def _aliased(self, call: Call) -> bytes:
+        """The client's body; with the upstream's own name for the model, where the settings give it another."""
+        assert call.body is not None
+        if call.target.model_alias is None or call.chat is None:
+            return call.body
+        renamed = replace_value(call.chat.envelope, "model", call.target.model_alias)
+        return splice(call.body, [renamed]) if renamed is not None else call.body
+
+    async def _answer(self, call: Call) -> None:
+        """Forward, relay, record."""
+        response = await self._forward(call, call.sent)
+        injected = call.prepared is not None and call.sent != call.body
+        if injected and call.body is not None:
+            if response.status in LENGTH_STATUSES:
+                refusal = await collect(response, ERROR_LIMIT)
+                if any(word in refusal.lower() for word in LENGTH_WORDS):
+                    response = await self._as_written(call)
+                else:
+                    response = replace(response, chunks=_once(refusal), close=_nothing)
+            elif response.status == 200 and response.bodyless:
+                # Some servers answer an over-long prompt so.
+                await response.aclose()
+                response = await self._as_written(call)
+        await self._relay(call, response)
+
+    async def _as_written(self, call: Call) -> UpstreamResponse:
+        """Once more, as the client wrote it: what was refused may be refused for what Mneme added."""
+        self._degrade(call, "too-long", Unavailable("The upstream refused the compiled prompt for its length."))
+        call.prepared = None
+        call.sent = self._aliased(call)
+        return await self._forward(call, call.sent)
+
+    def _outgoing_headers(self, call: Call) -> Headers:
+        return request_headers(call.raw_headers, api_key=call.target.api_key)
+
+    async def _forward(self, call: Call, body: bytes) -> UpstreamResponse:
+        call.overhead_ns = time.perf_counter_ns() - call.started_ns
+        request = UpstreamRequest(
+            call.method, call.target.url(call.raw_path, call.query), self._outgoing_headers(call), body
+        )
+        return await self._send(call, request)
+
+    async def _send(self, call: Call, request: UpstreamRequest) -> UpstreamResponse:
+        """The head of the answer. A call that got none is recorded as failed before the error goes on."""
+        began = time.perf_counter_ns()
+        try:
+            with call.inbound.gone.interrupts():
+                response = await self._transports[call.target.simulated].send(request)
+        except UpstreamError as error:
+            await self._record(call, None, Ending("broken", error), Tape(call.started_ns))
+            raise
+        except ClientGone:
+            await asyncio.shield(self._record(call, None, Ending("gone"), Tape(call.started_ns)))
+            raise
+        self._took("forward", began)
+        return response
+
+    async def _relay(self, call: Call, response: UpstreamResponse) -> None:
+        tape = Tape(call.started_ns, limit=None if call.chat is not None else self._settings.capture_max_bytes)
+
+        async def seal(ending: Ending) -> bool:
+            return await self._record(call, response, ending, tape)
+
+        bare = not call.switches.capture and call.switches.memory == "off"
+        ending = await relay(
+            response,
+            call.send,
+            head=self._own_headers(call),
+            gone=call.inbound.gone,
+            tape=None if bare else tape,
+            seal=None if bare else seal,
+        )
+        kind = "chat" if call.chat is not None else "passthrough"
+        self._metrics.request(kind, ending.kind, call.status)
+        self._metrics.stage("overhead", call.overhead_ns / 1e9)
+        if ending.stored is False and not ending.started:
+            raise StoreUnavailable("The answer could not be stored, so it is withheld; try again.")
+
+    def _own_headers(self, call: Call) -> Headers:
+        own = {"x-mneme-call-id": str(call.id), "x-mneme-status": call.status}
+        if call.reason is not None:
+            own["x-mneme-reason"] = call.reason
+        if call.place is not None:
+            own["x-mneme-session-id"] = str(call.place.session_id)
+        compiled = call.prepared.compilation if call.prepared else None
+        if compiled is not None:
+            own["x-mneme-context"] = (
+                f"memories={compiled.memories};history={compiled.audit['history']['messages']};"
+                f"tokens={compiled.tokens};budget={compiled.budget}"
+            )
+        if call.target.simulated:
+            own["x-mneme-upstream"] = "simulated"
+        own["x-mneme-overhead-ms"] = f"{call.overhead_ns / 1e6:.2f}"
+        return [(name.encode(), value.encode()) for name, value in own.items()]
+
+    # --- everything else under /v1 -------------------------------------------------------------------------------------
+
+    async def _pass_through(self, call: Call) -> None:
+        """Both ways, unread; recorded up to a limit."""
+        call.reason = "not-chat"
+        length = call.headers.get("content-length", "")
+        kept = call.switches.capture and not call.headers.get("content-type", "").startswith("multipart/")
+        limit = self._settings.capture_max_bytes
+        if "transfer-encoding" not in call.headers and (not length or (length.isdigit() and int(length) <= limit)):
+            body = await call.inbound.read(self._settings.max_body_bytes)
+            call.body_size = len(body)
+            call.body, call.body_truncated = (body, False) if kept else (None, bool(body))
+            if kept and call.headers.get("content-type", "").startswith("application/json"):
+                document = _parse(body)
+                if document is not None:
+                    call.identity = identify(call.headers, document, call.principal)
+                    model = document.get("model")
+                    call.target = self._router.route(model if isinstance(model, str) else None)
+            request = UpstreamRequest(
+                call.method, call.target.url(call.raw_path, call.query), self._outgoing_headers(call), body
+            )
+        else:
+            call.body_truncated = True
+            request = UpstreamRequest(
+                call.method,
+                call.target.url(call.raw_path, call.query),
+                request_headers(call.raw_headers, api_key=call.target.api_key, streamed=True),
+                self._counted(call),
+            )
+        call.overhead_ns = time.perf_counter_ns() - call.started_ns
+        await self._relay(call, await self._send(call, request))
+
+    async def _counted(self, call: Call) -> Any:
+        async for chunk in call.inbound.chunks():
+            call.body_size += len(chunk)
+            yield chunk
+
+    def _took(self, stage: str, began_ns: int) -> None:
+        self._metrics.stage(stage, (time.perf_counter_ns() - began_ns) / 1e9)
+
+    # --- the record ------------------------------------------------------------------------------------------------------
+
+    async def _record(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> bool:
+        """Make the call and its turn durable. False: it could not be, and the answer must not seem to end well."""
+        if not call.switches.capture and call.switches.memory == "off":
+            return True
+        began = time.perf_counter_ns()
+        try:
+            if call.chat is not None and call.place is None and call.switches.memory != "off":
+                # Memory failed before; perhaps only for a moment. Without it the turn has no session to belong to.
+                call.place = await self._preparer.place(call.identity, call.chat, call.switches, call.at)
+            facts, exchange = self._accountant.close(call, response, ending, tape, self._clock.now())
+            await self._recorder.record(facts, exchange, call.prepared.facts if call.prepared else None)
+        except MnemeError as error:
+            return self._unstored(call, error)
+        except Exception as error:  # noqa: BLE001 - boundary: what could not be recorded is said, never hidden
+            return self._unstored(call, error)
+        self._took("record", began)
+        compiled = call.prepared.compilation if call.prepared else None
+        if compiled is not None:
+            self._metrics.utilisation(compiled.eta)
+        self._metrics.tokens(
+            prompt=facts.usage.prompt or 0,
+            completion=facts.usage.completion or 0,
+            injected=compiled.tokens if compiled else 0,
+        )
+        log.info("answered", extra=facts_of(facts, exchange))
+        return True
+
+    def _unstored(self, call: Call, error: BaseException) -> bool:
+        self._metrics.degraded("unstored")
+        log.error("the call could not be stored", extra={"call_id": str(call.id)}, exc_info=error)
+        return self._settings.durability == "best_effort"
+
+    async def _refuse(self, state: _Sending, call_id: UUID, error: MnemeError) -> None:
+        """An error of Mneme's own, in OpenAI's shape; nothing where an answer has begun."""
+        if state.started:
+            return
+        body = orjson.dumps(error.body())
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"x-mneme-call-id", str(call_id).encode()),
+        ]
+        try:
+            await state({"type": "http.response.start", "status": error.status, "headers": headers})
+            await state({"type": "http.response.body", "body": body})
+        except OSError:
+            log.info("client gone before the error", extra={"call_id": str(call_id)})
+
+
+class _Sending:
+    """`send`, which remembers whether the answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+        await self._send(message)
+
+
+def _parse(body: bytes) -> dict[str, Any] | None:
+    """The body as a JSON object, or None: what it is then is the upstream's to say."""
+    try:
+        document = orjson.loads(body)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+async def _once(body: bytes) -> Any:
+    if body:
+        yield body
+
+
+async def _nothing() -> None:
+    return

@@ -1,0 +1,159 @@
+"""The port to the upstreams: what is sent, what comes back, and which upstream gets it.
+
+The implementations are in `transport.py` (real ones) and `simulated.py` (none at all).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.errors import NotFound, UpstreamError
+from app.gateway.headers import Headers, find
+from app.settings import Placement, Settings, UpstreamRoute
+
+OPENAI_BASE_URL = "https://api.openai.com/v1"
+SIMULATED_BASE_URL = "simulated://local/v1"
+API_PREFIX = b"/v1"
+"""What stands for the base URL in the paths that clients ask for."""
+
+
+class UpstreamBroke(UpstreamError):
+    """The upstream broke off in the middle of its answer."""
+
+
+@dataclass(slots=True)
+class UpstreamRequest:
+    """One request to an upstream. `headers` go out as they are; the transport adds `Host` and the framing only."""
+
+    method: str
+    url: str
+    headers: Headers
+    body: bytes | AsyncIterator[bytes] = b""
+
+
+@dataclass(slots=True)
+class UpstreamResponse:
+    """The head of an answer, and its body as it comes."""
+
+    status: int
+    reason: str
+    headers: Headers
+    chunks: AsyncIterator[bytes]
+    """The body's bytes, each as soon as it is here, without the transfer encoding. Raises `UpstreamBroke` or
+    `UpstreamTimeout` when the body is not whole, after everything that had arrived was given out."""
+    close: Callable[[], Awaitable[None]]
+    bodyless: bool = False
+    """No byte of body can come: HEAD, 204, 304, or a length of 0. `chunks` ends at once."""
+
+    async def aclose(self) -> None:
+        """Let go of the connection: a whole answer's goes back to the pool, any other is closed at once."""
+        await self.close()
+
+
+class Transport(Protocol):
+    """Sends requests. Raises `UpstreamUnreachable`, `UpstreamTimeout` or another `UpstreamError`."""
+
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
+        """Returns when the head of the answer is here. A cancelled call closes its connection at once."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        ...
+
+
+def is_bodyless(method: str, status: int, headers: Headers) -> bool:
+    """Whether no body can follow this head (RFC 9112 §6.3)."""
+    return method == "HEAD" or status in (204, 304) or find(headers, b"content-length") == b"0"
+
+
+# --- which upstream -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes."""
+
+    name: str
+    base_url: str
+    api_key: str | None = field(repr=False)
+    """Mneme's own key for this upstream; None: the client's `Authorization` goes on."""
+    model_alias: str | None
+    """The name this upstream knows the model by, where it is another than the client's."""
+    placement: Placement
+    simulated: bool = False
+
+    def url(self, raw_path: bytes, query: bytes) -> str:
+        """The upstream's URL for `/v1/x?y`: its base URL and `/x?y`, without any re-encoding."""
+        path = raw_path.removeprefix(API_PREFIX).decode("ascii")
+        return f"{self.base_url}{path}?{query.decode('ascii')}" if query else f"{self.base_url}{path}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    target: Target
+    aliases: dict[str, str]
+    names: re.Pattern[str] | None
+    """None: any model, and requests without one."""
+
+
+class Router:
+    """Knows which upstream serves which model. Decided once, at start."""
+
+    def __init__(self, routes: list[_Route]) -> None:
+        self._routes = routes
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Router:
+        """The upstreams configured; else OpenAI when OPENAI_API_KEY is set; else the simulated one.
+
+        `MNEME_UPSTREAMS` come first, in their order; `MNEME_UPSTREAM_BASE_URL` serves what none of them does.
+        """
+        routes = [_route_of(route, settings.placement) for route in settings.upstreams]
+        key = settings.upstream_api_key.get_secret_value() if settings.upstream_api_key is not None else None
+        if settings.upstream_base_url is not None:
+            last = Target("upstream", settings.upstream_base_url, key, None, settings.placement)
+        elif routes:
+            return cls(routes)
+        elif settings.openai_api_key is not None:
+            last = Target("openai", OPENAI_BASE_URL, key, None, settings.placement)
+        else:
+            last = Target("simulated", SIMULATED_BASE_URL, None, None, settings.placement, simulated=True)
+        return cls([*routes, _Route(last, {}, None)])
+
+    @property
+    def targets(self) -> list[Target]:
+        """All upstreams, in the order in which they are asked."""
+        return [route.target for route in self._routes]
+
+    def route(self, model: str | None) -> Target:
+        """The upstream for a model: the first that has it as a name, an alias or a wildcard.
+
+        A request that names no model goes to the one that serves all, else to the first. Raises NotFound.
+        """
+        if model is None:
+            return next((route.target for route in self._routes if route.names is None), self._routes[0].target)
+        for route in self._routes:
+            if (alias := route.aliases.get(model)) is not None:
+                target = route.target
+                return Target(target.name, target.base_url, target.api_key, alias, target.placement, target.simulated)
+            if route.names is None or route.names.fullmatch(model):
+                return route.target
+        raise NotFound(
+            f"No upstream serves the model {model!r}: see MNEME_UPSTREAMS.", param="model", code="model_not_found"
+        )
+
+
+def _route_of(route: UpstreamRoute, placement: Placement) -> _Route:
+    target = Target(
+        route.name,
+        route.base_url.rstrip("/"),
+        route.api_key.get_secret_value() if route.api_key is not None else None,
+        None,
+        route.placement or placement,
+    )
+    names = "|".join(".*".join(re.escape(part) for part in name.split("*")) for name in route.models)
+    return _Route(target, route.aliases, None if "*" in route.models else re.compile(names, re.DOTALL))

@@ -1,0 +1,1 @@
+"""The back room: work that happens after the turn."""

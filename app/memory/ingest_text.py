@@ -1,0 +1,172 @@
+"""Decisions on texts that ingest makes without a database: is it ours, is it the same, which of two says more.
+
+Pure functions over plain strings, each linear in its input.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+
+_SPACE = re.compile(r"\s+")
+_JOINERS = "\u200c\u200d"  # they shape letters and emoji; other format characters are invisible and say nothing
+_END_PUNCTUATION = " .,;:!?…"
+
+
+def normalise(text: str) -> str:
+    """The form in which a memory is kept: NFKC, single spaces, nothing invisible, no punctuation at the end."""
+    text = unicodedata.normalize("NFKC", text)
+    if not text.isprintable():
+        text = "".join(_visible(c) for c in text)
+    return _SPACE.sub(" ", text).strip().rstrip(_END_PUNCTUATION)
+
+
+def _visible(char: str) -> str:
+    kind = unicodedata.category(char)
+    if kind == "Cf":
+        return char if char in _JOINERS else ""
+    return " " if kind in {"Cc", "Cs", "Zl", "Zp"} else char
+
+
+def content_hash(text: str) -> bytes:
+    """32 bytes: SHA-256 of the normalised text without regard to case (seed 000 §5.4, exact duplicates)."""
+    return hashlib.sha256(normalise(text).casefold().encode()).digest()
+
+
+# --- which of two texts says more -------------------------------------------------------------------------------------
+
+_WORD = re.compile(r"[^\W_]+(?:['’.,:/-][^\W_]+)*")
+_NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
+_NUMBERS = {word: str(n) for n, word in enumerate(_NUMBER_WORDS.split())}
+_EMPTY_TEXT = """a an the of to in on at by for with from as is are was were be been am do does did has have had it its
+this that these those and or but so very really just also user users person they them their he she his her i me my we
+our you your called named"""
+_EMPTY = frozenset(_EMPTY_TEXT.split())
+_NEGATIVE_TEXT = """not no never none nobody nothing without cannot isn't aren't wasn't weren't don't doesn't didn't can't
+couldn't won't wouldn't shouldn't hasn't haven't hadn't dislike dislikes disliked hate hates hated avoid avoids avoided
+refuse refuses stopped quit"""
+_NEGATIVE = frozenset(_NEGATIVE_TEXT.split())
+_ORDERING = frozenset(["over", "than", "to", "from", "before", "after", "above", "below", "instead", "not"])
+_CALENDAR_TEXT = """january february march april may june july august september october november december monday tuesday
+wednesday thursday friday saturday sunday morning afternoon evening night"""
+_KIN_TEXT = """wife husband partner spouse mother mom mum father dad parent son daughter child brother sister sibling
+grandmother grandfather aunt uncle cousin niece nephew friend boss boyfriend girlfriend fiance fiancee"""
+_GROUPS = (frozenset(_CALENDAR_TEXT.split()), frozenset(_KIN_TEXT.split()))
+
+
+def _words(text: str) -> list[str]:
+    """Lower-case words in order, number words as digits; a trailing possessive is dropped."""
+    found = (w.removesuffix("'s") for w in _WORD.findall(normalise(text).replace("’", "'").casefold()))
+    return [_NUMBERS.get(word, word) for word in found]
+
+
+def _numbers(words: list[str]) -> frozenset[str]:
+    return frozenset(word for word in words if any(c.isdigit() for c in word))
+
+
+def _names(text: str) -> frozenset[str]:
+    """Words with a capital that do not open the text."""
+    found = _WORD.findall(normalise(text).replace("’", "'"))[1:]
+    return frozenset(w.removesuffix("'s").casefold() for w in found if w[0].isupper() and w != "I")
+
+
+def more_specific(new: str, old: str) -> bool:
+    """Does `new` say more than `old`, of which it is a near duplicate? (seed 000 §7.2; seed 001 §4.3: it then wins.)
+
+    It does when it holds every word of the old one and more; otherwise by numbers, names and words with a content.
+    Never both ways at once, and never for equal texts.
+    """
+    new_words, old_words = set(_words(new)) - _EMPTY, set(_words(old)) - _EMPTY
+    if new_words > old_words:
+        return True
+    if new_words <= old_words:
+        return False
+    return _weight(new) > _weight(old)
+
+
+def _weight(text: str) -> int:
+    words = _words(text)
+    return len(set(words) - _EMPTY) + 2 * len(_numbers(words)) + len(_names(text))
+
+
+def same_claim(one: str, other: str) -> bool:
+    """May two texts whose vectors are near be taken as one?
+
+    Vectors of words hardly see numbers, a "not", or the order of words; these decide whether two statements agree. False
+    when both name numbers, days, relatives or proper names and neither has all of the other's; when one denies and the
+    other does not; or when the words are the same in another order around a word such as "over" or "than".
+    """
+    ours, theirs = _words(one), _words(other)
+    if _denies(ours) != _denies(theirs):
+        return False
+    pairs = [(_numbers(ours), _numbers(theirs)), (_names(one), _names(other))]
+    pairs += [(group.intersection(ours), group.intersection(theirs)) for group in _GROUPS]
+    if any(a and b and not (a <= b or b <= a) for a, b in pairs):
+        return False
+    swapped = ours != theirs and Counter(ours) == Counter(theirs)
+    return not (swapped and _ORDERING.intersection(ours))
+
+
+def _denies(words: list[str]) -> bool:
+    return sum(word in _NEGATIVE for word in words) % 2 == 1
+
+
+# --- what Mneme itself put into a prompt ------------------------------------------------------------------------------
+
+_TAG = re.compile(r"</?mneme-memory\b[^<>\n]{0,200}>?", re.IGNORECASE)
+
+
+def injected_spans(text: str) -> list[tuple[int, int]]:
+    """Where blocks of Mneme's own lie in a text that a client sent back: (start, end) of each, delimiters included.
+
+    A block runs from `<mneme-memory NONCE>` to the close with the same nonce, so that a forged close inside a memory
+    does not end it; without such a close, to the next close of any nonce; without any, to the end of the text (a
+    truncated transcript). A close without an opening is removed alone.
+    """
+    tags = list(_TAG.finditer(text))
+    nonces = [_nonce(tag[0]) for tag in tags]
+    last_close: dict[str, int] = {}  # nonce → index of the next close at or after the tag that is looked at
+    next_close: list[dict[str, int] | None] = []
+    any_close, closes_after = -1, []
+    for i in range(len(tags) - 1, -1, -1):
+        closes_after.append((last_close.get(nonces[i], -1), any_close))
+        if tags[i][0].startswith("</"):
+            last_close[nonces[i]] = any_close = i
+    closes_after.reverse()
+    del next_close
+
+    spans: list[tuple[int, int]] = []
+    i = 0
+    while i < len(tags):
+        start = tags[i].start()
+        if tags[i][0].startswith("</"):
+            spans.append((start, tags[i].end()))
+            i += 1
+            continue
+        own, other = closes_after[i]
+        close = own if own >= 0 else other
+        if close < 0:
+            spans.append((start, len(text)))
+            break
+        spans.append((start, tags[close].end()))
+        i = close + 1
+    return spans
+
+
+def _nonce(tag: str) -> str:
+    return tag.strip("</>").partition(" ")[2].strip().casefold()
+
+
+def strip_injected(text: str) -> str:
+    """The text without Mneme's own blocks: what the user wrote. Blank lines left around a block go with it."""
+    spans = injected_spans(text)
+    if not spans:
+        return text
+    kept, done = [], 0
+    for start, end in spans:
+        kept.append(text[done:start])
+        done = end
+    kept.append(text[done:])
+    return "\n".join(part.strip("\n") for part in kept if part.strip()) if len(kept) > 1 else kept[0]

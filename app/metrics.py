@@ -1,0 +1,141 @@
+"""What Mneme counts, and how /metrics shows it.
+
+One `Metrics` a process, made by the composition root. With one server process its registry is shown as it is. With
+several (and for the worker's figures), each process writes its values into files of one directory, and whichever process
+is asked adds them up: prometheus-client's multiprocess mode. It is chosen by the environment variable
+PROMETHEUS_MULTIPROC_DIR, which must be set before prometheus_client is imported: the supervisor sets it for its children,
+to an empty directory, and removes a child's gauges with `forget_process` when that child has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+Outcome = Literal["complete", "broken", "gone", "cancelled", "failed"]
+"""How a call ended; the names of `call_outcome`."""
+MemoryStatus = Literal["ok", "degraded", "bypass"]
+
+STAGE_BUCKETS_S = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
+)  # fmt: skip
+"""Seconds. 15 ms is the compile's bar, 50 ms the default retrieval deadline; answers of models take up to minutes."""
+
+ETA_BUCKETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.98, 1.0)
+"""Context utilisation (seed 000 §8.4); 0.92 is its bar."""
+
+
+class Metrics:
+    """Every metric, named by what happened rather than by how it is counted. Label values come from the code, never from
+    a client: their number is bounded."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "mneme_requests", "Requests under /v1, by what they were and how they ended.",
+            ["kind", "outcome", "memory"], registry=registry,
+        )  # fmt: skip
+        self._stages = Histogram(
+            "mneme_stage_seconds", "Time spent in a stage of a turn.", ["stage"],
+            buckets=STAGE_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self._degradations = Counter(
+            "mneme_degradations", "Requests that went on without something, by reason.", ["reason"], registry=registry
+        )
+        self._tokens = Counter("mneme_tokens", "Tokens, by what they were.", ["kind"], registry=registry)
+        self._eta = Histogram(
+            "mneme_context_utilisation", "Share of the memory budget that a compile used (seed 000 §8.4).",
+            buckets=ETA_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self._queue = Gauge(
+            "mneme_queue_jobs", "Jobs, by state, when last looked at.", ["state"],
+            multiprocess_mode="mostrecent", registry=registry,
+        )  # fmt: skip
+        self._pool = Gauge(
+            "mneme_pool_connections", "Database connections, by pool and state.", ["pool", "state"],
+            multiprocess_mode="livesum", registry=registry,
+        )  # fmt: skip
+        # `labels` looks a child up under a lock; the few that the hot path uses are kept.
+        self._stage_children: dict[str, Histogram] = {}
+        self._request_children: dict[tuple[str, str, str], Counter] = {}
+
+    def stage(self, name: str, seconds: float) -> None:
+        """A stage of a turn took `seconds`: authenticate, identify, compile, forward, first_byte, record, overhead, …"""
+        child = self._stage_children.get(name)
+        if child is None:
+            child = self._stage_children[name] = self._stages.labels(name)
+        child.observe(seconds)
+
+    def request(self, kind: str, outcome: Outcome, memory: MemoryStatus) -> None:
+        """A request under /v1 ended. `kind`: chat, or passthrough for the other paths."""
+        key = (kind, outcome, memory)
+        child = self._request_children.get(key)
+        if child is None:
+            child = self._request_children[key] = self._requests.labels(*key)
+        child.inc()
+
+    def degraded(self, reason: str) -> None:
+        """A request went on without memory, or without durability; `reason` as in `x-mneme-reason`."""
+        self._degradations.labels(reason).inc()
+
+    def tokens(self, *, prompt: int = 0, completion: int = 0, injected: int = 0) -> None:
+        """Tokens of one call; `injected` is what Mneme added to the prompt."""
+        for kind, count in (("prompt", prompt), ("completion", completion), ("injected", injected)):
+            if count:
+                self._tokens.labels(kind).inc(count)
+
+    def utilisation(self, eta: float) -> None:
+        """η of one compile."""
+        self._eta.observe(eta)
+
+    def queue(self, *, queued: int, running: int, dead: int) -> None:
+        """The queue as it stands."""
+        for state, count in (("queued", queued), ("running", running), ("dead", dead)):
+            self._queue.labels(state).set(count)
+
+    def pool(self, name: str, states: Mapping[str, int]) -> None:
+        """The connections of a pool: `states` as {"idle": 3, "used": 5}."""
+        for state, count in states.items():
+            self._pool.labels(name, state).set(count)
+
+
+class Exposition:
+    """The text of /metrics."""
+
+    def __init__(self, registry: CollectorRegistry, multiprocess_dir: Path | None = None) -> None:
+        """`multiprocess_dir`: where the processes of this server write theirs; None: `registry` is all there is."""
+        self._registry = registry
+        if multiprocess_dir is not None:
+            self._registry = CollectorRegistry()
+            MultiProcessCollector(self._registry, path=str(multiprocess_dir))
+
+    def render(self, accept: str | None) -> tuple[bytes, str]:
+        """The body and its content type, in the format that `accept` asks for."""
+        encode, content_type = choose_encoder(accept or "")
+        return encode(self._registry), content_type
+
+
+def process_registry() -> CollectorRegistry:
+    """A registry with this process' own memory, CPU, file descriptors and garbage collections in it."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+def forget_process(pid: int, multiprocess_dir: Path) -> None:
+    """Take a process that has ended out of the sums over living processes."""
+    mark_process_dead(pid, path=str(multiprocess_dir))

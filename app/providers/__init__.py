@@ -1,0 +1,1 @@
+"""What we call: tokenizers, embedders, the helper LLM."""

@@ -1,0 +1,157 @@
+"""Sessions: found by the id that Mneme issued or by the client's own name, made, listed and closed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from asyncpg.pool import PoolConnectionProxy
+
+from app.clock import Clock
+from app.store import ids
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.tenancy import UserRef, ensure_user
+
+STATUSES = {"active": 1, "paused": 2, "closed": 3, "expired": 4}
+"""`session_status` of `enumerations`."""
+_STATUS_NAMES = {number: name for name, number in STATUSES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRef:
+    """Where a session is."""
+
+    user_id: UUID
+    session_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session as stored. `turn_count` counts messages; `parent_session_id` and `branch_turn_index` say what a branch
+    shares with its parent."""
+
+    session_id: UUID
+    user_id: UUID
+    user_external_id: str | None
+    external_id: str | None
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime
+    ended_at: datetime | None
+    status: str
+    session_type: str
+    model_id: str
+    turn_count: int
+    total_prompt_tokens: int
+    total_completion_tokens: int
+    total_cost_microcents: int
+    summary_text: str | None
+    parent_session_id: UUID | None
+    branch_turn_index: int | None
+    first_message_at: datetime | None
+    last_message_at: datetime | None
+    metadata: dict[str, Any]
+
+    @property
+    def ref(self) -> SessionRef:
+        return SessionRef(self.user_id, self.session_id)
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """A session to make. `external`: the client's own name of it, if it has one."""
+
+    external: str | None = None
+    kind: str = "conversation"
+    metadata: dict[str, Any] | None = None
+
+
+class Sessions:
+    """The sessions of a tenant's users."""
+
+    def __init__(self, pool: Pool, queries: Queries, clock: Clock, *, ttl: timedelta) -> None:
+        """`ttl`: life of a session that is not touched again (MNEME_SESSION_TTL_DAYS)."""
+        self._pool = pool
+        self._sql = queries
+        self._clock = clock
+        self._ttl = ttl
+
+    async def resolve(self, tenant: UUID, text: str, user: UUID | None) -> list[SessionRef]:
+        """The sessions that `text` may mean, of `user` if one is named: none, one, or one for each user who has a session
+        of that name. An id that Mneme issued means just that one."""
+        wanted = [ids.route_id(tenant, text)]
+        if (issued := ids.issued(text)) is not None:
+            wanted.append(issued)
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["sessions.resolve"], tenant, wanted, user)
+        if rows and rows[0]["issued"]:
+            rows = rows[:1]
+        return [SessionRef(row["user_id"], row["session_id"]) for row in rows]
+
+    async def one(self, tenant: UUID, ref: SessionRef) -> Session | None:
+        """A session."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["sessions.one"], tenant, ref.user_id, ref.session_id)
+        return _session(tenant, row) if row is not None else None
+
+    async def list(
+        self,
+        tenant: UUID,
+        user: UUID | None,
+        *,
+        status: str | None,
+        after: tuple[datetime, UUID] | None,
+        limit: int,
+    ) -> Sequence[Session]:
+        """Sessions of a user, or of all, newest first, after (created_at, session_id)."""
+        number = STATUSES[status] if status is not None else None
+        at, last = after if after is not None else (None, None)
+        async with self._pool.transaction(tenant) as connection:
+            if user is None:
+                rows = await connection.fetch(self._sql["sessions.list_of_tenant"], tenant, number, at, last, limit)
+            else:
+                rows = await connection.fetch(self._sql["sessions.list_of_user"], tenant, user, number, at, last, limit)
+        return [_session(tenant, row) for row in rows]
+
+    async def create(self, tenant: UUID, user: UserRef, new: NewSession) -> tuple[SessionRef, bool]:
+        """Make a session; with a name that the user has used before, find that one. True: it is new."""
+        async with self._pool.transaction(tenant) as connection:
+            return await self.ensure(connection, tenant, user, new)
+
+    async def ensure(
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UserRef, new: NewSession
+    ) -> tuple[SessionRef, bool]:
+        """`create` inside the caller's transaction."""
+        now = self._clock.now()
+        await ensure_user(connection, self._sql, tenant, user, now)
+        if new.external is None:
+            session, names = ids.uuid7(now), []
+        else:
+            session = ids.session_id(tenant, user.id, new.external)
+            names = [ids.route_id(tenant, new.external)]
+        made = await connection.fetchval(
+            self._sql["sessions.make"],
+            tenant, user.id, session, new.external, now, now + self._ttl, new.kind, new.metadata or {},
+        )  # fmt: skip
+        if made is not None:
+            await connection.execute(self._sql["sessions.route"], tenant, user.id, session, [session, *names])
+        return SessionRef(user.id, session), made is not None
+
+    async def close(self, tenant: UUID, ref: SessionRef) -> None:
+        """End a session; one that is ended stays as it is."""
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(
+                self._sql["sessions.close"], tenant, ref.user_id, ref.session_id, self._clock.now()
+            )
+
+
+def _session(tenant: UUID, row: Any) -> Session:
+    fields = dict(row)
+    fields["status"] = _STATUS_NAMES.get(fields["status"], "active")
+    if fields["user_id"] == ids.nobody(tenant):
+        fields["user_external_id"] = None
+    return Session(**fields)

@@ -1,0 +1,202 @@
+"""Tenants, keys and users."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from asyncpg.pool import PoolConnectionProxy
+
+from app.clock import Clock
+from app.errors import BadRequest, Conflict
+from app.store import ids
+from app.store.pools import Pool
+from app.store.queries import Queries
+
+KEY_PREFIX = "mneme_"
+_KEY_BYTES = 32
+"""Random bytes of a key: 256 bits cannot be guessed, so a plain SHA-256 of it needs no salt."""
+_HINT_CHARS = len(KEY_PREFIX) + 4
+"""Characters kept to tell keys apart: 24 of a key's 256 bits."""
+
+SCOPES = frozenset({"proxy", "read", "write"})
+"""What a key may do: call models (/v1), read under /api/v1, change things there. A key without scopes may do all."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """A key as the authentication reads it."""
+
+    key_hash: bytes
+    key_id: UUID
+    tenant_id: UUID
+    user_external_id: str | None
+    scopes: list[str]
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """A key as it is listed: `hint` is its beginning; the key itself is not stored."""
+
+    key_id: UUID
+    tenant_id: UUID
+    tenant: str
+    name: str
+    hint: str
+    user_external_id: str | None
+    scopes: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class UserRef:
+    """A user: the id that rows carry, and the text that the client calls it by."""
+
+    id: UUID
+    external: str
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user as stored."""
+
+    user_id: UUID
+    external_id: str
+    name: str | None
+    email: str | None
+    metadata: dict[str, Any]
+    created_at: datetime
+    last_active: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UserChange:
+    """What to change; None leaves what is stored."""
+
+    name: str | None = None
+    email: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Tenancy:
+    """Keys belong to tenants; users belong to one tenant each."""
+
+    def __init__(self, pool: Pool, queries: Queries, clock: Clock) -> None:
+        self._pool = pool
+        self._sql = queries
+        self._clock = clock
+
+    # --- keys -----------------------------------------------------------------------------------------------------
+
+    async def key(self, key_hash: bytes) -> KeyRow | None:
+        """The key with this SHA-256. Raises StoreUnavailable."""
+        async with self._pool.acquire() as connection:
+            row = await connection.fetchrow(self._sql["tenancy.key"], key_hash)
+        return KeyRow(**dict(row)) if row is not None else None
+
+    async def create_key(
+        self,
+        tenant: str,
+        name: str,
+        *,
+        user: str | None = None,
+        expires_at: datetime | None = None,
+        scopes: Collection[str] = (),
+    ) -> tuple[str, KeyInfo]:
+        """A new key, shown this once, and its row. The tenant is made where it is missing.
+
+        `user`: the one external user id that the key is confined to. Raises BadRequest for an unknown scope.
+        """
+        if unknown := sorted(set(scopes) - SCOPES):
+            raise BadRequest(
+                f"There is no scope {unknown[0]!r}; there are {', '.join(sorted(SCOPES))}.", param="scopes"
+            )
+        key = KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
+        now = self._clock.now()
+        key_id = ids.uuid7(now)
+        async with self._pool.acquire() as connection, connection.transaction():
+            tenant_id = await connection.fetchval(self._sql["tenancy.tenant_ensure"], ids.uuid7(now), tenant, now)
+            hint, granted = key[:_HINT_CHARS], sorted(set(scopes))
+            await connection.execute(
+                self._sql["tenancy.key_add"],
+                sha256(key.encode("ascii")).digest(), key_id, tenant_id, name, hint, user, granted, now, expires_at,
+            )  # fmt: skip
+        return key, KeyInfo(key_id, tenant_id, tenant, name, hint, user, granted, now, expires_at, None)
+
+    async def list_keys(self, tenant: str | None = None) -> list[KeyInfo]:
+        """The keys of a tenant, or all of them, newest first; ended ones too."""
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch(self._sql["tenancy.key_list"], tenant)
+        return [KeyInfo(**dict(row)) for row in rows]
+
+    async def revoke_key(self, key_id: UUID) -> bool:
+        """End a key; servers notice within MNEME_KEY_CACHE_S. False: there is none that is still good."""
+        async with self._pool.acquire() as connection:
+            return await connection.fetchval(self._sql["tenancy.key_revoke"], key_id, self._clock.now()) is not None
+
+    # --- users ----------------------------------------------------------------------------------------------------
+
+    async def user(self, tenant: UUID, user: UUID) -> User | None:
+        """A user."""
+        async with self._pool.transaction(tenant) as connection:
+            return await self._user(connection, tenant, user)
+
+    async def users(self, tenant: UUID, *, after: str, limit: int) -> list[User]:
+        """Users by external id, after `after`."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["tenancy.user_list"], tenant, after, limit, ids.nobody(tenant))
+        return [User(**dict(row)) for row in rows]
+
+    async def put_user(self, tenant: UUID, user: UserRef, change: UserChange) -> tuple[User, bool]:
+        """Make the user where it is missing, then change it. True: it was new.
+
+        Raises Conflict when the e-mail address belongs to another user of the tenant.
+        """
+        async with self._pool.transaction(tenant) as connection:
+            created = await ensure_user(connection, self._sql, tenant, user, self._clock.now())
+            found = await self._change(connection, tenant, user.id, change)
+        assert found is not None, "it was made or found in this transaction"
+        return found, created
+
+    async def change_user(self, tenant: UUID, user: UUID, change: UserChange) -> User | None:
+        """Change a user; None when there is none. Raises Conflict as `put_user`."""
+        async with self._pool.transaction(tenant) as connection:
+            return await self._change(connection, tenant, user, change)
+
+    async def _change(
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, change: UserChange
+    ) -> User | None:
+        if await self._user(connection, tenant, user) is None:
+            return None
+        if change.email is not None:
+            owner = await connection.fetchval(self._sql["tenancy.email_take"], tenant, user, change.email)
+            if owner != user:
+                raise Conflict("Another user of this tenant has this e-mail address.", param="email")
+            await connection.execute(self._sql["tenancy.email_free"], tenant, user, change.email)
+        await connection.execute(
+            self._sql["tenancy.user_update"], tenant, user, change.name, change.email, change.metadata
+        )
+        return await self._user(connection, tenant, user)
+
+    async def _user(self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID) -> User | None:
+        row = await connection.fetchrow(self._sql["tenancy.user_one"], tenant, user)
+        return User(**dict(row)) if row is not None else None
+
+
+async def ensure_user(
+    connection: PoolConnectionProxy[Any], queries: Queries, tenant: UUID, user: UserRef, now: datetime
+) -> bool:
+    """Make a user on first sight, inside the caller's transaction. True: it was new."""
+    made = await connection.fetchval(queries["tenancy.user_ensure"], tenant, user.id, user.external, now)
+    if made is not None:
+        await connection.execute(queries["tenancy.stats_ensure"], tenant, user.id)
+    return made is not None

@@ -1,0 +1,41 @@
+"""The one place where background work is started: supervised, named, and waited for at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+log = logging.getLogger("mneme.tasks")
+
+
+class Supervisor:
+    """Owns the tasks that outlive the call that started them. A failure is logged with the task's name, never lost."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
+        """Run `work` beside everything else."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background task failed", extra={"task": task.get_name()}, exc_info=error)
+
+    async def close(self, grace_s: float) -> None:
+        """Give what runs `grace_s` seconds to end, then cancel it and wait."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=grace_s)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)

@@ -1,0 +1,65 @@
+-- name: key
+-- A key by its SHA-256, for the authentication.
+SELECT key_hash, key_id, tenant_id, user_external_id, scopes, expires_at, revoked_at
+FROM agent_data.api_keys WHERE key_hash = $1
+
+-- name: tenant_ensure
+-- The tenant of that name, made where it is missing.
+INSERT INTO agent_data.tenants AS t (tenant_id, name, created_at) VALUES ($1, $2, $3)
+ON CONFLICT (name) DO UPDATE SET name = t.name
+RETURNING tenant_id
+
+-- name: key_add
+-- A new key.
+INSERT INTO agent_data.api_keys (key_hash, key_id, tenant_id, name, hint, user_external_id, scopes, created_at, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
+-- name: key_list
+-- All keys, or those of one tenant, newest first.
+SELECT k.key_id, k.tenant_id, t.name AS tenant, k.name, k.hint, k.user_external_id, k.scopes, k.created_at, k.expires_at,
+       k.revoked_at
+FROM agent_data.api_keys k JOIN agent_data.tenants t ON t.tenant_id = k.tenant_id
+WHERE $1::text IS NULL OR t.name = $1
+ORDER BY k.created_at DESC, k.key_id DESC
+
+-- name: key_revoke
+-- Ends a key; nothing when it was ended before, or never was.
+UPDATE agent_data.api_keys SET revoked_at = $2 WHERE key_id = $1 AND revoked_at IS NULL RETURNING key_id
+
+-- name: user_ensure
+-- A user on first sight; a row only where it is new.
+INSERT INTO agent_data.users (user_id, tenant_id, external_id, created_at, last_active) VALUES ($2, $1, $3, $4, $4)
+ON CONFLICT DO NOTHING
+RETURNING user_id
+
+-- name: stats_ensure
+-- The running totals of a new user.
+INSERT INTO agent_data.user_stats (user_id, tenant_id) VALUES ($2, $1) ON CONFLICT DO NOTHING
+
+-- name: user_one
+-- A user.
+SELECT user_id, external_id, name, email, metadata, created_at, last_active
+FROM agent_data.users WHERE tenant_id = $1 AND user_id = $2
+
+-- name: user_list
+-- The users of a tenant by external id, after $2; but for $4, under which sessions without a user are kept.
+SELECT user_id, external_id, name, email, metadata, created_at, last_active
+FROM agent_data.users WHERE tenant_id = $1 AND external_id > $2 AND user_id <> $4
+ORDER BY external_id
+LIMIT $3
+
+-- name: user_update
+-- Changes what is not NULL.
+UPDATE agent_data.users SET
+    name = COALESCE($3, name), email = COALESCE($4, email), metadata = COALESCE($5::jsonb, metadata)
+WHERE tenant_id = $1 AND user_id = $2
+
+-- name: email_free
+-- Gives back the e-mail addresses of a user, but for $3.
+DELETE FROM agent_data.user_emails WHERE tenant_id = $1 AND user_id = $2 AND email <> $3
+
+-- name: email_take
+-- Takes an e-mail address within a tenant; whose it is then.
+INSERT INTO agent_data.user_emails AS e (tenant_id, email, user_id) VALUES ($1, $3, $2)
+ON CONFLICT (tenant_id, email) DO UPDATE SET user_id = e.user_id
+RETURNING user_id

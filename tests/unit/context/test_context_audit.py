@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from uuid import UUID
+
+import orjson
+
+from app.context.audit import Compiled, HistoryReport, expand, explain, shown_texts
+from app.context.pack import PlainMeter, efficiency, pack
+from app.context.score import PREFILL, QuerySignals, score
+from tests.support.context_samples import NOW, memory, message, source
+
+ITEMS = [
+    memory(
+        1, "Likes tea.", similarity=0.91234567, provenance=(source(7), source(8)), legs=frozenset({"vector", "text"})
+    ),
+    message(3, "A long story.", similarity=0.5, token_count=500),
+    memory(4, "Likes tea.", similarity=0.1, confidence=0.1),
+    memory(5, similarity=0.2, provenance=(source(9),)),
+]
+
+
+def compiled(budget: int = 100) -> Compiled:
+    packed = pack(score(ITEMS, QuerySignals(), PREFILL, NOW), budget, PlainMeter(), visible={UUID(int=9)})
+    return Compiled(
+        budget={"window": 8192, "available": 3000, "memory": budget},
+        task="knowledge_intensive",
+        profile="prefill",
+        placement="tail",
+        packed=packed,
+        efficiency=efficiency(packed.chosen, packed.eligible, budget),
+        tokens=packed.tokens,
+        history=HistoryReport("client", 12, 900),
+    )
+
+
+def test_everything_considered_is_explained() -> None:
+    stored = orjson.loads(orjson.dumps(explain(compiled())))
+    shown = expand(stored, {str(UUID(int=1)): "Likes tea."})
+    by_id = {UUID(each["id"]).int: each for each in shown["items"]}
+    assert {number: each["reason"] for number, each in by_id.items()} == {
+        1: "chosen",
+        3: "over_budget",
+        4: "duplicate",
+        5: "visible",
+    }
+    first = by_id[1]
+    assert first["chosen"] is True
+    assert first["text"] == "Likes tea."
+    assert first["signals"]["similarity"] == 0.9123
+    assert set(first["signals"]) == set(PREFILL.weights)
+    assert first["legs"] == ["text", "vector"]
+    assert first["provenance"] == [
+        {"session": "session", "message_id": str(UUID(int=7)), "turn_index": 7},
+        {"session": "session", "message_id": str(UUID(int=8)), "turn_index": 8},
+    ]
+    assert (first["kind"], first["tier"], first["token_count"], first["source"]) == ("fact", 1, 10, "memory")
+    assert by_id[3]["provenance"] == [{"session": str(UUID(int=1)), "message_id": str(UUID(int=3)), "turn_index": 3}]
+    assert (by_id[3]["chosen"], "text" in by_id[3]) == (False, False)
+    assert by_id[4]["because_of"] == str(UUID(int=1))
+
+
+def test_the_figures_around_the_items() -> None:
+    shown = expand(explain(compiled()))
+    assert shown["budget"] == {"window": 8192, "available": 3000, "memory": 100}
+    assert (shown["task"], shown["strategy"], shown["placement"]) == ("knowledge_intensive", "prefill", "tail")
+    assert (shown["status"], shown["reason"], shown["rebased"], shown["tokens"]) == ("ok", None, None, 10)
+    assert shown["counts"] == {"chosen": 1, "over_budget": 1, "duplicate": 1, "visible": 1}
+    assert shown["history"] == {
+        "source": "client",
+        "messages": 12,
+        "tokens": 900,
+        "dropped": 0,
+        "first_kept": 0,
+        "summary": False,
+    }
+    assert set(shown["eta"]) == {"eta", "quality", "fill", "attainable"}
+    assert shown["omitted"] == 0
+
+
+def test_texts_are_not_stored() -> None:
+    stored = orjson.dumps(explain(compiled())).decode()
+    assert "Likes tea" not in stored
+    assert "long story" not in stored
+
+
+def test_what_is_beyond_the_limit_is_counted() -> None:
+    stored = explain(compiled(), max_items=2)
+    assert len(stored["items"]) == 2
+    assert stored["omitted"] == 2
+    assert sum(stored["counts"].values()) == 4
+    assert expand(stored)["omitted"] == 2
+    # The chosen ones are never cut off.
+    assert len(explain(compiled(), max_items=0)["items"]) == 1
+
+
+def test_texts_to_look_up() -> None:
+    wanted = shown_texts(explain(compiled()))
+    assert wanted["message"] == [str(UUID(int=3))]
+    assert set(wanted["memory"]) == {str(UUID(int=each)) for each in (1, 4, 5)}
+
+
+def test_a_compile_that_found_nothing() -> None:
+    packed = pack([], 100, PlainMeter())
+    empty = Compiled(
+        budget={},
+        task="continuation",
+        profile="auto",
+        placement="tail",
+        packed=packed,
+        efficiency=efficiency([], [], 100),
+        tokens=0,
+        history=HistoryReport("none", 0, 0),
+        status="degraded",
+        reason="retrieval_timeout",
+    )
+    shown = expand(orjson.loads(orjson.dumps(explain(empty))))
+    assert shown["items"] == []
+    assert (shown["status"], shown["reason"]) == ("degraded", "retrieval_timeout")

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import math
+import random
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.context.candidates import Candidate, Provenance
+from app.context.score import AUTHORITY, AUTO, PREFILL, PROFILES, SIGNALS, TRI_LAYER, Profile, QuerySignals, score
+from tests.support.context_samples import NOW, memory, message
+
+NONE = QuerySignals()
+
+
+def test_prefill_is_seed_000_section_6_2() -> None:
+    assert dict(PREFILL.weights) == {"similarity": 0.45, "freshness": 0.20, "frequency": 0.15, "authority": 0.20}
+    assert PREFILL.decay_per_hour == 0.005
+    assert PREFILL.order == "efficiency"
+    assert {Provenance(each).name.lower(): weight for each, weight in AUTHORITY.items()} == {
+        "user_stated": 1.0,
+        "correction": 0.95,
+        "instruction": 0.90,
+        "preference": 0.85,
+        "fact": 0.80,
+        "system_inferred": 0.60,
+        "tool_output": 0.70,
+    }
+
+
+def test_prefill_worked_by_hand() -> None:
+    """0.45·0.8 + 0.20·e^(−0.005·48) + 0.15·ln(4)/ln(16) + 0.20·0.9·0.85."""
+    wanted = memory(
+        1,
+        similarity=0.8,
+        created_at=NOW - timedelta(days=90),
+        last_accessed_at=NOW - timedelta(hours=48),
+        access_count=3,
+        confidence=0.9,
+        provenance_type=Provenance.PREFERENCE,
+    )
+    busiest = memory(2, access_count=15)
+    found = {each.candidate.id: each for each in score([wanted, busiest], NONE, PREFILL, NOW)}[wanted.id]
+    assert found.score == pytest.approx(0.36 + 0.2 * math.exp(-0.24) + 0.15 * 0.5 + 0.2 * 0.765)
+    assert found.signals == pytest.approx(
+        {"similarity": 0.8, "freshness": math.exp(-0.24), "frequency": 0.5, "authority": 0.765}
+    )
+
+
+def test_tri_layer_is_seed_001_section_3_2() -> None:
+    assert dict(TRI_LAYER.weights) == {
+        "similarity": 0.40,
+        "recency": 0.25,
+        "importance": 0.20,
+        "access_frequency": 0.10,
+        "entity_match": 0.05,
+    }
+    assert sum(TRI_LAYER.weights.values()) == pytest.approx(1)
+    assert TRI_LAYER.order == "score"
+
+
+def test_tri_layer_worked_by_hand() -> None:
+    """0.40·0.7 + 0.25·(1 − 73/365) + 0.20·0.82 + 0.10·5/20 + 0.05."""
+    wanted = memory(
+        1,
+        similarity=0.7,
+        last_accessed_at=NOW - timedelta(days=73),
+        importance=0.82,
+        access_count=5,
+        entity_ids=frozenset({"blog", "posts"}),
+    )
+    [found] = score([wanted], QuerySignals(entity_ids=frozenset({"blog", "traffic"})), TRI_LAYER, NOW)
+    assert found.score == pytest.approx(0.28 + 0.25 * 0.8 + 0.164 + 0.025 + 0.05)
+
+
+def value(
+    name: str, candidate: Candidate, *others: Candidate, query: QuerySignals = NONE, decay: float = 0.005
+) -> float:
+    profile = Profile("one", {name: 1.0}, decay_per_hour=decay)
+    scores = score([candidate, *others], query, profile, NOW)
+    return next(each.signals[name] for each in scores if each.candidate is candidate)
+
+
+def test_never_used_means_fresh_since_creation() -> None:
+    assert value("freshness", memory(1, created_at=NOW - timedelta(hours=200))) == pytest.approx(math.exp(-1))
+    assert value("freshness", memory(1, created_at=NOW + timedelta(hours=5))) == 1.0
+
+
+def test_recency_stays_within_its_bounds() -> None:
+    assert value("recency", memory(1, created_at=NOW - timedelta(days=800))) == 0.0
+    assert value("recency", memory(1, created_at=NOW + timedelta(days=1))) == 1.0
+
+
+def test_frequency_against_all_of_the_users_memories() -> None:
+    once = memory(1, access_count=1)
+    assert value("frequency", once) == 1.0
+    assert value("frequency", once, query=QuerySignals(max_access=3)) == pytest.approx(0.5)
+    assert value("frequency", memory(1, access_count=9), query=QuerySignals(max_access=3)) == 1.0
+    assert value("frequency", memory(1)) == 0.0
+    assert value("access_frequency", memory(1, access_count=50)) == 1.0
+
+
+def test_what_a_leg_did_not_see_counts_nothing_there() -> None:
+    seen = memory(2, similarity=0.4, text_score=7.0)
+    for name in ("similarity", "text", "vector"):
+        assert value(name, memory(1), seen) == 0.0
+    assert value("authority", memory(1, confidence=1.0, provenance_type=99)) == 0.6
+
+
+def test_legs_are_normalised_over_the_candidates() -> None:
+    low, middle, high = (
+        memory(i, similarity=s, text_score=t) for i, s, t in ((1, -0.1, 2.0), (2, 0.2, 4.0), (3, 0.5, 8.0))
+    )
+    assert value("vector", middle, low, high) == pytest.approx(0.5)
+    assert value("vector", high, low, middle) == 1.0
+    assert value("text", middle, low, high) == pytest.approx(0.5)
+    assert value("vector", low, memory(9, similarity=-0.1)) == 0.0
+
+
+def test_the_users_own_words_and_memories_are_told_apart() -> None:
+    assert [value("own_words", each) for each in (message(1), message(1, role="assistant"), memory(1))] == [1, 0, 0]
+    assert value("remembered", memory(1, confidence=0.5, provenance_type=Provenance.CORRECTION)) == pytest.approx(0.475)
+    assert value("remembered", message(1)) == 0.0
+
+
+def test_a_speaker_named_in_the_query() -> None:
+    query = QuerySignals("When did ana move?")
+    assert value("speaker", message(1, speaker="Ana"), query=query) == 1.0
+    assert value("speaker", message(1, speaker="An"), query=query) == 0.0
+    assert value("speaker", message(1), query=query) == 0.0
+
+
+def test_auto_prefers_the_shorter_of_two_equals() -> None:
+    short, long = (message(i, token_count=t, similarity=0.5, text_score=3.0) for i, t in ((1, 30), (2, 600)))
+    found = score([long, short], NONE, AUTO, NOW)
+    assert [each.candidate for each in found] == [short, long]
+    assert found[0].relevance == found[1].relevance > found[0].score
+    assert AUTO.order == "score"
+
+
+def test_every_weight_names_a_signal() -> None:
+    for profile in PROFILES.values():
+        assert set(profile.weights) <= set(SIGNALS)
+
+
+def test_nothing_to_score() -> None:
+    assert score([], NONE, AUTO, NOW) == []
+
+
+unit = st.floats(0, 1)
+candidates = st.builds(
+    lambda number, similarity, text_score, access, confidence, importance, tokens, days, raw: (
+        message if raw else memory
+    )(
+        number,
+        similarity=similarity,
+        text_score=text_score,
+        access_count=access,
+        confidence=confidence,
+        importance=importance,
+        token_count=tokens,
+        created_at=NOW - timedelta(days=days),
+    ),
+    st.integers(1, 10**6),
+    st.none() | st.floats(-1, 1),
+    st.none() | st.floats(0, 50),
+    st.integers(0, 100),
+    unit,
+    unit,
+    st.integers(0, 2000),
+    st.integers(-5, 2000),
+    st.booleans(),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(candidates, max_size=12, unique_by=lambda each: each.id), st.sampled_from(list(PROFILES)), st.randoms())
+def test_the_order_of_the_candidates_does_not_matter(items: list[Candidate], name: str, rng: random.Random) -> None:
+    profile = PROFILES[name]
+    one = score(items, NONE, profile, NOW)
+    shuffled = list(items)
+    rng.shuffle(shuffled)
+    assert score(shuffled, NONE, profile, NOW) == one
+    assert [each.score for each in one] == sorted((each.score for each in one), reverse=True)
+    for each in one:
+        assert math.isfinite(each.score)
+        assert each.score == pytest.approx(sum(profile.weights[n] * v for n, v in each.signals.items()))
+        assert all(-1 <= v <= 1 for n, v in each.signals.items() if n != "length")
+
+
+def test_ties_go_by_id() -> None:
+    found = score([memory(3), memory(1), memory(2)], NONE, PREFILL, NOW)
+    assert [each.candidate.id for each in found] == [UUID(int=1), UUID(int=2), UUID(int=3)]
