@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import ceil
 from typing import Any
 from uuid import UUID
 
@@ -159,19 +160,23 @@ class Compiler:
 
         client = figures.client + history_tokens
         live = [block for _, block in locate(request.blocks, full)] if request.placement == "tail" else []
-        epoch, rebased = request.block_epoch, None
+        epoch = request.block_epoch
         cap = epoch_budget(figures.available, client, self._cap)
-        if live and (rebased := rebase_needed(live, cap, request.gone)) is not None:
-            live, epoch = [], epoch + 1
         live_tokens = sum(block.token_count for block in live)
-        room = memory_budget(figures.split.memory, figures.available, client, self._cap, live_tokens)
-        if request.placement == "tail":
-            room = min(room, max(0, cap - live_tokens))
+        rebased = rebase_needed(live, cap, request.gone) if live else None
+        if rebased == "budget_spent" and full.mid_turn() and client + live_tokens <= figures.available:
+            rebased = None  # in a tool loop no new block may follow, and what is there still fits
+        if rebased is not None:
+            live, live_tokens, epoch = [], 0, epoch + 1
+        tail = request.placement == "tail"
+        room = memory_budget(
+            figures.split.memory, figures.available, client, self._cap, live_tokens, epoch=cap if tail else None
+        )
         if _blocked(request, full, live):
             room = 0
 
         profile = PROFILES[request.profile]
-        summary = request.summary if start > first_kept else None
+        summary = self._summary(request, room, counter) if start > first_kept else None
         scope = request.scope
         if request.path:
             # What does not fit any more may be found again: only the suffix is in the prompt for certain.
@@ -182,14 +187,14 @@ class Compiler:
         text = render(
             session_nonce(self._nonce_key(), request.session_id), [each.candidate for each in packed.chosen], summary
         )
-        block = _block(text, packed, full) if packed.chosen or summary else None
+        block = _block(text, packed, full, figures.scale) if text else None
         edits = plan(request.placement, full, live, block)
         eta = (
             efficiency(packed.chosen, packed.eligible, room, packed.tokens)
             if scored
             else Efficiency(1.0, 1.0, 1.0, 1.0)
         )
-        added = history_tokens + live_tokens + (packed.tokens if block else 0)
+        added = history_tokens + live_tokens + (block.token_count if block else 0)
         report = HistoryReport(
             source="server" if request.server_managed else "client" if full.answered else "none",
             messages=len(history) if request.server_managed else len(request.messages),
@@ -281,7 +286,7 @@ class Compiler:
         """Phase 3: candidates, scores, and the greedy choice within `room` tokens."""
         meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0)
         if room <= 0 or not query:
-            return Packed((), (), 0), []
+            return Packed((), (), meter.used), []
         found, _ = await self._retriever.candidates(query, scope, PROMPT_LIMITS)
         scored = score(found, QuerySignals(text=query), profile, request.now)
         packed = pack(
@@ -296,6 +301,14 @@ class Compiler:
             suppressed=request.gone,
         )
         return packed, scored
+
+    @staticmethod
+    def _summary(request: CompileRequest, room: int, counter: TokenCounter) -> str | None:
+        """The session's summary, where history was left out and it fits."""
+        if not request.summary:
+            return None
+        cost = BlockMeter(counter.count, request.summary, request.summary_tokens).used * (1.0 + counter.margin)
+        return request.summary if cost <= room else None
 
     @staticmethod
     def _inputs(request: CompileRequest, query: str, figures: _Figures, live: Sequence[Block]) -> dict[str, Any]:
@@ -377,7 +390,7 @@ def _said(messages: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(content.strip() for each in messages if isinstance(content := each.get("content"), str))
 
 
-def _block(text: str, packed: Packed, full: Transcript) -> Block:
+def _block(text: str, packed: Packed, full: Transcript, scale: float) -> Block:
     last = full.last_user()
     anchor = full.chains[last] if last is not None else None
     hashed = full.hashes[last] if last is not None else None
@@ -387,5 +400,5 @@ def _block(text: str, packed: Packed, full: Transcript) -> Block:
         message_id=None,
         text=text,
         item_ids=tuple(each.candidate.id for each in packed.chosen),
-        token_count=packed.tokens,
+        token_count=ceil(packed.tokens * scale),
     )

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from app.context.candidates import Candidate, Provenance, Source
 from app.providers.embeddings import Embedder
-from app.store.ids import NIL
 from app.store.turns import ROLE_NAMES, RetrievedRow, TurnStore
 
 
@@ -83,11 +82,12 @@ def _candidate(row: RetrievedRow) -> Candidate:
         provenance = tuple(
             Source(
                 session=each.get("session") or "",
-                message_id=UUID(each["message_id"]) if each.get("message_id") else NIL,
+                message_id=UUID(each["message_id"]),
                 turn_index=each.get("turn_index"),
                 metadata=each.get("metadata") or {},
             )
             for each in row.sources or []
+            if each.get("message_id")
         )
     else:
         name = row.external_id or str(row.session_id)

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.capture import recipe
 from app.capture.record import Answered, CallFacts, Exchange, Outcome, Said, Usage
 from app.context.transcript import Transcript, canonical, chain, message_hash, tail_hash
+from app.gateway.call import Call
+from app.gateway.prepare import ChatRequest
+from app.gateway.relay import Ending, Tape
 from app.gateway.splice import scan
 from app.gateway.sse import Answer, Choice, answer_of_json, fold, payloads
+from app.gateway.upstream import UpstreamResponse
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.store.turns import StreamRecord
-
-if TYPE_CHECKING:
-    from app.gateway.prepare import ChatRequest
-    from app.gateway.relay import Ending, Tape
-    from app.gateway.turn import Call
-    from app.gateway.upstream import UpstreamResponse
 
 OUTCOMES = {
     "complete": Outcome.COMPLETE,
@@ -154,8 +152,7 @@ class Accountant:
         new = range(place.first_new, len(chat.messages))
         said = [Said(chat.messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
         whole = _whole_chain(place.start_chain, transcript, place.server_managed, place.asked_index is not None)
-        answers = [_answered(each, ending) for each in answer.choices]
-        answers = [each for each in answers if each is not None]
+        answers = [found for each in answer.choices if (found := _answered(each, ending)) is not None]
         compiled = prepared.compilation if prepared else None
         epoch = compiled.epoch if compiled else None
         return Exchange(

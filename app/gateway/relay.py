@@ -27,7 +27,7 @@ from app.gateway.inbound import ClientGone, Gone, Message, Send
 from app.gateway.sse import EndGuard, EventParser
 from app.gateway.upstream import UpstreamResponse
 
-LINGER_S = 1.0
+LINGER_S = 0.25
 """Seconds that an upstream may take to end its answer after `[DONE]`. Nothing of meaning can follow, and the client
 waits for `[DONE]`."""
 

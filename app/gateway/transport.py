@@ -67,7 +67,13 @@ class _Handler(ResponseHandler):
         """A byte has arrived since the last request."""
 
     def data_received(self, data: bytes) -> None:
-        self.received = True
+        if not self.received:
+            self.received = True
+            end = data.find(b"\r\n\r\n") + 4
+            if 4 <= end < len(data):
+                # in one go, nonsense in the body would take the head with it
+                super().data_received(data[:end])
+                data = data[end:]
         super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -12,8 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -23,14 +22,15 @@ from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadRequest, MnemeError, StoreUnavailable, Unavailable, UpstreamError
 from app.gateway.account import Accountant, facts_of
+from app.gateway.call import Call
 from app.gateway.headers import Headers, request_headers
-from app.gateway.identify import Identity, Principal, Switches, identify, switches
-from app.gateway.prepare import ChatRequest, Prepared, Preparer
-from app.gateway.reconcile import Place
-from app.gateway.relay import ClientGone, Ending, Inbound, Receive, Send, Tape, collect, relay
+from app.gateway.identify import Principal, identify, switches
+from app.gateway.inbound import ClientGone, Inbound, Receive, Send
+from app.gateway.prepare import ChatRequest, Preparer
+from app.gateway.relay import Ending, Tape, collect, relay
 from app.gateway.splice import replace_value, scan, splice
 from app.gateway.upstream import Router, Target, Transport, UpstreamRequest, UpstreamResponse
-from app.metrics import MemoryStatus, Metrics
+from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.settings import Settings
 from app.store.ids import uuid7
@@ -64,41 +64,7 @@ class Authenticator(Protocol):
 class Scout(Protocol):
     """Learns context windows from upstreams."""
 
-    def notice(self, target: Target, model: str, headers: Headers) -> None: ...
-
-
-@dataclass(slots=True)
-class Call:
-    """One request on its way."""
-
-    id: UUID
-    at: datetime
-    started_ns: int
-    method: str
-    path: str
-    raw_path: bytes
-    query: bytes
-    raw_headers: Headers
-    headers: dict[str, str]
-    principal: Principal
-    switches: Switches
-    identity: Identity
-    target: Target
-    inbound: Inbound
-    send: Send
-    chat: ChatRequest | None = None
-    body: bytes | None = None
-    body_size: int = 0
-    body_truncated: bool = False
-    place: Place | None = None
-    prepared: Prepared | None = None
-    status: MemoryStatus = "bypass"
-    reason: str | None = None
-    sent: bytes = b""
-    overhead_ns: int = 0
-
-    def elapsed_us(self) -> int:
-        return (time.perf_counter_ns() - self.started_ns) // 1000
+    def notice(self, target: Target, headers: Headers) -> None: ...
 
 
 class Gateway:
@@ -189,7 +155,7 @@ class Gateway:
             call.target = self._router.route(model if isinstance(model, str) else None)
         if envelope is not None and document is not None and envelope.messages:
             call.chat = ChatRequest.of(body, document, envelope)
-            self._scout.notice(call.target, call.chat.model, self._outgoing_headers(call))
+            self._scout.notice(call.target, self._outgoing_headers(call))
         call.sent = self._aliased(call)
         if call.chat is None:
             call.reason = "not-understood"

@@ -17,10 +17,9 @@ _END_PUNCTUATION = " .,;:!?…"
 
 def normalise(text: str) -> str:
     """The form in which a memory is kept: NFKC, single spaces, nothing invisible, no punctuation at the end."""
-    text = unicodedata.normalize("NFKC", text)
     if not text.isprintable():
         text = "".join(_visible(c) for c in text)
-    return _SPACE.sub(" ", text).strip().rstrip(_END_PUNCTUATION)
+    return _SPACE.sub(" ", unicodedata.normalize("NFKC", text)).strip().rstrip(_END_PUNCTUATION)
 
 
 def _visible(char: str) -> str:
@@ -126,17 +125,7 @@ def injected_spans(text: str) -> list[tuple[int, int]]:
     truncated transcript). A close without an opening is removed alone.
     """
     tags = list(_TAG.finditer(text))
-    nonces = [_nonce(tag[0]) for tag in tags]
-    last_close: dict[str, int] = {}  # nonce → index of the next close at or after the tag that is looked at
-    next_close: list[dict[str, int] | None] = []
-    any_close, closes_after = -1, []
-    for i in range(len(tags) - 1, -1, -1):
-        closes_after.append((last_close.get(nonces[i], -1), any_close))
-        if tags[i][0].startswith("</"):
-            last_close[nonces[i]] = any_close = i
-    closes_after.reverse()
-    del next_close
-
+    close_of = _closes([tag[0] for tag in tags])
     spans: list[tuple[int, int]] = []
     i = 0
     while i < len(tags):
@@ -145,14 +134,26 @@ def injected_spans(text: str) -> list[tuple[int, int]]:
             spans.append((start, tags[i].end()))
             i += 1
             continue
-        own, other = closes_after[i]
-        close = own if own >= 0 else other
-        if close < 0:
+        close = close_of[i]
+        if close is None:
             spans.append((start, len(text)))
             break
         spans.append((start, tags[close].end()))
         i = close + 1
     return spans
+
+
+def _closes(tags: list[str]) -> list[int | None]:
+    """For each tag the index of the close that would end it: the next of its own nonce, else the next of any."""
+    found: list[int | None] = []
+    by_nonce: dict[str, int] = {}
+    nearest: int | None = None
+    for i in range(len(tags) - 1, -1, -1):
+        nonce = _nonce(tags[i])
+        found.append(by_nonce.get(nonce, nearest))
+        if tags[i].startswith("</"):
+            by_nonce[nonce] = nearest = i
+    return found[::-1]
 
 
 def _nonce(tag: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -98,7 +97,7 @@ class Sessions:
             row = await connection.fetchrow(self._sql["sessions.one"], tenant, ref.user_id, ref.session_id)
         return _session(tenant, row) if row is not None else None
 
-    async def list(
+    async def page(
         self,
         tenant: UUID,
         user: UUID | None,
@@ -106,7 +105,7 @@ class Sessions:
         status: str | None,
         after: tuple[datetime, UUID] | None,
         limit: int,
-    ) -> Sequence[Session]:
+    ) -> list[Session]:
         """Sessions of a user, or of all, newest first, after (created_at, session_id)."""
         number = STATUSES[status] if status is not None else None
         at, last = after if after is not None else (None, None)

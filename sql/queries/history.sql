@@ -35,6 +35,13 @@ SELECT s.head_message_id, s.head_chain, s.turn_count, s.first_message_at, s.last
 FROM agent_data.sessions s WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id = $3
 FOR UPDATE
 
+-- name: recent
+-- The last messages of a session, newest first: what the hash of its last turns is taken from.
+SELECT h.message_id, h.parent_message_id, h.role, h.message_hash FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $3 AND h.created_at >= $4 AND h.created_at <= $5
+ORDER BY h.turn_index DESC, h.sibling DESC
+LIMIT $6
+
 -- name: stored
 -- Which of these messages are stored already; $4 and $5 bound the months to open.
 SELECT h.message_id FROM agent_data.conversation_history h

@@ -28,3 +28,7 @@ WHERE k.user_id = $1 AND k.key_hash = sha256(convert_to($2, 'UTF8'))
 -- name: secret
 -- The secret of this database: keys what must not be guessed.
 SELECT value #>> '{}' FROM agent_data.system_config WHERE key = 'secret'
+
+-- name: ensure_space
+-- Registers the embedder's space and makes its indexes (as the owner).
+SELECT agent_data.ensure_embedding_space($1, $2)

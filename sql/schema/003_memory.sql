@@ -135,6 +135,10 @@ BEGIN
             EXECUTE format('CREATE INDEX embeddings_scan_%s ON agent_data.embeddings (user_id) '
                            'INCLUDE (item_id, item_kind, item_at, vector) WHERE space = %s', number, number);
         END IF;
+        -- For the search for near duplicates, which asks among the memories alone.
+        EXECUTE format('CREATE INDEX embeddings_memories_%s ON agent_data.embeddings (user_id) %s '
+                       'WHERE space = %s AND item_kind = 1', number,
+                       CASE WHEN dims <= 1200 THEN 'INCLUDE (item_id, vector)' ELSE '' END, number);
     END IF;
     RETURN number;
 END $$;

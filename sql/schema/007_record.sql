@@ -271,17 +271,23 @@ BEGIN
     RETURN true;
 END $$;
 
--- Counts the words of new documents (a job, after the turn): what BM25 knows of a user. Words are written in order, so that
--- two jobs of one user cannot wait for each other in a circle.
-CREATE FUNCTION agent_data.count_words(p_tenant uuid, p_user uuid, p_messages uuid[], p_memories uuid[]) RETURNS integer
+-- Counts the words of new documents (a job, after the turn): what BM25 knows of a user; and their vectors, by which the vector
+-- scan is chosen. Words are written in order, so that two jobs of one user cannot wait for each other in a circle. `p_from` and
+-- `p_to` bound the messages' times: they lead to their monthly partitions.
+CREATE FUNCTION agent_data.count_words(
+    p_tenant uuid, p_user uuid, p_messages uuid[], p_memories uuid[],
+    p_from timestamptz DEFAULT '-infinity', p_to timestamptz DEFAULT 'infinity'
+) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     seen   integer;
     tokens bigint;
+    found  bigint;
 BEGIN
     WITH documents AS MATERIALIZED (
         SELECT h.content_tsv AS words, h.token_count FROM agent_data.conversation_history h
-        WHERE h.user_id = p_user AND h.message_id = ANY (p_messages) AND length(h.content_tsv) > 0
+        WHERE h.user_id = p_user AND h.message_id = ANY (p_messages) AND h.created_at BETWEEN p_from AND p_to
+          AND length(h.content_tsv) > 0
         UNION ALL
         SELECT m.content_tsv, m.token_count FROM agent_data.memory_store m
         WHERE m.user_id = p_user AND m.memory_id = ANY (p_memories)
@@ -292,12 +298,43 @@ BEGIN
         ON CONFLICT (user_id, lexeme) DO UPDATE SET documents = l.documents + EXCLUDED.documents
     )
     SELECT count(*), COALESCE(sum(d.token_count), 0) INTO seen, tokens FROM documents d;
-    INSERT INTO agent_data.user_stats AS u (user_id, tenant_id, documents, total_terms)
-    VALUES (p_user, p_tenant, seen, tokens)
+    SELECT COALESCE(max(s.n), 0) INTO found FROM (
+        SELECT count(*) AS n FROM agent_data.embeddings e
+        WHERE e.user_id = p_user AND e.item_id = ANY (p_messages || p_memories) GROUP BY e.space
+    ) s;
+    INSERT INTO agent_data.user_stats AS u (user_id, tenant_id, documents, total_terms, vectors)
+    VALUES (p_user, p_tenant, seen, tokens, found)
     ON CONFLICT (user_id) DO UPDATE SET documents = u.documents + EXCLUDED.documents,
-                                        total_terms = u.total_terms + EXCLUDED.total_terms;
+                                        total_terms = u.total_terms + EXCLUDED.total_terms,
+                                        vectors = u.vectors + EXCLUDED.vectors;
     RETURN seen;
 END $$;
+
+-- The active memories of a scope (`dedup_scope`) whose cosine with a new memory is above a threshold, nearest first, for many new
+-- ones at once: (which of `p_vectors`, from 1; the memory; the cosine). Always the exact scan: a user's memories are a small
+-- part of the user's vectors, and have an index of their own.
+CREATE FUNCTION agent_data.near_memories(
+    p_tenant uuid, p_user uuid, p_scope uuid, p_space smallint, p_vectors halfvec[], p_threshold real, p_limit integer
+) RETURNS TABLE (n integer, memory_id uuid, similarity real)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+BEGIN
+    RETURN QUERY EXECUTE format(
+        'SELECT v.n::integer, x.item_id, x.similarity FROM unnest($1) WITH ORDINALITY AS v (vector, n), LATERAL ('
+        '  SELECT e.item_id, (1 - (e.vector <=> v.vector))::real AS similarity FROM agent_data.embeddings e'
+        '  JOIN agent_data.memory_store m ON m.user_id = $2 AND m.memory_id = e.item_id'
+        '  WHERE e.user_id = $2 AND e.space = %s AND e.item_kind = 1 AND e.vector <=> v.vector < 1 - $3'
+        '    AND m.tenant_id = $4 AND m.dedup_scope = $5 AND m.is_active'
+        '  ORDER BY 2 DESC LIMIT $6) x ORDER BY 1, 3 DESC', p_space)
+    USING p_vectors, p_user, p_threshold, p_tenant, p_scope, p_limit;
+END $$;
+
+-- When each task of the worker's schedule last ran: what keeps two workers from running it twice.
+CREATE TABLE agent_data.ticks (
+    name     text PRIMARY KEY,
+    last_run timestamptz NOT NULL,
+    took_ms  real NOT NULL,
+    changed  bigint NOT NULL                -- rows, partitions, … that it changed
+);
 
 -- What the functions above need no one else to call. The functions belong to the definer, the tables to the owner.
 SELECT agent_data.protect_tables();

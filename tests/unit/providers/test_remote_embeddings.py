@@ -91,9 +91,9 @@ async def test_large_inputs_are_split(embedder: OpenAIEmbedder) -> None:
     vectors = await embedder.embed(["x"] * 600)
     assert route.call_count == 3
     assert not blank(vectors).any()
-    route.calls.reset()
     await embedder.embed(["é" * 100_000] * 100)
-    for call in route.calls:
+    assert route.call_count > 6
+    for call in list(route.calls)[3:]:
         texts = json.loads(call.request.content)["input"]
         assert max(len(text.encode()) for text in texts) <= OpenAIEmbedder.MAX_INPUT_BYTES
         assert sum(len(text.encode()) for text in texts) <= OpenAIEmbedder.MAX_BATCH_BYTES
@@ -102,8 +102,15 @@ async def test_large_inputs_are_split(embedder: OpenAIEmbedder) -> None:
 
 @respx.mock
 async def test_it_waits_as_long_as_it_is_told(embedder: OpenAIEmbedder, naps: Naps) -> None:
-    busy = httpx.Response(429, headers={"retry-after": "3"})
-    respx.post(URL).mock(side_effect=[busy, httpx.Response(503), httpx.ConnectError("down"), answer])
+    vector = {"data": [{"index": 0, "embedding": [1, 0, 0]}]}
+    respx.post(URL).mock(
+        side_effect=[
+            httpx.Response(429, headers={"retry-after": "3"}),
+            httpx.Response(503),
+            httpx.ConnectError("down"),
+            httpx.Response(200, json=vector),
+        ]
+    )
     assert not blank(await embedder.embed(["a"])).any()
     assert naps.taken[0] == 3
     assert len(naps.taken) == 3

@@ -1,0 +1,146 @@
+"""`mneme doctor`: looks at everything that Mneme stands on, and says how to mend what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import asyncpg
+
+from app.errors import MnemeError
+from app.gateway.transport import AiohttpTransport
+from app.gateway.upstream import Router, Target, UpstreamRequest
+from app.providers.embeddings import build_embedder
+from app.providers.tokens import Tokenizers
+from app.settings import Settings
+from app.store.migrate import missing, pending
+from app.supervise import database
+
+LITTLE_DISK = 1 << 30
+"""Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
+ASK_S = 5.0
+"""Seconds that an upstream has to answer the doctor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at. `mend`: what to do, where something is to be done."""
+
+    level: Literal["ok", "warning", "error"]
+    what: str
+    mend: str = ""
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Everything, in the order in which it is needed."""
+    found = [*_disk(settings), *_doors(settings), *_providers(settings)]
+    found += asyncio.run(_upstreams(settings))
+    try:
+        with database(settings, lambda _: None) as dsn:
+            found += asyncio.run(_database(dsn, embedded=settings.database_url is None))
+    except MnemeError as error:
+        found.append(Finding("error", "The embedded Postgres does not start.", error.message))
+    return found
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    folder = settings.data_dir.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < LITTLE_DISK:
+        yield Finding("warning", f"Only {free >> 20} MiB are free on {folder}.", "Make room, or set MNEME_DATA_DIR.")
+    else:
+        yield Finding("ok", f"{free >> 30} GiB are free for the data.")
+
+
+def _doors(settings: Settings) -> Iterator[Finding]:
+    loopback = settings.host in {"127.0.0.1", "::1", "localhost"}
+    if settings.auth_mode == "open" and not loopback:
+        yield Finding(
+            "error",
+            f"Everybody who reaches {settings.host} may read all memory: MNEME_AUTH is `open`.",
+            "Set MNEME_AUTH=keys and make keys with `mneme keys create`.",
+        )
+    else:
+        yield Finding("ok", f"Authentication is `{settings.auth_mode}` on {settings.host}.")
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            yield Finding(
+                "warning",
+                f"Port {settings.port} is not free ({error.strerror}).",
+                "Fine if that is Mneme itself; else set MNEME_PORT.",
+            )
+        else:
+            yield Finding("ok", f"Port {settings.port} is free.")
+
+
+def _providers(settings: Settings) -> Iterator[Finding]:
+    try:
+        Tokenizers(settings.tokenizer_json).warm()
+        yield Finding("ok", "The token encodings are whole.")
+    except (OSError, ValueError, MnemeError) as error:
+        yield Finding("error", f"The token encodings cannot be read: {error}", "Install the package again.")
+    try:
+        embedder = build_embedder(settings)
+        yield Finding("ok", f"The embedder is {embedder.space}.")
+    except (OSError, ValueError, MnemeError) as error:
+        yield Finding("error", f"The embedder cannot be loaded: {error}", "See MNEME_EMBEDDER, or install again.")
+
+
+async def _upstreams(settings: Settings) -> list[Finding]:
+    transport = AiohttpTransport(connect_timeout_s=ASK_S, head_timeout_s=ASK_S, idle_timeout_s=ASK_S)
+    try:
+        return [await _upstream(transport, target) for target in Router.from_settings(settings).targets]
+    finally:
+        await transport.aclose()
+
+
+async def _upstream(transport: AiohttpTransport, target: Target) -> Finding:
+    if target.simulated:
+        return Finding(
+            "warning",
+            "No upstream is configured: a simulated one answers.",
+            "Set MNEME_UPSTREAM_BASE_URL (and MNEME_UPSTREAM_API_KEY), or OPENAI_API_KEY.",
+        )
+    headers = [(b"authorization", b"Bearer " + target.api_key.encode())] if target.api_key else []
+    try:
+        response = await transport.send(UpstreamRequest("GET", f"{target.base_url}/models", headers))
+        await response.aclose()
+    except MnemeError as error:
+        return Finding("error", f"{target.name} ({target.base_url}): {error.message}", "Check the URL, and that it runs.")
+    if response.status in (401, 403) and target.api_key:
+        return Finding("error", f"{target.name} refuses the key ({response.status}).", "Check MNEME_UPSTREAM_API_KEY.")
+    return Finding("ok", f"{target.name} answers at {target.base_url}.")
+
+
+async def _database(dsn: str, *, embedded: bool) -> list[Finding]:
+    try:
+        connection = await asyncpg.connect(dsn, timeout=ASK_S)
+    except (OSError, asyncpg.PostgresError, TimeoutError) as error:
+        return [Finding("error", f"The database cannot be reached: {error}", "Check MNEME_DATABASE_URL.")]
+    try:
+        found = [Finding("error", text) for text in await missing(connection)]
+        for name in ("fsync", "full_page_writes", "synchronous_commit"):
+            if await connection.fetchval("SELECT current_setting($1)", name) == "off":
+                found.append(
+                    Finding(
+                        "error",
+                        f"Postgres runs with {name} off: what is acknowledged may be lost.",
+                        f"Set {name} to on." if not embedded else "Stop the server and start it with `mneme serve`.",
+                    )
+                )
+        waiting = await pending(connection)
+        if waiting:
+            found.append(Finding("warning", f"{len(waiting)} migrations are not applied.", "Run `mneme migrate`."))
+    finally:
+        await connection.close()
+    return found or [Finding("ok", "The database has all that is needed, and keeps what it acknowledges.")]

@@ -1,0 +1,194 @@
+"""What has to be done again and again: partitions ahead of time, what expires, what is counted, what is purged.
+
+Each task runs under a lock of its own, so that of several workers one runs it, at the cadence of the seed that asks for it.
+Every task can run at any time, any number of times: it changes what is due and nothing else (`mneme sweep NAME`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import asyncpg
+
+from app.clock import Clock
+from app.errors import NotFound
+from app.jobs.lease import STORE_FAILURES, Connect
+from app.store.queries import Queries
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 30.0
+"""Seconds between two looks at what is due; the shortest cadence is 15 minutes."""
+
+LOCK_CLASS = 0x6D6E
+"""First half of the advisory locks' key, so that they meet no other locks of the same database."""
+
+STATEMENT_S = 600.0
+"""Longest statement, seconds; the largest builds a part of the vector graph."""
+
+MONTHS_AHEAD = 2
+"""Months for which partitions stand ready: a worker may be away for that long before rows fall into the default one."""
+
+BATCH = 2000
+"""Rows changed in one transaction: locks stay short."""
+
+KEEP_EFFECTS = timedelta(days=7)
+"""A job that comes back after its lease ran out does so within minutes."""
+
+KEEP_LOG = timedelta(days=1)
+"""The queue's log of jobs that are done; that of dead letters stays as long as they do."""
+
+# The role that owns the tables runs all of this: some of it makes tables, all of it concerns every tenant.
+Work = Callable[["Connection", datetime], Awaitable[int]]
+Connection = asyncpg.Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A task: `work` returns how much it changed."""
+
+    name: str
+    every: timedelta
+    work: Work
+
+
+class Schedule:
+    """Runs the tasks that are due."""
+
+    def __init__(self, connect: Connect, sql: Queries, clock: Clock, *, look_s: float = LOOK_S) -> None:
+        """`connect` opens a connection as mneme_owner."""
+        self._connect = connect
+        self._sql = sql
+        self._clock = clock
+        self._look = look_s
+        self.ticks: Sequence[Tick] = (
+            Tick("partitions", timedelta(hours=6), self._partitions),
+            Tick("expiry", timedelta(hours=1), self._expiry),  # seed 000 §9.2
+            Tick("vectors", timedelta(minutes=15), self._vectors),  # as the promotion sweep of seed 000 §9.1
+            Tick("purge", timedelta(hours=6), self._purge),
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look at once, and then again and again, until `stop` is set."""
+        while not stop.is_set():
+            await self.look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._look):
+                    await stop.wait()
+
+    async def look(self) -> dict[str, int]:
+        """Run what is due; what each task changed. Failures are logged, and tried again at the next look."""
+        done: dict[str, int] = {}
+        try:
+            connection = await self._connect()
+        except STORE_FAILURES as error:
+            log.warning("the schedule cannot connect as mneme_owner", extra={"error": type(error).__name__})
+            return done
+        try:
+            for tick in self.ticks:
+                changed = await self._try(connection, tick)
+                if changed is not None:
+                    done[tick.name] = changed
+        except STORE_FAILURES as error:
+            log.warning("the schedule lost its connection", extra={"error": type(error).__name__})
+        finally:
+            connection.terminate()
+        return done
+
+    async def sweep(self, name: str) -> int:
+        """Run one task now, due or not; what it changed. Raises `NotFound` for a name that is none."""
+        tick = next((each for each in self.ticks if each.name == name), None)
+        if tick is None:
+            raise NotFound(f"There is no sweep {name!r}; there are {', '.join(each.name for each in self.ticks)}.")
+        connection = await self._connect()
+        try:
+            return await self._run(connection, tick, self._clock.now())
+        finally:
+            await connection.close()
+
+    async def _try(self, connection: Connection, tick: Tick) -> int | None:
+        """None: it is not due, or another worker is at it, or it failed."""
+        if not await self._due(connection, tick):
+            return None
+        if not await connection.fetchval(self._sql["schedule.lock"], LOCK_CLASS, tick.name):
+            return None
+        try:
+            # Another worker may have run it between the look and the lock.
+            return await self._run(connection, tick, self._clock.now()) if await self._due(connection, tick) else None
+        except STORE_FAILURES as error:
+            if connection.is_closed():
+                raise
+            log.error("a scheduled task failed", extra={"tick": tick.name, "error": type(error).__name__})
+            return None
+        except Exception as error:  # noqa: BLE001 - the boundary of a schedule tick: one must not stop the others
+            log.error("a scheduled task failed", extra={"tick": tick.name, "error": type(error).__name__})
+            return None
+        finally:
+            if not connection.is_closed():
+                await connection.execute(self._sql["schedule.unlock"], LOCK_CLASS, tick.name)
+
+    async def _due(self, connection: Connection, tick: Tick) -> bool:
+        last = {row["name"]: row["last_run"] for row in await connection.fetch(self._sql["schedule.last_runs"])}
+        return tick.name not in last or self._clock.now() - last[tick.name] >= tick.every
+
+    async def _run(self, connection: Connection, tick: Tick, now: datetime) -> int:
+        begun = time.perf_counter()
+        changed = await tick.work(connection, now)
+        took = round((time.perf_counter() - begun) * 1000, 1)
+        await connection.execute(self._sql["schedule.ran"], tick.name, now, took, changed)
+        log.info("a scheduled task ran", extra={"tick": tick.name, "changed": changed, "took_ms": took})
+        return changed
+
+    # --- the tasks ---------------------------------------------------------------------------------------------------
+
+    async def _partitions(self, connection: Connection, now: datetime) -> int:
+        """Monthly partitions of history and captures, ahead of time (3-data-model: never by the writer)."""
+        months = now.year * 12 + now.month - 1 + MONTHS_AHEAD
+        last = now.date().replace(year=months // 12, month=months % 12 + 1, day=1)
+        return await self._count(connection, "partitions", now.date(), last)
+
+    async def _expiry(self, connection: Connection, now: datetime) -> int:
+        """Memories and sessions whose time is over (seed 000 §9.2)."""
+        return await self._in_batches(connection, "expire_memories", now) + await self._in_batches(
+            connection, "expire_sessions", now
+        )
+
+    async def _vectors(self, connection: Connection, _: datetime) -> int:
+        """Users with more vectors than `vector_exact_limit` go over from the exact scan to the graph (3-data-model).
+
+        First all their vectors enter it, then it is switched on; those that a turn adds in between follow, here or at
+        the next run.
+        """
+        changed = 0
+        for row in await connection.fetch(self._sql["schedule.crowded"], timeout=STATEMENT_S):
+            user = row["user_id"]
+            if await connection.fetchval(self._sql["schedule.recount"], user, timeout=STATEMENT_S):
+                changed += await self._in_batches(connection, "enter_graph", user)
+                await connection.execute(self._sql["schedule.use_graph"], user)
+        for row in await connection.fetch(self._sql["schedule.graph_users"], timeout=STATEMENT_S):
+            changed += await self._in_batches(connection, "enter_graph", row["user_id"])
+        return changed
+
+    async def _purge(self, connection: Connection, now: datetime) -> int:
+        """What only mattered for a while."""
+        return await self._count(connection, "purge_effects", now - KEEP_EFFECTS) + await self._count(
+            connection, "purge_log", now - KEEP_LOG
+        )
+
+    async def _in_batches(self, connection: Connection, name: str, subject: object) -> int:
+        total = 0
+        while True:
+            changed = await self._count(connection, name, subject, BATCH)
+            total += changed
+            if changed < BATCH:
+                return total
+
+    async def _count(self, connection: Connection, name: str, *arguments: object) -> int:
+        counted: int = await connection.fetchval(self._sql[f"schedule.{name}"], *arguments, timeout=STATEMENT_S)
+        return counted

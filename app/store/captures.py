@@ -1,0 +1,209 @@
+"""Captured calls, read back: what came in, what was sent, what came back and when, and how the context was compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from asyncpg.pool import PoolConnectionProxy
+
+from app.store import ids
+from app.store.pools import Pool
+from app.store.queries import Queries
+
+OUTCOMES = {0: "complete", 1: "broken", 2: "gone", 3: "cancelled", 4: "failed"}
+"""`call_outcome` of `enumerations`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call, as it is listed. Times in the unit of their names; costs in micro-cents."""
+
+    call_id: UUID
+    user_id: UUID
+    user_external_id: str | None
+    session_id: UUID | None
+    session_external_id: str | None
+    created_at: datetime
+    method: str
+    path: str
+    upstream: str
+    model: str
+    answered_model: str | None
+    streamed: bool
+    status: int | None
+    outcome: str
+    memory_status: str
+    reason: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_tokens: int | None
+    usage_counted: bool
+    cost_microcents: int
+    latency_ms: int | None
+    first_byte_us: int | None
+    overhead_us: int | None
+    retry_count: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDetail(Call):
+    """A call with its headers (secrets were masked when it was captured) and what is known of its bodies."""
+
+    request_headers: list[list[str]]
+    response_headers: list[list[str]]
+    request_bytes: int
+    request_truncated: bool
+    request_sha256: str | None
+    sent_sha256: str | None
+    response_bytes: int | None
+    response_truncated: bool | None
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CallFilter:
+    """Which calls to list; None: any. `status`: of the upstream's answer."""
+
+    session: UUID | None = None
+    model: str | None = None
+    status: int | None = None
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParts:
+    """A request in parts: together they are the body, whose SHA-256 is `sha256` (None: the body was kept whole, as far as
+    it goes)."""
+
+    prefix: bytes
+    elements: Sequence[bytes]
+    suffix: bytes
+    sha256: bytes | None
+    truncated: bool
+
+
+class StreamEvent(NamedTuple):
+    """One event of an answer. `t_us`: microseconds since the request came in; `offset`: bytes from the answer's start."""
+
+    seq: int
+    t_us: int
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What a compile decided; `audit` as `app.context.audit.explain` made it."""
+
+    user_id: UUID
+    session_id: UUID | None
+    audit: dict[str, Any]
+    eta: float | None
+
+
+class Shown(NamedTuple):
+    """What may be shown of an item."""
+
+    text: str | None
+    metadata: dict[str, Any]
+
+
+class Captures:
+    """The captured calls of a tenant. `user`: only that user's; None: any user's."""
+
+    def __init__(self, pool: Pool, queries: Queries) -> None:
+        self._pool = pool
+        self._sql = queries
+
+    async def page(
+        self, tenant: UUID, user: UUID | None, wanted: CallFilter, *, before: UUID | None, limit: int
+    ) -> list[Call]:
+        """Calls, newest first, older than the call `before`."""
+        filters = (wanted.session, wanted.model, wanted.status, wanted.since, before, limit)
+        async with self._pool.transaction(tenant) as connection:
+            if user is None:
+                rows = await connection.fetch(self._sql["captures.list_of_tenant"], tenant, *filters)
+            else:
+                rows = await connection.fetch(self._sql["captures.list_of_user"], tenant, user, *filters)
+        return [Call(**_fields(tenant, row)) for row in rows]
+
+    async def one(self, tenant: UUID, call: UUID, user: UUID | None) -> CallDetail | None:
+        """A call."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["captures.one"], tenant, call, user)
+        return CallDetail(**_fields(tenant, row)) if row is not None else None
+
+    async def request(self, tenant: UUID, call: UUID, user: UUID | None, *, sent: bool) -> RequestParts | None:
+        """The request of a call as it was received, or, with `sent`, as it went upstream."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["captures.recipe"], tenant, call, user)
+            if row is None:
+                return None
+            kind = "sent" if sent and row["sent_prefix"] is not None else "request"
+            if kind == "request" and row["request_body"] is not None:
+                whole = row["request_sha256"] if not row["request_truncated"] else None
+                return RequestParts(row["request_body"], (), b"", whole, row["request_truncated"])
+            elements = await self._elements(connection, tenant, row["user_id"], row[f"{kind}_chain"])
+        return RequestParts(
+            row[f"{kind}_prefix"] or b"", elements, row[f"{kind}_suffix"] or b"", row[f"{kind}_sha256"], False
+        )
+
+    async def _elements(
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, chain: bytes | None
+    ) -> list[bytes]:
+        if chain is None:
+            return []
+        rows = await connection.fetch(self._sql["captures.elements"], tenant, user, chain)
+        return [row["body"] for row in rows]
+
+    async def body(self, tenant: UUID, call: UUID, user: UUID | None) -> tuple[bytes, bool] | None:
+        """The bytes of the answer, and whether they were cut off at the capture's limit. None: nothing was captured."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["captures.body"], tenant, call, user)
+        return (row["body"], row["truncated"]) if row is not None else None
+
+    async def events(
+        self, tenant: UUID, call: UUID, user: UUID | None, *, after: int, limit: int
+    ) -> tuple[list[StreamEvent], int] | None:
+        """Events number `after` and following, and how many there are at all. None: nothing was captured."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["captures.events"], tenant, call, user, after, limit)
+        if row is None:
+            return None
+        offsets, times, data = row["offsets"], row["times"], row["data"] or b""
+        events = []
+        for n, (offset, at) in enumerate(zip(offsets, times, strict=False)):
+            end = offsets[n + 1] if n + 1 < len(offsets) else offsets[0] + len(data)
+            events.append(StreamEvent(after + n, at, offset, data[offset - offsets[0] : end - offsets[0]]))
+        return events, row["total"]
+
+    async def compilation(self, tenant: UUID, call: UUID, user: UUID | None) -> Compilation | None:
+        """How the context was compiled; None: it was not (no memory, or no capture)."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["captures.compilation"], tenant, call, user)
+        return Compilation(**dict(row)) if row is not None else None
+
+    async def shown(
+        self, tenant: UUID, user: UUID, *, messages: Sequence[UUID], memories: Sequence[UUID]
+    ) -> dict[UUID, Shown]:
+        """What may still be shown of these items of a user; what was erased or forgotten since is not in it."""
+        found: dict[UUID, Shown] = {}
+        async with self._pool.transaction(tenant) as connection:
+            for query, wanted in (("message_texts", messages), ("memory_texts", memories)):
+                if wanted:
+                    rows = await connection.fetch(self._sql[f"captures.{query}"], tenant, user, list(wanted))
+                    found |= {row["id"]: Shown(row["text"], row["metadata"]) for row in rows}
+        return found
+
+
+def _fields(tenant: UUID, row: Any) -> dict[str, Any]:
+    fields = dict(row)
+    fields["outcome"] = OUTCOMES.get(fields["outcome"], "failed")
+    if fields["user_id"] == ids.nobody(tenant):
+        fields["user_external_id"] = None
+    return fields

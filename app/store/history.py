@@ -1,0 +1,381 @@
+"""What was said: read back in order, and added to without a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+from asyncpg.pool import PoolConnectionProxy
+
+from app.clock import Clock
+from app.store import ids
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.sessions import NewSession, SessionRef, Sessions
+from app.store.tenancy import UserRef
+from app.store.turns import ROLE_NAMES, ROLE_OTHER, ROLES, JobRecord, MessageRecord, SessionRecord, Vector
+
+MAX_LINEAGE = 100
+"""Branches of branches followed; a conversation edited more often than this shows its newest hundred stretches."""
+
+LEARN_BATCH = 200
+"""Most messages of one `learn` job: it must end well within its lease."""
+
+_RECENT = 64
+"""Messages looked at for the hash of the last two answered turns; a longer turn is not recognised by its tail."""
+
+_ASSISTANT = ROLES["assistant"]
+
+FINISH_REASONS = {
+    0: "stop", 1: "length", 2: "tool_calls", 3: "content_filter", 4: "function_call", 5: "abort", 8: "interrupted", 9: "other",
+}  # fmt: skip
+"""`finish_reason` of `enumerations`."""
+
+_EVER = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
+
+Chain = Callable[[Sequence[bytes], bytes], list[bytes]]
+Tail = Callable[[Sequence[bytes | None], Sequence[int], int], bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryMessage:
+    """A message as stored. Messages with one `turn_index` are siblings: answers to the same question."""
+
+    message_id: UUID
+    session_id: UUID
+    turn_index: int
+    sibling: int
+    parent_message_id: UUID | None
+    role: str
+    content: str | None
+    content_parts: Any
+    name: str | None
+    tool_calls: Any
+    tool_call_id: str | None
+    token_count: int
+    model_id: str | None
+    finish_reason: str | None
+    call_id: UUID | None
+    created_at: datetime
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message to add. `content` is its plain text, `content_parts` its multimodal content, whole.
+
+    `content_hash`: SHA-256 of the normalised text; `message_hash`: 16 bytes of its canonical form, None for one that
+    transcripts are not compared by; `vector`: None where there is nothing to embed, or a job does it.
+    """
+
+    message_id: UUID
+    role: str
+    content: str | None
+    created_at: datetime
+    token_count: int
+    content_hash: bytes | None
+    message_hash: bytes | None
+    content_parts: Any = None
+    name: str | None = None
+    tool_calls: Any = None
+    tool_call_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    vector: Vector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where the new messages came to stand, in their order; `duplicates`: how many were stored before."""
+
+    session: SessionRef
+    placed: tuple[tuple[UUID, int], ...]
+    duplicates: int
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a session, as the messages to come go on from it."""
+
+    head: UUID | None
+    chain: bytes
+    turns: int
+    bounds: tuple[datetime, datetime]
+
+
+class History:
+    """The messages of sessions."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        queries: Queries,
+        sessions: Sessions,
+        clock: Clock,
+        *,
+        chain: Chain,
+        tail: Tail,
+        ttl: timedelta,
+        space: int | None,
+    ) -> None:
+        """`chain` and `tail`: how transcripts are hashed (`app.context.transcript`). `ttl`: see `Sessions`. `space`: the
+        embedding space of the vectors that come with messages."""
+        self._pool = pool
+        self._sql = queries
+        self._sessions = sessions
+        self._clock = clock
+        self._chain = chain
+        self._tail = tail
+        self._ttl = ttl
+        self._space = space
+
+    async def read(
+        self, tenant: UUID, ref: SessionRef, *, after: tuple[int, int, UUID] | None, limit: int
+    ) -> list[HistoryMessage]:
+        """Messages oldest first, after (turn_index, sibling, message_id). A branch begins with what it shares with its
+        parent."""
+        async with self._pool.transaction(tenant) as connection:
+            line = await connection.fetch(
+                self._sql["history.lineage"], tenant, ref.user_id, ref.session_id, MAX_LINEAGE
+            )
+            times = [row["first_message_at"] for row in line] + [row["last_message_at"] for row in line]
+            known = [each for each in times if each is not None]
+            if not known:
+                return []
+            rows = await connection.fetch(
+                self._sql["history.messages"],
+                tenant, ref.user_id, [row["session_id"] for row in line], [row["low"] for row in line],
+                [row["high"] for row in line], min(known), max(known), *(after or (None, None, None)), limit,
+            )  # fmt: skip
+        return [_message(row) for row in rows]
+
+    async def times_of(
+        self, tenant: UUID, ref: SessionRef, content_hashes: Sequence[bytes]
+    ) -> dict[bytes, list[tuple[UUID, datetime]]]:
+        """By content hash, the messages of a session with these words: (id, created_at), in their order."""
+        found: dict[bytes, list[tuple[UUID, datetime]]] = {}
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(
+                self._sql["history.stored_times"], tenant, ref.user_id, ref.session_id, list(content_hashes)
+            )
+        for row in rows:
+            found.setdefault(row["content_hash"], []).append((row["message_id"], row["created_at"]))
+        return found
+
+    async def append(
+        self,
+        tenant: UUID,
+        user: UserRef,
+        session: NewSession | SessionRef,
+        messages: Sequence[NewMessage],
+        *,
+        learn: bool = True,
+    ) -> Appended:
+        """Add messages at the end of a session, in one transaction with their vectors and jobs; those stored before are
+        left out. A `NewSession` is made where it is missing. `learn`: whether memories are drawn from them."""
+        async with self._pool.transaction(tenant) as connection:
+            created = False
+            if isinstance(session, NewSession):
+                session, created = await self._sessions.ensure(connection, tenant, user, session)
+            row = await connection.fetchrow(self._sql["history.lock"], tenant, user.id, session.session_id)
+            assert row is not None, "a session that was made or found does not go away"
+            end = _End(
+                row["head_message_id"],
+                row["head_chain"] or b"",
+                row["turn_count"],
+                (row["first_message_at"] or _EVER[0], row["last_message_at"] or _EVER[1]),
+            )
+            fresh = await self._fresh(connection, tenant, user.id, messages)
+            duplicates = len(messages) - len(fresh)
+            if not fresh:
+                return Appended(session, (), duplicates, created)
+            placed = await self._write(connection, tenant, user, session, end, fresh)
+            await self._add_vectors(connection, tenant, user.id, fresh)
+            external = await self._name(connection, tenant, session)
+            jobs = learn_jobs(tenant, user.id, session.session_id, external, fresh, learn=learn)
+            await connection.execute(self._sql["history.enqueue"], jobs)
+        return Appended(session, placed, duplicates, created)
+
+    async def _name(self, connection: PoolConnectionProxy[Any], tenant: UUID, ref: SessionRef) -> str | None:
+        row = await connection.fetchrow(self._sql["sessions.one"], tenant, ref.user_id, ref.session_id)
+        return row["external_id"] if row is not None else None
+
+    async def _fresh(
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, messages: Sequence[NewMessage]
+    ) -> list[NewMessage]:
+        if not messages:
+            return []
+        times = [each.created_at for each in messages]
+        rows = await connection.fetch(
+            self._sql["history.stored"], tenant, user, [m.message_id for m in messages], min(times), max(times)
+        )
+        seen = {row["message_id"] for row in rows}
+        fresh = []
+        for each in messages:
+            if each.message_id not in seen:
+                seen.add(each.message_id)
+                fresh.append(each)
+        return fresh
+
+    async def _write(
+        self,
+        connection: PoolConnectionProxy[Any],
+        tenant: UUID,
+        user: UserRef,
+        session: SessionRef,
+        end: _End,
+        fresh: Sequence[NewMessage],
+    ) -> tuple[tuple[UUID, int], ...]:
+        """The messages, the session's end, and what transcripts are recognised by."""
+        chains = _chains(self._chain, fresh, end.chain)
+        tail1, tail2 = await self._tails(connection, tenant, user.id, session.session_id, end, fresh)
+        record = _session_record(session.session_id, user.external, self._clock.now() + self._ttl)._replace(
+            head_message_id=fresh[-1].message_id, head_chain=chains[-1] or None, tail1=tail1, tail2=tail2
+        )
+        parents = [end.head, *(each.message_id for each in fresh)]
+        records = [_message_record(each, parent) for each, parent in zip(fresh, parents, strict=False)]
+        rows = await connection.fetch(self._sql["history.append"], tenant, user.id, record, records)
+        places = {row["placed_id"]: row["placed_index"] for row in rows}
+        heads = _heads(fresh, chains)
+        await connection.execute(
+            self._sql["history.heads"],
+            tenant, user.id, session.session_id, [chains[i] for i, _ in heads], [fresh[i].message_id for i, _ in heads],
+            [places[fresh[i].message_id] for i, _ in heads], [asked for _, asked in heads],
+        )  # fmt: skip
+        return tuple((each.message_id, places[each.message_id]) for each in fresh)
+
+    async def _tails(
+        self,
+        connection: PoolConnectionProxy[Any],
+        tenant: UUID,
+        user: UUID,
+        session: UUID,
+        end: _End,
+        fresh: Sequence[NewMessage],
+    ) -> tuple[bytes | None, bytes | None]:
+        """Hashes of the last one and two answered turns, where what is at hand reaches back far enough for them."""
+        if not any(each.role == "assistant" for each in fresh):
+            return None, None
+        before: list[tuple[int, bytes | None]] = []
+        if end.head is not None and len(fresh) < _RECENT:
+            rows = await connection.fetch(self._sql["history.recent"], tenant, user, session, *end.bounds, _RECENT)
+            before = _path({row["message_id"]: row for row in rows}, end.head)
+        path = before + [(ROLES.get(each.role, ROLE_OTHER), each.message_hash) for each in fresh]
+        hashes = [hashed for _, hashed in path]
+        answered = [i for i, (role, _) in enumerate(path) if role == _ASSISTANT]
+        whole = len(path) == end.turns + len(fresh)
+        tails = [self._tail(hashes, answered, turns) if whole or len(answered) > turns else None for turns in (1, 2)]
+        return tails[0], tails[1]
+
+    async def _add_vectors(
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, fresh: Sequence[NewMessage]
+    ) -> None:
+        found = [(each.message_id, each.created_at, each.vector) for each in fresh if each.vector is not None]
+        if self._space is not None and found:
+            items, ats, vectors = zip(*found, strict=True)
+            await connection.execute(
+                self._sql["history.add_vectors"],
+                tenant, user, self._space, 0, list(items), list(ats), list(vectors),
+            )  # fmt: skip
+
+
+def learn_jobs(
+    tenant: UUID, user: UUID, session: UUID, session_name: str | None, messages: Sequence[NewMessage], *, learn: bool
+) -> list[JobRecord]:
+    """Jobs that index messages and, with `learn`, draw memories from them: `LEARN_BATCH` messages each."""
+    jobs = []
+    for at in range(0, len(messages), LEARN_BATCH):
+        batch = messages[at : at + LEARN_BATCH]
+        times = [each.created_at for each in batch]
+        payload = {
+            "call": None,
+            "tenant": tenant,
+            "user": user,
+            "session": session,
+            "session_name": session_name,
+            "messages": [each.message_id for each in batch],
+            "confined": user == ids.nobody(tenant),
+            "learn": learn,
+            "from": min(times),
+            "to": max(times),
+        }
+        jobs.append(JobRecord("learn", orjson.dumps(payload), f"learn:{batch[0].message_id}", 0.0))
+    return jobs
+
+
+def _chains(chain: Chain, fresh: Sequence[NewMessage], start: bytes) -> list[bytes]:
+    """The chain hash after each message; one without a hash leaves it as it was."""
+    chains = []
+    for each in fresh:
+        if each.message_hash is not None:
+            start = chain([each.message_hash], start)[0]
+        chains.append(start)
+    return chains
+
+
+def _heads(fresh: Sequence[NewMessage], chains: Sequence[bytes]) -> list[tuple[int, bool]]:
+    """Which messages are heads: each answer, and (True) the question before it."""
+    heads = []
+    for i, each in enumerate(fresh):
+        if each.role != "assistant" or not chains[i]:
+            continue
+        heads.append((i, False))
+        if i and fresh[i - 1].role != "assistant" and fresh[i - 1].message_hash is not None:
+            heads.append((i - 1, True))
+    return heads
+
+
+def _path(rows: dict[UUID, Any], head: UUID) -> list[tuple[int, bytes | None]]:
+    """Role and hash of the messages that lead to `head`, oldest first, as far as `rows` reach."""
+    path: list[tuple[int, bytes | None]] = []
+    at: UUID | None = head
+    while at is not None and (row := rows.pop(at, None)) is not None:
+        path.append((row["role"], row["message_hash"]))
+        at = row["parent_message_id"]
+    return path[::-1]
+
+
+def _session_record(session: UUID, user_external: str, expires_at: datetime) -> SessionRecord:
+    nothing = dict.fromkeys(SessionRecord._fields)
+    return SessionRecord(
+        **nothing | {"session_id": session, "user_external_id": user_external, "expires_at": expires_at}  # type: ignore[arg-type]  # the rest is None, which leaves what is stored
+    )
+
+
+def _message_record(message: NewMessage, parent: UUID | None) -> MessageRecord:
+    return MessageRecord(
+        message_id=message.message_id,
+        turn_index=None,
+        parent_message_id=parent,
+        role=ROLES.get(message.role, ROLE_OTHER),
+        content=message.content,
+        content_parts=_json(message.content_parts),
+        name=message.name,
+        tool_calls=_json(message.tool_calls),
+        tool_call_id=message.tool_call_id,
+        content_hash=message.content_hash,
+        message_hash=message.message_hash,
+        token_count=message.token_count,
+        model_id=None,
+        finish_reason=None,
+        prompt_tokens=None,
+        completion_tokens=None,
+        latency_ms=None,
+        created_at=message.created_at,
+        metadata=_json(message.metadata or {}),
+    )
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else orjson.dumps(value).decode()
+
+
+def _message(row: Any) -> HistoryMessage:
+    fields = dict(row)
+    fields["role"] = ROLE_NAMES.get(fields["role"], "other")
+    fields["finish_reason"] = FINISH_REASONS.get(fields["finish_reason"])
+    return HistoryMessage(**fields)

@@ -1,0 +1,355 @@
+"""Memories: added by hand, listed, changed, ended, brought back and forgotten.
+
+Every change leaves an event. Forgetting leaves the fact that there was a memory, a keyed hash of its words, so that they are
+not learned again, and nothing else.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from asyncpg.exceptions import UniqueViolationError
+from asyncpg.pool import PoolConnectionProxy
+
+from app.clock import Clock
+from app.errors import Conflict
+from app.store import ids
+from app.store.memory_rows import (
+    IN_FORCE,
+    STATED_CONFIDENCE,
+    TTL,
+    Filter,
+    Memory,
+    MemoryChange,
+    MemoryEvent,
+    NewMemory,
+)
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.tenancy import UserRef, ensure_user
+from app.store.turns import Vector
+
+_GLOBAL = 1
+_LOCAL = 0
+_PROVENANCE = {"correction": 2, "preference": 3, "instruction": 5}
+_USER_STATED = 0
+_MEMORY = 1  # item_kind
+_SECRET_BYTES = 32
+
+
+class Memories:
+    """The memories of a tenant's users."""
+
+    def __init__(self, pool: Pool, queries: Queries, clock: Clock, *, space: int | None) -> None:
+        """`space`: the embedding space of the vectors that come with texts; None: there are none."""
+        self._pool = pool
+        self._sql = queries
+        self._clock = clock
+        self._space = space
+        self._secret: bytes | None = None
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def owner(self, tenant: UUID, memory: UUID) -> UUID | None:
+        """Whose a memory is, by the routes."""
+        async with self._pool.transaction(tenant) as connection:
+            owner: UUID | None = await connection.fetchval(self._sql["memories.resolve"], tenant, memory)
+            return owner
+
+    async def one(self, tenant: UUID, user: UUID, memory: UUID) -> Memory | None:
+        """A memory; one that is forgotten, too, without its words."""
+        async with self._pool.transaction(tenant) as connection:
+            return await self._one(connection, tenant, user, memory)
+
+    async def page(
+        self,
+        tenant: UUID,
+        user: UUID | None,
+        wanted: Filter,
+        *,
+        after: tuple[datetime, UUID] | None,
+        limit: int,
+    ) -> list[Memory]:
+        """Memories of a user, or of all, newest first, after (created_at, memory_id)."""
+        filters = (
+            wanted.tiers, wanted.kinds, list(wanted.statuses), wanted.tags, wanted.metadata,
+            *(after or (None, None)), limit,
+        )  # fmt: skip
+        now = self._clock.now()
+        async with self._pool.transaction(tenant) as connection:
+            if user is None:
+                rows = await connection.fetch(self._sql["memories.list_of_tenant"], tenant, now, *filters)
+            else:
+                rows = await connection.fetch(self._sql["memories.list_of_user"], tenant, now, user, *filters)
+        return [Memory(**dict(row)) for row in rows]
+
+    async def events(self, tenant: UUID, user: UUID, memory: UUID, *, after: int, limit: int) -> list[MemoryEvent]:
+        """What became of a memory, oldest first, after its first `after` changes."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["memories.events"], tenant, user, memory, after, limit)
+        return [MemoryEvent(**dict(row)) for row in rows]
+
+    # --- adding ---------------------------------------------------------------------------------------------------
+
+    async def add(self, tenant: UUID, user: UserRef, new: Sequence[NewMemory]) -> list[tuple[Memory, bool]]:
+        """Add memories of one user, in one transaction. A text that is in force already is not added twice: the memory
+        that says so is reinforced and returned, with False."""
+        now = self._clock.now()
+        fresh = [(ids.uuid7(now), each) for each in new]
+        async with self._pool.transaction(tenant) as connection:
+            await ensure_user(connection, self._sql, tenant, user, now)
+            payload = [_row(memory, each, now) for memory, each in fresh]
+            rows = await connection.fetch(self._sql["memories.add"], tenant, user.id, payload, now)
+            added = {row["memory_id"] for row in rows}
+            results: list[tuple[UUID, bool]] = []
+            for memory, each in fresh:
+                if memory in added:
+                    results.append((memory, True))
+                    after = {"text": each.text, "tier": each.tier, "kind": each.kind}
+                    await self._event(connection, tenant, user.id, memory, now, "created", None, after)
+                else:
+                    results.append((await self._reinforce(connection, tenant, user.id, each, now), False))
+            await self._index(connection, tenant, user.id, [item for item in fresh if item[0] in added], now)
+            stored = {memory: await self._one(connection, tenant, user.id, memory) for memory, _ in results}
+        return [(found, made) for memory, made in results if (found := stored[memory]) is not None]
+
+    async def _reinforce(
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, new: NewMemory, now: datetime
+    ) -> UUID:
+        expires = _expiry(new.tier, now)
+        memory: UUID | None = await connection.fetchval(
+            self._sql["memories.reinforce"],
+            tenant, user, new.content_hash, new.tier, _scope(new), STATED_CONFIDENCE, expires, now,
+        )  # fmt: skip
+        if memory is None:
+            raise Conflict("This memory was changed by somebody else at this very moment; try again.")
+        await self._event(connection, tenant, user, memory, now, "reinforced", None, {"tier": new.tier})
+        return memory
+
+    async def _index(
+        self,
+        connection: PoolConnectionProxy[Any],
+        tenant: UUID,
+        user: UUID,
+        added: Sequence[tuple[UUID, NewMemory]],
+        now: datetime,
+    ) -> None:
+        """Make new memories reachable: by id, by words, by vector."""
+        if not added:
+            return
+        memories = [memory for memory, _ in added]
+        await connection.execute(self._sql["memories.route"], tenant, user, memories)
+        await connection.execute(self._sql["memories.count_words"], tenant, user, memories)
+        found = [(memory, each.vector) for memory, each in added if each.vector is not None]
+        await self._add_vectors(connection, tenant, user, found, now)
+
+    async def _add_vectors(
+        self,
+        connection: PoolConnectionProxy[Any],
+        tenant: UUID,
+        user: UUID,
+        found: Sequence[tuple[UUID, Vector]],
+        created_at: datetime,
+    ) -> None:
+        if self._space is not None and found:
+            items, vectors = zip(*found, strict=True)
+            await connection.execute(
+                self._sql["history.add_vectors"],
+                tenant, user, self._space, _MEMORY, list(items), [created_at] * len(items), list(vectors),
+            )  # fmt: skip
+
+    # --- changing -------------------------------------------------------------------------------------------------
+
+    async def change(self, tenant: UUID, user: UUID, memory: UUID, change: MemoryChange) -> Memory | None:
+        """Change a memory; None when there is none (or it is forgotten). Raises Conflict when another memory in force
+        says the new text already."""
+        now = self._clock.now()
+        async with self._pool.transaction(tenant) as connection:
+            held = await self._lock(connection, tenant, user, memory)
+            if held is None or held["status"] == "forgotten":
+                return None
+            text = change.text
+            if text is not None:
+                await connection.execute(self._sql["memories.uncount_words"], tenant, user, memory)
+            with _one_per_text():
+                await self._update(connection, tenant, user, memory, change, now)
+            if text is not None:
+                await connection.execute(self._sql["memories.drop_vectors"], tenant, user, memory)
+                await connection.execute(self._sql["memories.count_words"], tenant, user, [memory])
+            found = await self._one(connection, tenant, user, memory)
+            assert found is not None, "it is held"
+            if text is not None and text.vector is not None:
+                await self._add_vectors(connection, tenant, user, [(memory, text.vector)], found.created_at)
+            before, after = _difference(held, found)
+            await self._event(connection, tenant, user, memory, now, "edited", before, after)
+        return found
+
+    async def _update(
+        self,
+        connection: PoolConnectionProxy[Any],
+        tenant: UUID,
+        user: UUID,
+        memory: UUID,
+        change: MemoryChange,
+        now: datetime,
+    ) -> None:
+        text = change.text
+        scope = _GLOBAL if change.tier is not None and change.tier > 1 else None
+        expires, set_expiry = change.expires_at, change.set_expiry
+        if change.tier is not None and not set_expiry:
+            expires, set_expiry = _expiry(change.tier, now), True
+        await connection.execute(
+            self._sql["memories.update"],
+            tenant, user, memory,
+            text.text if text else None, text.content_hash if text else None, text.token_count if text else None,
+            change.kind, change.tier, scope, change.tags, change.metadata, change.importance, change.confidence,
+            set_expiry, expires, now,
+        )  # fmt: skip
+
+    async def invalidate(self, tenant: UUID, user: UUID, memory: UUID, reason: str | None) -> Memory | None:
+        """Say that a memory is not true any more. None: there is none. Raises Conflict when it is not in force."""
+        now = self._clock.now()
+        async with self._pool.transaction(tenant) as connection:
+            held = await self._lock(connection, tenant, user, memory)
+            if held is None or held["status"] == "forgotten":
+                return None
+            if held["status"] not in IN_FORCE:
+                raise Conflict(f"This memory is {held['status']} already.")
+            await connection.execute(self._sql["memories.set_status"], tenant, user, memory, "invalidated", now, now)
+            after = {"status": "invalidated"} | ({"reason": reason} if reason else {})
+            await self._event(connection, tenant, user, memory, now, "invalidated", {"status": held["status"]}, after)
+            return await self._one(connection, tenant, user, memory)
+
+    async def restore(self, tenant: UUID, user: UUID, memory: UUID) -> Memory | None:
+        """Bring a memory back into force. None: there is none. Raises Conflict when it is in force, or when another
+        memory says the same by now."""
+        now = self._clock.now()
+        async with self._pool.transaction(tenant) as connection:
+            held = await self._lock(connection, tenant, user, memory)
+            if held is None or held["status"] == "forgotten":
+                return None
+            over = held["expires_at"] is not None and held["expires_at"] <= now
+            if held["is_active"] and not over:
+                raise Conflict("This memory is in force.")
+            with _one_per_text():
+                await connection.execute(self._sql["memories.set_status"], tenant, user, memory, "active", None, now)
+            await self._event(
+                connection, tenant, user, memory, now, "restored", {"status": held["status"]}, {"status": "active"}
+            )
+            return await self._one(connection, tenant, user, memory)
+
+    async def forget(self, tenant: UUID, user: UUID, memory: UUID) -> bool:
+        """Take a memory's words away for good. False: there is none, or it was forgotten before."""
+        now = self._clock.now()
+        key = await self._hmac_key(tenant)
+        async with self._pool.transaction(tenant) as connection:
+            held = await self._lock(connection, tenant, user, memory)
+            if held is None or held["status"] == "forgotten":
+                return False
+            await connection.execute(self._sql["memories.uncount_words"], tenant, user, memory)
+            await connection.execute(self._sql["memories.forget"], tenant, user, memory, now)
+            await connection.execute(self._sql["memories.drop_vectors"], tenant, user, memory)
+            await self._event(connection, tenant, user, memory, now, "deleted", {"status": held["status"]}, None)
+            await connection.execute(self._sql["memories.forget_events"], tenant, user, memory)
+            await connection.execute(
+                self._sql["memories.suppress"],
+                tenant, user, memory, "forgotten", content_hmac(key, held["content_hash"]), now,
+            )  # fmt: skip
+        return True
+
+    async def _hmac_key(self, tenant: UUID) -> bytes:
+        if self._secret is None:
+            async with self._pool.transaction(tenant) as connection:
+                made = await connection.fetchval(self._sql["memories.secret"], secrets.token_hex(_SECRET_BYTES))
+                self._secret = bytes.fromhex(made or await connection.fetchval(self._sql["memories.secret_known"]))
+        return self._secret
+
+    async def _lock(self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID) -> Any:
+        return await connection.fetchrow(self._sql["memories.lock"], tenant, user, memory)
+
+    async def _one(self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID) -> Memory | None:
+        row = await connection.fetchrow(self._sql["memories.one"], tenant, user, memory, self._clock.now())
+        return Memory(**dict(row)) if row is not None else None
+
+    async def _event(
+        self,
+        connection: PoolConnectionProxy[Any],
+        tenant: UUID,
+        user: UUID,
+        memory: UUID,
+        at: datetime,
+        event: str,
+        before: dict[str, Any] | None,
+        after: dict[str, Any] | None,
+    ) -> None:
+        await connection.execute(self._sql["memories.event"], tenant, user, memory, at, event, before, after, "api")
+
+
+def content_hmac(key: bytes, content_hash: bytes) -> bytes:
+    """What is kept of a forgotten text: HMAC-SHA256 over its content hash, so that nobody without the key can guess it."""
+    return hmac.digest(key, content_hash, sha256)
+
+
+@contextmanager
+def _one_per_text() -> Iterator[None]:
+    """What the unique index refuses is a conflict."""
+    try:
+        yield
+    except UniqueViolationError as error:
+        raise Conflict("Another memory in force says the same.") from error
+
+
+def _expiry(tier: int, now: datetime) -> datetime | None:
+    life = TTL.get(tier)
+    return now + life if life is not None else None
+
+
+def _scope(new: NewMemory) -> int:
+    """A session memory stays in its session; all others are for every session of the user."""
+    return _LOCAL if new.tier <= 1 and new.session is not None else _GLOBAL
+
+
+def _row(memory: UUID, new: NewMemory, now: datetime) -> dict[str, Any]:
+    return {
+        "memory_id": memory,
+        "session_id": new.session,
+        "tier": new.tier,
+        "scope": _scope(new),
+        "kind": new.kind,
+        "text": new.text,
+        "content_hash": new.content_hash.hex(),
+        "provenance": _PROVENANCE.get(new.kind, _USER_STATED),
+        "confidence": STATED_CONFIDENCE,
+        "importance": new.importance,
+        "token_count": new.token_count,
+        "tags": new.tags,
+        "metadata": new.metadata,
+        "expires_at": _expiry(new.tier, now),
+    }
+
+
+def _difference(held: Any, found: Memory) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What changed, before and after."""
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    for column, name in (
+        ("content_text", "text"),
+        ("memory_tier", "tier"),
+        ("kind", "kind"),
+        ("tags", "tags"),
+        ("metadata", "metadata"),
+        ("importance", "importance"),
+        ("confidence", "confidence"),
+        ("expires_at", "expires_at"),
+    ):
+        old, new = held[column], getattr(found, column)
+        if old != new:
+            before[name], after[name] = old, new
+    return before, after

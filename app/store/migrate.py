@@ -1,0 +1,202 @@
+"""Forward-only schema changes: `sql/schema/NNN_name.sql`, each applied once, in one transaction, in order.
+
+Files see the settings `mneme.hash_partitions` and `mneme.history_partitions`. A file that was applied never changes:
+its SHA-256 is kept. Many migrators may start at once; one works and the others find nothing left to do. They need a
+direct connection: behind PgBouncer in transaction mode there is no session to hold the lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from app.errors import NotReady
+from app.store.queries import SQL_DIR, Queries
+
+OLDEST_POSTGRES = 15
+EXTENSIONS = {"vector": (0, 8), "pg_trgm": (), "btree_gin": ()}
+"""What the schema needs, and the oldest version that will do."""
+ROLES = ("mneme_owner", "mneme_app", "mneme_definer", "mneme_eraser")
+
+_FILE = re.compile(r"(\d{3})_[a-z0-9_]+\.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file of the schema. `checksum` is the SHA-256 of its text."""
+
+    version: int
+    name: str
+    text: str
+    checksum: bytes
+
+
+def load_migrations(directory: Path = SQL_DIR / "schema") -> list[Migration]:
+    """The files in order. Raises NotReady for a name that is not `NNN_name.sql` and for a number used twice."""
+    migrations: dict[int, Migration] = {}
+    for path in sorted(directory.glob("*.sql")):
+        match = _FILE.fullmatch(path.name)
+        if match is None:
+            raise NotReady(f"{path.name}: a file of the schema is named like 001_what_it_does.sql.")
+        # read_text makes every line end the same, so that a checkout's line endings do not change the sum.
+        text = path.read_text(encoding="utf-8")
+        migration = Migration(int(match[1]), path.name, text, hashlib.sha256(text.encode()).digest())
+        if migration.version in migrations:
+            raise NotReady(f"{path.name} and {migrations[migration.version].name} have the same number.")
+        migrations[migration.version] = migration
+    return [migrations[version] for version in sorted(migrations)]
+
+
+async def pending(
+    connection: asyncpg.Connection[Any], *, directory: Path = SQL_DIR / "schema", queries: Queries | None = None
+) -> list[Migration]:
+    """What is still to be applied, without changing anything.
+
+    Raises NotReady when an applied file was changed or is missing, or when the database is newer than the code.
+    """
+    queries = queries or Queries.load()
+    migrations = load_migrations(directory)
+    if not await connection.fetchval(queries["migrations.exists"]):
+        return migrations
+    known = {migration.version: migration for migration in migrations}
+    applied = await connection.fetch(queries["migrations.applied"])
+    newest = max((row["version"] for row in applied), default=0)
+    for row in applied:
+        migration = known.pop(row["version"], None)
+        if migration is None and row["version"] > max((m.version for m in migrations), default=0):
+            raise NotReady(
+                f"The database is newer than this Mneme: it has {row['name']}, which this version does not know. "
+                "Update Mneme, or use another database."
+            )
+        if migration is None or migration.name != row["name"]:
+            raise NotReady(f"{row['name']} was applied to the database, and is missing here: reinstall Mneme.")
+        if migration.checksum != row["checksum"]:
+            raise NotReady(
+                f"{migration.name} was changed after it was applied to the database: put the file back as it was, and "
+                "make the change in a new file."
+            )
+    late = [migration.name for migration in known.values() if migration.version < newest]
+    if late:
+        raise NotReady(f"{late[0]} comes before what was applied already: give it a number above {newest:03d}.")
+    return sorted(known.values(), key=lambda migration: migration.version)
+
+
+async def migrate(
+    connection: asyncpg.Connection[Any],
+    *,
+    hash_partitions: int,
+    history_partitions: int,
+    after: Sequence[Callable[[asyncpg.Connection[Any]], Awaitable[object]]] = (),
+    progress: Callable[[str, int, int], None] | None = None,
+    directory: Path = SQL_DIR / "schema",
+) -> list[str]:
+    """Apply what is pending, then run each of `after` (outside of a transaction, every time), all under one lock.
+
+    `connection` is a plain one, of a login that may create roles and extensions; its session is reset at the end.
+    `progress` is called with file name, number and count before each file, and once more with an empty name when all
+    is done. Returns the names of the files applied now. Raises NotReady; what was applied before a failure stays.
+    """
+    queries = Queries.load()
+    try:
+        await connection.fetch(queries["migrations.begin"], str(hash_partitions), str(history_partitions))
+        await connection.fetch(queries["migrations.lock"])
+        if not await connection.fetchval(queries["migrations.exists"]):
+            await _create_bookkeeping(connection, queries)
+        todo = await pending(connection, directory=directory, queries=queries)
+        for number, migration in enumerate(todo):
+            if progress is not None:
+                progress(migration.name, number, len(todo))
+            await _apply(connection, migration, queries)
+        for step in after:
+            await step(connection)
+        if progress is not None:
+            progress("", len(todo), len(todo))
+    finally:
+        if not connection.is_closed():
+            await connection.reset()
+    return [migration.name for migration in todo]
+
+
+async def missing(connection: asyncpg.Connection[Any]) -> list[str]:
+    """What this Postgres lacks to carry Mneme, each with how to mend it; empty when nothing does."""
+    queries = Queries.load()
+    can = await connection.fetchrow(queries["migrations.capabilities"])
+    assert can is not None  # a query without FROM has one row
+    login = can["login"]
+    problems = []
+    if can["major"] < OLDEST_POSTGRES:
+        problems.append(f"PostgreSQL {can['version']} is too old: use {OLDEST_POSTGRES} or newer.")
+    new_schema = not await connection.fetchval(queries["migrations.exists"])
+    if new_schema and not can["creates_schemas"]:
+        problems.append(
+            f"The login {login} may not create a schema: run `GRANT CREATE ON DATABASE {can['database']} TO {login}`."
+        )
+    for extension in await connection.fetch(queries["migrations.extensions"], list(EXTENSIONS)):
+        may_create = can["superuser"] or (extension["trusted"] and can["creates_schemas"])
+        problems += _extension_problems(extension, may_create=may_create, login=login, major=can["major"])
+    for role in await connection.fetch(queries["migrations.roles"], list(ROLES)):
+        name = role["name"]
+        if not role["exists"] and not can["creates_roles"]:
+            problems.append(
+                f"The login {login} may not create the role {name}: as a superuser run `CREATE ROLE {name} NOLOGIN` and "
+                f"`GRANT {name} TO {login}`, or `ALTER ROLE {login} CREATEROLE`."
+            )
+        elif role["exists"] and not role["member"]:
+            problems.append(f"The login {login} is no member of {name}: run `GRANT {name} TO {login}`.")
+    return problems
+
+
+def _extension_problems(row: asyncpg.Record, *, may_create: bool, login: str, major: int) -> list[str]:
+    name, installed, offered = row["name"], row["installed"], row["offered"]
+    needed = EXTENSIONS[name]
+    wanted = f"{name} {'.'.join(map(str, needed))} or newer" if needed else name
+    package = f"pgvector for PostgreSQL {major}" if name == "vector" else f"PostgreSQL {major}'s contrib package"
+    if installed is not None:
+        if _version(installed) >= needed:
+            return []
+        if offered is not None and _version(offered) >= needed:
+            return [f"{name} {installed} is too old: run `ALTER EXTENSION {name} UPDATE` as its owner."]
+        return [f"{name} {installed} is too old, Mneme needs {wanted}: update {package} on the server."]
+    if offered is None:
+        return [f"The server does not offer {wanted}: install {package} there."]
+    if _version(offered) < needed:
+        return [f"The server offers {name} {offered}, Mneme needs {wanted}: update {package} there."]
+    if not may_create:
+        return [f"The login {login} may not create extensions: as a superuser run `CREATE EXTENSION {name}`."]
+    return []
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))
+
+
+async def _create_bookkeeping(connection: asyncpg.Connection[Any], queries: Queries) -> None:
+    try:
+        async with connection.transaction():
+            await connection.execute(queries["migrations.create_schema"])
+            await connection.execute(queries["migrations.create_table"])
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise NotReady(f"This login may not create the schema agent_data ({error}); see `mneme doctor`.") from error
+
+
+async def _apply(connection: asyncpg.Connection[Any], migration: Migration, queries: Queries) -> None:
+    try:
+        async with connection.transaction():
+            await connection.execute(migration.text)
+            if not connection.is_in_transaction():
+                raise NotReady(f"{migration.name} ends the transaction it is applied in: leave COMMIT out of it.")
+            await connection.execute(
+                queries["migrations.record"], migration.version, migration.name, migration.checksum
+            )
+    except asyncpg.PostgresError as error:
+        # `position` counts the characters of the whole file, from 1.
+        position = int(getattr(error, "position", None) or 0)
+        line = f", line {migration.text.count(chr(10), 0, position) + 1}" if position else ""
+        detail = f" ({error.detail})" if getattr(error, "detail", None) else ""
+        raise NotReady(f"{migration.name}{line}: {error}{detail}") from error

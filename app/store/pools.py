@@ -1,0 +1,284 @@
+"""Connections to Postgres: always waited for with a limit, always of the application's role, and one kind of failure.
+
+Whatever keeps a statement from being answered (no connection in time, connection lost, server stopping, full, read-only
+or too slow) is StoreUnavailable; a statement that is wrong stays the error that asyncpg raises.
+
+A connection keeps its session when it goes back: asyncpg's `RESET ALL` would cost a second round trip, half of what a
+short query costs. So nothing here may change a session: settings are made local to a transaction, and LISTEN and
+advisory locks of a session have connections of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import struct
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import asyncpg
+import numpy as np
+import orjson
+from numpy.typing import ArrayLike, NDArray
+
+from app.errors import NotReady, StoreUnavailable
+from app.store.queries import Queries
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+    from asyncpg.transaction import Transaction
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 10.0
+"""Seconds to open one connection when the pool is made; later the pool's own timeout is shorter."""
+RELEASE_TIMEOUT_S = 0.25
+"""Seconds for a backend to confirm a cancellation or a rollback, before its connection is dropped."""
+CLOSE_TIMEOUT_S = 5.0
+"""Seconds for connections in use to come back when the pool closes."""
+COMMAND_GRACE_S = 0.5
+"""Seconds that we wait longer than the server's own statement timeout: then it is the server that hangs."""
+SESSION = {
+    "search_path": "agent_data, public",
+    # Not every server says UTC by default; GMT is the name that needs no zone files.
+    "timezone": "GMT",
+    # Compiling costs more than any of our queries.
+    "jit": "off",
+}
+
+_UNAVAILABLE = (
+    OSError,  # refused, reset, no such host; TimeoutError is one
+    asyncpg.PostgresConnectionError,  # 08: lost
+    asyncpg.OperatorInterventionError,  # 57: stopping, starting, cancelled by its timeout
+    asyncpg.InsufficientResourcesError,  # 53: disk full, out of memory, too many connections
+    asyncpg.PostgresSystemError,  # 58: I/O error
+    asyncpg.ReadOnlySQLTransactionError,  # 25006: we talk to what was the primary
+)
+_REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
+_VECTOR_HEAD = struct.Struct(">HH")
+"""pgvector's binary form of `vector` and `halfvec`: dimensions, zero, then the numbers, most significant byte first."""
+
+
+class Pool:
+    """Connections that are alike: same server, same role. Made by `open_pool`."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries, timeout_s: float) -> None:
+        self._pool = pool
+        self._set_tenant = queries["pool.set_tenant"]
+        self._timeout_s = timeout_s
+
+    @property
+    def size(self) -> int:
+        """Connections that are open."""
+        return self._pool.get_size()
+
+    @property
+    def idle(self) -> int:
+        """Open connections that nobody uses."""
+        return self._pool.get_idle_size()
+
+    @contextlib.asynccontextmanager
+    async def acquire(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
+        """A connection for the `async with` block. Raises StoreUnavailable, on entry as within the block."""
+        try:
+            # The limit given here is also the one that keeps `release` from hanging on a frozen backend.
+            connection = await self._pool.acquire(timeout=self._timeout_s)
+        except (*_UNAVAILABLE, *_REFUSED, asyncpg.InterfaceError) as error:
+            raise StoreUnavailable("The database gives no connection at the moment; try again.") from error
+        try:
+            yield connection
+        except asyncpg.ReadOnlySQLTransactionError as error:
+            # After a failover all our connections lead to the server that is no longer the primary.
+            await self._pool.expire_connections()
+            raise StoreUnavailable("The database is read-only at the moment; try again.") from error
+        except _UNAVAILABLE as error:
+            raise StoreUnavailable("The database did not answer, or not in time; try again.") from error
+        except asyncpg.InterfaceError as error:
+            if not _is_gone(connection):
+                raise
+            raise StoreUnavailable("The connection to the database was lost; try again.") from error
+        finally:
+            await self._release(connection)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, tenant: UUID | None) -> AsyncIterator[PoolConnectionProxy[Any]]:
+        """A transaction that sees the rows of one tenant; with None, only what belongs to no tenant."""
+        async with self.acquire() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                if tenant is not None:
+                    await connection.execute(self._set_tenant, str(tenant))
+                yield connection
+            except BaseException:
+                await _roll_back(connection, transaction)
+                raise
+            await transaction.commit()
+
+    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Close every connection; those still in use after `timeout_s` seconds are cut."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._pool.close()
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            # asyncpg has terminated the pool by now.
+            logger.warning("connections were cut when the pool closed: %s", error or "still in use")
+
+    async def _release(self, connection: PoolConnectionProxy[Any]) -> None:
+        try:
+            await self._pool.release(connection, timeout=RELEASE_TIMEOUT_S)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            # What was asked for is done or has failed already; asyncpg has dropped the connection.
+            logger.info("a connection was dropped: %r", error)
+
+
+async def open_pool(
+    dsn: str,
+    *,
+    size: int,
+    timeout_ms: int,
+    statement_timeout_ms: int,
+    statement_cache_size: int,
+    role: str | None,
+    application_name: str = "mneme",
+) -> Pool:
+    """A pool of `size` open connections, each of them in the role `role` (None: as the login is).
+
+    `timeout_ms`: wait for a connection. `statement_timeout_ms`: longest statement. With `statement_cache_size` 0 (behind
+    PgBouncer in transaction mode) no session settings are sent: the login itself must have role and search_path, and
+    only we keep the time of a statement. Raises StoreUnavailable when the server cannot be reached, NotReady when it
+    refuses us or the role is not ours.
+    """
+    queries = Queries.load()
+    sessions_are_ours = statement_cache_size > 0
+
+    async def prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        await _prepare(connection, queries, role, sessions_are_ours=sessions_are_ours)
+
+    session = {"application_name": application_name}
+    if sessions_are_ours:
+        session |= {**SESSION, "statement_timeout": str(statement_timeout_ms)}
+    try:
+        pool = await asyncpg.create_pool(
+            dsn,
+            min_size=0,
+            init_size=size,
+            max_size=size,
+            max_inactive_connection_lifetime=0,  # a reconnect costs more than the whole retrieval deadline
+            timeout=CONNECT_TIMEOUT_S,
+            command_timeout=statement_timeout_ms / 1000 + COMMAND_GRACE_S,
+            statement_cache_size=statement_cache_size,
+            server_settings=session,
+            init=prepare,
+            reset=_keep_session,
+        )
+    except _REFUSED as error:
+        raise NotReady(f"The database refuses us: {error}. Look at MNEME_DATABASE_URL.") from error
+    except (*_UNAVAILABLE, asyncpg.InterfaceError) as error:
+        raise StoreUnavailable(f"The database cannot be reached: {str(error) or 'no answer'}.") from error
+    return Pool(pool, queries, timeout_ms / 1000)
+
+
+async def set_codecs(connection: asyncpg.Connection[asyncpg.Record], vector_schema: str | None) -> None:
+    """How values travel.
+
+    json, jsonb: any Python value out; in, any value that orjson takes, but a `str` is JSON text that is ready.
+    uuid: uuid.UUID of the standard library (orjson does not know asyncpg's own); in also as text.
+    vector, halfvec: float32 arrays of one dimension out; in, anything of one dimension that numpy takes.
+    """
+    for name in ("json", "jsonb"):
+        await connection.set_type_codec(name, schema="pg_catalog", encoder=_json_text, decoder=orjson.loads)
+    await connection.set_type_codec(
+        "uuid", schema="pg_catalog", encoder=_uuid_bytes, decoder=_uuid_from_bytes, format="binary"
+    )
+    if vector_schema is None:
+        return
+    for name, encoder, decoder in (
+        ("vector", _vector_bytes, _vector_from_bytes),
+        ("halfvec", _halfvec_bytes, _halfvec_from_bytes),
+    ):
+        await connection.set_type_codec(name, schema=vector_schema, encoder=encoder, decoder=decoder, format="binary")
+
+
+async def _prepare(
+    connection: asyncpg.Connection[asyncpg.Record], queries: Queries, role: str | None, *, sessions_are_ours: bool
+) -> None:
+    """Set up a new connection. Raises NotReady when it cannot become `role`."""
+    found = await connection.fetchrow(queries["pool.greet"], role)
+    assert found is not None  # a query without FROM has one row
+    await set_codecs(connection, found["vector_schema"])
+    login = found["login"]
+    if role is not None and not found["is_role"]:
+        if not found["may_become"]:
+            raise NotReady(
+                f"The login {login} is no member of the role {role}: run `mneme migrate`, or `GRANT {role} TO {login}`."
+            )
+        if not sessions_are_ours:
+            raise NotReady(
+                f"With MNEME_STATEMENT_CACHE_SIZE=0 sessions are not ours to change: run `ALTER ROLE {login} SET role = "
+                f"'{role}'` and `ALTER ROLE {login} SET search_path = {SESSION['search_path']}`."
+            )
+        await connection.execute(queries["pool.become"], role)
+    elif not sessions_are_ours and found["has_schema"] and not found["finds_schema"]:
+        raise NotReady(
+            "With MNEME_STATEMENT_CACHE_SIZE=0 sessions are not ours to change: run "
+            f"`ALTER ROLE {login} SET search_path = {SESSION['search_path']}`."
+        )
+
+
+async def _keep_session(_: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Instead of asyncpg's `RESET ALL`; an open transaction is rolled back before this is called."""
+
+
+async def _roll_back(connection: PoolConnectionProxy[Any], transaction: Transaction) -> None:
+    """Within a limit: `async with connection.transaction()` would wait for a frozen backend as for a statement."""
+    try:
+        async with asyncio.timeout(RELEASE_TIMEOUT_S):
+            await transaction.rollback()
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        with contextlib.suppress(asyncpg.InterfaceError):  # asyncpg took it back when it broke
+            connection.terminate()
+
+
+def _is_gone(connection: PoolConnectionProxy[Any]) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True  # asyncpg took it back when it broke
+
+
+def _json_text(value: object) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _uuid_bytes(value: UUID | str) -> bytes:
+    return value.bytes if isinstance(value, UUID) else UUID(value).bytes
+
+
+def _uuid_from_bytes(value: bytes) -> UUID:
+    return UUID(bytes=value)
+
+
+def _pack(value: ArrayLike, kind: str) -> bytes:
+    array = np.asarray(value, dtype=kind)
+    if array.ndim != 1:
+        raise ValueError(f"a vector has one dimension, not {array.ndim}")
+    return _VECTOR_HEAD.pack(len(array), 0) + array.tobytes()
+
+
+def _vector_bytes(value: ArrayLike) -> bytes:
+    return _pack(value, ">f4")
+
+
+def _halfvec_bytes(value: ArrayLike) -> bytes:
+    return _pack(value, ">f2")
+
+
+def _vector_from_bytes(value: bytes) -> NDArray[np.float32]:
+    return np.frombuffer(value, dtype=">f4", offset=_VECTOR_HEAD.size).astype(np.float32)
+
+
+def _halfvec_from_bytes(value: bytes) -> NDArray[np.float32]:
+    return np.frombuffer(value, dtype=">f2", offset=_VECTOR_HEAD.size).astype(np.float32)

@@ -1,0 +1,163 @@
+"""The job queue: pgqueuer's tables in Mneme's schema, filled in a turn's own transaction, and its dead letters.
+
+    queued ──picked by a worker──> running ──done──> gone
+      ^                              │ │
+      │<──failed, tries left, later──┘ └──failed for good──> dead (held) ──retry──> queued
+      │<──lease lost, or the worker stopped─┘                            └─discard─> gone
+
+The worker's side (leases, heartbeats, retries) is `app/jobs/lease.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import orjson
+from asyncpg import Connection, UniqueViolationError
+from asyncpg.pool import PoolConnectionProxy
+from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
+from pgqueuer.adapters.persistence import queries as pgqueuer_queries
+from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder, QuerySchedulerBuilder
+from pgqueuer.domain.settings import DBSettings, Durability
+from pgqueuer.domain.types import Channel
+from pgqueuer.ports.driver import Driver
+
+from app.errors import Conflict
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.turns import JobRecord
+
+CHANNEL = Channel("mneme_jobs")
+"""What the queue's trigger notifies. Channels belong to one database, so two Mnemes in one server do not meet."""
+
+SCHEMA = "agent_data"
+
+
+def queue_settings() -> DBSettings:
+    """pgqueuer's names. All of them are given: what is left out pgqueuer reads from the environment, where even a plain
+    `CHANNEL` or `DURABILITY` counts. All tables are logged: an acknowledged turn's job survives a crash."""
+    return DBSettings(
+        prefix="",
+        db_schema=SCHEMA,
+        channel=CHANNEL,
+        function="fn_pgqueuer_changed",
+        statistics_table="pgqueuer_statistics",
+        queue_status_type="pgqueuer_status",
+        queue_table="pgqueuer",
+        queue_table_log="pgqueuer_log",
+        trigger="tg_pgqueuer_changed",
+        schedules_table="pgqueuer_schedules",
+        durability=Durability.durable,
+        widen_id=True,
+    )
+
+
+class QueryBuilders(NamedTuple):
+    """pgqueuer's three builders, bound to Mneme's names."""
+
+    qbe: QueryBuilderEnvironment
+    qbq: QueryQueueBuilder
+    qbs: QuerySchedulerBuilder
+
+    @classmethod
+    def ours(cls) -> QueryBuilders:
+        names = queue_settings()
+        return cls(QueryBuilderEnvironment(names), QueryQueueBuilder(names), QuerySchedulerBuilder(names))
+
+
+async def install_queue(connection: Connection | PoolConnectionProxy, sql: Queries | None = None) -> bool:
+    """Install pgqueuer's tables, or bring them up to this pgqueuer's version; True when anything was changed.
+
+    `connection`: as who owns the schema. Running it again changes nothing. Not inside a transaction that must not see
+    `ALTER TYPE … ADD VALUE`: an upgrade runs statement by statement.
+    """
+    driver: Driver = AsyncpgDriver(connection)
+    queries = pgqueuer_queries.Queries(driver, *QueryBuilders.ours())
+    if await queries.schema_is_installed():
+        changed = bool((await queries.apply_upgrade()).statements)
+    else:
+        await queries.install(create_schema=False)
+        changed = True
+    await connection.execute((sql or Queries.load())["queue.adopt"])
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`queued`: due now, or waiting for another try after a failure; what is scheduled for later is not counted.
+    `running`: picked by a worker. `dead`: failed for good and held."""
+
+    queued: int
+    running: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A job that failed for good. `payload` holds ids, never texts; `error` says what its last try ended with."""
+
+    id: int
+    entrypoint: str
+    payload: dict[str, Any]
+    attempts: int
+    created_at: datetime
+    failed_at: datetime
+    error: str | None
+
+
+class Queue:
+    """What the doors may do with the queue. `tenant`: only that tenant's jobs; None: all."""
+
+    def __init__(self, pool: Pool, sql: Queries) -> None:
+        self._pool = pool
+        self._sql = sql
+
+    async def enqueue(self, connection: PoolConnectionProxy, jobs: Sequence[JobRecord]) -> None:
+        """Add jobs in the transaction of `connection`; one that waits under the same dedupe key stands for both."""
+        await connection.execute(self._sql["queue.enqueue"], list(jobs))
+
+    async def counts(self, tenant: UUID | None = None) -> Counts:
+        async with self._pool.acquire() as connection:
+            row = await connection.fetchrow(self._sql["queue.counts"], tenant)
+        assert row is not None, "an aggregate always returns one row"
+        return Counts(row["queued"], row["running"], row["dead"])
+
+    async def dead_letters(
+        self, limit: int = 100, cursor: int | None = None, tenant: UUID | None = None
+    ) -> tuple[list[DeadLetter], int | None]:
+        """Newest first, and the cursor of the next page (None: this was the last)."""
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch(self._sql["queue.dead_letters"], tenant, cursor, limit + 1)
+        letters = [
+            DeadLetter(
+                row["id"],
+                row["entrypoint"],
+                orjson.loads(row["payload"]),
+                row["attempts"],
+                row["created"],
+                row["updated"],
+                row["message"],
+            )
+            for row in rows[:limit]
+        ]
+        return letters, letters[-1].id if len(rows) > limit else None
+
+    async def retry(self, job: int, tenant: UUID | None = None) -> bool:
+        """Try a dead letter again, with all its tries; False when there is no such dead letter.
+
+        Raises `Conflict` when a job for the same work was queued since.
+        """
+        try:
+            async with self._pool.acquire() as connection:
+                return await connection.fetchval(self._sql["queue.retry"], job, tenant) is not None
+        except UniqueViolationError:
+            raise Conflict("The same work is queued already; discard this dead letter.") from None
+
+    async def discard(self, job: int, tenant: UUID | None = None) -> bool:
+        """Throw a dead letter away; False when there is no such dead letter."""
+        async with self._pool.acquire() as connection:
+            return await connection.fetchval(self._sql["queue.discard"], job, tenant) is not None

@@ -1,0 +1,104 @@
+-- name: list_of_user
+-- The calls of a user, newest first, before $7; a time bounds the ids, and so the months to open.
+SELECT c.call_id, c.user_id, u.external_id AS user_external_id, c.session_id, s.external_id AS session_external_id,
+       c.created_at, c.method, c.path, c.upstream, c.model, c.answered_model, c.streamed, c.status, c.outcome,
+       c.memory_status, c.reason, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
+       c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error
+FROM agent_data.upstream_calls c
+LEFT JOIN agent_data.users u ON u.user_id = c.user_id
+LEFT JOIN agent_data.sessions s ON s.user_id = c.user_id AND s.session_id = c.session_id
+WHERE c.tenant_id = $1 AND c.user_id = $2 AND ($3::uuid IS NULL OR c.session_id = $3) AND ($4::text IS NULL OR c.model = $4)
+  AND ($5::smallint IS NULL OR c.status = $5)
+  AND ($6::timestamptz IS NULL OR c.call_id >= agent_data.uuid7_floor($6)) AND ($7::uuid IS NULL OR c.call_id < $7)
+ORDER BY c.call_id DESC
+LIMIT $8
+
+-- name: list_of_tenant
+-- As list_of_user, for all users of a tenant.
+SELECT c.call_id, c.user_id, u.external_id AS user_external_id, c.session_id, s.external_id AS session_external_id,
+       c.created_at, c.method, c.path, c.upstream, c.model, c.answered_model, c.streamed, c.status, c.outcome,
+       c.memory_status, c.reason, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
+       c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error
+FROM agent_data.upstream_calls c
+LEFT JOIN agent_data.users u ON u.user_id = c.user_id
+LEFT JOIN agent_data.sessions s ON s.user_id = c.user_id AND s.session_id = c.session_id
+WHERE c.tenant_id = $1 AND ($2::uuid IS NULL OR c.session_id = $2) AND ($3::text IS NULL OR c.model = $3)
+  AND ($4::smallint IS NULL OR c.status = $4)
+  AND ($5::timestamptz IS NULL OR c.call_id >= agent_data.uuid7_floor($5)) AND ($6::uuid IS NULL OR c.call_id < $6)
+ORDER BY c.call_id DESC
+LIMIT $7
+
+-- name: one
+-- A call, but for its bodies; of user $3 if one is named.
+SELECT c.call_id, c.user_id, u.external_id AS user_external_id, c.session_id, s.external_id AS session_external_id,
+       c.created_at, c.method, c.path, c.upstream, c.model, c.answered_model, c.streamed, c.status, c.outcome,
+       c.memory_status, c.reason, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
+       c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error, c.request_headers, c.response_headers,
+       c.request_bytes, c.request_truncated, encode(c.request_sha256, 'hex') AS request_sha256,
+       encode(c.sent_sha256, 'hex') AS sent_sha256, c.metadata,
+       (SELECT octet_length(b.body) FROM agent_data.streams b
+        WHERE b.call_id = c.call_id AND b.user_id = c.user_id) AS response_bytes,
+       (SELECT b.truncated FROM agent_data.streams b
+        WHERE b.call_id = c.call_id AND b.user_id = c.user_id) AS response_truncated
+FROM agent_data.upstream_calls c
+LEFT JOIN agent_data.users u ON u.user_id = c.user_id
+LEFT JOIN agent_data.sessions s ON s.user_id = c.user_id AND s.session_id = c.session_id
+WHERE c.tenant_id = $1 AND c.call_id = $2 AND ($3::uuid IS NULL OR c.user_id = $3)
+
+-- name: recipe
+-- What a call's request is put together from: as received, and, where it was changed, as sent.
+SELECT c.user_id, c.request_body, c.request_truncated, c.request_prefix, c.request_suffix, c.request_chain, c.request_count,
+       c.request_sha256, c.sent_prefix, c.sent_suffix, c.sent_chain, c.sent_count, c.sent_sha256
+FROM agent_data.upstream_calls c
+WHERE c.tenant_id = $1 AND c.call_id = $2 AND ($3::uuid IS NULL OR c.user_id = $3)
+
+-- name: elements
+-- The elements of a request's `messages` array, in their order: the chain back to its root, each node's blobs in turn.
+WITH RECURSIVE chain AS (
+    SELECT r.parent_hash, r.blobs, 0 AS back FROM agent_data.request_chains r
+    WHERE r.tenant_id = $1 AND r.user_id = $2 AND r.chain_hash = $3
+    UNION ALL
+    SELECT p.parent_hash, p.blobs, c.back + 1
+    FROM chain c JOIN agent_data.request_chains p ON p.user_id = $2 AND p.chain_hash = c.parent_hash
+    WHERE p.tenant_id = $1
+)
+SELECT b.body
+FROM chain c
+CROSS JOIN LATERAL generate_series(0, octet_length(c.blobs) / 16 - 1) AS n
+JOIN agent_data.message_blobs b ON b.user_id = $2 AND b.blob_hash = substring(c.blobs FROM n * 16 + 1 FOR 16)
+WHERE b.tenant_id = $1
+ORDER BY c.back DESC, n
+
+-- name: body
+-- The bytes of an answer, as they came.
+SELECT b.body, b.truncated FROM agent_data.streams b
+WHERE b.tenant_id = $1 AND b.call_id = $2 AND ($3::uuid IS NULL OR b.user_id = $3)
+
+-- name: events
+-- Events $4 + 1 up to $4 + $5 of an answer: where and when each begins (one more than asked for says where the last one ends),
+-- and the bytes from the first of them on. The body is opened once, not once an event.
+SELECT s.offsets, s.times, s.total,
+       substring(b.body FROM s.offsets[1] + 1 FOR COALESCE(s.offsets[$5 + 1], octet_length(b.body)) - s.offsets[1]) AS data
+FROM agent_data.streams b
+CROSS JOIN LATERAL (
+    SELECT b.event_offsets[$4 + 1 : $4 + $5 + 1] AS offsets, b.event_times[$4 + 1 : $4 + $5] AS times,
+           cardinality(b.event_offsets) AS total
+) AS s
+WHERE b.tenant_id = $1 AND b.call_id = $2 AND ($3::uuid IS NULL OR b.user_id = $3)
+
+-- name: compilation
+-- How the context of a call was compiled.
+SELECT p.user_id, p.session_id, p.audit, p.eta FROM agent_data.compilations p
+WHERE p.tenant_id = $1 AND p.call_id = $2 AND ($3::uuid IS NULL OR p.user_id = $3)
+
+-- name: message_texts
+-- The words of messages, as far as they may still be shown.
+SELECT h.message_id AS id, h.content AS text, h.metadata FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = ANY ($3::uuid[])
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions x
+                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason <> 'superseded')
+
+-- name: memory_texts
+-- The words of memories, as far as they may still be shown.
+SELECT m.memory_id AS id, m.content_text AS text, m.metadata FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.status <> 'forgotten'

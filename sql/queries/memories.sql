@@ -1,0 +1,210 @@
+-- name: secret
+-- The key of this database's keyed hashes, made by whoever asks first; a row only for the one who made it.
+INSERT INTO agent_data.system_config (key, value, description)
+VALUES ('content_hmac_key', to_jsonb($1::text), 'Key of the hashes that remember what was forgotten without saying it. Never change it.')
+ON CONFLICT DO NOTHING
+RETURNING value #>> '{}'
+
+-- name: secret_known
+-- The same, once it is made.
+SELECT value #>> '{}' FROM agent_data.system_config WHERE key = 'content_hmac_key'
+
+-- name: resolve
+-- Whose a memory is.
+SELECT user_id FROM agent_data.routes WHERE tenant_id = $1 AND id = $2 AND kind = 'memory'
+
+-- name: one
+-- A memory. One whose time is over counts as expired, whether or not the sweep has been here.
+SELECT m.memory_id, m.user_id, u.external_id AS user_external_id, m.session_id, s.external_id AS session_external_id,
+       m.memory_tier, m.memory_scope, m.kind, m.content_text, m.provenance_type, m.sources, m.confidence,
+       m.confidence_factors, m.importance, m.access_count, m.reinforcement_count, m.last_accessed_at, m.created_at,
+       m.updated_at, m.expires_at, m.valid_from, m.valid_to,
+       CASE WHEN m.is_active AND m.expires_at <= $4 THEN 'expired' ELSE m.status END AS status,
+       m.is_validated, m.validated_by, m.token_count, m.superseded_by, m.subject_entity_id, m.predicate, m.object_value,
+       m.entity_ids, m.tags, m.details, m.metadata
+FROM agent_data.memory_store m
+LEFT JOIN agent_data.users u ON u.user_id = m.user_id
+LEFT JOIN agent_data.sessions s ON s.user_id = m.user_id AND s.session_id = m.session_id
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = $3
+
+-- name: list_of_user
+-- The memories of a user, newest first, after ($9, $10), by tiers, kinds, statuses, tags (all of them) and metadata.
+SELECT m.memory_id, m.user_id, u.external_id AS user_external_id, m.session_id, s.external_id AS session_external_id,
+       m.memory_tier, m.memory_scope, m.kind, m.content_text, m.provenance_type, m.sources, m.confidence,
+       m.confidence_factors, m.importance, m.access_count, m.reinforcement_count, m.last_accessed_at, m.created_at,
+       m.updated_at, m.expires_at, m.valid_from, m.valid_to,
+       CASE WHEN m.is_active AND m.expires_at <= $2 THEN 'expired' ELSE m.status END AS status,
+       m.is_validated, m.validated_by, m.token_count, m.superseded_by, m.subject_entity_id, m.predicate, m.object_value,
+       m.entity_ids, m.tags, m.details, m.metadata
+FROM agent_data.memory_store m
+LEFT JOIN agent_data.users u ON u.user_id = m.user_id
+LEFT JOIN agent_data.sessions s ON s.user_id = m.user_id AND s.session_id = m.session_id
+WHERE m.tenant_id = $1 AND m.user_id = $3
+  AND ($4::smallint[] IS NULL OR m.memory_tier = ANY ($4)) AND ($5::text[] IS NULL OR m.kind = ANY ($5))
+  AND (CASE WHEN m.is_active AND m.expires_at <= $2 THEN 'expired' ELSE m.status END) = ANY ($6::text[])
+  AND ($7::text[] IS NULL OR m.tags @> $7) AND ($8::jsonb IS NULL OR m.metadata @> $8)
+  AND ($9::timestamptz IS NULL OR (m.created_at, m.memory_id) < ($9, $10::uuid))
+ORDER BY m.created_at DESC, m.memory_id DESC
+LIMIT $11
+
+-- name: list_of_tenant
+-- As list_of_user, for all users of a tenant: another statement, because only a named user prunes to one partition.
+SELECT m.memory_id, m.user_id, u.external_id AS user_external_id, m.session_id, s.external_id AS session_external_id,
+       m.memory_tier, m.memory_scope, m.kind, m.content_text, m.provenance_type, m.sources, m.confidence,
+       m.confidence_factors, m.importance, m.access_count, m.reinforcement_count, m.last_accessed_at, m.created_at,
+       m.updated_at, m.expires_at, m.valid_from, m.valid_to,
+       CASE WHEN m.is_active AND m.expires_at <= $2 THEN 'expired' ELSE m.status END AS status,
+       m.is_validated, m.validated_by, m.token_count, m.superseded_by, m.subject_entity_id, m.predicate, m.object_value,
+       m.entity_ids, m.tags, m.details, m.metadata
+FROM agent_data.memory_store m
+LEFT JOIN agent_data.users u ON u.user_id = m.user_id
+LEFT JOIN agent_data.sessions s ON s.user_id = m.user_id AND s.session_id = m.session_id
+WHERE m.tenant_id = $1
+  AND ($3::smallint[] IS NULL OR m.memory_tier = ANY ($3)) AND ($4::text[] IS NULL OR m.kind = ANY ($4))
+  AND (CASE WHEN m.is_active AND m.expires_at <= $2 THEN 'expired' ELSE m.status END) = ANY ($5::text[])
+  AND ($6::text[] IS NULL OR m.tags @> $6) AND ($7::jsonb IS NULL OR m.metadata @> $7)
+  AND ($8::timestamptz IS NULL OR (m.created_at, m.memory_id) < ($8, $9::uuid))
+ORDER BY m.created_at DESC, m.memory_id DESC
+LIMIT $10
+
+-- name: add
+-- New memories of one user, as JSON; those whose text is in force already are left out (one active memory per text). What a
+-- client says outright is validated by it.
+INSERT INTO agent_data.memory_store (
+    memory_id, user_id, tenant_id, session_id, memory_tier, memory_scope, kind, content_text, content_hash, provenance_type,
+    confidence, importance, token_count, tags, metadata, created_at, updated_at, valid_from, expires_at, is_validated,
+    validated_by, last_validated_at)
+SELECT x.memory_id, $2, $1, x.session_id, x.tier, x.scope, x.kind, x.text, decode(x.content_hash, 'hex'), x.provenance,
+       x.confidence, x.importance, x.token_count, x.tags, x.metadata, $4, $4, $4, x.expires_at, true, 'user', $4
+FROM jsonb_to_recordset($3) AS x (
+    memory_id uuid, session_id uuid, tier smallint, scope smallint, kind text, text text, content_hash text,
+    provenance smallint, confidence real, importance real, token_count integer, tags text[], metadata jsonb,
+    expires_at timestamptz)
+ON CONFLICT DO NOTHING
+RETURNING memory_id
+
+-- name: reinforce
+-- A memory that a client says once more: it counts one more time, and is never less than what it is said to be now.
+UPDATE agent_data.memory_store SET
+    access_count = access_count + 1,
+    reinforcement_count = reinforcement_count + 1,
+    memory_tier = GREATEST(memory_tier, $4),
+    memory_scope = GREATEST(memory_scope, $5),
+    confidence = GREATEST(confidence, $6),
+    expires_at = CASE WHEN $7::timestamptz IS NULL THEN NULL ELSE GREATEST(expires_at, $7) END,
+    status = 'active',
+    is_validated = true,
+    validated_by = 'user',
+    last_validated_at = $8,
+    updated_at = $8
+WHERE tenant_id = $1 AND user_id = $2 AND content_hash = $3 AND is_active
+  AND dedup_scope = '00000000-0000-0000-0000-000000000000'
+RETURNING memory_id
+
+-- name: route
+-- Ways to memories.
+INSERT INTO agent_data.routes (tenant_id, id, user_id, kind, target)
+SELECT $1, r, $2, 'memory', r FROM unnest($3::uuid[]) AS r
+ON CONFLICT DO NOTHING
+
+-- name: event
+-- One change of a memory.
+INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, at, event, before, after, actor)
+VALUES ($2, $1, $3, $4, $5, $6, $7, $8)
+
+-- name: lock
+-- A memory as it is, held against other writers.
+SELECT status, is_active, content_text, content_hash, memory_tier, kind, tags, metadata, importance, confidence, expires_at
+FROM agent_data.memory_store WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
+FOR UPDATE
+
+-- name: update
+-- Changes what is not NULL; a text comes with its hash and its token count.
+UPDATE agent_data.memory_store SET
+    content_text = COALESCE($4, content_text),
+    content_hash = COALESCE($5, content_hash),
+    token_count = COALESCE($6, token_count),
+    kind = COALESCE($7, kind),
+    memory_tier = COALESCE($8, memory_tier),
+    memory_scope = COALESCE($9, memory_scope),
+    tags = COALESCE($10, tags),
+    metadata = COALESCE($11, metadata),
+    importance = COALESCE($12, importance),
+    confidence = COALESCE($13, confidence),
+    expires_at = CASE WHEN $14 THEN $15 ELSE expires_at END,
+    is_validated = true,
+    validated_by = 'user',
+    last_validated_at = $16,
+    updated_at = $16
+WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
+
+-- name: set_status
+-- Ends a memory ($5 is when it ceased to be true), or brings it back.
+UPDATE agent_data.memory_store SET
+    status = $4, valid_to = $5, updated_at = $6,
+    superseded_by = CASE WHEN $4 = 'active' THEN NULL ELSE superseded_by END,
+    expires_at = CASE WHEN $4 = 'active' AND expires_at <= $6 THEN NULL ELSE expires_at END
+WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
+
+-- name: forget
+-- Leaves of a memory that there was one: no text, nothing drawn from it, no hash that could be guessed.
+UPDATE agent_data.memory_store SET
+    status = 'forgotten', content_text = '', content_hash = '', token_count = 0, sources = '[]', confidence_factors = '{}',
+    subject_entity_id = NULL, predicate = NULL, predicate_type = NULL, object_value = NULL, entity_ids = '{}', tags = '{}',
+    details = '{}', metadata = '{}', updated_at = $4
+WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
+
+-- name: forget_events
+-- The same for its history: what happened stays, what it said does not.
+UPDATE agent_data.memory_events SET
+    before = CASE WHEN before IS NULL THEN NULL ELSE jsonb_build_object('text', '') END,
+    after = CASE WHEN after IS NULL THEN NULL ELSE jsonb_build_object('text', '') END
+WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
+
+-- name: suppress
+-- What must not surface, nor be learned again.
+INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac, created_at)
+VALUES ($2, $1, $3, $4, $5, $6)
+ON CONFLICT (user_id, item_id) DO UPDATE SET reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac
+
+-- name: drop_vectors
+-- The vectors of a memory, in every space.
+DELETE FROM agent_data.embeddings WHERE tenant_id = $1 AND user_id = $2 AND item_id = $3
+
+-- name: count_words
+-- Makes new memories findable by their words.
+SELECT agent_data.count_words($1, $2, '{}', $3)
+
+-- name: uncount_words
+-- Takes the words of a memory out of the user's counts again, before its text changes or goes. In order, as `count_words`.
+WITH words AS (
+    SELECT w.lexeme, m.token_count FROM agent_data.memory_store m, unnest(m.content_tsv) AS w
+    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = $3
+), held AS (
+    SELECT l.lexeme, l.documents FROM agent_data.lexemes l
+    WHERE l.user_id = $2 AND l.lexeme IN (SELECT w.lexeme FROM words w)
+    ORDER BY l.lexeme
+    FOR UPDATE
+), gone AS (
+    DELETE FROM agent_data.lexemes l USING held h WHERE l.user_id = $2 AND l.lexeme = h.lexeme AND h.documents <= 1
+), fewer AS (
+    UPDATE agent_data.lexemes l SET documents = l.documents - 1 FROM held h
+    WHERE l.user_id = $2 AND l.lexeme = h.lexeme AND h.documents > 1
+)
+UPDATE agent_data.user_stats u SET
+    documents = GREATEST(0, u.documents - 1),
+    total_terms = GREATEST(0, u.total_terms - (SELECT max(w.token_count) FROM words w))
+WHERE u.user_id = $2 AND EXISTS (SELECT FROM held)
+
+-- name: events
+-- What became of a memory, oldest first, after the first $4 changes.
+SELECT at, event, before, after, actor FROM agent_data.memory_events
+WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
+ORDER BY at
+OFFSET $4
+LIMIT $5
+
+-- name: session_names
+-- What clients call these sessions of a user.
+SELECT session_id, external_id FROM agent_data.sessions
+WHERE tenant_id = $1 AND user_id = $2 AND session_id = ANY ($3::uuid[])

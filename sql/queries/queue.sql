@@ -1,0 +1,111 @@
+-- name: adopt
+-- Gives the queue's objects, which pgqueuer makes itself, to the owner of all others, and the roles the rights they need.
+DO $$
+BEGIN
+    PERFORM agent_data.protect_tables();
+    ALTER TYPE agent_data.pgqueuer_status OWNER TO mneme_owner;
+    ALTER FUNCTION agent_data.fn_pgqueuer_changed() OWNER TO mneme_owner;
+    GRANT DELETE ON agent_data.pgqueuer, agent_data.pgqueuer_log TO mneme_app;
+    GRANT USAGE ON SEQUENCE agent_data.pgqueuer_id_seq, agent_data.pgqueuer_log_id_seq TO mneme_app, mneme_definer;
+END $$
+
+-- name: enqueue
+-- Puts jobs into the queue within the caller's transaction.
+SELECT agent_data.enqueue($1::agent_data.job_record[])
+
+-- name: counts
+-- The work there is: due now or waiting for its next try, running, held as dead letters; of one tenant, or of all.
+SELECT count(*) FILTER (WHERE q.status = 'queued' AND (q.execute_after <= now() OR q.attempts > 0)) AS queued,
+       count(*) FILTER (WHERE q.status = 'picked') AS running,
+       count(*) FILTER (WHERE q.status = 'failed') AS dead
+FROM agent_data.pgqueuer q
+WHERE $1::uuid IS NULL OR convert_from(q.payload, 'UTF8')::jsonb ->> 'tenant' = $1::text
+
+-- name: dead_letters
+-- Jobs that failed for good, newest first, each with its last error.
+SELECT q.id, q.entrypoint, q.payload, q.attempts, q.created, q.updated, e.message
+FROM agent_data.pgqueuer q
+LEFT JOIN LATERAL (
+    SELECT l.traceback ->> 'exception_message' AS message FROM agent_data.pgqueuer_log l
+    WHERE l.job_id = q.id AND l.traceback IS NOT NULL ORDER BY l.created DESC, l.id DESC LIMIT 1
+) e ON true
+WHERE q.status = 'failed' AND ($1::uuid IS NULL OR convert_from(q.payload, 'UTF8')::jsonb ->> 'tenant' = $1::text)
+  AND ($2::bigint IS NULL OR q.id < $2)
+ORDER BY q.id DESC LIMIT $3
+
+-- name: retry
+-- Gives a dead letter all its tries again, and wakes the workers.
+WITH again AS (
+    UPDATE agent_data.pgqueuer q
+    SET status = 'queued', attempts = 0, execute_after = now(), updated = now(), queue_manager_id = NULL
+    WHERE q.id = $1 AND q.status = 'failed'
+      AND ($2::uuid IS NULL OR convert_from(q.payload, 'UTF8')::jsonb ->> 'tenant' = $2::text)
+    RETURNING q.id
+), forgotten AS (
+    DELETE FROM agent_data.pgqueuer_log l USING again a WHERE l.job_id = a.id AND l.status = 'picked'
+)
+SELECT id FROM again
+
+-- name: discard
+-- Throws a dead letter away, with its log.
+WITH gone AS (
+    DELETE FROM agent_data.pgqueuer q
+    WHERE q.id = $1 AND q.status = 'failed'
+      AND ($2::uuid IS NULL OR convert_from(q.payload, 'UTF8')::jsonb ->> 'tenant' = $2::text)
+    RETURNING q.id
+), forgotten AS (
+    DELETE FROM agent_data.pgqueuer_log l USING gone g WHERE l.job_id = g.id
+)
+SELECT id FROM gone
+
+-- name: picks
+-- How often each of these jobs was begun. A job that ends its worker is never counted as tried, but it was begun.
+SELECT l.job_id, count(*) AS picks FROM agent_data.pgqueuer_log l
+WHERE l.job_id = ANY ($1::bigint[]) AND l.status = 'picked' GROUP BY l.job_id
+
+-- name: finish
+-- Ends jobs: done ones go, failed ones are held, cancelled ones wait for another worker as if never begun. Only whoever holds
+-- a job may end it: a worker that slept past its lease is refused.
+WITH ended AS (
+    SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[]) AS e (id, holder, status, traceback)
+), done AS (
+    DELETE FROM agent_data.pgqueuer q USING ended e
+    WHERE q.id = e.id AND q.queue_manager_id = e.holder AND q.status = 'picked' AND e.status = 'successful'
+    RETURNING q.id, q.entrypoint, q.priority
+), kept AS (
+    UPDATE agent_data.pgqueuer q
+    SET status = CASE e.status WHEN 'canceled' THEN 'queued' ELSE 'failed' END::agent_data.pgqueuer_status,
+        attempts = q.attempts + CASE e.status WHEN 'canceled' THEN 0 ELSE 1 END,
+        updated = now(), queue_manager_id = NULL
+    FROM ended e
+    WHERE q.id = e.id AND q.queue_manager_id = e.holder AND q.status = 'picked' AND e.status <> 'successful'
+    RETURNING q.id, q.entrypoint, q.priority
+), unbegun AS (
+    DELETE FROM agent_data.pgqueuer_log l
+    USING ended e JOIN kept k ON k.id = e.id
+    WHERE e.status = 'canceled' AND l.id = (
+        SELECT max(p.id) FROM agent_data.pgqueuer_log p WHERE p.job_id = e.id AND p.status = 'picked')
+)
+INSERT INTO agent_data.pgqueuer_log (job_id, status, entrypoint, priority, traceback)
+SELECT e.id, e.status::agent_data.pgqueuer_status, r.entrypoint, r.priority, e.traceback::jsonb
+FROM ended e JOIN (SELECT * FROM done UNION ALL SELECT * FROM kept) r ON r.id = e.id
+
+-- name: retry_later
+-- Gives a job back for another try after a while; only whoever holds it may.
+WITH later AS (
+    UPDATE agent_data.pgqueuer q
+    SET status = 'queued', attempts = q.attempts + 1, execute_after = now() + $3, updated = now(), queue_manager_id = NULL
+    WHERE q.id = $1 AND q.queue_manager_id = $2 AND q.status = 'picked'
+    RETURNING q.id, q.entrypoint, q.priority
+)
+INSERT INTO agent_data.pgqueuer_log (job_id, status, entrypoint, priority, traceback)
+SELECT id, 'queued', entrypoint, priority, $4::text::jsonb FROM later
+
+-- name: beat
+-- Says that these jobs are still being worked on, as far as they are still this worker's.
+UPDATE agent_data.pgqueuer SET heartbeat = now()
+WHERE id = ANY ($1::bigint[]) AND queue_manager_id = $2 AND status = 'picked'
+
+-- name: probe
+-- Notifies whoever listens, to see that notifications arrive.
+SELECT pg_notify($1, $2)

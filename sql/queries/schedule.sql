@@ -1,0 +1,90 @@
+-- name: last_runs
+-- When each task last ran.
+SELECT name, last_run FROM agent_data.ticks
+
+-- name: lock
+-- Takes the lock of a task, if nobody has it; it goes with the connection.
+SELECT pg_try_advisory_lock($1, hashtext($2))
+
+-- name: unlock
+-- Gives the lock of a task back.
+SELECT pg_advisory_unlock($1, hashtext($2))
+
+-- name: ran
+-- Notes that a task ran.
+INSERT INTO agent_data.ticks AS t (name, last_run, took_ms, changed) VALUES ($1, $2, $3, $4)
+ON CONFLICT (name) DO UPDATE SET last_run = EXCLUDED.last_run, took_ms = EXCLUDED.took_ms, changed = EXCLUDED.changed
+
+-- name: partitions
+-- The monthly partitions from one month to another, both included, where they are missing; how many were made.
+SELECT agent_data.ensure_history_partitions($1, $2) + agent_data.ensure_capture_partitions($1, $2)
+
+-- name: expire_memories
+-- Memories whose life is over, some at a time (seed 000 §9.2); how many.
+WITH due AS (
+    SELECT m.user_id, m.memory_id FROM agent_data.memory_store m
+    WHERE m.expires_at < $1 AND m.is_active ORDER BY m.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), expired AS (
+    UPDATE agent_data.memory_store m SET status = 'expired', updated_at = $1
+    FROM due d WHERE m.user_id = d.user_id AND m.memory_id = d.memory_id
+    RETURNING m.user_id, m.tenant_id, m.memory_id
+), told AS (
+    INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, event, before, after, actor)
+    SELECT e.user_id, e.tenant_id, e.memory_id, 'expired', '{"status": "active"}', '{"status": "expired"}', 'system'
+    FROM expired e
+)
+SELECT count(*) FROM expired
+
+-- name: expire_sessions
+-- Sessions untouched for too long, some at a time (seed 000 §9.2; status 4 is expired); how many.
+WITH due AS (
+    SELECT s.user_id, s.session_id FROM agent_data.sessions s
+    WHERE s.expires_at < $1 AND s.status <> 4 ORDER BY s.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), expired AS (
+    UPDATE agent_data.sessions s SET status = 4, updated_at = $1
+    FROM due d WHERE s.user_id = d.user_id AND s.session_id = d.session_id RETURNING 1
+)
+SELECT count(*) FROM expired
+
+-- name: crowded
+-- Users who may have outgrown the exact scan.
+SELECT u.user_id FROM agent_data.user_stats u
+WHERE NOT u.use_hnsw AND greatest(u.vectors, u.documents) > (
+    SELECT c.value::bigint FROM agent_data.system_config c WHERE c.key = 'vector_exact_limit')
+
+-- name: recount
+-- Counts a user's vectors (those of the fullest space); whether they are too many for the exact scan.
+UPDATE agent_data.user_stats u SET vectors = COALESCE((
+    SELECT max(s.n) FROM (SELECT count(*) AS n FROM agent_data.embeddings e WHERE e.user_id = $1 GROUP BY e.space) s), 0)
+WHERE u.user_id = $1
+RETURNING u.vectors > (SELECT c.value::bigint FROM agent_data.system_config c WHERE c.key = 'vector_exact_limit')
+
+-- name: graph_users
+-- Users whose vectors are searched by the graph.
+SELECT u.user_id FROM agent_data.user_stats u WHERE u.use_hnsw
+
+-- name: enter_graph
+-- Puts some of a user's vectors into the graph; how many.
+WITH outside AS (
+    SELECT e.space, e.item_id FROM agent_data.embeddings e WHERE e.user_id = $1 AND NOT e.in_hnsw LIMIT $2
+), entered AS (
+    UPDATE agent_data.embeddings e SET in_hnsw = true
+    FROM outside o WHERE e.user_id = $1 AND e.space = o.space AND e.item_id = o.item_id RETURNING 1
+)
+SELECT count(*) FROM entered
+
+-- name: use_graph
+-- From now on the user's vectors are searched by the graph, and new ones enter it at once.
+UPDATE agent_data.user_stats SET use_hnsw = true WHERE user_id = $1
+
+-- name: purge_effects
+-- Forgets what old jobs have done: their leases ran out long ago. How many.
+WITH old AS (DELETE FROM agent_data.job_effects WHERE at < $1 RETURNING 1) SELECT count(*) FROM old
+
+-- name: purge_log
+-- Forgets the queue's log of jobs that are gone. How many.
+WITH old AS (
+    DELETE FROM agent_data.pgqueuer_log l
+    WHERE l.created < $1 AND NOT EXISTS (SELECT FROM agent_data.pgqueuer q WHERE q.id = l.job_id) RETURNING 1
+)
+SELECT count(*) FROM old
