@@ -81,7 +81,7 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     logs.set_up(settings.log_level, settings.log_format)
     log = logging.getLogger("mneme")
     with database(settings, log.info) as dsn:
-        asyncio.run(prepare_database(settings, dsn, log.info))
+        asyncio.run(prepare_database(settings, dsn, lambda name: log.info("migrated", extra={"file": name})))
         run(settings, dsn)
 
 
@@ -173,7 +173,7 @@ def keys_create(
     """Make a key called NAME. It is shown once; only its hash is kept."""
     expires = datetime.now(UTC) + timedelta(days=days) if days is not None else None
     key, row = _with_tenancy(
-        load_settings(), lambda tenancy: tenancy.create_key(tenant, name, user, expires, tuple(scopes))
+        load_settings(), lambda tenancy: tenancy.create_key(tenant, name, user=user, expires_at=expires, scopes=scopes)
     )
     data = {"key": key, "id": str(row.key_id), "tenant": tenant, "name": name, "user": user, "expires_at": expires}
     show(data, as_json, lambda: click.echo(key))

@@ -7,23 +7,40 @@ settings and share nothing but the database.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+import signal
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import asyncpg
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
+from app import logs
+from app.api.appending import Scribe
 from app.api.auth import Authenticator
+from app.api.calls import calls_router
+from app.api.common import DoorMiddleware, install_errors
+from app.api.context import context_router
+from app.api.importer import Importer, importer_router
+from app.api.memories import memories_router
+from app.api.ops import ops_router, queue_router
+from app.api.preview import CompilePreviewer
+from app.api.scope import Gate
+from app.api.search import search_router
+from app.api.sessions import history_router, sessions_router
+from app.api.users import users_router
 from app.capture.record import Recorder
 from app.clock import Clock, SystemClock
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
+from app.context.transcript import chain, tail_hash
 from app.errors import NotReady
 from app.gateway.account import Accountant
 from app.gateway.prepare import Preparer
@@ -32,15 +49,27 @@ from app.gateway.simulated import SimulatedTransport
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Transport
-from app.metrics import Metrics, process_registry
+from app.jobs.lease import connector
+from app.jobs.schedule import Schedule
+from app.jobs.tasks import Learner
+from app.jobs.worker import Worker
+from app.memory.candidate import Candidate, Exchange
+from app.memory.extract import extract, extract_with_helper
+from app.metrics import Exposition, Metrics, process_registry
 from app.providers.embeddings import Embedder, build_embedder
+from app.providers.helper import HelperClient, build_helper
 from app.providers.models import ModelRegistry
-from app.providers.tokens import CountCache, Tokenizers
+from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
+from app.store.captures import Captures
+from app.store.history import History
+from app.store.learning import LearningStore
+from app.store.memories import Memories
 from app.store.migrate import migrate
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
-from app.store.queue import install_queue
+from app.store.queue import Queue, install_queue
+from app.store.sessions import Sessions
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
@@ -49,6 +78,17 @@ log = logging.getLogger("mneme")
 
 APP_ROLE = "mneme_app"
 """What the server and the worker run as; row-level security holds it to one tenant."""
+
+VERSION = version("mneme-proxy")
+
+OWNER_ROLE = "mneme_owner"
+"""What the schedule makes partitions as."""
+
+ORPHAN_LOOK_S = 2.0
+"""Seconds between two looks whether the supervisor still lives; the next one starts a worker of its own meanwhile."""
+
+CLOSING_S = 5.0
+"""Seconds for what still runs when a process closes: records of cancelled answers, mostly; each takes milliseconds."""
 
 STORED_COUNTS = "gpt-4o"
 """A model counted by o200k_base: the encoding of every stored token count."""
@@ -67,9 +107,8 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
 
     async def space(connection: Any) -> None:
         if embedder.dimensions:
-            await connection.execute(
-                Queries.load()["turns.ensure_space"].replace("$1", "$1::text"), embedder.space, embedder.dimensions
-            )
+            sql = Queries.load()["turns.ensure_space"]
+            await connection.execute(sql, embedder.space, embedder.dimensions)
 
     connection = await asyncpg.connect(dsn)
     try:
@@ -98,36 +137,267 @@ class Core:
     counts: CountCache
     models: ModelRegistry
     tasks: Supervisor
+    turns: TurnStore
+    counter: TokenCounter
+    session_ttl: timedelta
 
 
-async def open_core(settings: Settings, stack: AsyncExitStack, clock: Clock) -> Core:
-    """Open what is shared; `stack` closes it."""
+@asynccontextmanager
+async def open_core(settings: Settings, dsn: str, clock: Clock) -> AsyncIterator[Core]:
+    """Open what is shared; closed again in the right order: work first, the pool last."""
+    async with AsyncExitStack() as stack:
+        queries = Queries.load()
+        pool = await open_pool(
+            dsn,
+            size=settings.pool_size,
+            timeout_ms=settings.pool_timeout_ms,
+            statement_timeout_ms=settings.statement_timeout_ms,
+            statement_cache_size=settings.statement_cache_size,
+            role=APP_ROLE,
+        )
+        stack.push_async_callback(pool.close)
+        embedder = build_embedder(settings)
+        stack.push_async_callback(embedder.close)
+        tokenizers = Tokenizers(settings.tokenizer_json)
+        await asyncio.to_thread(tokenizers.warm)
+        tasks = Supervisor()
+        stack.push_async_callback(tasks.close, CLOSING_S)
+        yield Core(
+            settings=settings,
+            clock=clock,
+            queries=queries,
+            pool=pool,
+            embedder=embedder,
+            tokenizers=tokenizers,
+            counts=CountCache(),
+            models=ModelRegistry(
+                windows=settings.model_windows,
+                prices=settings.model_prices,
+                default_window=settings.default_context_window,
+                default_response=settings.default_response_tokens,
+            ),
+            tasks=tasks,
+            turns=TurnStore(pool, queries),
+            counter=tokenizers.for_model(STORED_COUNTS),
+            session_ttl=timedelta(days=settings.session_ttl_days),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """The gateway and what the doors share with it."""
+
+    gateway: Gateway
+    compiler: Compiler
+    preparer: Preparer
+    router: Router
+    authenticator: Authenticator
+    tenancy: Tenancy
+
+
+@asynccontextmanager
+async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
+    """Wire the path of a request."""
+    settings = core.settings
+    secret = await core.turns.secret()
+    tenancy = Tenancy(core.pool, core.queries, core.clock)
+    authenticator = Authenticator(tenancy, settings, core.clock)
+    compiler = Compiler(
+        Retriever(core.turns, core.embedder),
+        core.models,
+        core.tokenizers,
+        core.counts,
+        nonce_key=lambda: secret,
+        memory_cap=settings.memory_budget_tokens,
+    )
+    preparer = Preparer(core.turns, compiler)
+    real = AiohttpTransport(
+        connect_timeout_s=settings.connect_timeout_s,
+        head_timeout_s=settings.head_timeout_s,
+        idle_timeout_s=settings.idle_timeout_s,
+    )
+    simulated = SimulatedTransport(core.counter.count, core.clock)
+    transports: dict[bool, Transport] = {False: real, True: simulated}
+    router = Router.from_settings(settings)
+    for target in router.targets:
+        log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
+    gateway = Gateway(
+        authenticator=authenticator,
+        router=router,
+        transports=transports,
+        preparer=preparer,
+        recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
+        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl),
+        scout=Scout(transports, core.models, core.tasks),
+        metrics=metrics,
+        settings=settings,
+        clock=core.clock,
+        tasks=core.tasks,
+    )
+    try:
+        yield Proxy(gateway, compiler, preparer, router, authenticator, tenancy)
+    finally:
+        await gateway.drained(CLOSING_S)
+        await real.aclose()
+        await simulated.aclose()
+
+
+def open_doors(
+    core: Core, proxy: Proxy, metrics: Metrics, exposition: Exposition, space: int | None
+) -> list[APIRouter]:
+    """Wire the routes under /api/v1 and those of operation."""
+    pool, sql, clock = core.pool, core.queries, core.clock
+    gate = Gate(proxy.authenticator)
+    sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
+    history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
+    scribe = Scribe(core.embedder, core.counter, clock)
+    memories = Memories(pool, sql, clock, space=space)
+    captures = Captures(pool, sql)
+    queue = Queue(pool, sql)
+    default_model = core.settings.default_model or STORED_COUNTS
+
+    async def database() -> None:
+        async with pool.acquire() as connection:
+            await connection.execute("")
+
+    async def embedder() -> None:
+        if core.embedder.local:
+            await core.embedder.embed(["warm"])
+
+    async def gauges() -> None:
+        metrics.pool("main", {"idle": pool.idle, "used": pool.size - pool.idle})
+        counts = await queue.counts()
+        metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
+
+    checks = {"database": database, "embedder": embedder}
+    return [
+        ops_router(checks, exposition, [gauges]),
+        search_router(gate, sessions, proxy.compiler, clock),
+        memories_router(gate, memories, sessions, scribe),
+        context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
+        users_router(gate, proxy.tenancy, clock),
+        sessions_router(gate, sessions, history, scribe),
+        history_router(gate, sessions, history, scribe),
+        calls_router(gate, captures, sessions),
+        importer_router(gate, Importer(sessions, history, scribe)),
+        queue_router(gate, queue),
+    ]
+
+
+class Application:
+    """One ASGI application: `/v1` is the gateway, plain; everything else is FastAPI's."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._gateway: Gateway | None = None
+        self._doors = FastAPI(title="Mneme", version=VERSION, lifespan=self._lifespan)
+        install_errors(self._doors)
+        self._app = DoorMiddleware(self._doors, settings.max_body_bytes)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        path = scope.get("path", "")
+        if scope["type"] == "http" and (path.startswith("/v1/") or path == "/v1") and self._gateway is not None:
+            await self._gateway(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    @asynccontextmanager
+    async def _lifespan(self, doors: FastAPI) -> AsyncIterator[None]:
+        registry = process_registry()
+        metrics = Metrics(registry)
+        folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+        exposition = Exposition(registry, Path(folder) if folder else None)
+        async with (
+            open_core(self._settings, database_dsn(self._settings), self._clock) as core,
+            open_proxy(core, metrics) as proxy,
+        ):
+            space = await core.turns.space_of(core.embedder.space)
+            for router in open_doors(core, proxy, metrics, exposition, space):
+                doors.include_router(router)
+            self._gateway = proxy.gateway
+            yield
+            self._gateway = None
+
+
+def create_app() -> Application:
+    """What uvicorn runs, once in every server process; the settings come from the environment."""
+    settings = Settings()
+    logs.set_up(settings.log_level, settings.log_format)
+    return Application(settings, SystemClock())
+
+
+@asynccontextmanager
+async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[Tenancy]:
+    """Keys and tenants, for the commands."""
     pool = await open_pool(
-        database_dsn(settings),
-        size=settings.pool_size,
+        dsn,
+        size=1,
         timeout_ms=settings.pool_timeout_ms,
         statement_timeout_ms=settings.statement_timeout_ms,
         statement_cache_size=settings.statement_cache_size,
         role=APP_ROLE,
     )
-    stack.push_async_callback(pool.close)
-    embedder = build_embedder(settings)
-    stack.push_async_callback(embedder.close)
-    tokenizers = Tokenizers(settings.tokenizer_json)
-    await asyncio.to_thread(tokenizers.warm)
-    return Core(
-        settings=settings,
-        clock=clock,
-        queries=Queries.load(),
-        pool=pool,
-        embedder=embedder,
-        tokenizers=tokenizers,
-        counts=CountCache(),
-        models=ModelRegistry(
-            windows=settings.model_windows,
-            prices=settings.model_prices,
-            default_window=settings.default_context_window,
-            default_response=settings.default_response_tokens,
-        ),
-        tasks=Supervisor(),
+    try:
+        yield Tenancy(pool, Queries.load(), SystemClock())
+    finally:
+        await pool.close()
+
+
+async def run_worker(settings: Settings) -> None:
+    """Run jobs and the schedule until SIGINT or SIGTERM, or until the process that started this one is gone."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    dsn, clock = database_dsn(settings), SystemClock()
+    async with open_core(settings, dsn, clock) as core:
+        core.tasks.spawn(_until_orphaned(stop), "orphan watch")
+        helper = build_helper(settings)
+        try:
+            worker = Worker(
+                connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
+                sql=core.queries,
+                handlers=(await _learner(core, helper)).handlers(),
+                schedule=Schedule(connector(dsn, role=OWNER_ROLE, name="mneme schedule"), core.queries, clock),
+                lease_s=settings.job_lease_s,
+                attempts=settings.job_attempts,
+                grace_s=CLOSING_S,
+            )
+            log.info("the worker runs", extra={"extraction": "rules" if helper is None else settings.helper_model})
+            await worker.run(stop)
+        finally:
+            stop.set()
+            if helper is not None:
+                await helper.close()
+
+
+async def _learner(core: Core, helper: HelperClient | None) -> Learner:
+    async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
+        return extract(exchange)
+
+    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+        assert helper is not None, "chosen only where there is one"
+        return await extract_with_helper(helper, exchange)
+
+    return Learner(
+        LearningStore(core.pool, core.queries),
+        embedder=core.embedder,
+        space=await core.turns.space_of(core.embedder.space),
+        extract=by_rules if helper is None else by_helper,
+        count=core.counter.count,
+        clock=core.clock,
+        store_secrets=core.settings.store_secrets,
+        exchanges_per_job=None if helper is None else 1,
     )
+
+
+async def _until_orphaned(stop: asyncio.Event) -> None:
+    """A supervisor that was killed stops nobody: its worker notices by itself, and leaves the jobs to the next one."""
+    parent = os.getppid()
+    while not stop.is_set():
+        if os.getppid() != parent:
+            stop.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ORPHAN_LOOK_S):
+                await stop.wait()

@@ -137,8 +137,6 @@ def serve(settings: Settings, dsn: str) -> None:
                 server_header=False,
                 date_header=False,
                 timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_s)),
-                # A request's head; the body has its own limit.
-                h11_max_incomplete_event_size=None,
             )
         finally:
             if worker is not None:

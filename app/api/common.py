@@ -35,6 +35,9 @@ MAX_JSON_DEPTH = 64
 MAX_NAME_CHARS = 512
 """Longest external id, characters: a btree entry holds 2,704 bytes, and a character of UTF-8 has up to four."""
 
+MAX_WORD_CHARS = 256
+"""Longest tag, characters: tags are indexed, too."""
+
 MAX_PAGE = 1000
 """Most rows of one page (1-product: lists)."""
 DEFAULT_PAGE = 100
@@ -42,12 +45,15 @@ DEFAULT_PAGE = 100
 MAX_ERRORS_TOLD = 5
 """Validation errors named in one answer; the rest would be noise."""
 _MAX_PARAM_CHARS = 200
+_SHAPES = frozenset({"one", "many"})
+"""Tags of bodies that are one object or a list: they stand in pydantic's paths, and not in the body."""
 
 _SLASH = "\ufdd0"
 """Stands for an encoded slash inside a path segment: a noncharacter, which no text that is exchanged may hold."""
 
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
-_INT4 = 2**31
+_MAX_INT = 2**30
+"""Bound of integers in cursors: a page may be added to them, and Postgres' integer still holds the sum."""
 
 T = TypeVar("T")
 
@@ -84,6 +90,9 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS)
 """An external id: of a user or of a session."""
 Segment = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(_segment)]
 """The same in a path, where an encoded slash belongs to the name."""
+Word = Annotated[str, StringConstraints(min_length=1, max_length=MAX_WORD_CHARS), AfterValidator(clean)]
+"""A tag, the name of a speaker, the name of a model."""
+Text = Annotated[str, AfterValidator(clean)]
 Moment = Annotated[datetime, AfterValidator(utc)]
 
 
@@ -182,7 +191,7 @@ def decode_cursor(cursor: str | None, kinds: tuple[type, ...]) -> tuple[Any, ...
 
 def _part(value: object, kind: type) -> object:
     if kind is int:
-        if type(value) is not int or not -_INT4 <= value < _INT4:
+        if type(value) is not int or not -_MAX_INT <= value <= _MAX_INT:
             raise ValueError("no integer")
         return value
     if not isinstance(value, str):
@@ -286,7 +295,7 @@ def _of_validation(error: RequestValidationError) -> BadRequest:
 
 def _param(error: dict[str, Any]) -> str:
     """Where: `memories.3.text`; without the first part, which says body, query, path or header."""
-    return ".".join(str(part) for part in error["loc"][1:])[:_MAX_PARAM_CHARS]
+    return ".".join(str(part) for part in error["loc"][1:] if part not in _SHAPES)[:_MAX_PARAM_CHARS]
 
 
 # --- the way in ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 
 from app.api.auth import Authenticator, Principal
 from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, DoorRequest, header_text, is_json
-from app.errors import BadHeader, BadRequest, Forbidden
+from app.errors import BadHeader, BadRequest, Forbidden, Unauthenticated
 from app.store import ids
 from app.store.tenancy import UserRef
 
@@ -104,10 +104,10 @@ class Gate:
         request.state.mneme_scope = scope
         return scope
 
-    def router(self, *tags: str) -> APIRouter:
-        """An empty router under /api/v1 that admits nobody but through this gate, and reads bodies strictly."""
+    def router(self, *tags: str, prefix: str = PREFIX) -> APIRouter:
+        """An empty router under `prefix` that admits nobody but through this gate, and reads bodies strictly."""
         return APIRouter(
-            prefix=PREFIX,
+            prefix=prefix,
             tags=list(tags),
             route_class=self._route_class(),
             dependencies=[Depends(self.scope)],
@@ -125,7 +125,7 @@ class Gate:
                     door = DoorRequest(request.scope, request.receive)
                     # First who, then what: FastAPI alone would read and parse a stranger's body before it asks.
                     await gate.admit(door)
-                    if is_json(door.headers.get("content-type")):
+                    if is_json(door.headers.get("content-type")) and await door.body():
                         await door.json()
                     return await handle(door)
 
@@ -142,3 +142,15 @@ def _user_header(value: str) -> str:
     if not 0 < len(text) <= MAX_NAME_CHARS:
         raise BadHeader(f"X-Mneme-User holds 1 to {MAX_NAME_CHARS} characters.", param="X-Mneme-User")
     return text
+
+
+async def admitted(request: Request) -> Scope:
+    """The scope that the gate found. Raises Unauthenticated on a route that no gate stands before."""
+    scope: Scope | None = getattr(request.state, "mneme_scope", None)
+    if scope is None:
+        raise Unauthenticated
+    return scope
+
+
+Admitted = Annotated[Scope, Depends(admitted)]
+"""What a route takes to know whose data it may touch."""

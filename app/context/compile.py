@@ -21,6 +21,7 @@ from app.context.assemble import (
 )
 from app.context.audit import Compiled, HistoryReport, explain
 from app.context.budget import Split, allocate, available, epoch_budget, memory_budget
+from app.context.candidates import Candidate
 from app.context.classify import TaskType, classify
 from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, history_suffix, pack
 from app.context.retrieve import PROMPT_LIMITS, SEARCH_LIMITS, Retriever, Scope
@@ -90,6 +91,7 @@ class Compilation:
     eta: float
     audit: dict[str, Any]
     inputs: dict[str, Any]
+    considered: Sequence[Candidate] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,7 @@ class Compiler:
             eta=eta.eta,
             audit=audit,
             inputs=self._inputs(request, query, figures, live),
+            considered=[each.candidate for each in scored],
         )
 
     def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> _Figures:

@@ -31,9 +31,13 @@ class Gone:
 
     def set(self) -> None:
         self.is_set = True
-        for interrupt in self._waiting:
+        waiting, self._waiting = self._waiting, []
+        for interrupt in waiting:
             interrupt()
-        self._waiting.clear()
+
+    def then(self, call: Callable[[], object]) -> None:
+        """Call this once, when the client goes."""
+        self._waiting.append(call)
 
     @contextmanager
     def interrupts(self) -> Iterator[None]:
@@ -68,7 +72,8 @@ class Gone:
 class Inbound:
     """The client's side of one request: its body, and then whether it is still there.
 
-    `watch` must run beside the answer (in a supervised task): only whoever awaits `receive` learns of a disconnect.
+    `watch` must run beside the answer (in a supervised task): only whoever awaits `receive` learns of a disconnect. It
+    ends when the client is gone or has its whole answer; for an answer given before the body was read, set `gone`.
     """
 
     __slots__ = ("_receive", "_whole", "gone")
@@ -77,6 +82,7 @@ class Inbound:
         self._receive = receive
         self._whole = asyncio.Event()
         self.gone = Gone()
+        self.gone.then(self._whole.set)
 
     async def read(self, limit: int) -> bytes:
         """The whole body. Raises TooLarge beyond `limit` bytes, and ClientGone."""
@@ -95,7 +101,6 @@ class Inbound:
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                self._whole.set()
                 self.gone.set()
                 raise ClientGone
             more = message.get("more_body", False)
@@ -104,7 +109,7 @@ class Inbound:
         self._whole.set()
 
     async def watch(self) -> None:
-        """Returns when the client is gone, or has its whole answer, and sets `gone`. Begins when the body is read."""
+        """Wait for the client to go, and set `gone`. Begins when the body has been read."""
         await self._whole.wait()
         while not self.gone.is_set:
             if (await self._receive())["type"] == "http.disconnect":

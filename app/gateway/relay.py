@@ -124,12 +124,9 @@ async def relay(
     Without `seal` nothing waits and nothing is held back. When the result says `started=False` and `stored=False`,
     nothing was sent and the caller can still answer an error. A cancellation is sealed and then goes on.
     """
-    start: Message = {
-        "type": "http.response.start",
-        "status": response.status,
-        "headers": response_headers(response.headers, response.status) + head,
-    }
-    guard = _guard_for(response, tape, seal)
+    passed = response_headers(response.headers, response.status)
+    start: Message = {"type": "http.response.start", "status": response.status, "headers": passed + head}
+    guard = _guard_for(passed, tape, seal)
     started = False
     ending = Ending("complete")
     cancelled: asyncio.CancelledError | None = None
@@ -178,6 +175,34 @@ async def collect(response: UpstreamResponse, limit: int) -> bytes:
     return b"".join(parts)[:limit]
 
 
+async def peek(response: UpstreamResponse, limit: int) -> tuple[bytes, UpstreamResponse]:
+    """The beginning of a body, at least `limit` bytes or all there is, and the same response with its body still whole.
+
+    For a look at an error before it is relayed. A break in these bytes is raised where it was, not here.
+    """
+    seen: list[bytes] = []
+    size = 0
+    broke: UpstreamError | None = None
+    try:
+        async for chunk in response.chunks:
+            seen.append(chunk)
+            size += len(chunk)
+            if size >= limit:
+                break
+    except UpstreamError as error:
+        broke = error
+
+    async def again() -> AsyncIterator[bytes]:
+        for chunk in seen:
+            yield chunk
+        if broke is not None:
+            raise broke
+        async for chunk in response.chunks:
+            yield chunk
+
+    return b"".join(seen), replace(response, chunks=again())
+
+
 class QuietBreaks(logging.Filter):
     """For the logger `uvicorn.error`: a break that Mneme made on purpose is no error of the server's."""
 
@@ -185,7 +210,7 @@ class QuietBreaks(logging.Filter):
         return record.msg != "ASGI callable returned without completing response."
 
 
-# --- what is held back ---------------------------------------------------------------------------------------------------
+# --- what is held back ------------------------------------------------------------------------------------------------
 
 
 class _Guard(Protocol):
@@ -236,15 +261,15 @@ class _HoldLastByte:
         return held + self._inner.rest()
 
 
-def _guard_for(response: UpstreamResponse, tape: Tape | None, seal: Seal | None) -> _Guard:
-    kind = (find(response.headers, b"content-type") or b"").lower()
+def _guard_for(headers: Headers, tape: Tape | None, seal: Seal | None) -> _Guard:
+    kind = (find(headers, b"content-type") or b"").lower()
     is_events = kind.startswith(b"text/event-stream")
     if is_events and tape is not None:
         tape.listen_for_events()
     if seal is None:
         return _HoldNothing()
     guard: _Guard = EndGuard() if is_events else _HoldNothing()
-    length = find(response.headers, b"content-length")
+    length = find(headers, b"content-length")
     if length is not None and length.isdigit():
         return _HoldLastByte(int(length), guard)
     media_type = kind.partition(b";")[0].strip()
@@ -252,7 +277,7 @@ def _guard_for(response: UpstreamResponse, tape: Tape | None, seal: Seal | None)
     return _HoldLastByte(None, guard) if is_json else guard
 
 
-# --- moving bytes --------------------------------------------------------------------------------------------------------
+# --- moving bytes -----------------------------------------------------------------------------------------------------
 
 
 async def _pump(chunks: AsyncIterator[bytes], send: Send, guard: _Guard, tape: Tape | None) -> None:

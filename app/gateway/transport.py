@@ -17,7 +17,7 @@ from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from app.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from app.gateway.upstream import UpstreamBroke, UpstreamRequest, UpstreamResponse, is_bodyless
+from app.gateway.upstream import UpstreamBroke, UpstreamRequest, UpstreamResponse, check_status, is_bodyless
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
@@ -110,14 +110,15 @@ class _Connector(aiohttp.TCPConnector):
 class AiohttpTransport:
     """The production transport. Create it inside the running event loop's thread; it opens itself when first used.
 
-    Timeouts in seconds: `connect_s` for the connection, `head_s` for sending the request and getting the status line
-    (a body that the client streams is not counted), `idle_s` for silence inside an answer. There is no other limit.
+    Seconds: `connect_timeout_s` for the connection, `head_timeout_s` for sending the request and getting the status
+    line (waiting for a body that the client streams is not counted), `idle_timeout_s` for silence inside an answer.
+    There is no other limit.
     """
 
-    def __init__(self, *, connect_s: float, head_s: float, idle_s: float) -> None:
-        self._connect_s = connect_s
-        self._head_s = head_s
-        self._idle_s = idle_s
+    def __init__(self, *, connect_timeout_s: float, head_timeout_s: float, idle_timeout_s: float) -> None:
+        self._connect_s = connect_timeout_s
+        self._head_s = head_timeout_s
+        self._idle_s = idle_timeout_s
         self._pooled: aiohttp.ClientSession | None = None
         self._unpooled: aiohttp.ClientSession | None = None
 
@@ -193,8 +194,13 @@ class AiohttpTransport:
                 attempt.abort()
         headers = list(response.raw_headers)
         body = _AiohttpBody(response, self._idle_s)
-        bodyless = is_bodyless(request.method, response.status, headers)
-        return UpstreamResponse(response.status, response.reason or "", headers, body, body.aclose, bodyless)
+        try:
+            status = check_status(response.status)
+        except UpstreamError:
+            await body.aclose()
+            raise
+        bodyless = is_bodyless(request.method, status, headers)
+        return UpstreamResponse(status, response.reason or "", headers, body, body.aclose, bodyless)
 
     def _data(self, request: UpstreamRequest, deadline: asyncio.Timeout) -> object:
         body = request.body
@@ -352,9 +358,14 @@ class HttpxTransport:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UpstreamError(f"No HTTP with this upstream: {error}") from error
         headers = list(response.headers.raw)
-        bodyless = is_bodyless(request.method, response.status_code, headers)
+        try:
+            status = check_status(response.status_code)
+        except UpstreamError:
+            await response.aclose()
+            raise
+        bodyless = is_bodyless(request.method, status, headers)
         return UpstreamResponse(
-            response.status_code, response.reason_phrase, headers, _httpx_chunks(response), response.aclose, bodyless
+            status, response.reason_phrase, headers, _httpx_chunks(response), response.aclose, bodyless
         )
 
 

@@ -9,6 +9,7 @@ before the upstream is called turns into `x-mneme-status: degraded`, recorded wi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping, MutableMapping
@@ -31,7 +32,6 @@ from app.gateway.relay import Ending, Tape, collect, relay
 from app.gateway.splice import replace_value, scan, splice
 from app.gateway.upstream import Router, Target, Transport, UpstreamRequest, UpstreamResponse
 from app.metrics import Metrics
-from app.providers.models import ModelRegistry
 from app.settings import Settings
 from app.store.ids import uuid7
 from app.tasks import Supervisor
@@ -79,7 +79,6 @@ class Gateway:
         preparer: Preparer,
         recorder: Recorder,
         accountant: Accountant,
-        models: ModelRegistry,
         scout: Scout,
         metrics: Metrics,
         settings: Settings,
@@ -93,14 +92,33 @@ class Gateway:
         self._preparer = preparer
         self._recorder = recorder
         self._accountant = accountant
-        self._models = models
         self._scout = scout
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def drained(self, timeout_s: float) -> None:
+        """Wait until no request runs any more: cancelled ones still record what they had."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """One request."""
+        self._running += 1
+        self._idle.clear()
+        try:
+            await self._handle(scope, receive, send)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def _handle(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         started_ns, at = time.perf_counter_ns(), self._clock.now()
         inbound = Inbound(receive)
         call_id = uuid7(at)

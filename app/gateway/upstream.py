@@ -70,7 +70,14 @@ def is_bodyless(method: str, status: int, headers: Headers) -> bool:
     return method == "HEAD" or status in (204, 304) or find(headers, b"content-length") == b"0"
 
 
-# --- which upstream -----------------------------------------------------------------------------------------------------
+def check_status(status: int) -> int:
+    """The status, if it can be passed on; raises UpstreamError for what is no final HTTP status (RFC 9110 §15)."""
+    if not 200 <= status <= 599:
+        raise UpstreamError(f"The upstream answered with the status {status}, which HTTP does not have.")
+    return status
+
+
+# --- which upstream ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,5 +162,5 @@ def _route_of(route: UpstreamRoute, placement: Placement) -> _Route:
         None,
         route.placement or placement,
     )
-    names = "|".join(".*".join(re.escape(part) for part in name.split("*")) for name in route.models)
+    names = "|".join(".*".join(re.escape(part) for part in name.split("*")) for name in route.models) or r"(?!)"
     return _Route(target, route.aliases, None if "*" in route.models else re.compile(names, re.DOTALL))

@@ -173,9 +173,10 @@ class Worker:
 
 
 def describe(error: Exception) -> str:
-    """What is kept of an error: Mneme's own message, or else only the kind; others' messages may quote their input."""
+    """What is kept of an error: Mneme's own message up to its colon, behind which it may quote what a helper answered; of
+    all others only the kind."""
     if isinstance(error, MnemeError):
-        return f"{type(error).__name__}: {error.message}"[:ERROR_CHARS]
+        return f"{type(error).__name__}: {error.message.partition(': ')[0]}"[:ERROR_CHARS]
     if isinstance(error, asyncpg.PostgresError):
         return f"{type(error).__name__} ({error.sqlstate})"
     return type(error).__name__

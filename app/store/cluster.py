@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from app.errors import NotReady
-from app.store.binaries import Account, Binaries
+from app.store.binaries import Account, Binaries, telling
 from app.store.queries import Queries
 
 logger = logging.getLogger(__name__)
@@ -94,8 +94,7 @@ def make_cluster(binaries: Binaries, home: Path) -> None:
     `init-…`, which the next one removes. Raises NotReady with what the failing program said.
     """
     logger.info("making the embedded PostgreSQL in %s", home)
-    for leftover in home.glob("init-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    _remove_leftovers(home)
     write_private(home / "password", secrets.token_urlsafe(PASSWORD_BYTES), binaries.account)
     fresh = Path(tempfile.mkdtemp(prefix="init-", dir=home))
     binaries.account.own(fresh)
@@ -108,11 +107,12 @@ def make_cluster(binaries: Binaries, home: Path) -> None:
     _check(binaries.run("initdb", "-D", binaries.address(fresh), "--sync-only", cwd=fresh), "initdb --sync-only")
     fresh.rename(home / "data")
     _sync_directory(home)
+    _remove_leftovers(home)  # once more: the programs of a killed start may have written on for a moment
 
 
 def check_version(binaries: Binaries, data: Path) -> None:
     """Raises NotReady when another major version of PostgreSQL made `data`."""
-    found = (data / "PG_VERSION").read_text(encoding="ascii").strip()
+    found = (data / "PG_VERSION").read_text(encoding="utf-8").strip()
     if found != str(binaries.major):
         raise NotReady(
             f"{data} was made by PostgreSQL {found}, and this Mneme carries {binaries.major}: dump it with the Mneme "
@@ -142,6 +142,11 @@ def write_private(path: Path, text: str, account: Account) -> None:
     fresh.replace(path)
 
 
+def _remove_leftovers(home: Path) -> None:
+    for leftover in home.glob("init-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
 def _run_initdb(binaries: Binaries, fresh: Path) -> None:
     for ctype in CTYPES:
         done = binaries.run(
@@ -164,7 +169,7 @@ def _run_initdb(binaries: Binaries, fresh: Path) -> None:
             break
     if "could not look up effective user ID" in done.stdout:
         raise NotReady(
-            f"initdb needs an account with a name, and uid {os.geteuid()} has none: add it to /etc/passwd, start as "
+            f"initdb needs an account with a name, and uid {binaries.account.uid} has none: add it to /etc/passwd, start as "
             "another user, or set MNEME_DATABASE_URL to a PostgreSQL."
         )
     _check(done, "initdb")
@@ -179,7 +184,7 @@ def _run_single_user(binaries: Binaries, fresh: Path, database: str, *statements
 
 def _check(done: subprocess.CompletedProcess[str], what: str) -> None:
     if done.returncode != 0:
-        raise NotReady(f"The embedded PostgreSQL could not be made, {what} failed: {done.stdout.strip()}")
+        raise NotReady(f"The embedded PostgreSQL could not be made, {what} failed: {telling(done.stdout)}")
 
 
 def _sync_directory(path: Path) -> None:

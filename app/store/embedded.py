@@ -34,7 +34,7 @@ from urllib.parse import quote
 
 from app.errors import NotReady
 from app.store import cluster
-from app.store.binaries import Account, Binaries, unpack
+from app.store.binaries import Account, Binaries, telling, unpack
 
 logger = logging.getLogger(__name__)
 
@@ -225,7 +225,7 @@ class EmbeddedPostgres:
             done = binaries.run("psql", "--no-psqlrc", "--no-password", "--command=\\q", cwd=Path("/"), variables=login)
         except subprocess.TimeoutExpired:
             return "it does not answer"
-        return None if done.returncode == 0 else done.stdout.strip()
+        return None if done.returncode == 0 else telling(done.stdout)
 
     def _launch(self, binaries: Binaries) -> int:
         """Start a server and wait until it is ready. The port that it got."""
@@ -350,9 +350,7 @@ class EmbeddedPostgres:
     def _last_words(self) -> str:
         """The errors of the last start, from its own file and from the newest of the server's log."""
         files = sorted((self._home / "log").glob("*.log"), key=lambda path: path.stat().st_mtime)[-2:]
-        lines = [line for path in files for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
-        telling = [line for line in lines if "FATAL" in line or "ERROR" in line or "could not" in line]
-        return " | ".join((telling or lines)[-3:]) or f"it says nothing in {self._home / 'log'}"
+        return telling("\n".join(path.read_text(encoding="utf-8", errors="replace") for path in files))
 
 
 def _wait(until: Callable[[], bool], otherwise: str) -> None:

@@ -13,7 +13,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
 from app.store import ids
-from app.store.pools import Pool
+from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.sessions import NewSession, SessionRef, Sessions
 from app.store.tenancy import UserRef
@@ -279,7 +279,7 @@ class History:
             items, ats, vectors = zip(*found, strict=True)
             await connection.execute(
                 self._sql["history.add_vectors"],
-                tenant, user, self._space, 0, list(items), list(ats), list(vectors),
+                tenant, user, self._space, 0, list(items), list(ats), [halfvec(each) for each in vectors],
             )  # fmt: skip
 
 

@@ -93,14 +93,14 @@ async def migrate(
     hash_partitions: int,
     history_partitions: int,
     after: Sequence[Callable[[asyncpg.Connection[Any]], Awaitable[object]]] = (),
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str], None] | None = None,
     directory: Path = SQL_DIR / "schema",
 ) -> list[str]:
     """Apply what is pending, then run each of `after` (outside of a transaction, every time), all under one lock.
 
     `connection` is a plain one, of a login that may create roles and extensions; its session is reset at the end.
-    `progress` is called with file name, number and count before each file, and once more with an empty name when all
-    is done. Returns the names of the files applied now. Raises NotReady; what was applied before a failure stays.
+    `progress` is called with each file's name before it is applied. Returns the names of the files applied now. Raises
+    NotReady; what was applied before a failure stays.
     """
     queries = Queries.load()
     try:
@@ -109,14 +109,12 @@ async def migrate(
         if not await connection.fetchval(queries["migrations.exists"]):
             await _create_bookkeeping(connection, queries)
         todo = await pending(connection, directory=directory, queries=queries)
-        for number, migration in enumerate(todo):
+        for migration in todo:
             if progress is not None:
-                progress(migration.name, number, len(todo))
+                progress(migration.name)
             await _apply(connection, migration, queries)
         for step in after:
             await step(connection)
-        if progress is not None:
-            progress("", len(todo), len(todo))
     finally:
         if not connection.is_closed():
             await connection.reset()

@@ -272,8 +272,13 @@ def _vector_bytes(value: ArrayLike) -> bytes:
     return _pack(value, ">f4")
 
 
-def _halfvec_bytes(value: ArrayLike) -> bytes:
+def halfvec(value: ArrayLike) -> bytes:
+    """A vector as it goes over the wire. Needed inside arrays, where asyncpg takes a numpy array for a nested array."""
     return _pack(value, ">f2")
+
+
+def _halfvec_bytes(value: ArrayLike | bytes) -> bytes:
+    return value if isinstance(value, bytes) else halfvec(value)
 
 
 def _vector_from_bytes(value: bytes) -> NDArray[np.float32]:

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import orjson
-from asyncpg import Connection, UniqueViolationError
-from asyncpg.pool import PoolConnectionProxy
+from asyncpg import UniqueViolationError
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence import queries as pgqueuer_queries
 from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder, QuerySchedulerBuilder
@@ -30,6 +29,10 @@ from app.errors import Conflict
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import JobRecord
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+    from asyncpg.pool import PoolConnectionProxy
 
 CHANNEL = Channel("mneme_jobs")
 """What the queue's trigger notifies. Channels belong to one database, so two Mnemes in one server do not meet."""
@@ -69,7 +72,7 @@ class QueryBuilders(NamedTuple):
         return cls(QueryBuilderEnvironment(names), QueryQueueBuilder(names), QuerySchedulerBuilder(names))
 
 
-async def install_queue(connection: Connection | PoolConnectionProxy, sql: Queries | None = None) -> bool:
+async def install_queue(connection: Connection[Any], sql: Queries | None = None) -> bool:
     """Install pgqueuer's tables, or bring them up to this pgqueuer's version; True when anything was changed.
 
     `connection`: as who owns the schema. Running it again changes nothing. Not inside a transaction that must not see
@@ -116,7 +119,7 @@ class Queue:
         self._pool = pool
         self._sql = sql
 
-    async def enqueue(self, connection: PoolConnectionProxy, jobs: Sequence[JobRecord]) -> None:
+    async def enqueue(self, connection: PoolConnectionProxy[Any], jobs: Sequence[JobRecord]) -> None:
         """Add jobs in the transaction of `connection`; one that waits under the same dedupe key stands for both."""
         await connection.execute(self._sql["queue.enqueue"], list(jobs))
 

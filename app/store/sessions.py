@@ -62,11 +62,12 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """A session to make. `external`: the client's own name of it, if it has one."""
+    """A session to make. `external`: the client's own name of it, if it has one. `began_at`: None is now."""
 
     external: str | None = None
     kind: str = "conversation"
     metadata: dict[str, Any] | None = None
+    began_at: datetime | None = None
 
 
 class Sessions:
@@ -134,7 +135,8 @@ class Sessions:
             names = [ids.route_id(tenant, new.external)]
         made = await connection.fetchval(
             self._sql["sessions.make"],
-            tenant, user.id, session, new.external, now, now + self._ttl, new.kind, new.metadata or {},
+            tenant, user.id, session, new.external, new.began_at or now, now, now + self._ttl, new.kind,
+            new.metadata or {},
         )  # fmt: skip
         if made is not None:
             await connection.execute(self._sql["sessions.route"], tenant, user.id, session, [session, *names])

@@ -11,7 +11,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from app.store.pools import Pool
+from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 
 Vector = NDArray[np.float32]
@@ -299,7 +299,7 @@ class TurnRecord:
             self.space,
             list(self.vectors[0]),
             list(self.vectors[1]),
-            list(self.vectors[2]),
+            [halfvec(each) for each in self.vectors[2]],
             list(self.jobs),
         )
 

@@ -46,7 +46,7 @@ LIMIT $5
 -- A session where there is none of that id; a row only where it is new.
 INSERT INTO agent_data.sessions (session_id, user_id, tenant_id, external_id, created_at, updated_at, expires_at, session_type,
                                  metadata)
-VALUES ($3, $2, $1, $4, $5, $5, $6, $7, $8)
+VALUES ($3, $2, $1, $4, $5, $6, $7, $8, $9)
 ON CONFLICT DO NOTHING
 RETURNING session_id
 

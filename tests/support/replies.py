@@ -164,7 +164,7 @@ def chunked(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-# --- an OpenAI-like chat upstream ---------------------------------------------------------------------------------------
+# --- an OpenAI-like chat upstream -------------------------------------------------------------------------------------
 
 ChatAnswer = Callable[[dict[str, Any]], str | Sequence[str] | Reply]
 

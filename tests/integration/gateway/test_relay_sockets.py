@@ -95,7 +95,7 @@ class Proxy:
     async def _answer(self, scope: dict[str, Any], body: bytes, gone: Gone, send: Send) -> None:
         started = time.perf_counter_ns()
         if self._transport is None:
-            self._transport = AiohttpTransport(connect_s=10, head_s=10, idle_s=self.idle_s)
+            self._transport = AiohttpTransport(connect_timeout_s=10, head_timeout_s=10, idle_timeout_s=self.idle_s)
         url = f"http://127.0.0.1:{self.upstream.port}{scope['raw_path'].decode()}"
         headers = request_headers(scope["headers"], api_key=None)
         with gone.interrupts():
@@ -168,7 +168,7 @@ def expected_spans(body: bytes) -> list[tuple[int, int]]:
     return [*spans, last] if last else spans
 
 
-# --- every capture ----------------------------------------------------------------------------------------------------------
+# --- every capture ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def split_events(body: bytes) -> list[bytes]:
     return [event + b"\n\n" for event in body.split(b"\n\n")[:-1]]
 
 
-# --- the end waits, and nothing else does -----------------------------------------------------------------------------------
+# --- the end waits, and nothing else does -----------------------------------------------------------------------------
 
 
 async def test_events_pass_at_once_and_only_done_waits_for_the_seal() -> None:
@@ -359,7 +359,7 @@ async def test_an_upstream_that_lingers_after_done_does_not_keep_the_client() ->
     assert [ending.kind for ending in proxy.sealed] == ["complete"]
 
 
-# --- breaks -----------------------------------------------------------------------------------------------------------------
+# --- breaks -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -419,7 +419,7 @@ async def test_the_break_is_not_logged_as_an_error(caplog: pytest.LogCaptureFixt
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-# --- the client goes --------------------------------------------------------------------------------------------------------
+# --- the client goes --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
@@ -496,7 +496,7 @@ async def test_a_client_that_goes_while_the_answer_is_sealed_changes_nothing() -
     assert proxy.endings == [Ending("complete", None, True, True)]
 
 
-# --- a slow client, a stopping server ---------------------------------------------------------------------------------------
+# --- a slow client, a stopping server ---------------------------------------------------------------------------------
 
 
 async def test_a_slow_reader_holds_the_upstream_up() -> None:

@@ -53,7 +53,7 @@ async def make_aiohttp() -> AsyncIterator[Make]:
     async with AsyncExitStack() as opened:
 
         def make(*, connect_s: float = 10, head_s: float = 10, idle_s: float = 10) -> Transport:
-            transport = AiohttpTransport(connect_s=connect_s, head_s=head_s, idle_s=idle_s)
+            transport = AiohttpTransport(connect_timeout_s=connect_s, head_timeout_s=head_s, idle_timeout_s=idle_s)
             opened.push_async_callback(transport.aclose)
             return transport
 
@@ -124,7 +124,7 @@ def body_of(raw: bytes) -> tuple[bytes, bytes, bool]:
     return head, body, False
 
 
-# --- what comes back ------------------------------------------------------------------------------------------------------
+# --- what comes back --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", [case for case in captured_cases() if case != CAPTURED_SILENCE])
@@ -272,7 +272,7 @@ async def test_heads_of_all_sorts(make: Make) -> None:
         assert running.requests[0].head == running.requests[1].head  # the cookie was not kept
 
 
-# --- what goes out --------------------------------------------------------------------------------------------------------
+# --- what goes out ----------------------------------------------------------------------------------------------------
 
 
 async def test_the_request_is_what_was_given(make_aiohttp: Make) -> None:
@@ -312,7 +312,7 @@ async def test_large_bodies_and_streamed_ones(make: Make) -> None:
         assert (third.body, third.header("content-length"), third.header("transfer-encoding")) == (b"abcd", "4", None)
 
 
-# --- the connection -------------------------------------------------------------------------------------------------------
+# --- the connection ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_whole_answer_gives_its_connection_back_and_any_other_closes_it(make: Make) -> None:
@@ -397,7 +397,7 @@ async def test_a_streamed_body_is_not_sent_twice(make: Make) -> None:
         assert len(running.requests) == 2
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 async def test_nobody_there(make: Make) -> None:
@@ -418,6 +418,15 @@ async def test_what_is_not_http(make: Make, nonsense: bytes) -> None:
         with pytest.raises(UpstreamError):
             await transport.send(request_to(running))
         assert len(running.requests) == 1
+
+
+async def test_a_status_that_http_does_not_have(make: Make) -> None:
+    transport = make()
+    for status in ("999 Odd", "600 Odd"):
+        with upstream(Reply([Send(head_of(status, [("content-length", "1")]))])) as running:
+            with pytest.raises(UpstreamError, match="status"):
+                await transport.send(request_to(running))
+            await eventually(running.requests[0].peer_closed.is_set)
 
 
 async def test_no_connection_in_time(make_aiohttp: Make) -> None:
@@ -514,7 +523,7 @@ def read_to_the_end(peer: socket.socket) -> int:
     return total
 
 
-# --- httpx, for those who mock it -----------------------------------------------------------------------------------------
+# --- httpx, for those who mock it -------------------------------------------------------------------------------------
 
 
 @respx.mock

@@ -1,0 +1,125 @@
+"""From messages as a client writes them to messages as they are stored: ids, hashes, token counts, vectors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.common import Moment, Name, Text, Word
+from app.clock import Clock
+from app.context.transcript import UNHASHED_ROLES, canonical, message_hash, text_of
+from app.errors import BadRequest
+from app.memory.ingest_text import content_hash
+from app.providers.embeddings import Embedder, blank
+from app.providers.tokens import TokenCounter
+from app.store.history import NewMessage
+from app.store.turns import Vector
+
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+
+FUTURE = timedelta(days=1)
+"""How far ahead a client's clock may be; beyond it, and before 1970, a time is a mistake, and would open a partition of its
+own."""
+
+EMBED_SLICE = 16
+"""Texts embedded before other requests have their turn: some 5 ms of CPU for long ones."""
+
+
+class MessageIn(BaseModel):
+    """A message as OpenAI writes it, with a time and metadata; other fields of OpenAI's are taken, and not kept."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Role
+    content: Text | list[dict[str, Any] | str] | None = Field(None, description="Text, or content parts.")
+    name: Word | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: Name | None = None
+    created_at: Moment | None = Field(None, description="When it was said: 1970 to tomorrow; now if it is left out.")
+    metadata: dict[str, Any] = Field({}, description="Comes back in the history and in provenance.")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message with its id and its time."""
+
+    message_id: UUID
+    created_at: datetime
+    message: MessageIn
+
+
+def check_time(at: datetime, now: datetime) -> None:
+    """Raises BadRequest for a time before 1970 or more than a day ahead."""
+    if at.timestamp() < 0 or at > now + FUTURE:
+        raise BadRequest(f"{at.isoformat()} is not between 1970 and tomorrow.", param="created_at")
+
+
+def plain_text(message: MessageIn) -> str | None:
+    """The text of a message; None when it has no content."""
+    return None if message.content is None else text_of({"content": message.content})
+
+
+class Scribe:
+    """Prepares messages and memories for the store: off the database's connections, and off the event loop where it is
+    work."""
+
+    def __init__(self, embedder: Embedder, counter: TokenCounter, clock: Clock) -> None:
+        """`counter`: the tokenizer that stored counts are in (o200k)."""
+        self._embedder = embedder
+        self._counter = counter
+        self._clock = clock
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    async def messages(self, said: Sequence[Said]) -> list[NewMessage]:
+        """Messages ready to be stored."""
+        prepared = await asyncio.to_thread(lambda: [self._prepare(each) for each in said])
+        # Instructions of the application are not what was said in the conversation: they are not searched for.
+        texts = [(each.content or "") if each.role not in UNHASHED_ROLES else "" for each in prepared]
+        vectors = await self.vectors(texts)
+        return [_with_vector(each, vector) for each, vector in zip(prepared, vectors, strict=True)]
+
+    async def vectors(self, texts: Sequence[str]) -> list[Vector | None]:
+        """A vector for each text; None for a text without words, and for all when vectors are made by jobs."""
+        found: list[Vector | None] = []
+        if not self._embedder.local or not self._embedder.dimensions:
+            return [None] * len(texts)
+        for at in range(0, len(texts), EMBED_SLICE):
+            rows = await self._embedder.embed(texts[at : at + EMBED_SLICE])
+            found += [None if empty else row for row, empty in zip(rows, blank(rows), strict=True)]
+            await asyncio.sleep(0)
+        return found
+
+    async def counts(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text."""
+        return await asyncio.to_thread(lambda: [self._counter.count(text) for text in texts])
+
+    def _prepare(self, said: Said) -> NewMessage:
+        message = said.message
+        text = plain_text(message)
+        form = canonical(message.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))
+        return NewMessage(
+            message_id=said.message_id,
+            role=message.role,
+            content=text,
+            created_at=said.created_at,
+            token_count=self._counter.count(text or ""),
+            content_hash=content_hash(text) if text else None,
+            message_hash=message_hash(form) if form is not None else None,
+            content_parts=message.content if isinstance(message.content, list) else None,
+            name=message.name,
+            tool_calls=message.tool_calls,
+            tool_call_id=message.tool_call_id,
+            metadata=message.metadata,
+        )
+
+
+def _with_vector(message: NewMessage, vector: Vector | None) -> NewMessage:
+    return message if vector is None else replace(message, vector=vector)

@@ -1,0 +1,47 @@
+"""Finding what a path names: sessions by either of their names, memories and calls by their ids."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from app.api.scope import Scope
+from app.errors import Conflict, NotFound
+from app.store import ids
+from app.store.memories import Memories
+from app.store.sessions import SessionRef, Sessions
+
+
+async def find_session(sessions: Sessions, scope: Scope, text: str, user: str | None = None) -> SessionRef:
+    """The session that `text` names. Raises NotFound, or Conflict where several users have one of that name."""
+    named = scope.named(user)
+    found = await sessions.resolve(scope.tenant, text, named.id if named is not None else None)
+    if not found:
+        raise NotFound("There is no such session.", param="session")
+    if len(found) > 1:
+        raise Conflict(
+            "Several users have a session of this name: say whose, with `user` or the header X-Mneme-User.",
+            param="user",
+            code="ambiguous_session",
+        )
+    return found[0]
+
+
+async def find_memory(memories: Memories, scope: Scope, text: str) -> tuple[UUID, UUID]:
+    """User and id of the memory that `text` names. Raises NotFound, for another user's memory as well."""
+    memory = ids.issued(text)
+    named = scope.named()
+    if memory is not None:
+        owner = await memories.owner(scope.tenant, memory)
+        # A memory without a route is still found by whoever says whose it is.
+        owner = owner or (named.id if named is not None else None)
+        if owner is not None and (named is None or named.id == owner):
+            return owner, memory
+    raise NotFound("There is no such memory.")
+
+
+def find_call(text: str) -> UUID:
+    """The id of a call. Raises NotFound for what is no id."""
+    call = ids.issued(text)
+    if call is None:
+        raise NotFound("There is no such call.")
+    return call

@@ -1,0 +1,167 @@
+"""Operations: is it alive, is it ready, what has it counted, and what work is left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Protocol
+
+from fastapi import APIRouter, Header, Path
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+
+from app.api.common import DEFAULT_PAGE, Cursor, Limit, decode_cursor, encode_cursor
+from app.api.scope import Admitted, Gate
+from app.errors import BadRequest, Forbidden, MnemeError, NotFound
+from app.metrics import Exposition
+from app.store.queue import Counts, DeadLetter
+
+CHECK_TIMEOUT_S = 2.0
+"""Seconds for one readiness check: shorter than the probes of orchestrators usually wait."""
+
+MAX_JOB = 2**62
+"""Bound of a job's number: within Postgres' bigint."""
+
+Check = Callable[[], Awaitable[None]]
+"""Returns when its part is warm; raises a MnemeError that says what is missing."""
+
+
+class JobQueue(Protocol):
+    """`app.store.queue.Queue`."""
+
+    async def counts(self, tenant: Any = None) -> Counts: ...
+
+    async def dead_letters(
+        self, limit: int = 100, cursor: int | None = None, tenant: Any = None
+    ) -> tuple[list[DeadLetter], int | None]: ...
+
+    async def retry(self, job: int, tenant: Any = None) -> bool: ...
+
+
+class QueueOut(BaseModel):
+    """The work that memory still has to do now; what is scheduled for later is not in it. `dead`: jobs that failed for good."""
+
+    queued: int
+    running: int
+    dead: int
+
+
+class DeadOut(BaseModel):
+    """A job that failed for good. `payload` holds ids, never texts."""
+
+    id: int
+    entrypoint: str
+    payload: dict[str, Any]
+    attempts: int
+    created_at: datetime
+    failed_at: datetime
+    error: str | None
+
+
+class DeadPage(BaseModel):
+    dead: list[DeadOut]
+    next: str | None
+
+
+class Retried(BaseModel):
+    id: int
+    retried: bool
+
+
+def queue_router(gate: Gate, queue: JobQueue) -> APIRouter:
+    """/api/v1/queue, of the key's tenant."""
+    doors = _QueueDoors(queue)
+    router = gate.router("queue")
+    router.add_api_route("/queue", doors.counts, methods=["GET"], response_model=QueueOut)
+    router.add_api_route("/queue/dead", doors.dead, methods=["GET"], response_model=DeadPage)
+    router.add_api_route("/queue/dead/{job}/retry", doors.retry, methods=["POST"], response_model=Retried)
+    return router
+
+
+class _QueueDoors:
+    def __init__(self, queue: JobQueue) -> None:
+        self._queue = queue
+
+    async def counts(self, scope: Admitted) -> QueueOut:
+        """How much work is left."""
+        found = await self._queue.counts(scope.tenant)
+        return QueueOut(queued=found.queued, running=found.running, dead=found.dead)
+
+    async def dead(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> DeadPage:
+        """List jobs that failed for good, newest first, each with its last error."""
+        _whole_tenant(scope.confined)
+        (after,) = decode_cursor(cursor, (str,)) or (None,)
+        if after is not None and not (after.isascii() and after.isdigit() and int(after) <= MAX_JOB):
+            raise BadRequest("This cursor is not one that this list gave out.", param="cursor")
+        before = int(after) if after is not None else None
+        found, following = await self._queue.dead_letters(limit, before, scope.tenant)
+        return DeadPage(
+            dead=[DeadOut.model_validate(each, from_attributes=True) for each in found],
+            next=encode_cursor([str(following)]) if following is not None else None,
+        )
+
+    async def retry(self, scope: Admitted, job: Annotated[int, Path(ge=0, le=MAX_JOB)]) -> Retried:
+        """Try a job again that failed for good. 409: the same work was queued since."""
+        _whole_tenant(scope.confined)
+        if not await self._queue.retry(job, scope.tenant):
+            raise NotFound("There is no such dead letter.")
+        return Retried(id=job, retried=True)
+
+
+def _whole_tenant(confined: str | None) -> None:
+    if confined is not None:
+        raise Forbidden("This key was made for one user; jobs belong to the whole tenant.")
+
+
+def ops_router(checks: Mapping[str, Check], exposition: Exposition, refresh: Sequence[Check] = ()) -> APIRouter:
+    """/healthz, /readyz and /metrics, for whoever can reach the port: they say nothing of anybody.
+
+    `checks`: what must be warm, by name. `refresh`: brings gauges up to date before they are shown; one that fails leaves
+    its gauge as it was.
+    """
+    doors = _OpsDoors(checks, exposition, refresh)
+    router = APIRouter(tags=["operations"])
+    router.add_api_route("/healthz", doors.healthz, methods=["GET"])
+    router.add_api_route("/healthz", doors.healthz, methods=["HEAD"], include_in_schema=False)
+    router.add_api_route("/readyz", doors.readyz, methods=["GET"], response_class=JSONResponse)
+    router.add_api_route(
+        "/readyz", doors.readyz, methods=["HEAD"], response_class=JSONResponse, include_in_schema=False
+    )
+    router.add_api_route("/metrics", doors.metrics, methods=["GET"], response_class=Response)
+    return router
+
+
+class _OpsDoors:
+    def __init__(self, checks: Mapping[str, Check], exposition: Exposition, refresh: Sequence[Check]) -> None:
+        self._checks = checks
+        self._exposition = exposition
+        self._refresh = refresh
+
+    async def healthz(self) -> dict[str, str]:
+        """200 while the process serves."""
+        return {"status": "alive"}
+
+    async def readyz(self) -> JSONResponse:
+        """200 only when everything that a request needs is warm."""
+        found = {name: await _state(check) for name, check in self._checks.items()}
+        ready = all(each == "ok" for each in found.values())
+        return JSONResponse({"ready": ready, "checks": found}, status_code=200 if ready else 503)
+
+    async def metrics(self, accept: Annotated[str | None, Header()] = None) -> Response:
+        """What was counted, for Prometheus."""
+        for each in self._refresh:
+            await _state(each)
+        body, content_type = self._exposition.render(accept)
+        return Response(body, media_type=content_type)
+
+
+async def _state(check: Check) -> str:
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT_S):
+            await check()
+    except TimeoutError:
+        return f"no answer within {CHECK_TIMEOUT_S:g} s"
+    except MnemeError as error:
+        return error.message
+    return "ok"

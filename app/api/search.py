@@ -1,0 +1,155 @@
+"""POST /api/v1/memories/search and /api/v1/context: what the compiler would find, and what it would send."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Protocol
+from uuid import UUID
+
+from fastapi import APIRouter
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
+
+from app.api.common import Model, Moment, Name, Word, clean
+from app.api.finding import find_session
+from app.api.memory_models import Source
+from app.api.scope import Admitted, Gate, Scope
+from app.clock import Clock
+from app.context import retrieve
+from app.context.compile import SearchRequest, SearchResult
+from app.context.score import Scored
+from app.store import ids
+from app.store.sessions import Sessions
+
+MAX_QUERY_CHARS = 32_768
+MAX_FILTERS = 64
+MAX_BUDGET = 1_000_000
+"""Tokens; more than any model's window that is known."""
+
+_ALL_VISIBLE = 2**31 - 1
+"""No turn of the session stands in a prompt: a search may return them all."""
+
+
+class Searcher(Protocol):
+    """Searches as the compiler would choose: `app.context.compile.Compiler`."""
+
+    async def search(self, request: SearchRequest) -> SearchResult: ...
+
+
+class SearchIn(Model):
+    """A question, and what of the answer is wanted."""
+
+    user: Name | None = None
+    query: Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY_CHARS), AfterValidator(clean)]
+    session: Name | None = Field(None, description="A session of the user: its own session memories are found, too.")
+    k: Annotated[int, Field(ge=1, le=1000)] | None = Field(None, description="Most items.")
+    token_budget: Annotated[int, Field(ge=0, le=MAX_BUDGET)] | None = Field(
+        None, description="Most tokens of all texts together; unset: MNEME_MEMORY_BUDGET_TOKENS."
+    )
+    tiers: Annotated[list[Annotated[int, Field(ge=0, le=4)]], Field(max_length=MAX_FILTERS)] | None = None
+    kinds: Annotated[list[Word], Field(max_length=MAX_FILTERS)] | None = Field(
+        None, description="Of memories, or `message` for raw turns."
+    )
+    now: Moment | None = Field(None, description="The moment to judge age by.")
+    history: bool = Field(False, description="Also what is superseded, invalidated or expired, with its `status`.")
+
+
+class Found(BaseModel):
+    """An item. `kind`: turn, message or passage for raw text, else a kind of memory. `signals`: the parts of the score."""
+
+    id: UUID
+    kind: str
+    tier: int | None
+    text: str
+    score: float
+    signals: dict[str, float]
+    token_count: int
+    created_at: datetime
+    status: str
+    provenance: list[Source]
+
+
+class SearchOut(BaseModel):
+    items: list[Found]
+    tokens: int
+    took_ms: float
+
+
+def search_router(gate: Gate, sessions: Sessions, searcher: Searcher, clock: Clock) -> APIRouter:
+    """POST /api/v1/memories/search."""
+    doors = _Doors(sessions, searcher, clock)
+    router = gate.router("memories")
+    router.add_api_route("/memories/search", doors.search, methods=["POST"], response_model=SearchOut)
+    return router
+
+
+class _Doors:
+    def __init__(self, sessions: Sessions, searcher: Searcher, clock: Clock) -> None:
+        self._sessions = sessions
+        self._searcher = searcher
+        self._clock = clock
+
+    async def search(self, scope: Admitted, body: SearchIn) -> SearchOut:
+        """Search memories and raw turns, in the order and within the budget that the compiler itself would use."""
+        began = time.perf_counter()
+        where = await self._where(scope, body)
+        result = await self._searcher.search(
+            SearchRequest(
+                scope=where,
+                query=body.query,
+                now=body.now or self._clock.now(),
+                k=body.k,
+                token_budget=body.token_budget,
+                tiers=body.tiers,
+                kinds=body.kinds,
+            )
+        )
+        items = [_found(each, result.statuses) for each in result.items]
+        return SearchOut(items=items, tokens=result.tokens, took_ms=(time.perf_counter() - began) * 1000)
+
+    async def _where(self, scope: Scope, body: SearchIn) -> retrieve.Scope:
+        named = scope.named(body.user)
+        if body.session is None:
+            return retrieve.Scope(scope.tenant, scope.user(body.user).id, history=body.history)
+        if named is None and scope.local_user is not None and not await self._known(scope, body.session):
+            named = scope.user()
+        if named is not None and not await self._sessions.resolve(scope.tenant, body.session, named.id):
+            # A session that has not begun yet has nothing of its own.
+            return retrieve.Scope(scope.tenant, named.id, history=body.history)
+        ref = await find_session(self._sessions, scope, body.session, body.user)
+        return retrieve.Scope(
+            tenant_id=scope.tenant,
+            user_id=ref.user_id,
+            confine=ref.session_id if ref.user_id == ids.nobody(scope.tenant) else None,
+            session=ref.session_id,
+            visible_from=_ALL_VISIBLE,
+            history=body.history,
+        )
+
+    async def _known(self, scope: Scope, session: str) -> bool:
+        return bool(await self._sessions.resolve(scope.tenant, session, None))
+
+
+def _found(scored: Scored, statuses: Mapping[UUID, str]) -> Found:
+    item = scored.candidate
+    return Found(
+        id=item.id,
+        kind=item.kind,
+        tier=item.tier,
+        text=item.text,
+        score=scored.score,
+        signals=scored.signals,
+        token_count=item.token_count,
+        created_at=item.created_at,
+        status=statuses.get(item.id, "active"),
+        provenance=[
+            Source(
+                session=each.session,
+                message_id=each.message_id,
+                turn_index=each.turn_index,
+                metadata=dict(each.metadata),
+            )
+            for each in item.provenance
+        ],
+    )

@@ -1,0 +1,139 @@
+"""/api/v1/users: the people that memories are about. Users whom nobody has made are made on first sight."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Response
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
+
+from app.api.common import (
+    DEFAULT_PAGE,
+    Cursor,
+    Limit,
+    Model,
+    Name,
+    Segment,
+    clean,
+    decode_cursor,
+    paged,
+)
+from app.api.scope import Admitted, Gate
+from app.clock import Clock
+from app.errors import BadBody, NotFound
+from app.store import ids
+from app.store.tenancy import Tenancy, User, UserChange
+
+MAX_EMAIL_CHARS = 320
+"""64 before the @, 255 after it (RFC 5321)."""
+
+_Email = Annotated[
+    str,
+    StringConstraints(max_length=MAX_EMAIL_CHARS, pattern=r"^[^@\s]+@[^@\s]+$", strip_whitespace=True, to_lower=True),
+    AfterValidator(clean),
+]
+_FullName = Annotated[str, StringConstraints(max_length=MAX_EMAIL_CHARS), AfterValidator(clean)]
+
+
+class UserIn(Model):
+    """A user to make; one that exists is changed by what is given."""
+
+    id: Name | None = Field(None, description="Your own name for this user, any text; else one is made.")
+    name: _FullName | None = None
+    email: _Email | None = Field(None, description="No two users of a tenant have the same.")
+    metadata: dict[str, Any] | None = None
+
+
+class UserPatch(Model):
+    """What to change; a field that is left out stays."""
+
+    name: _FullName | None = None
+    email: _Email | None = None
+    metadata: dict[str, Any] | None = Field(None, description="Replaces all metadata.")
+
+
+class UserOut(BaseModel):
+    """A user. `id` is your own name for them."""
+
+    id: str
+    name: str | None
+    email: str | None
+    metadata: dict[str, Any]
+    created_at: datetime
+    last_active: datetime
+
+
+class UserCreated(UserOut):
+    created: bool
+
+
+class UserPage(BaseModel):
+    users: list[UserOut]
+    next: str | None
+
+
+def users_router(gate: Gate, tenancy: Tenancy, clock: Clock) -> APIRouter:
+    """The routes of /api/v1/users."""
+    doors = _Doors(tenancy, clock)
+    router = gate.router("users")
+    router.add_api_route("/users", doors.listing, methods=["GET"], response_model=UserPage)
+    router.add_api_route("/users", doors.create, methods=["POST"], response_model=UserCreated, status_code=201)
+    router.add_api_route("/users/{user}", doors.get, methods=["GET"], response_model=UserOut)
+    router.add_api_route("/users/{user}", doors.patch, methods=["PATCH"], response_model=UserOut)
+    return router
+
+
+class _Doors:
+    def __init__(self, tenancy: Tenancy, clock: Clock) -> None:
+        self._tenancy = tenancy
+        self._clock = clock
+
+    async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> UserPage:
+        """List users, by their ids. A key made for one user sees that one."""
+        (after,) = decode_cursor(cursor, (str,)) or ("",)
+        named = scope.named()
+        if named is not None:
+            found = await self._tenancy.user(scope.tenant, named.id)
+            return UserPage(users=[_out(found)] if found is not None else [], next=None)
+        rows = await self._tenancy.users(scope.tenant, after=after, limit=limit + 1)
+        page, following = paged(rows, limit, lambda row: (row.external_id,))
+        return UserPage(users=[_out(row) for row in page], next=following)
+
+    async def create(self, scope: Admitted, response: Response, body: UserIn) -> UserCreated:
+        """Make a user (201), or change the one of that id (200). 409: another user has this e-mail address."""
+        named = scope.named(body.id)
+        user = named if named is not None else scope.ref(str(ids.uuid7(self._clock.now())))
+        change = UserChange(name=body.name, email=body.email, metadata=body.metadata)
+        found, created = await self._tenancy.put_user(scope.tenant, user, change)
+        if not created:
+            response.status_code = 200
+        return UserCreated(**_out(found).model_dump(), created=created)
+
+    async def get(self, scope: Admitted, user: Segment) -> UserOut:
+        """Read a user."""
+        found = await self._tenancy.user(scope.tenant, scope.user(user).id)
+        if found is None:
+            raise NotFound("There is no such user.")
+        return _out(found)
+
+    async def patch(self, scope: Admitted, user: Segment, body: UserPatch) -> UserOut:
+        """Change a user."""
+        if not body.model_fields_set:
+            raise BadBody("Say what to change.")
+        change = UserChange(name=body.name, email=body.email, metadata=body.metadata)
+        found = await self._tenancy.change_user(scope.tenant, scope.user(user).id, change)
+        if found is None:
+            raise NotFound("There is no such user.")
+        return _out(found)
+
+
+def _out(row: User) -> UserOut:
+    return UserOut(
+        id=row.external_id,
+        name=row.name,
+        email=row.email,
+        metadata=row.metadata,
+        created_at=row.created_at,
+        last_active=row.last_active,
+    )

@@ -1,0 +1,178 @@
+"""An upstream without a network, for the first request on a laptop with no account. It says that it is one."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from app.clock import Clock
+from app.context.assemble import NOTE, TAG
+from app.gateway.headers import Headers
+from app.gateway.upstream import UpstreamRequest, UpstreamResponse, is_bodyless
+
+MODEL = "mneme-simulated"
+PAUSE_S = 0.005
+"""Seconds between the pieces of a stream: enough for them to arrive one by one."""
+WORDS_PER_PIECE = 3
+QUOTED_CHARS = 200
+"""Characters of the last message that are quoted back."""
+
+_BLOCK = re.compile(rf"<{TAG} [^>]*>\n(.*?)\n?</{TAG} [^>]*>\s*", re.DOTALL)
+_PIECES = re.compile(rf"(?:\S+\s*){{1,{WORDS_PER_PIECE}}}")
+_NOT_A_NOTE = re.compile(r"\d{4}-\d{2}-\d{2}:")
+"""The date over a group of turns."""
+
+
+class SimulatedTransport:
+    """Answers chat completions and the model list in-process; the same request always gets the same answer.
+
+    `count` counts the tokens of a text; usage is made of it.
+    """
+
+    def __init__(self, count: Callable[[str], int], clock: Clock, *, pause_s: float = PAUSE_S) -> None:
+        self._count = count
+        self._clock = clock
+        self._pause_s = pause_s
+
+    async def aclose(self) -> None:
+        """There is nothing to close."""
+
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
+        """See `Transport.send`."""
+        body = request.body if isinstance(request.body, bytes) else b"".join([piece async for piece in request.body])
+        path = urlsplit(request.url).path
+        if path.endswith("/chat/completions") and request.method == "POST":
+            return self._chat(request, body)
+        if request.method in ("GET", "HEAD"):
+            if path.endswith("/models"):
+                return self._json(request, {"object": "list", "data": [self._model()]})
+            if path.endswith(f"/models/{MODEL}"):
+                return self._json(request, self._model())
+        message = f"The simulated upstream has no {request.method} {path}: configure a real one for it."
+        return self._error(request, 404, message, code="unknown_url")
+
+    def _chat(self, request: UpstreamRequest, body: bytes) -> UpstreamResponse:
+        try:
+            asked = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return self._error(request, 400, "The body is not JSON.")
+        messages = asked.get("messages") if isinstance(asked, dict) else None
+        if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
+            return self._error(request, 400, "`messages` must be an array of messages.", param="messages")
+        texts = [_text_of(message) for message in messages]
+        pieces = _PIECES.findall(answer_to(messages))
+        limit = _number(asked.get("max_completion_tokens")) or _number(asked.get("max_tokens")) or len(pieces)
+        reason = "stop" if limit >= len(pieces) else "length"
+        pieces = pieces[:limit]
+        count = min(_number(asked.get("n")) or 1, 128)
+        prompt, completion = sum(map(self._count, texts)), self._count("".join(pieces)) * count
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+        head = {"id": f"chatcmpl-{_digest(body)}", "created": int(self._clock.now().timestamp()), "model": MODEL}
+        if asked.get("stream") is True:
+            options = asked.get("stream_options")
+            wants_usage = isinstance(options, dict) and options.get("include_usage") is True
+            events = _events(head, pieces, count, reason, usage if wants_usage else None)
+            headers = [
+                (b"content-type", b"text/event-stream; charset=utf-8"),
+                (b"x-request-id", _digest(body).encode()),
+            ]
+            chunks = self._paced(events)
+            return UpstreamResponse(200, "OK", headers, chunks, chunks.aclose)
+        message = {"role": "assistant", "content": "".join(pieces), "refusal": None}
+        choices = [
+            {"index": index, "message": message, "logprobs": None, "finish_reason": reason} for index in range(count)
+        ]
+        return self._json(request, {**head, "object": "chat.completion", "choices": choices, "usage": usage})
+
+    async def _paced(self, events: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
+        for event in events:
+            yield event
+            await asyncio.sleep(self._pause_s)
+
+    def _model(self) -> dict[str, Any]:
+        return {"id": MODEL, "object": "model", "created": 0, "owned_by": "mneme"}
+
+    def _json(self, request: UpstreamRequest, value: object, status: int = 200) -> UpstreamResponse:
+        body = orjson.dumps(value)
+        headers: Headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", _digest(body).encode()),
+        ]
+        bodyless = is_bodyless(request.method, status, headers)
+        reason = {200: "OK", 400: "Bad Request", 404: "Not Found"}[status]
+        return UpstreamResponse(status, reason, headers, _once(b"" if bodyless else body), _nothing, bodyless)
+
+    def _error(
+        self, request: UpstreamRequest, status: int, message: str, *, param: str | None = None, code: str | None = None
+    ) -> UpstreamResponse:
+        error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+        return self._json(request, {"error": error}, status)
+
+
+def answer_to(messages: Sequence[dict[str, Any]]) -> str:
+    """What the simulated upstream says: what it is, what it was asked, and what memory it was given."""
+    notes = [note for message in messages for note in notes_in(_text_of(message))]
+    last = next((message for message in reversed(messages) if message.get("role") == "user"), messages[-1])
+    asked = _BLOCK.sub("", _text_of(last)).strip()
+    quoted = asked if len(asked) <= QUOTED_CHARS else asked[:QUOTED_CHARS] + "…"
+    lines = [f"This is a simulated answer: no upstream is configured. You said: “{quoted}”"]
+    if notes:
+        lines += [f"Memory gave me {len(notes)} note{'s' if len(notes) > 1 else ''}:", *notes]
+    else:
+        lines.append("Memory gave me nothing for this.")
+    return "\n".join(lines)
+
+
+def notes_in(text: str) -> list[str]:
+    """The notes in the memory blocks of a text, each as a line of a list."""
+    lines = [line.strip() for block in _BLOCK.findall(text) for line in block.split("\n")]
+    notes = [line for line in lines if line and line != NOTE and not _NOT_A_NOTE.fullmatch(line)]
+    return [note if note.startswith("- ") else f"- {note}" for note in notes]
+
+
+def _events(
+    head: dict[str, Any], pieces: list[str], count: int, reason: str, usage: dict[str, int] | None
+) -> Iterator[bytes]:
+    base = {**head, "object": "chat.completion.chunk"}
+    deltas: list[tuple[dict[str, Any], str | None]] = [({"role": "assistant", "content": ""}, None)]
+    deltas += [({"content": piece}, None) for piece in pieces]
+    deltas.append(({}, reason))
+    for delta, finish in deltas:
+        for index in range(count):
+            choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+            yield b"data: " + orjson.dumps({**base, "choices": [choice]}) + b"\n\n"
+    if usage is not None:
+        yield b"data: " + orjson.dumps({**base, "choices": [], "usage": usage}) + b"\n\n"
+    yield b"data: [DONE]\n\n"
+
+
+def _text_of(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "\n".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _digest(body: bytes) -> str:
+    return "sim-" + hashlib.sha256(body).hexdigest()[:24]
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    if body:
+        yield body
+
+
+async def _nothing() -> None:
+    return

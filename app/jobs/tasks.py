@@ -1,0 +1,246 @@
+"""What the worker does with a turn, or with a batch of imported messages: index them, and learn from them.
+
+read the messages ─> vectors, where the embedder is remote ─> statements (rules, or the helper LLM) ─> their vectors
+    └── nothing is held meanwhile; then, in one transaction that notes the job as done:
+        vectors, words, new memories and what they repeat or replace, and the use of those that the prompt held
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from app.clock import Clock
+from app.errors import BadBody
+from app.memory.candidate import Candidate, Exchange
+from app.memory.drafts import Draft, Place, make_drafts
+from app.memory.ingest import Ingest
+from app.providers.embeddings import Embedder
+from app.store import ids
+from app.store.learning import MESSAGE, Effect, LearningStore, Near, Setting, SourceMessage
+from app.store.turns import JobRecord, Vector
+
+log = logging.getLogger(__name__)
+
+Extract = Callable[[Exchange], Awaitable[Sequence[Candidate]]]
+"""Finds what is worth remembering in one exchange. Raises `HelperError` when a helper LLM fails: the job is tried again."""
+
+EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
+"""Roles whose texts get vectors: what was said, not how the application set the scene."""
+
+LEARN = "learn"
+IMPORT_INDEX = "import_index"
+"""The entrypoints. An imported batch is learned from as a turn is."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnJob:
+    """The payload of `learn`. `messages`: those that the turn added, in order, said between `since` and `until`.
+
+    `call`: whose prompt held the memories that were of use. `confined`: nobody's session. `learn`: whether to learn, or
+    only to index. `indexed`: the messages are indexed already, learn only.
+    """
+
+    tenant: UUID
+    user: UUID
+    session: UUID
+    session_name: str | None
+    messages: tuple[UUID, ...]
+    since: datetime
+    until: datetime
+    call: UUID | None = None
+    confined: bool = False
+    learn: bool = True
+    indexed: bool = False
+
+    @classmethod
+    def parse(cls, payload: bytes) -> LearnJob:
+        """Raises `BadBody`: what cannot be read now cannot be read later."""
+        try:
+            fields: dict[str, Any] = orjson.loads(payload)
+            job = cls(
+                tenant=UUID(fields["tenant"]),
+                user=UUID(fields["user"]),
+                session=UUID(fields["session"]),
+                session_name=fields.get("session_name"),
+                messages=tuple(UUID(each) for each in fields["messages"]),
+                since=datetime.fromisoformat(fields["from"]),
+                until=datetime.fromisoformat(fields["to"]),
+                call=UUID(fields["call"]) if fields.get("call") else None,
+                confined=bool(fields.get("confined", False)),
+                learn=bool(fields.get("learn", True)),
+                indexed=bool(fields.get("indexed", False)),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadBody("This job's payload cannot be read.") from error
+        if not job.messages:
+            raise BadBody("This job names no messages.")
+        return job
+
+    @property
+    def key(self) -> str:
+        """What its effect is noted under."""
+        return f"{'extract' if self.indexed else 'learn'}:{self.messages[0]}"
+
+    def part(self, messages: Sequence[SourceMessage]) -> JobRecord:
+        """The job that learns from some of its messages, which are indexed."""
+        payload = {
+            "call": None,
+            "tenant": self.tenant,
+            "user": self.user,
+            "session": self.session,
+            "session_name": self.session_name,
+            "messages": [each.message_id for each in messages],
+            "from": self.since,
+            "to": self.until,
+            "confined": self.confined,
+            "learn": True,
+            "indexed": True,
+        }
+        return JobRecord(LEARN, orjson.dumps(payload), f"extract:{messages[0].message_id}", 0.0)
+
+
+class Learner:
+    """Does `learn` jobs."""
+
+    def __init__(
+        self,
+        store: LearningStore,
+        *,
+        embedder: Embedder,
+        space: int | None,
+        extract: Extract,
+        count: Callable[[str], int],
+        clock: Clock,
+        store_secrets: bool = False,
+        exchanges_per_job: int | None = None,
+    ) -> None:
+        """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k.
+        `exchanges_per_job`: exchanges that one job extracts from, where each costs a call of a helper LLM; a larger job
+        indexes and leaves the rest to jobs of that size. None: any number."""
+        self._store = store
+        self._embedder = embedder
+        self._space = space if embedder.dimensions else None
+        self._extract = extract
+        self._count = count
+        self._clock = clock
+        self._store_secrets = store_secrets
+        self._per_job = exchanges_per_job
+
+    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
+        """By entrypoint, for the worker."""
+        return {LEARN: self.learn, IMPORT_INDEX: self.learn}
+
+    async def learn(self, payload: bytes) -> None:
+        """Index the messages of a job and learn from them. Raises `BadBody` for a payload that is none, `HelperError`,
+        `Unavailable` and `StoreUnavailable` for what may work later."""
+        job = LearnJob.parse(payload)
+        setting, messages = await self._store.read(job.tenant, job.user, job.messages, job.since, job.until)
+        found = [] if self._embedder.local or job.indexed else await self._message_vectors(messages)
+        exchanges = exchanges_of(messages) if job.learn else []
+        parts = self._parts(exchanges)
+        statements = [] if parts else await self._statements(exchanges)
+        async with self._store.effect(job.tenant, job.user, job.key, setting.epoch, self._clock.now()) as effect:
+            if effect is None:
+                log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
+                return
+            if found and self._space is not None:
+                items, vectors = zip(*found, strict=True)
+                await effect.add_vectors(
+                    self._space, MESSAGE, [m.message_id for m in items], [m.created_at for m in items], vectors
+                )
+            memories = await self._take_in(job, setting, effect, statements) if statements else []
+            indexed = [] if job.indexed else [each.message_id for each in messages]
+            if indexed or memories:
+                await effect.count_words(indexed, memories, job.since, job.until)
+            if job.call is not None:
+                await effect.use(job.call)
+            if parts:
+                await effect.enqueue([job.part(part) for part in parts])
+
+    async def _message_vectors(self, messages: Sequence[SourceMessage]) -> list[tuple[SourceMessage, Vector]]:
+        wanted = [each for each in messages if each.role in EMBEDDED_ROLES and each.content.strip()]
+        if not wanted or self._space is None:
+            return []
+        vectors = await self._embedder.embed([each.content for each in wanted])
+        return [(each, vector) for each, vector in zip(wanted, vectors, strict=True) if vector.any()]
+
+    def _parts(self, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]) -> list[list[SourceMessage]]:
+        """Exchanges cut into the messages of further jobs; none where this job can do them all."""
+        if self._per_job is None or len(exchanges) <= self._per_job:
+            return []
+        cuts = [exchanges[at : at + self._per_job] for at in range(0, len(exchanges), self._per_job)]
+        return [[message for _, own in cut for message in own] for cut in cuts]
+
+    async def _statements(self, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]) -> list[Draft]:
+        """What the exchanges say that is worth keeping, with vectors."""
+        found: list[tuple[Candidate, SourceMessage]] = []
+        for exchange, own in exchanges:
+            found += [(each, own[0]) for each in await self._extract(exchange)]
+        made = make_drafts(found, self._count, store_secrets=self._store_secrets)
+        if not made or self._space is None:
+            return made
+        vectors = await self._embedder.embed([each.text for each in made])
+        return [
+            replace(each, vector=vector) if vector.any() else each for each, vector in zip(made, vectors, strict=True)
+        ]
+
+    async def _take_in(
+        self, job: LearnJob, setting: Setting, effect: Effect, statements: Sequence[Draft]
+    ) -> list[UUID]:
+        """Ingest statements; the memories that are new."""
+        now = self._clock.now()
+        scope = job.session if job.confined else ids.NIL
+        # Remote spaces are alike enough for one threshold, which an operator may set; a static space has its own.
+        threshold = self._embedder.duplicate_threshold if self._embedder.local else setting.dedup_threshold
+        forgotten = await effect.forgotten(setting.hmac_key, [each.content_hash for each in statements])
+        statements = [each for each in statements if each.content_hash not in forgotten]
+        near = await self._near(effect, scope, statements, threshold)
+        known = await effect.known(scope, [each.content_hash for each in statements], {each.memory_id for each in near})
+        corrected = {each.claim for each in statements if each.corrects and each.claim is not None}
+        there = {each.memory_id for each in known}
+        known += [each for each in await effect.claims(scope, corrected) if each.memory_id not in there]
+        ingest = Ingest(
+            Place(job.session, job.session_name or str(job.session), job.confined),
+            known,
+            near,
+            threshold=threshold,
+            now=now,
+            l1_ttl=setting.l1_ttl,
+            new_id=lambda: ids.uuid7(now),
+        )
+        changes = ingest.take_all(statements)
+        await effect.change(scope, self._space, changes)
+        return [each.memory_id for each in changes.new]
+
+    async def _near(self, effect: Effect, scope: UUID, statements: Sequence[Draft], threshold: float) -> list[Near]:
+        found = [(n, each.vector) for n, each in enumerate(statements) if each.vector is not None]
+        if self._space is None or not found:
+            return []
+        near = await effect.near(scope, self._space, [vector for _, vector in found], threshold)
+        return [each._replace(n=found[each.n][0]) for each in near]
+
+
+def exchanges_of(messages: Sequence[SourceMessage]) -> list[tuple[Exchange, Sequence[SourceMessage]]]:
+    """Each message of the user with what followed it up to the next one, and the messages that this is, the user's own
+    first."""
+    cut: list[list[SourceMessage]] = []
+    for message in messages:
+        if message.role == "user":
+            cut.append([message])
+        elif cut:
+            cut[-1].append(message)
+    return [(_exchange(own), own) for own in cut]
+
+
+def _exchange(own: Sequence[SourceMessage]) -> Exchange:
+    asked, *followed = own
+    calls: list[Mapping[str, Any]] = [call for each in followed if each.role == "assistant" for call in each.tool_calls]
+    said = "\n".join(each.content for each in followed if each.role == "assistant" and each.content)
+    return Exchange(asked.content, asked.created_at, calls, said)

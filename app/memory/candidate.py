@@ -1,0 +1,73 @@
+"""What extraction finds in one exchange, before ingest decides what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+from typing import Any, Literal
+
+Kind = Literal["preference", "fact", "instruction", "correction", "event", "tool_outcome"]
+"""Those kinds of `memory_store` that a single exchange can give."""
+
+
+class Provenance(IntEnum):
+    """`provenance_type` of seed 000 §2.2."""
+
+    USER_STATED = 0
+    SYSTEM_INFERRED = 1
+    CORRECTION = 2
+    PREFERENCE = 3
+    FACT = 4
+    INSTRUCTION = 5
+    TOOL_OUTPUT = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Triple:
+    """(subject, predicate, value): `user lives_in Lisbon`. The subject is `user` or a relation such as `wife`."""
+
+    subject: str
+    predicate: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One statement worth remembering.
+
+    `content`: short, without a grammatical person ("Lives in Lisbon"). `quote`: the user's own words, and `span` their
+    place (start, end, in characters) in the user's message as it came; both are empty for a tool call. `confidence` and
+    `importance` in 0..1. `explicit`: the user asked that it be remembered. `secret`: looks like a credential or a card
+    number, which ingest refuses unless told otherwise. `when`: ISO date (or year, month) of an event.
+    """
+
+    content: str
+    kind: Kind
+    provenance_type: Provenance
+    quote: str
+    span: tuple[int, int]
+    confidence: float
+    importance: float
+    explicit: bool = False
+    triple: Triple | None = None
+    entity_ids: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    when: str | None = None
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What is learned from: one message of the user and what followed.
+
+    `user_text`: the user's message as it came, blocks injected by Mneme included (they are recognised and skipped).
+    `now`: when it was said, with the user's time zone if that is known; "tomorrow" is counted from there. `tool_calls`:
+    as in an OpenAI assistant message. `assistant_text` is context for a helper LLM only, never a source.
+    """
+
+    user_text: str
+    now: datetime
+    tool_calls: Sequence[Mapping[str, Any]] = field(default=())
+    assistant_text: str = ""

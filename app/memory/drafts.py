@@ -1,0 +1,86 @@
+"""Statements made ready to be kept: normalised, hashed, counted, and placed in their tier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from app.memory.candidate import Candidate, Provenance
+from app.memory.ingest_text import content_hash, normalise
+from app.store.learning import SourceMessage
+from app.store.turns import Vector
+
+SESSION, EPISODIC, SEMANTIC, PROCEDURAL = 1, 2, 3, 4
+"""`memory_tier` of seed 000 §5.1; L0 is not a row."""
+
+L1_CONFIDENCE = 0.5
+"""The most that is believed of what nobody confirmed (seed 000 §5.4, step 3)."""
+
+_OWN_WORDS = frozenset(
+    {Provenance.USER_STATED, Provenance.CORRECTION, Provenance.PREFERENCE, Provenance.FACT, Provenance.INSTRUCTION}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a statement was said. `name`: what the client calls the session. `confined`: nobody's session, of which no
+    memory leaves it."""
+
+    session_id: UUID
+    name: str
+    confined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A candidate made ready: its normalised text, the hash and the o200k tokens of that, and where it comes from.
+    `vector` has length 1; None: there is none."""
+
+    candidate: Candidate
+    message: SourceMessage
+    text: str
+    content_hash: bytes
+    token_count: int
+    vector: Vector | None = None
+
+    @property
+    def stated(self) -> bool:
+        """Whether the user said so, rather than that it was concluded."""
+        return self.candidate.explicit or self.candidate.provenance_type in _OWN_WORDS
+
+    @property
+    def corrects(self) -> bool:
+        """Whether it sets right what was said before."""
+        return self.candidate.kind == "correction" or self.candidate.provenance_type == Provenance.CORRECTION
+
+    @property
+    def claim(self) -> tuple[str, str] | None:
+        """(subject, predicate) of its triple."""
+        triple = self.candidate.triple
+        return (triple.subject, triple.predicate) if triple is not None else None
+
+    @property
+    def tier(self) -> int:
+        """Where it begins. What is concluded, and what a tool gave, stays in the session (L1). Of what the user said,
+        preferences and instructions are procedural (L4), facts semantic (L3), and what happens on a day episodic (L2),
+        unless the user asked that it be remembered (seed 000 §5.1: a direct statement goes to L3)."""
+        kind, explicit = self.candidate.kind, self.candidate.explicit
+        if not self.stated or (kind == "tool_outcome" and not explicit):
+            return SESSION
+        if kind in ("preference", "instruction"):
+            return PROCEDURAL
+        return EPISODIC if kind == "event" and not explicit else SEMANTIC
+
+
+def make_drafts(
+    found: Sequence[tuple[Candidate, SourceMessage]], count: Callable[[str], int], *, store_secrets: bool
+) -> list[Draft]:
+    """Candidates in their stored form, in order; without those that say nothing, and without secrets unless these are
+    wanted. `count`: tokens of o200k."""
+    made = []
+    for candidate, message in found:
+        text = normalise(candidate.content)
+        if text and (store_secrets or not candidate.secret):
+            made.append(Draft(candidate, message, text, content_hash(text), count(text)))
+    return made

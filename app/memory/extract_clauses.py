@@ -1,0 +1,315 @@
+"""The user's own statements in a message: what is quoted, pasted, supposed or asked is masked or marked first.
+
+Masked characters become line ends, one for one, so that every place in the masked text is the same place in the message.
+All expressions are linear, and the message is bounded before.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from app.memory.ingest_text import injected_spans
+
+MAX_HEAD = 12_000
+MAX_TAIL = 4_000
+"""Characters of a message that are read, from its beginning and its end: in a longer one the middle is a document."""
+MAX_CLAUSES = 400
+MASK = "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One clause: `text` is the message from `start` to `end`, straight apostrophes, with what only leads in cut off.
+
+    `lead`: the words cut off in front, lower case ("no, actually"). `greeted`: the sentence opened with a greeting.
+    `elliptic`: it lacks its subject and continues a first-person clause ("… and work as a nurse"). `sentence` counts them.
+    """
+
+    text: str
+    start: int
+    end: int
+    lead: str = ""
+    greeted: bool = False
+    elliptic: bool = False
+    sentence: int = 0
+
+
+def clauses(message: str) -> list[Clause]:
+    """The clauses of the message that the user states as so, in order."""
+    text = masked(message)
+    found: list[Clause] = []
+    for number, (start, end) in enumerate(_sentences(text)):
+        sentence = text[start:end]
+        if _RETRACTED.search(sentence):
+            found.clear()
+            continue
+        if _FICTION.search(sentence):
+            break
+        if not _JOKE.search(sentence):
+            found += _stated(text, start, end, number)
+        if len(found) >= MAX_CLAUSES:
+            break
+    return found[:MAX_CLAUSES]
+
+
+# --- masking ----------------------------------------------------------------------------------------------------------
+
+_FENCE = re.compile(r"(?:```|~~~)")
+_BLOCKS = re.compile(
+    r"`[^`\n]*`"  # inline code
+    r"|^[ \t]*>[^\n]*$"  # quoted lines
+    r"|^[ \t]*\|[^\n]*\|[ \t]*$"  # tables
+    r"|^[ \t]*[\[{\"][^\n]*[\]},:\"][ \t]*$"  # JSON
+    r"|^(?: {4}|\t)[^\n]*$"  # indented code
+    r"|^[ \t]*(?:import |from \S+ import|def |class |return |const |let |var |function |#include|public |SELECT |INSERT )"
+    r"[^\n]*$"
+    r"|https?://\S+",
+    re.MULTILINE,
+)
+_QUOTED = re.compile(
+    r"\"[^\"\n]{1,2000}\"|“[^“”]{1,2000}”|„[^„“”]{1,2000}[“”]|«[^«»]{1,2000}»|(?<![\w'])'[^'\n]{12,400}'(?!\w)"
+)
+_OWN_WORDS = re.compile(r"\b(?:I|I'm|my|me|we|our|always|never|remember|call|name)\b", re.IGNORECASE)
+_LONG_QUOTE = 60  # characters: a title is shorter, a quotation is not
+_TAGGED = re.compile(r"<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>")
+_MAX_TAGS = 50
+_SPEAKER = re.compile(r"^[ \t]*(?:\[[^\]\n]{1,30}\][ \t]*)?[A-Z][\w .'-]{0,24}:[ \t]", re.MULTILINE)
+_LETTER = re.compile(
+    r"^[ \t]*(?:dear |to whom it may|from: |to: |subject: |sent: |date: |-{3,} ?(?:forwarded|original)|on .{5,60} wrote:)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_MATERIAL = (
+    r"translat|summari[sz]|rewrite|rewrit|rephras|paraphras|proofread|proof-read|correct|edit|fix|improve|polish|shorten|"
+    r"analy[sz]|classif|review|grade|complete|continue|extract|convert|format|parse|explain|simplif|critique|respond to|"
+    r"reply to|answer this|check|turn|make this|read|consider|evaluate|rate|expand|transcrib|tag|label|annotate|detect|"
+    r"categori[sz]|identify|draft|write|compose|generate|say|phrase|example|sentence|statement|text|email|letter|passage|"
+    r"paragraph|review|prompt|quote|tweet|post|message|article|essay|story|lyrics|dialogue|script|bio|input|output|"
+    r"following|below"
+)
+_TASK_COLON = re.compile(rf"\b(?:{_MATERIAL})\w*\b[^.!?:\n]{{0,120}}:", re.IGNORECASE)
+_TASK_BELOW = re.compile(
+    r"\b(?:translat|summari[sz]|rewrit|rephras|paraphras|proofread|proof-read|correct|edit|fix|improve|polish|shorten|"
+    r"analy[sz]|classif|review|simplif|critique|evaluat|categori[sz])\w*\b[^.!?\n]{0,80}\b(?:following|below|this|these)\b"
+    r"[^.!?\n]{0,80}(?:[.!?]|\n)",
+    re.IGNORECASE,
+)
+
+
+def masked(message: str) -> str:
+    """The message, as long as it was, with everything but the user's own statements turned into line ends."""
+    text = message.replace("’", "'").replace("ʼ", "'")
+    if len(text) > MAX_HEAD + MAX_TAIL:
+        text = text[:MAX_HEAD] + MASK * (len(text) - MAX_HEAD - MAX_TAIL) + text[-MAX_TAIL:]
+    spans = injected_spans(text)
+    text = _mask(text, spans)
+    text = _mask(text, _fenced(text))
+    text = _mask(text, [m.span() for m in _BLOCKS.finditer(text)])
+    text = _mask(text, _tagged(text))
+    quotes = [m.span() for m in _QUOTED.finditer(text) if len(m[0]) > _LONG_QUOTE or _OWN_WORDS.search(m[0])]
+    text = _mask(text, [span for span in quotes if not _is_contraction_span(text, span)])
+    speakers = list(_SPEAKER.finditer(text))
+    if len(speakers) >= 2:
+        text = _mask(text, [(speakers[0].start(), len(text))])
+    for pattern in (_LETTER, _TASK_BELOW, _TASK_COLON):
+        if opening := pattern.search(text):
+            text = _mask(text, [(opening.start() if pattern is _LETTER else opening.end(), len(text))])
+    return text
+
+
+def _mask(text: str, spans: list[tuple[int, int]]) -> str:
+    if not spans:
+        return text
+    parts, done = [], 0
+    for start, end in spans:
+        parts += [text[done:start], MASK * (end - start)]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+def _fenced(text: str) -> list[tuple[int, int]]:
+    marks = [m.span() for m in _FENCE.finditer(text)]
+    opens, closes = marks[::2], marks[1::2]
+    ends = [end for _, end in closes] + [len(text)] * (len(opens) - len(closes))
+    return [(start, end) for (start, _), end in zip(opens, ends, strict=True)]
+
+
+def _tagged(text: str) -> list[tuple[int, int]]:
+    """What stands between `<tag>` and `</tag>`: pasted documents, examples, mark-up."""
+    spans: list[tuple[int, int]] = []
+    at = 0
+    for _ in range(_MAX_TAGS):
+        opening = _TAGGED.search(text, at)
+        if opening is None:
+            break
+        close = text.find(f"</{opening[1]}>", opening.end())
+        at = opening.end() if close < 0 else close
+        if close >= 0:
+            spans.append((opening.start(), close))
+    return spans
+
+
+def _is_contraction_span(text: str, span: tuple[int, int]) -> bool:
+    """Two apostrophes of contractions are no quotation: `I'm sure it's`."""
+    return text[span[0]] == "'" and span[0] > 0 and text[span[0] - 1].isalnum()
+
+
+# --- sentences and clauses --------------------------------------------------------------------------------------------
+
+_STOP = re.compile(r"[.!?…]+(?=[\s)\"'”]|$)|\n+|;")
+_ABBREVIATION = re.compile(
+    r"\b(?:dr|mr|mrs|ms|st|prof|sr|jr|vs|etc|e\.g|i\.e|approx|inc|ltd|co|u\.s|u\.k|(?-i:[A-HJ-Z]))$", re.IGNORECASE
+)
+_BULLET = re.compile(r"[\s*•\-–—>#]*(?:\d{1,2}[.)]\s+)?[\s*•\-–—]*")
+
+_RETRACTED = re.compile(
+    r"\b(?:just kidding|jk|j/k|i'm joking|i am joking|i was joking|only joking|not really|just joking|i lied|that was a joke"
+    r"|ignore (?:that|what i)|scratch that|never ?mind)\b",
+    re.IGNORECASE,
+)
+_JOKE = re.compile(r"\b(?:lol|lmao|rofl|haha\w*|hehe\w*|yeah right|as if)\b|(?<!\S)/s\b|[😂🤣😜😝🙃]", re.IGNORECASE)
+_FICTION = re.compile(
+    r"^\W*(?:imagine|pretend|suppose|assume|let's (?:say|pretend|imagine|assume|suppose|play)|say,|role-?play|act as|act like"
+    r"|you are |you're |what if|hypothetically|in (?:this|my|the|a) (?:story|novel|scenario|dream|game|book|movie|film|play)"
+    r"|for the sake of argument|picture this|once upon)|\b(?:role-?play(?:ing)?|pretend (?:that |to be |i|you|we)"
+    r"|imagine (?:that |i|you|we|a)|my character|hypothetical|fictional|alter ego)\b",
+    re.IGNORECASE,
+)
+_ARTWORK = re.compile(
+    r"\b(?:write|draft|compose|generate|create|make up|tell|invent|give)\b[^.!?\n]{0,60}\b(?:poem|story|song|joke|essay|"
+    r"dialogue|speech|tweet|haiku|limerick|rap|script|scene|monologue|sentence|example|caption|slogan|line|character)s?\b",
+    re.IGNORECASE,
+)
+_OTHERS_SAY = re.compile(
+    r"\b(?!(?:i|we)\b)[a-z]+ (?:say|says|said|tell|tells|told|think|thinks|thought|claim|claims|claimed|believe|believes|"
+    r"insist|insists|insisted|joke|joked|jokes|wrote|writes|swear|swears|hopes|hope|wish|wishes|assume|assumes|guess|"
+    r"suspects?|reckons?|keeps? saying)\b|\baccording to\b|\b(?:says|said|quote|asked whether|told) ?:",
+    re.IGNORECASE,
+)
+_DOUBT = re.compile(
+    r"^(?:i|we) (?:think|guess|suppose|wish|hope|doubt|believe|imagine|dreamed|dreamt|wonder|assume|bet|heard|read|said|told|"
+    r"pretend|feel like|might|may|could|would|'d)\b|^(?:maybe|perhaps|possibly|probably|apparently|supposedly|allegedly|"
+    r"ideally|hopefully|theoretically|it seems|it's like|as if|as though|in theory|wishing|someday|one day)\b",
+    re.IGNORECASE,
+)
+_CONDITION = re.compile(
+    r"\b(?:if|unless|whether|suppose|supposing|assuming|in case|would have|had i|were i)\b", re.IGNORECASE
+)
+_QUESTION_WORD = re.compile(
+    r"^(?:what|where|when|which|who|whom|whose|how|why|can|could|would|will|should|shall|do|does|did|is|are|am|was|were|has|"
+    r"have (?:i|you|we|they)|may|might|any|isn't|aren't|don't|doesn't|didn't|won't|wouldn't|can't|couldn't|shouldn't|ain't)\b",
+    re.IGNORECASE,
+)
+_TAG_QUESTION = re.compile(
+    r"(?:^|, )(?:right|correct|isn't it|don't i|am i not|aren't i|am i|do i|huh|yeah|no|ok|okay|true|or not|or what|"
+    r"don't you think|isn't that so|are you sure|really)\s*\?*$",
+    re.IGNORECASE,
+)
+_STARTER = (
+    r"(?:(?:please|also|then|actually|now|so|and|but|just|currently|plus) )?"
+    r"(?:i|i'm|im|i've|i'd|i'll|i am|my|we|we're|we've|our|call me|address me|remember|don't|do not|never|always|from now on|"
+    r"in (?:the )?future|going forward|keep|use|answer|reply|respond|write|speak|what|where|when|which|who|how|why|can you|"
+    r"could you|would you|will you|should|do you|does|is there|is it|is that|are there|any|suggest|recommend|give|tell|help|"
+    r"show|find|make|let's|please|you|he|she|they|it|it's|this|that's|there|he's|she's|they're|you're|if|unless|remind|"
+    r"book|plan|explain|not)(?=[\s,']|$)"
+)
+_ELLIPSIS = (
+    r"(?:work|live|love|like|hate|prefer|enjoy|study|speak|own|drive|have (?:a|an|two|three|four|no)|am|was born|play|"
+    r"don't (?:eat|drink|like)|do not (?:eat|drink|like)|can't stand|can't eat|use|teach|run a|never (?:eat|drink))\b"
+)
+_JOINT = re.compile(
+    rf"(?:,|\s[-–—]{{1,2}}|:|\s?\()\s*(?:(?:and|but|so|because|since|although|though|however|while|yet|plus|as)\s+)?(?={_STARTER})"
+    rf"|\s+(?:and|but|so|because|since|although|though|while|plus|or)\s+(?={_STARTER})"
+    rf"|,?\s+(?P<ellipsis>and|but)\s+(?:also\s+|i\s+)?(?={_ELLIPSIS})",
+    re.IGNORECASE,
+)
+_LEAD = re.compile(
+    r"(?:(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening)|greetings)(?: (?:there|all|everyone|again|team|guys))?"
+    r"|oh|ok|okay|well|so|and|but|also|or|btw|by the way|fyi|just so you know|just fyi|as you know|as i said"
+    r"|as (?:i )?mentioned|actually|in fact|to be honest|tbh|honestly|personally|anyway|anyways|yes|yeah|yep|no|nope|nah|sure|thanks|thank you"
+    r"(?: so much)?|sorry|right|then|because|since|plus|for context|for your information|for the record|first|firstly|second"
+    r"|secondly|finally|unfortunately|luckily|fortunately|sadly|quick note|a bit about me|about me|wait|hold on|correction|oops"
+    r"|great|cool|nice|perfect|good|please note that|note that|you should know that|i should mention that|i forgot to say that"
+    r"|i want you to know that|it's worth noting that|the thing is|look|listen|see|generally|in general|overall|these days"
+    r"|nowadays|at the moment|right now|as of now|also note that|one more thing|additionally|furthermore|moreover|besides|too"
+    r"|importantly|that's wrong|that's not right|you're wrong|not quite|my bad|alright|hmm+|um+|uh+|ah+|aha|haha|p\.?s\.?"
+    r"|i'm afraid|i have to say|i must say|i must admit|i admit|i have to admit|speaking of which|long story short)"
+    r"(?:[,:.!\s–—-]+|$))+",
+    re.IGNORECASE,
+)
+_GREETING = re.compile(r"^\W*(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening)|greetings)\b", re.IGNORECASE)
+_MIN_CLAUSE = 4  # characters: "I a"
+
+
+def _sentences(text: str) -> list[tuple[int, int]]:
+    """(start, end) of each sentence, its closing marks included."""
+    spans, start = [], 0
+    for stop in _STOP.finditer(text):
+        if stop[0] == "." and _ABBREVIATION.search(text, max(start, stop.start() - 8), stop.start()):
+            continue
+        end = stop.start() if stop[0].startswith("\n") else stop.end()
+        if text[start:end].strip():
+            spans.append((start, end))
+        start = stop.end()
+    if text[start:].strip():
+        spans.append((start, len(text)))
+    return spans
+
+
+def _stated(text: str, start: int, end: int, number: int) -> list[Clause]:
+    """The clauses of one sentence that are stated: not asked, not supposed, not said by somebody else."""
+    start = _BULLET.match(text, start, end).end()  # type: ignore[union-attr]  # it matches the empty text
+    sentence = text[start:end].rstrip(".!… )")
+    asked = sentence.endswith("?")
+    sentence = sentence.rstrip("?.!… ")
+    if asked and (_TAG_QUESTION.search(sentence) or _QUESTION_WORD.match(_LEAD.sub("", sentence, count=1))):
+        if not _ASKED_TO_REMEMBER.search(sentence):
+            return []
+        asked = False
+    greeted = _GREETING.match(sentence) is not None
+    found: list[Clause] = []
+    pieces = _split(sentence)
+    for index, (at, to, elliptic) in enumerate(pieces):
+        piece = sentence[at:to]
+        lead = _LEAD.match(piece)
+        body = piece[lead.end() :] if lead else piece
+        if _CONDITION.match(body.lstrip()) or _OTHERS_SAY.search(body) or _ARTWORK.search(body):
+            break  # what follows in this sentence depends on it
+        last = index == len(pieces) - 1
+        if (asked and last) or _DOUBT.match(body) or (_QUESTION_WORD.match(body) and not _IMPERATIVE_NOT.match(body)):
+            continue
+        if len(body.strip()) < _MIN_CLAUSE:
+            continue
+        offset = start + at + (lead.end() if lead else 0)
+        trimmed = body.strip(" ,:()-–—")
+        inside = body.find(trimmed)
+        found.append(
+            Clause(
+                trimmed,
+                offset + inside,
+                offset + inside + len(trimmed),
+                lead=lead[0].strip().lower() if lead else "",
+                greeted=greeted,
+                elliptic=elliptic,
+                sentence=number,
+            )
+        )
+    return found
+
+
+_ASKED_TO_REMEMBER = re.compile(
+    r"^\W*(?:can|could|would|will) you (?:please )?(?:remember|note|keep in mind)\b", re.IGNORECASE
+)
+_IMPERATIVE_NOT = re.compile(r"^(?:don't|do not|do)\b(?! (?:i|you|we|they)\b)", re.IGNORECASE)
+
+
+def _split(sentence: str) -> list[tuple[int, int, bool]]:
+    """(start, end, elliptic) of each clause."""
+    pieces, start, elliptic = [], 0, False
+    for joint in _JOINT.finditer(sentence):
+        if not sentence[start : joint.start()].strip():
+            continue
+        pieces.append((start, joint.start(), elliptic))
+        start, elliptic = joint.end(), joint["ellipsis"] is not None
+    pieces.append((start, len(sentence), elliptic))
+    return pieces

@@ -1,0 +1,161 @@
+"""Dates in a sentence, resolved against the moment in which it was said.
+
+Weeks begin on Monday. "On Friday" and "this Friday" mean the next one to come; "next Friday" the one of the week after
+this; "last Friday" the latest past one. A month without a year is the next to come, or, in the past tense, the last.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+_MONTHS = {name.lower(): i for i, name in enumerate(calendar.month_name) if name}
+_MONTHS |= {name.lower(): i for i, name in enumerate(calendar.month_abbr) if name} | {"sept": 9}
+_DAYS = {name.lower(): i for i, name in enumerate(calendar.day_name)}
+_COUNTS_TEXT = "zero one two three four five six seven eight nine ten eleven twelve"
+_COUNTS = {word: n for n, word in enumerate(_COUNTS_TEXT.split())} | {"a": 1, "an": 1, "a couple of": 2, "a few": 3}
+
+_MONTH = "(?P<{0}>" + "|".join(sorted(_MONTHS, key=len, reverse=True)) + r")\.?"
+_DAY = "(?P<{0}>" + "|".join(_DAYS) + ")"
+_ORDINAL = r"(?P<{0}>[0-3]?\d)(?:st|nd|rd|th)?"
+_YEAR = r"(?P<{0}>(?:19|20)\d\d)"
+_COUNT = r"(?P<count>\d{1,3}|a couple of|a few|an?|" + "|".join(list(_COUNTS)[1:13]) + ")"
+
+_DATE = re.compile(
+    "|".join(
+        [
+            r"(?:on )?(?P<iso>(?:19|20)\d\d-[01]\d-[0-3]\d)",
+            r"(?P<after>the day after tomorrow)|(?P<before>the day before yesterday)",
+            r"(?P<named>today|tonight|this (?:morning|afternoon|evening)|tomorrow(?: (?:morning|afternoon|evening|night))?"
+            r"|yesterday(?: (?:morning|afternoon|evening))?|last night)",
+            rf"in {_COUNT} (?P<ahead>days?|weeks?|months?|years?)(?:'? time)?",
+            rf"{_COUNT.replace('<count>', '<count2>')} (?P<ago>days?|weeks?|months?|years?) ago",
+            rf"(?:on )?(?:the )?{_ORDINAL.format('d1')} (?:of )?{_MONTH.format('m1')}(?:,? {_YEAR.format('y1')})?",
+            rf"(?:on )?{_MONTH.format('m2')} (?:the )?{_ORDINAL.format('d2')}(?!\d)(?:,? {_YEAR.format('y2')})?",
+            rf"(?P<which>next|last|this|this coming|this past) (?:(?P<unit>week|month|year|weekend)|{_DAY.format('wd1')}"
+            rf"|{_MONTH.format('m3')})",
+            rf"(?:on |this )?(?:the )?{_DAY.format('wd2')}(?: (?:morning|afternoon|evening|night))?",
+            rf"(?:in|during|since) (?:early |late |mid-)?{_MONTH.format('m4')}(?: (?:of )?{_YEAR.format('y4')})?",
+            rf"(?:in|since) {_YEAR.format('y5')}",
+        ]
+    ).join((r"\b(?:", r")\b")),
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A date in a text: its place, its ISO form (a day, a month or a year) and how it reads after a verb."""
+
+    start: int
+    end: int
+    iso: str
+    phrase: str
+
+
+def find_date(text: str, now: datetime, *, past: bool) -> Found | None:
+    """The first date in `text`, or None. `past`: the sentence tells of something that was."""
+    for match in _DATE.finditer(text):
+        try:
+            resolved = _resolve(match, now.date(), past)
+        except (ValueError, OverflowError):  # 31 February, or beyond the calendar
+            continue
+        iso, phrase = resolved
+        return Found(match.start(), match.end(), iso, phrase)
+    return None
+
+
+def _resolve(match: re.Match[str], today: date, past: bool) -> tuple[str, str]:
+    groups = match.groupdict()
+    if groups["iso"]:
+        return _day(date.fromisoformat(groups["iso"]))
+    if groups["after"] or groups["before"]:
+        return _day(today + timedelta(days=2 if groups["after"] else -2))
+    if named := groups["named"]:
+        shift = {"tomorrow": 1, "yesterday": -1, "last": -1}.get(named.lower().split()[0], 0)
+        return _day(today + timedelta(days=shift))
+    if unit := groups["ahead"] or groups["ago"]:
+        count = (groups["count"] or groups["count2"]).lower()
+        number = int(count) if count.isdigit() else _COUNTS[count]
+        return _shifted(today, unit.lower().rstrip("s"), number if groups["ahead"] else -number)
+    for i in ("1", "2"):
+        if month := groups["m" + i]:
+            return _day_of_month(today, _MONTHS[month.lower()], int(groups["d" + i]), groups["y" + i], past)
+    if which := groups["which"]:
+        return _relative(today, which.lower(), groups, past)
+    if weekday := groups["wd2"]:
+        return _day(_weekday(today, _DAYS[weekday.lower()], past))
+    if month := groups["m4"]:
+        return _month(today, _MONTHS[month.lower()], groups["y4"], past)
+    return groups["y5"], "in " + groups["y5"]
+
+
+def _day(when: date) -> tuple[str, str]:
+    return when.isoformat(), "on " + when.isoformat()
+
+
+def _weekday(today: date, wanted: int, past: bool) -> date:
+    """The next such day after today, or the last before it."""
+    if past:
+        return today - timedelta(days=(today.weekday() - wanted - 1) % 7 + 1)
+    return today + timedelta(days=(wanted - today.weekday() - 1) % 7 + 1)
+
+
+def _shifted(today: date, unit: str, by: int) -> tuple[str, str]:
+    if unit in ("day", "week"):
+        return _day(today + timedelta(days=by * (7 if unit == "week" else 1)))
+    if unit == "year":
+        return str(today.year + by), f"in {today.year + by}"
+    months = today.year * 12 + today.month - 1 + by
+    return _month_text(months // 12, months % 12 + 1)
+
+
+def _month_text(year: int, month: int) -> tuple[str, str]:
+    first = date(year, month, 1)
+    return first.isoformat()[:7], f"in {calendar.month_name[month]} {year}"
+
+
+def _month(today: date, month: int, year: str | None, past: bool) -> tuple[str, str]:
+    if year:
+        return _month_text(int(year), month)
+    if past:
+        return _month_text(today.year - (month > today.month), month)
+    return _month_text(today.year + (month < today.month), month)
+
+
+def _day_of_month(today: date, month: int, day: int, year: str | None, past: bool) -> tuple[str, str]:
+    if year:
+        return _day(date(int(year), month, day))
+    when = date(today.year, month, day) if (month, day) != (2, 29) else _leap_day(today, past)
+    if past and when > today:
+        when = when.replace(year=when.year - 1)
+    elif not past and when < today:
+        when = when.replace(year=when.year + 1)
+    return _day(when)
+
+
+def _leap_day(today: date, past: bool) -> date:
+    year = today.year
+    while not calendar.isleap(year) or (date(year, 2, 29) > today) is past:
+        year += -1 if past else 1
+    return date(year, 2, 29)
+
+
+def _relative(today: date, which: str, groups: dict[str, str | None], past: bool) -> tuple[str, str]:
+    step = {"next": 1, "last": -1, "this past": -1}.get(which, 0)
+    if weekday := groups["wd1"]:
+        number = _DAYS[weekday.lower()]
+        if step == 1:
+            return _day(today + timedelta(days=7 - today.weekday() + number))
+        return _day(_weekday(today, number, past or step == -1))
+    if month := groups["m3"]:
+        return _month(today, _MONTHS[month.lower()], None, past or step == -1)
+    unit = groups["unit"] or ""
+    if unit.lower() in ("month", "year"):
+        return _shifted(today, unit.lower(), step)
+    monday = today + timedelta(days=7 * step - today.weekday())
+    if unit.lower() == "weekend":
+        return _day(monday + timedelta(days=5))
+    return monday.isoformat(), f"in the week of {monday.isoformat()}"

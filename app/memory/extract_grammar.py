@@ -1,0 +1,114 @@
+"""From "I live with my parents" to "Lives with their parents": English sentences without their first person."""
+
+from __future__ import annotations
+
+import re
+
+_IRREGULAR = {
+    "am": "is",
+    "'m": "is",
+    "are": "is",
+    "have": "has",
+    "do": "does",
+    "go": "goes",
+    "'ve": "has",
+    "were": "was",
+}
+_UNCHANGED_TEXT = """can could will would shall should may might must cannot can't won't wouldn't couldn't shouldn't was
+had did wasn't didn't hadn't used went"""
+_UNCHANGED = frozenset(_UNCHANGED_TEXT.split())
+_NEGATED = {
+    "don't": "does not",
+    "haven't": "has not",
+    "aren't": "is not",
+    "can't": "cannot",
+    "won't": "will not",
+    "wouldn't": "would not",
+    "couldn't": "could not",
+    "shouldn't": "should not",
+    "didn't": "did not",
+    "wasn't": "was not",
+    "hadn't": "had not",
+}
+_ADVERB_TEXT = """always never usually often sometimes rarely seldom normally typically generally also really mostly mainly
+only just currently still already recently actually absolutely strongly definitely especially truly hardly ever no
+longer"""
+_ADVERBS = frozenset(_ADVERB_TEXT.split())
+_SUBJECT = re.compile(r"^(?:I|we)(?P<short>'m|'re|'ve|'ll|'d)?\s+", re.IGNORECASE)
+_INNER = re.compile(r"\b(I'm|I am|I've|I have|I'll|I'd|I|my|me|myself|mine|we're|we|our|ours|us|ourselves)\b(?!['’-])")
+_INNER_FORMS = {
+    "I'm": "they are",
+    "I am": "they are",
+    "I've": "they have",
+    "I have": "they have",
+    "I'll": "they will",
+    "I'd": "they would",
+    "I": "they",
+    "my": "their",
+    "me": "them",
+    "myself": "themselves",
+    "mine": "theirs",
+    "we're": "they are",
+    "we": "they",
+    "our": "their",
+    "ours": "theirs",
+    "us": "them",
+    "ourselves": "themselves",
+}
+
+
+def third_person(verb: str) -> str:
+    """`live` → `lives`, `have` → `has`, `study` → `studies`; what does not change stays."""
+    low = verb.lower()
+    if low in _IRREGULAR:
+        return _IRREGULAR[low]
+    if low in _UNCHANGED or low.endswith(("ed", "'t")):
+        return low
+    if low.endswith(("s", "x", "z", "ch", "sh", "o")):
+        return low + "es"
+    if low.endswith("y") and low[-2:-1] not in "aeiou":
+        return low[:-1] + "ies"
+    return low + "s"
+
+
+def inner(text: str) -> str:
+    """First-person words inside a statement: `my sister` → `their sister`."""
+    return _INNER.sub(lambda m: _INNER_FORMS[m[1]], text)
+
+
+def capital(text: str) -> str:
+    """The first letter in upper case, the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def depersonalise(clause: str) -> str | None:
+    """A first-person statement without its person, or None when it has none.
+
+    `I'm learning Go` → `Is learning Go`; `my car is red` → `Car is red`; `I don't eat meat` → `Does not eat meat`.
+    """
+    clause = clause.strip()
+    if own := re.match(r"(?:my|our)\s+(?=\S)", clause, re.IGNORECASE):
+        return capital(inner(clause[own.end() :]))
+    found = _SUBJECT.match(clause)
+    if found is None:
+        return None
+    words = clause[found.end() :].split()
+    if not words:
+        return None
+    short = (found["short"] or "").lower()
+    if short in ("'m", "'re", "'ve"):
+        head = ["has" if short == "'ve" else "is"]
+        return capital(" ".join([*head, inner(" ".join(words))]))
+    if short in ("'ll", "'d"):
+        return capital(" ".join(["will" if short == "'ll" else "would", inner(" ".join(words))]))
+    lead: list[str] = []
+    while len(words) > 1 and words[0].lower() in _ADVERBS:
+        lead.append(words.pop(0).lower())
+    if not words[0].replace("'", "").isalpha():
+        return None
+    verb = words[0].lower()
+    if verb == "do" and len(words) > 1 and words[1].lower() == "not":
+        words = ["don't", *words[2:]]
+        verb = "don't"
+    form = _NEGATED.get(verb) or third_person(verb)
+    return capital(" ".join([*lead, form, inner(" ".join(words[1:]))]).strip())

@@ -1,0 +1,64 @@
+"""Recognising what must not be remembered: credentials, private keys, card and account numbers.
+
+Patterns of the well-known formats, checksums where a format has one (Luhn, ISO 7064), and words that announce a
+password. Linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+
+_FORMATS = re.compile(
+    r"""
+    -----BEGIN\ (?:[A-Z]+\ )*PRIVATE\ KEY
+    | \bsk-[A-Za-z0-9_-]{16,}            # OpenAI and many others
+    | \bsk-ant-[A-Za-z0-9_-]{10,}
+    | \b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}   # Stripe
+    | \bmneme_[A-Za-z0-9_-]{16,}
+    | \b(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,} | \bgithub_pat_[A-Za-z0-9_]{20,} | \bglpat-[A-Za-z0-9_-]{16,}
+    | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b      # AWS
+    | \bAIza[0-9A-Za-z_-]{30,}           # Google
+    | \bxox[abprs]-[A-Za-z0-9-]{10,}     # Slack
+    | \bhf_[A-Za-z0-9]{20,}
+    | \beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*   # a JSON web token
+    | \b[a-z][a-z0-9+]{1,15}://[^\s:/@]{1,64}:[^\s@/]{1,128}@    # a URL with a password
+    | \b\d{3}-\d{2}-\d{4}\b              # a US social security number
+    """,
+    re.VERBOSE,
+)
+_ANNOUNCED = (
+    r"(?:pass(?:word|phrase|code)s?|pwd|passwd|pin(?:\ (?:code|number))?|api[-\ _]?keys?|secret[-\ _]keys?|access[-\ _]?"
+    r"(?:key|token)s?|auth(?:entication)?\ tokens?|bearer\ tokens?|private\ keys?|client\ secrets?|cvv|cvc|security\ code|"
+    r"recovery\ (?:phrase|codes?)|seed\ phrase|(?:bank\ )?account\ number|social\ security(?:\ number)?|ssn|passport\ number|"
+    r"(?:credit|debit)\ card(?:\ number)?|card\ number)"
+)
+_STATED = re.compile(
+    rf"\b{_ANNOUNCED}(?:\ (?:for|of|to|on|at)\ [^.!?\n]{{1,60}}?)?(?:\ (?:is|was|are|will\ be)|'s|\s?[:=])\s*\S",
+    re.IGNORECASE,
+)
+_DIGITS = re.compile(r"(?<![\w.])\d(?:[ -]?\d){12,18}(?![\w])")
+_IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
+
+
+def looks_secret(text: str) -> bool:
+    """Does `text` hold a credential, or a number that opens an account?"""
+    if _FORMATS.search(text) or _STATED.search(text):
+        return True
+    if any(_luhn(found[0]) for found in _DIGITS.finditer(text)):
+        return True
+    return any(_mod97(found[0]) for found in _IBAN.finditer(text))
+
+
+def _luhn(number: str) -> bool:
+    """The checksum of payment cards (ISO/IEC 7812)."""
+    digits = [int(c) for c in number if c.isdigit()]
+    if len(set(digits)) == 1:
+        return False
+    doubled = [d if i % 2 == 0 else (2 * d - 9 if d > 4 else 2 * d) for i, d in enumerate(reversed(digits))]
+    return sum(doubled) % 10 == 0
+
+
+def _mod97(number: str) -> bool:
+    """The checksum of an IBAN (ISO 13616, ISO 7064)."""
+    plain = number.replace(" ", "")
+    return int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4])) % 97 == 1

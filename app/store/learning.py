@@ -1,0 +1,325 @@
+"""What the worker reads and writes when it learns from messages: everything of one job in one transaction.
+
+Row-level security holds it to the job's tenant. `LearningStore.effect` is the guard: a job whose effect is there already, or
+whose user was erased meanwhile, gets none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from asyncpg.pool import PoolConnectionProxy
+
+from app.store.memories import content_hmac
+from app.store.pools import Pool, halfvec
+from app.store.queries import Queries
+from app.store.turns import ROLE_NAMES, JobRecord, Vector
+
+MESSAGE = 0
+MEMORY = 1
+"""`item_kind` of a vector."""
+
+MAX_SOURCES = 32
+"""Sources kept with a memory: what is said for the hundredth time needs no hundredth witness, and rows stay small."""
+
+NEAREST = 5
+"""Near duplicates looked at for a new memory; one is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMessage:
+    """A message to learn from. `tool_calls`: as in an OpenAI message."""
+
+    message_id: UUID
+    turn_index: int
+    role: str
+    content: str
+    tool_calls: list[dict[str, Any]]
+    created_at: datetime
+    metadata: dict[str, Any]
+
+
+class Setting(NamedTuple):
+    """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more)."""
+
+    epoch: int | None
+    l1_ttl: timedelta
+    dedup_threshold: float
+    hmac_key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMemory:
+    """An active memory that a new one may repeat, refine or contradict."""
+
+    memory_id: UUID
+    content_text: str
+    content_hash: bytes
+    memory_tier: int
+    memory_scope: int
+    session_id: UUID | None
+    kind: str
+    confidence: float
+    importance: float
+    access_count: int
+    reinforcement_count: int
+    expires_at: datetime | None
+    is_validated: bool
+    sources: list[dict[str, Any]]
+    source_message_ids: list[UUID]
+    subject_entity_id: str | None
+    predicate: str | None
+    object_value: str | None
+
+
+class Near(NamedTuple):
+    """Memory `memory_id` is at cosine `similarity` to the vector at place `n` (from 0) of those asked for."""
+
+    n: int
+    memory_id: UUID
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """A new memory, as it is stored; `vector` None: none. `superseded_by`: it was replaced within the very same job."""
+
+    memory_id: UUID
+    session_id: UUID | None
+    tier: int
+    scope: int
+    kind: str
+    text: str
+    content_hash: bytes
+    provenance_type: int
+    turn_id: UUID
+    turn_index: int
+    source_message_ids: list[UUID]
+    sources: list[dict[str, Any]]
+    confidence: float
+    importance: float
+    access_count: int
+    reinforcement_count: int
+    created_at: datetime
+    expires_at: datetime | None
+    validated: bool
+    token_count: int
+    vector: Vector | None
+    subject: str | None = None
+    predicate: str | None = None
+    predicate_type: str | None = None
+    object: str | None = None
+    entity_ids: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    details: dict[str, Any] | None = None
+    superseded_by: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reinforcement:
+    """A memory said again, `times` times. Tier, scope, importance and confidence only ever rise; `expires_at` None: never."""
+
+    memory_id: UUID
+    times: int
+    tier: int
+    scope: int
+    importance: float
+    confidence: float
+    expires_at: datetime | None
+    validated: bool
+    sources: list[dict[str, Any]]
+    source_message_ids: list[UUID]
+
+
+class Event(NamedTuple):
+    """A line of a memory's history."""
+
+    memory_id: UUID
+    event: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """All that a job changes among the memories of one user. `superseded`: (what gives way, what takes its place)."""
+
+    new: Sequence[MemoryRow] = ()
+    reinforced: Sequence[Reinforcement] = ()
+    superseded: Sequence[tuple[UUID, UUID]] = ()
+    events: Sequence[Event] = ()
+
+
+class LearningStore:
+    """Reads what there is to learn from, and writes what was learned."""
+
+    def __init__(self, pool: Pool, sql: Queries) -> None:
+        self._pool = pool
+        self._sql = sql
+
+    async def read(
+        self, tenant: UUID, user: UUID, messages: Sequence[UUID], since: datetime, until: datetime
+    ) -> tuple[Setting, list[SourceMessage]]:
+        """What holds for the user, and the messages, oldest first; `since` and `until` bound the months to open. The
+        epoch is read first: an erasure after it is seen by `effect`."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["learning.setting"], user)
+            found = await connection.fetch(self._sql["learning.messages"], user, list(messages), since, until)
+        assert row is not None, "a query without FROM has one row"
+        setting = Setting(
+            row["epoch"],
+            timedelta(hours=row["l1_ttl_hours"]),
+            row["dedup_threshold"],
+            bytes.fromhex(row["hmac_key"]) if row["hmac_key"] else None,
+        )
+        return setting, [_message(each) for each in found]
+
+    @contextlib.asynccontextmanager
+    async def effect(
+        self, tenant: UUID, user: UUID, job_key: str, epoch: int | None, now: datetime
+    ) -> AsyncIterator[Effect | None]:
+        """The transaction of a job's effect; None where it had its effect before, or its user was erased (`epoch` None, or
+        another by now): then nothing is written.
+
+        Jobs of one user come one after the other here.
+        """
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(self._sql["learning.lock_user"], user)
+            here = epoch is not None and await connection.fetchval(self._sql["learning.epoch"], user) == epoch
+            if here and await connection.fetchval(self._sql["learning.claim"], user, tenant, job_key, now):
+                yield Effect(connection, self._sql, tenant, user, now)
+            else:
+                yield None
+
+
+class Effect:
+    """What a job may do to the user's memories, within its transaction."""
+
+    def __init__(
+        self, connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, now: datetime
+    ) -> None:
+        self._connection = connection
+        self._sql = sql
+        self._tenant = tenant
+        self._user = user
+        self._now = now
+
+    async def known(self, scope: UUID, hashes: Sequence[bytes], memories: Collection[UUID]) -> list[KnownMemory]:
+        """Active memories with one of these content hashes or ids."""
+        rows = await self._connection.fetch(
+            self._sql["learning.known"], self._user, scope, list(hashes), list(memories)
+        )
+        return [KnownMemory(**dict(row)) for row in rows]
+
+    async def claims(self, scope: UUID, pairs: Collection[tuple[str, str]]) -> list[KnownMemory]:
+        """Active memories on one of these (subject, predicate) pairs."""
+        if not pairs:
+            return []
+        subjects, predicates = zip(*pairs, strict=True)
+        rows = await self._connection.fetch(
+            self._sql["learning.claims"], self._user, scope, list(subjects), list(predicates)
+        )
+        return [KnownMemory(**dict(row)) for row in rows]
+
+    async def near(self, scope: UUID, space: int, vectors: Sequence[Vector], threshold: float) -> list[Near]:
+        """Active memories above a cosine, nearest first, at most `NEAREST` for each vector."""
+        if not vectors:
+            return []
+        rows = await self._connection.fetch(
+            self._sql["learning.near"],
+            self._tenant,
+            self._user,
+            scope,
+            space,
+            [halfvec(each) for each in vectors],
+            threshold,
+            NEAREST,
+        )
+        return [Near(row["n"] - 1, row["memory_id"], row["similarity"]) for row in rows]
+
+    async def forgotten(self, key: bytes | None, hashes: Sequence[bytes]) -> frozenset[bytes]:
+        """Those of the content hashes that belong to something the user had forgotten."""
+        if key is None or not hashes:
+            return frozenset()
+        marks = {content_hmac(key, each): each for each in hashes}
+        rows = await self._connection.fetch(self._sql["learning.forgotten"], self._user, list(marks))
+        return frozenset(marks[row["content_hmac"]] for row in rows)
+
+    async def change(self, scope: UUID, space: int | None, changes: Changes) -> None:
+        """Write new memories (with routes, vectors and words), what they replace and repeat, and what is told of it."""
+        if changes.superseded:
+            old, heirs = zip(*changes.superseded, strict=True)
+            await self._run("supersede", list(old), list(heirs), self._now)
+        if changes.new:
+            rows = [_row(each, self._now) for each in changes.new]
+            await self._run("insert", rows, scope, self._now)
+            await self._run("route", [each.memory_id for each in changes.new])
+            found = [each for each in changes.new if each.vector is not None]
+            if space is not None and found:
+                await self.add_vectors(
+                    space,
+                    MEMORY,
+                    [each.memory_id for each in found],
+                    [each.created_at for each in found],
+                    [each.vector for each in found if each.vector is not None],
+                )
+        if changes.reinforced:
+            await self._run("reinforce", [_reinforced(each) for each in changes.reinforced], self._now, MAX_SOURCES)
+        if changes.events:
+            await self._run("tell", [each._asdict() for each in changes.events], self._now)
+
+    async def add_vectors(
+        self, space: int, kind: int, items: Sequence[UUID], ats: Sequence[datetime], vectors: Sequence[Vector]
+    ) -> None:
+        """Vectors of messages or memories; those that are there already stay."""
+        await self._run("add_vectors", space, kind, list(items), list(ats), [halfvec(each) for each in vectors])
+
+    async def count_words(
+        self, messages: Sequence[UUID], memories: Sequence[UUID], since: datetime, until: datetime
+    ) -> None:
+        """Count the words (and vectors) of new messages and memories; `since` and `until` bound the messages' months."""
+        await self._run("count_words", list(messages), list(memories), since, until)
+
+    async def enqueue(self, jobs: Sequence[JobRecord]) -> None:
+        """Further jobs, which come into being with this one's effect."""
+        await self._connection.execute(self._sql["queue.enqueue"], list(jobs))
+
+    async def use(self, call: UUID) -> None:
+        """Count the use of the memories that a call's prompt was given."""
+        await self._connection.execute(self._sql["learning.use"], self._user, call, self._now)
+
+    async def _run(self, name: str, *arguments: object) -> None:
+        await self._connection.execute(self._sql[f"learning.{name}"], self._tenant, self._user, *arguments)
+
+
+def _message(row: Any) -> SourceMessage:
+    return SourceMessage(
+        row["message_id"],
+        row["turn_index"],
+        ROLE_NAMES.get(row["role"], "other"),
+        row["content"] or "",
+        row["tool_calls"] or [],
+        row["created_at"],
+        row["metadata"],
+    )
+
+
+def _row(new: MemoryRow, now: datetime) -> dict[str, Any]:
+    # asdict would copy the vector too, which is no JSON.
+    fields = {name: getattr(new, name) for name in MemoryRow.__slots__ if name not in ("vector", "content_hash")}
+    gone = new.superseded_by is not None
+    return fields | {
+        "content_hash": new.content_hash.hex(),
+        "status": "superseded" if gone else "active",
+        "valid_to": now if gone else None,
+        "details": new.details or {},
+    }
+
+
+def _reinforced(each: Reinforcement) -> dict[str, Any]:
+    return {name: getattr(each, name) for name in Reinforcement.__slots__}

@@ -1,0 +1,62 @@
+"""Fixtures for every test. Nothing here runs unless a test asks for it: unit tests start no server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.store.pools import Pool, open_pool
+from tests.support.database import connected, fresh_database, make_template, shared_directory, shared_server
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The DSN of the run's one server, as superuser."""
+    with shared_server(shared_directory(tmp_path_factory.getbasetemp())) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+async def database_template(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a database with the whole schema, to be copied."""
+    return await make_template(postgres_server, shared_directory(tmp_path_factory.getbasetemp()))
+
+
+@pytest.fixture
+async def database(postgres_server: str, database_template: str) -> AsyncIterator[str]:
+    """The DSN of a fresh database with the whole schema, as superuser."""
+    async with fresh_database(postgres_server, database_template) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def empty_database(postgres_server: str) -> AsyncIterator[str]:
+    """The DSN of a fresh database with nothing in it, as superuser."""
+    async with fresh_database(postgres_server) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def pool(database: str) -> AsyncIterator[Pool]:
+    """The application's pool on `database`: role `mneme_app`, row-level security in force."""
+    pool = await open_pool(
+        database,
+        size=2,
+        timeout_ms=5000,
+        statement_timeout_ms=30_000,
+        statement_cache_size=256,
+        role="mneme_app",
+        application_name="mneme-test",
+    )
+    yield pool
+    await pool.close()
+
+
+@pytest.fixture
+async def admin(database: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A plain connection to `database` as superuser, whom row-level security does not hold: to prepare and to look."""
+    async with connected(database) as connection:
+        yield connection

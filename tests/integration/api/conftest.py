@@ -1,0 +1,32 @@
+"""The doors, in open mode and with keys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from app.store.pools import Pool
+from tests.support.doors import Doors, build_doors, make_space
+
+
+@pytest.fixture
+async def doors(pool: Pool, admin: asyncpg.Connection[Any]) -> Doors:
+    """Every router, in open mode."""
+    return await build_doors(pool, await make_space(admin))
+
+
+@pytest.fixture
+async def client(doors: Doors) -> AsyncIterator[httpx.AsyncClient]:
+    """A client without a key, in open mode."""
+    async with doors.client() as client:
+        yield client
+
+
+@pytest.fixture
+async def locked(pool: Pool, admin: asyncpg.Connection[Any]) -> Doors:
+    """Every router, where a key is needed."""
+    return await build_doors(pool, await make_space(admin), auth="keys")

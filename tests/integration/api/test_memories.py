@@ -1,0 +1,269 @@
+"""/api/v1/memories over real Postgres."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from tests.support.doors import Doors, all_pages, error_of
+
+ANA = {"X-Mneme-User": "ana"}
+
+
+async def add(client: httpx.AsyncClient, text: str, **fields: Any) -> dict[str, Any]:
+    answer = await client.post("/api/v1/memories", json={"user": "ana", "text": text} | fields)
+    assert answer.status_code in (200, 201), answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+async def test_a_memory_is_made_read_and_listed(client: httpx.AsyncClient) -> None:
+    made = await add(
+        client, "Ana lives in Lisbon", tags=["home", "home"], metadata={"from": {"crm": 7}}, importance=0.9
+    )
+
+    assert made["created"] is True
+    assert made["user"] == "ana"
+    assert made["tier"] == 3
+    assert made["scope"] == "global"
+    assert made["tags"] == ["home"]
+    assert made["token_count"] == 4
+    assert made["validated_by"] == "user"
+    read = (await client.get(f"/api/v1/memories/{made['id']}")).json()
+    assert read == {key: value for key, value in made.items() if key != "created"}
+    listed = (await client.get("/api/v1/memories", params={"user": "ana"})).json()
+    assert listed == {"memories": [read], "next": None}
+    assert (await client.get("/api/v1/memories", params={"user": "bob"})).json()["memories"] == []
+
+
+async def test_the_same_words_are_one_memory(client: httpx.AsyncClient) -> None:
+    first = await add(client, "Likes tea", tier=1)
+    again = await client.post("/api/v1/memories", json={"user": "ana", "text": "  likes   TEA. "})
+
+    assert again.status_code == 200
+    assert again.json()["id"] == first["id"]
+    assert again.json()["created"] is False
+    assert again.json()["reinforcement_count"] == 1
+    # What is said outright is never less than what it was learned as.
+    assert again.json()["tier"] == 3
+    assert again.json()["expires_at"] is None
+    assert len((await client.get("/api/v1/memories")).json()["memories"]) == 1
+
+
+async def test_many_at_once_for_several_users_keep_their_order(client: httpx.AsyncClient) -> None:
+    wanted = [{"user": ("ana", "bob")[i % 2], "text": f"fact {i // 4}"} for i in range(8)]
+    answer = await client.post("/api/v1/memories", json=wanted)
+
+    assert answer.status_code == 201
+    made = answer.json()["memories"]
+    assert [(each["user"], each["text"]) for each in made] == [(each["user"], each["text"]) for each in wanted]
+    assert [each["created"] for each in made] == [True, True, False, False, True, True, False, False]
+
+
+async def test_a_memory_is_stored_with_all_that_finds_it(
+    client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+) -> None:
+    made = await add(client, "Ana plays the violin")
+
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_id = $1", made["id"]) == 1
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.routes WHERE id = $1", made["id"]) == 1
+    assert await admin.fetchval("SELECT documents FROM agent_data.lexemes WHERE lexeme = 'violin'") == 1
+    assert await admin.fetchval("SELECT documents FROM agent_data.user_stats") == 1
+
+
+async def test_session_memories_expire(client: httpx.AsyncClient, doors: Doors) -> None:
+    made = await add(client, "is in a hurry", tier=1, session="monday")
+    assert made["scope"] == "local"
+    assert made["session"] == "monday"
+
+    doors.clock.move(timedelta(hours=25))
+    assert (await client.get("/api/v1/memories")).json()["memories"] == []
+    (expired,) = (await client.get("/api/v1/memories", params={"status": "expired"})).json()["memories"]
+    assert expired["status"] == "expired"
+    restored = await client.post(f"/api/v1/memories/{made['id']}/restore")
+    assert restored.status_code == 200
+    assert restored.json()["status"] == "active"
+    assert len((await client.get("/api/v1/memories")).json()["memories"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "found"),
+    [
+        ({}, {"a", "b", "c"}),
+        ({"tier": 4}, {"c"}),
+        ({"tier": [3, 4]}, {"a", "b", "c"}),
+        ({"kind": "preference"}, {"b"}),
+        ({"kind": ["preference", "procedure"]}, {"b", "c"}),
+        ({"tag": "x"}, {"a", "b"}),
+        ({"tag": ["x", "y"]}, {"b"}),
+        ({"metadata": '{"n": 1}'}, {"a"}),
+        ({"metadata": '{"deep": {"er": [2]}}'}, {"b"}),
+        ({"status": "invalidated"}, {"d"}),
+        ({"status": ["active", "invalidated"]}, {"a", "b", "c", "d"}),
+        ({"status": "all"}, {"a", "b", "c", "d"}),
+        ({"user": "nobody-of-that-name"}, set()),
+    ],
+)
+async def test_filters(client: httpx.AsyncClient, params: dict[str, Any], found: set[str]) -> None:
+    await add(client, "a", tags=["x"], metadata={"n": 1})
+    await add(client, "b", kind="preference", tags=["x", "y"], metadata={"deep": {"er": [1, 2]}})
+    await add(client, "c", kind="procedure")
+    gone = await add(client, "d")
+    await client.post(f"/api/v1/memories/{gone['id']}/invalidate")
+
+    answer = await client.get("/api/v1/memories", params=params)
+    assert answer.status_code == 200, answer.text
+    assert {each["text"] for each in answer.json()["memories"]} == found
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 1000])
+async def test_pages_hold_everything_once(client: httpx.AsyncClient, limit: int) -> None:
+    for part in range(3):
+        # The memories of one request have one time: the cursor must tell them apart.
+        await client.post(
+            "/api/v1/memories", json=[{"user": f"u{i % 2}", "text": f"fact {part} {i}"} for i in range(5)]
+        )
+    rows = await all_pages(client, "/api/v1/memories", "memories", limit=limit)
+    assert sorted(each["text"] for each in rows) == sorted(f"fact {part} {i}" for part in range(3) for i in range(5))
+    assert [each["created_at"] for each in rows] == sorted((each["created_at"] for each in rows), reverse=True)
+
+
+async def test_a_change_keeps_what_was_before(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+    made = await add(client, "Ana lives in Lisbon", tags=["home"])
+    answer = await client.patch(f"/api/v1/memories/{made['id']}", json={"text": "Ana lives in Porto", "tags": []})
+
+    assert answer.status_code == 200
+    assert answer.json()["text"] == "Ana lives in Porto"
+    assert answer.json()["tags"] == []
+    events = (await client.get(f"/api/v1/memories/{made['id']}/history")).json()["events"]
+    assert [each["event"] for each in events] == ["created", "edited"]
+    assert events[1]["before"] == {"text": "Ana lives in Lisbon", "tags": ["home"]}
+    assert events[1]["after"] == {"text": "Ana lives in Porto", "tags": []}
+    words = {row["lexeme"]: row["documents"] for row in await admin.fetch("SELECT * FROM agent_data.lexemes")}
+    assert words == {"ana": 1, "live": 1, "porto": 1}
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings") == 1
+    assert await admin.fetchval("SELECT documents FROM agent_data.user_stats") == 1
+
+
+async def test_expiry_can_be_set_and_taken_away(client: httpx.AsyncClient) -> None:
+    made = await add(client, "a trial", tier=2)
+    assert made["expires_at"] is not None
+    kept = await client.patch(f"/api/v1/memories/{made['id']}", json={"expires_at": None})
+    assert kept.json()["expires_at"] is None
+    ended = await client.patch(f"/api/v1/memories/{made['id']}", json={"expires_at": "2099-01-01T00:00:00+02:00"})
+    assert ended.json()["expires_at"] == "2098-12-31T22:00:00Z"
+
+
+async def test_two_memories_cannot_come_to_say_the_same(client: httpx.AsyncClient) -> None:
+    one, other = await add(client, "likes tea"), await add(client, "likes coffee")
+    answer = await client.patch(f"/api/v1/memories/{other['id']}", json={"text": "Likes tea!"})
+    assert answer.status_code == 409
+    assert error_of(answer)["type"] == "conflict_error"
+    assert (await client.get(f"/api/v1/memories/{other['id']}")).json()["text"] == "likes coffee"
+
+    await client.post(f"/api/v1/memories/{one['id']}/invalidate")
+    await add(client, "likes tea")
+    assert (await client.post(f"/api/v1/memories/{one['id']}/restore")).status_code == 409
+
+
+async def test_invalidate_and_restore(client: httpx.AsyncClient) -> None:
+    made = await add(client, "works at Acme")
+    ended = await client.post(f"/api/v1/memories/{made['id']}/invalidate", json={"reason": "left"})
+    assert ended.json()["status"] == "invalidated"
+    assert ended.json()["valid_to"] is not None
+    assert (await client.get("/api/v1/memories")).json()["memories"] == []
+    assert (await client.post(f"/api/v1/memories/{made['id']}/invalidate")).status_code == 409
+
+    back = await client.post(f"/api/v1/memories/{made['id']}/restore")
+    assert back.json()["status"] == "active"
+    assert back.json()["valid_to"] is None
+    assert (await client.post(f"/api/v1/memories/{made['id']}/restore")).status_code == 409
+    events = (await client.get(f"/api/v1/memories/{made['id']}/history")).json()["events"]
+    assert [(each["event"], each["actor"]) for each in events] == [
+        ("created", "api"),
+        ("invalidated", "api"),
+        ("restored", "api"),
+    ]
+    assert events[1]["after"] == {"status": "invalidated", "reason": "left"}
+
+
+async def test_history_pages(client: httpx.AsyncClient) -> None:
+    made = await add(client, "v0")
+    for i in range(1, 6):
+        await client.patch(f"/api/v1/memories/{made['id']}", json={"text": f"v{i}"})
+    rows = await all_pages(client, f"/api/v1/memories/{made['id']}/history", "events", limit=2)
+    assert [each["after"]["text"] for each in rows] == [f"v{i}" for i in range(6)]
+
+
+async def test_forgetting_leaves_no_word(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+    secret = "xylophone"
+    made = await add(client, f"keeps a {secret}", tags=[secret], metadata={"what": secret})
+    await client.patch(f"/api/v1/memories/{made['id']}", json={"text": f"keeps two {secret}s"})
+    answer = await client.delete(f"/api/v1/memories/{made['id']}")
+
+    assert answer.status_code == 200
+    assert answer.json() == {"id": made["id"], "deleted": True}
+    assert (await client.get(f"/api/v1/memories/{made['id']}")).status_code == 404
+    assert (await client.patch(f"/api/v1/memories/{made['id']}", json={"text": "x"})).status_code == 404
+    assert (await client.post(f"/api/v1/memories/{made['id']}/restore")).status_code == 404
+    assert (await client.delete(f"/api/v1/memories/{made['id']}")).status_code == 404
+    events = (await client.get(f"/api/v1/memories/{made['id']}/history")).json()["events"]
+    assert [each["event"] for each in events] == ["created", "edited", "deleted"]
+    for table in ("memory_store", "memory_events", "lexemes", "suppressions", "routes", "user_stats"):
+        for row in await admin.fetch(f"SELECT t::text AS whole FROM agent_data.{table} t"):
+            assert secret not in row["whole"], table
+            assert secret.encode().hex() not in row["whole"], table
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings") == 0
+    kept = await admin.fetchrow("SELECT * FROM agent_data.suppressions")
+    assert kept is not None
+    assert str(kept["item_id"]) == made["id"]
+    assert kept["reason"] == "forgotten"
+    assert len(kept["content_hmac"]) == 32
+
+
+async def test_forgetting_leaves_the_words_of_others_counted(
+    client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+) -> None:
+    gone = await add(client, "a red bicycle")
+    await add(client, "a blue bicycle")
+    await client.delete(f"/api/v1/memories/{gone['id']}")
+    words = {row["lexeme"]: row["documents"] for row in await admin.fetch("SELECT * FROM agent_data.lexemes")}
+    assert words == {"blue": 1, "bicycl": 1}
+    (stats,) = await admin.fetch("SELECT documents, total_terms FROM agent_data.user_stats")
+    assert tuple(stats) == (1, 3)
+
+
+async def test_what_was_forgotten_can_be_said_again(client: httpx.AsyncClient) -> None:
+    gone = await add(client, "likes tea")
+    await client.delete(f"/api/v1/memories/{gone['id']}")
+    again = await add(client, "likes tea")
+    assert again["created"] is True
+    assert again["id"] != gone["id"]
+
+
+async def test_a_nul_is_replaced(client: httpx.AsyncClient) -> None:
+    made = await add(client, "a\0b", metadata={"k\0": ["v\0"]}, tags=["t\0"])
+    assert made["text"] == "a\ufffdb"
+    assert made["metadata"] == {"k\ufffd": ["v\ufffd"]}
+    assert made["tags"] == ["t\ufffd"]
+    assert len((await client.get("/api/v1/memories", params={"tag": "t\0"})).json()["memories"]) == 1
+
+
+async def test_the_user_may_come_from_a_header(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/api/v1/memories", json={"text": "x"}, headers=[(b"X-Mneme-User", "Zoë".encode())])
+    assert answer.json()["user"] == "Zoë"
+    assert (await client.post("/api/v1/memories", json={"text": "x"})).json()["user"] == "local"
+    assert len((await client.get("/api/v1/memories", params={"user": "Zoë"})).json()["memories"]) == 1
+    assert len((await client.get("/api/v1/memories")).json()["memories"]) == 2
+
+
+async def test_a_memory_of_another_user_is_not_found(client: httpx.AsyncClient) -> None:
+    made = await add(client, "x")
+    path = f"/api/v1/memories/{made['id']}"
+    assert (await client.get(path, headers={"X-Mneme-User": "bob"})).status_code == 404
+    assert (await client.delete(path, headers={"X-Mneme-User": "bob"})).status_code == 404
+    assert (await client.get(path, headers=ANA)).status_code == 200

@@ -1,0 +1,100 @@
+"""Databases for tests: one server for the whole run, one migrated template, and a fresh copy of it for each test."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from app.store.embedded import EmbeddedPostgres
+from app.store.migrate import migrate
+from app.store.queue import install_queue
+
+PARTITIONS = 2
+"""Hash partitions in tests: enough to see pruning, and a copy of the template takes 25 ms instead of 180 with 8."""
+TEMPLATE = "mneme_template"
+
+FAST = {
+    # Tests may lose their data; only here, never in the product.
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    # Plans must not change under a test, and a template that autovacuum looks at cannot be copied.
+    "autovacuum": "off",
+    # Several workers, each with pools of its own.
+    "max_connections": "300",
+}
+
+
+def shared_directory(base: Path) -> Path:
+    """One folder for all workers of a run; `base` is pytest's own for this process."""
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@contextlib.contextmanager
+def shared_server(directory: Path) -> Iterator[str]:
+    """The DSN of the run's server. The first worker starts it; the last one out stops it."""
+    server = EmbeddedPostgres(directory / "mneme", settings=FAST)
+    dsn = server.start()
+    try:
+        yield dsn
+    finally:
+        server.stop()
+
+
+def with_database(dsn: str, database: str) -> str:
+    """The same server and login, another database."""
+    return urlunsplit(urlsplit(dsn)._replace(path=f"/{database}"))
+
+
+@contextlib.asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """A plain connection, with no codecs, no role and no pool."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def make_template(dsn: str, directory: Path) -> str:
+    """The name of a database with the whole schema, made by the first worker that asks."""
+    with _locked(directory / "template.lock"):
+        async with connected(dsn) as admin:
+            if await admin.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", TEMPLATE):
+                return TEMPLATE
+            # Under another name until it is complete: a worker that dies leaves no half template.
+            await admin.execute("DROP DATABASE IF EXISTS mneme_unfinished WITH (FORCE)")
+            await admin.execute("CREATE DATABASE mneme_unfinished")
+            async with connected(with_database(dsn, "mneme_unfinished")) as connection:
+                await migrate(
+                    connection, hash_partitions=PARTITIONS, history_partitions=PARTITIONS, after=[install_queue]
+                )
+            await admin.execute(f"ALTER DATABASE mneme_unfinished RENAME TO {TEMPLATE}")
+    return TEMPLATE
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def fresh_database(dsn: str, template: str = "template1") -> AsyncIterator[str]:
+    """The DSN of a new database, a copy of `template`, dropped at the end whoever is still connected."""
+    name = f"test_{secrets.token_hex(6)}"
+    async with connected(dsn) as admin:
+        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    try:
+        yield with_database(dsn, name)
+    finally:
+        async with connected(dsn) as admin:
+            await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")

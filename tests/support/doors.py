@@ -1,0 +1,204 @@
+"""The doors of /api/v1, put together for tests: real Postgres behind them, stand-ins for what is not theirs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Any, Literal
+
+import asyncpg
+import httpx
+import numpy as np
+from fastapi import FastAPI
+from numpy.typing import NDArray
+
+from app.api.appending import Scribe
+from app.api.auth import Authenticator
+from app.api.calls import calls_router
+from app.api.common import DoorMiddleware, install_errors
+from app.api.context import PreviewRequest, context_router
+from app.api.importer import Importer, importer_router
+from app.api.memories import memories_router
+from app.api.ops import ops_router, queue_router
+from app.api.scope import Gate
+from app.api.search import search_router
+from app.api.sessions import history_router, sessions_router
+from app.api.users import users_router
+from app.clock import FakeClock
+from app.context import transcript
+from app.context.compile import SearchRequest, SearchResult
+from app.metrics import Exposition, Metrics, process_registry
+from app.settings import Settings
+from app.store.captures import Captures
+from app.store.history import History
+from app.store.memories import Memories
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.queue import Queue
+from app.store.sessions import Sessions
+from app.store.tenancy import Tenancy
+
+DIMENSIONS = 8
+SPACE = "test-8"
+TTL = timedelta(days=90)
+MAX_BODY = 1024 * 1024
+
+
+class HashEmbedder:
+    """A vector for each text, from its hash: equal texts have equal vectors, and that is all there is to them."""
+
+    space = SPACE
+    dimensions = DIMENSIONS
+    local = True
+    duplicate_threshold = 0.99
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        rows = [np.frombuffer(blake2b(each.encode(), digest_size=DIMENSIONS).digest(), np.uint8) for each in texts]
+        out = np.array([row.astype(np.float32) + 1 for row in rows]).reshape(len(texts), DIMENSIONS)
+        out /= np.linalg.norm(out, axis=1, keepdims=True)
+        out[[not each.strip() for each in texts]] = 0
+        return out
+
+    async def close(self) -> None:
+        return None
+
+
+class WordCounter:
+    """A token is a word."""
+
+    name = "words"
+    exact = True
+    margin = 0.0
+
+    def count(self, text: str) -> int:
+        return len(text.split())
+
+
+@dataclass
+class StubSearcher:
+    """Notes what it was asked, and answers what it was told."""
+
+    result: SearchResult = field(default_factory=lambda: SearchResult((), 0))
+    asked: list[SearchRequest] = field(default_factory=list)
+
+    async def search(self, request: SearchRequest) -> SearchResult:
+        self.asked.append(request)
+        return self.result
+
+
+@dataclass
+class StubPreviewer:
+    """The same for compiling."""
+
+    asked: list[PreviewRequest] = field(default_factory=list)
+
+    async def preview(self, request: PreviewRequest) -> dict[str, Any]:
+        self.asked.append(request)
+        return {"messages": list(request.messages), "budget": {}, "strategy": "auto", "items": []}
+
+
+@dataclass
+class Doors:
+    """An app of all routers, and what stands behind them."""
+
+    app: FastAPI
+    clock: FakeClock
+    tenancy: Tenancy
+    authenticator: Authenticator
+    sessions: Sessions
+    history: History
+    memories: Memories
+    captures: Captures
+    queue: Queue
+    scribe: Scribe
+    metrics: Metrics
+    searcher: StubSearcher
+    previewer: StubPreviewer
+    checks: dict[str, Any]
+
+    @asynccontextmanager
+    async def client(
+        self, key: str | None = None, *, forgiving: bool = False, **headers: str
+    ) -> AsyncIterator[httpx.AsyncClient]:
+        """A client of the app; `key` goes into Authorization. `forgiving`: a surprise inside is answered, as a server
+        would, rather than raised here."""
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=not forgiving)
+        async with httpx.AsyncClient(transport=transport, base_url="http://mneme", headers=headers) as client:
+            yield client
+
+
+async def build_doors(pool: Pool, space: int, *, auth: Literal["open", "keys"] = "open") -> Doors:
+    """The doors on a database whose space `SPACE` has the number `space`."""
+    queries, clock = Queries.load(), FakeClock(datetime.now(UTC))
+    settings = Settings(auth=auth)
+    tenancy = Tenancy(pool, queries, clock)
+    authenticator = Authenticator(tenancy, settings, clock)
+    gate = Gate(authenticator)
+    sessions = Sessions(pool, queries, clock, ttl=TTL)
+    history = History(
+        pool, queries, sessions, clock, chain=transcript.chain, tail=transcript.tail_hash, ttl=TTL, space=space
+    )
+    memories = Memories(pool, queries, clock, space=space)
+    captures, queue = Captures(pool, queries), Queue(pool, queries)
+    scribe = Scribe(HashEmbedder(), WordCounter(), clock)
+    registry = process_registry()
+    searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
+    app = FastAPI()
+    install_errors(app)
+    app.add_middleware(DoorMiddleware, max_bytes=MAX_BODY)
+    for router in (
+        memories_router(gate, memories, sessions, scribe),
+        search_router(gate, sessions, searcher, clock),
+        context_router(gate, previewer),
+        users_router(gate, tenancy, clock),
+        sessions_router(gate, sessions, history, scribe),
+        history_router(gate, sessions, history, scribe),
+        calls_router(gate, captures, sessions),
+        importer_router(gate, Importer(sessions, history, scribe)),
+        queue_router(gate, queue),
+        ops_router(checks, Exposition(registry)),
+    ):
+        app.include_router(router)
+    return Doors(
+        app=app, clock=clock, tenancy=tenancy, authenticator=authenticator, sessions=sessions, history=history,
+        memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=Metrics(registry), searcher=searcher,
+        previewer=previewer, checks=checks,
+    )  # fmt: skip
+
+
+async def make_space(admin: asyncpg.Connection[Any]) -> int:
+    """The number of `SPACE`, made where it is missing."""
+    number: int = await admin.fetchval("SELECT agent_data.ensure_embedding_space($1, $2)", SPACE, DIMENSIONS)
+    return number
+
+
+async def all_pages(client: httpx.AsyncClient, path: str, name: str, **params: Any) -> list[dict[str, Any]]:
+    """Every row of a list, page by page."""
+    rows: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while True:
+        query: Mapping[str, Any] = params | ({"cursor": cursor} if cursor else {})
+        answer = await client.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        assert len(page[name]) <= params.get("limit", 100)
+        rows += page[name]
+        cursor = page["next"]
+        if cursor is None:
+            return rows
+
+
+def error_of(answer: httpx.Response) -> dict[str, Any]:
+    """The error of an answer, which must have OpenAI's shape."""
+    body = answer.json()
+    error: dict[str, Any] = body["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert isinstance(error["message"], str)
+    assert error["message"]
+    assert isinstance(error["type"], str)
+    return error
