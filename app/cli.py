@@ -89,7 +89,7 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
 @failing_clearly
 def worker() -> None:
     """Run jobs until stopped: embeddings, extraction, the schedule."""
-    from app.main import run_worker
+    from app.work import run_worker
 
     settings = load_settings()
     logs.set_up(settings.log_level, settings.log_format)

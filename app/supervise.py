@@ -54,7 +54,7 @@ class WorkerProcess:
         failures = 0
         while not self._stopping.is_set():
             # A session of its own: a signal to our group must not end it before the server has drained.
-            self._process = subprocess.Popen(  # noqa: S603 - our own command
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", "app.cli", "worker"], env=self._environment, start_new_session=True
             )
             while self._process.poll() is None:

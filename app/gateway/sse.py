@@ -18,8 +18,8 @@ import orjson
 _EOL = rb"(?:\r\n|\n|\r(?!\n))"
 _BLANK_LINE = re.compile(_EOL + rb"(?:\r\n|\n|\r)")
 _LINES = re.compile(rb"\r\n|\n|\r")
-_LONGEST_SPLIT = 3
-"""Bytes of an unfinished blank line that a chunk may end in: \\r\\n\\r."""
+_LONGEST_SPLIT = 2
+"""Last bytes of a chunk that a blank line can still be made of: the end of a line and a carriage return."""
 
 DONE = b"[DONE]"
 _DONE_LINE = re.compile(rb"(?<![^\r\n])data: ?\[DONE\]")

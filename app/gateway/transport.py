@@ -158,7 +158,6 @@ class AiohttpTransport:
             max_field_size=MAX_HEAD_LINE,
             max_headers=MAX_HEADERS,
             max_line_size=MAX_HEAD_LINE,
-            requote_redirect_url=False,
             skip_auto_headers=_NEVER_ADD,
             timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_s),
             trust_env=False,

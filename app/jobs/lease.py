@@ -233,7 +233,7 @@ class LeasedQueries(pgqueuer_queries.Queries):
     async def next_deferred_eta(self, entrypoints: list[types.QueueEntrypoint]) -> timedelta | None:
         return None
 
-    async def xlog_jobs(
+    async def log_jobs(
         self, job_status: list[tuple[models.Job, types.JOB_STATUS, models.TracebackRecord | None]]
     ) -> None:
         """End jobs, each in the name of who held it. Raises `StoreUnavailable`: pgqueuer keeps them and tries again."""
@@ -255,7 +255,7 @@ class LeasedQueries(pgqueuer_queries.Queries):
         except StoreUnavailable:
             log.warning("a job could not be given back; its lease runs out", extra={"job_id": job.id})
 
-    async def xupdate_heartbeat(self, job_ids: list[types.JobId]) -> None:
+    async def update_heartbeat(self, job_ids: list[types.JobId]) -> None:
         await self.driver.execute(self._sql["queue.beat"], list(set(job_ids)), self.holder)
 
     async def notify_health_check(self, health_check_event_id: types.HealthCheckId) -> None:

@@ -182,7 +182,7 @@ class Learner:
         """What the exchanges say that is worth keeping, with vectors."""
         found: list[tuple[Candidate, SourceMessage]] = []
         for exchange, own in exchanges:
-            found += [(each, own[0]) for each in await self._extract(exchange)]
+            found += [(each, _source_of(each, own)) for each in await self._extract(exchange)]
         made = make_drafts(found, self._count, store_secrets=self._store_secrets)
         if not made or self._space is None:
             return made
@@ -237,6 +237,15 @@ def exchanges_of(messages: Sequence[SourceMessage]) -> list[tuple[Exchange, Sequ
         elif cut:
             cut[-1].append(message)
     return [(_exchange(own), own) for own in cut]
+
+
+def _source_of(candidate: Candidate, own: Sequence[SourceMessage]) -> SourceMessage:
+    """The message that says so: the user's, but for what was done with a tool the answer that called it."""
+    if candidate.kind == "tool_outcome":
+        for message in own:
+            if any(str((call.get("function") or {}).get("name")) in candidate.content for call in message.tool_calls):
+                return message
+    return own[0]
 
 
 def _exchange(own: Sequence[SourceMessage]) -> Exchange:

@@ -62,7 +62,8 @@ _BLOCKS = re.compile(
     r"|^[ \t]*\|[^\n]*\|[ \t]*$"  # tables
     r"|^[ \t]*[\[{\"][^\n]*[\]},:\"][ \t]*$"  # JSON
     r"|^(?: {4}|\t)[^\n]*$"  # indented code
-    r"|^[ \t]*(?:import |from \S+ import|def |class |return |const |let |var |function |#include|public |SELECT |INSERT )"
+    r"|^[ \t]*(?:import |from \S+ import|def |class |return |const |let |var |function |#include|public |SELECT |"
+    r"INSERT )"
     r"[^\n]*$"
     r"|https?://\S+",
     re.MULTILINE,
@@ -76,21 +77,26 @@ _TAGGED = re.compile(r"<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>")
 _MAX_TAGS = 50
 _SPEAKER = re.compile(r"^[ \t]*(?:\[[^\]\n]{1,30}\][ \t]*)?[A-Z][\w .'-]{0,24}:[ \t]", re.MULTILINE)
 _LETTER = re.compile(
-    r"^[ \t]*(?:dear |to whom it may|from: |to: |subject: |sent: |date: |-{3,} ?(?:forwarded|original)|on .{5,60} wrote:)",
+    r"^[ \t]*(?:dear |to whom it may|from: |to: |subject: |sent: |date: |-{3,} ?(?:forwarded|original)|"
+    r"on .{5,60} wrote:)",
     re.IGNORECASE | re.MULTILINE,
 )
 _MATERIAL = (
-    r"translat|summari[sz]|rewrite|rewrit|rephras|paraphras|proofread|proof-read|correct|edit|fix|improve|polish|shorten|"
-    r"analy[sz]|classif|review|grade|complete|continue|extract|convert|format|parse|explain|simplif|critique|respond to|"
+    r"translat|summari[sz]|rewrite|rewrit|rephras|paraphras|proofread|proof-read|correct|edit|fix|improve|polish|"
+    r"shorten|"
+    r"analy[sz]|classif|review|grade|complete|continue|extract|convert|format|parse|explain|simplif|critique|"
+    r"respond to|"
     r"reply to|answer this|check|turn|make this|read|consider|evaluate|rate|expand|transcrib|tag|label|annotate|detect|"
-    r"categori[sz]|identify|draft|write|compose|generate|say|phrase|example|sentence|statement|text|email|letter|passage|"
+    r"categori[sz]|identify|draft|write|compose|generate|say|phrase|example|sentence|statement|text|email|letter|"
+    r"passage|"
     r"paragraph|review|prompt|quote|tweet|post|message|article|essay|story|lyrics|dialogue|script|bio|input|output|"
     r"following|below"
 )
 _TASK_COLON = re.compile(rf"\b(?:{_MATERIAL})\w*\b[^.!?:\n]{{0,120}}:", re.IGNORECASE)
 _TASK_BELOW = re.compile(
     r"\b(?:translat|summari[sz]|rewrit|rephras|paraphras|proofread|proof-read|correct|edit|fix|improve|polish|shorten|"
-    r"analy[sz]|classif|review|simplif|critique|evaluat|categori[sz])\w*\b[^.!?\n]{0,80}\b(?:following|below|this|these)\b"
+    r"analy[sz]|classif|review|simplif|critique|evaluat|categori[sz])\w*\b[^.!?\n]{0,80}\b(?:following|below|this|"
+    r"these)\b"
     r"[^.!?\n]{0,80}(?:[.!?]|\n)",
     re.IGNORECASE,
 )
@@ -163,32 +169,40 @@ _ABBREVIATION = re.compile(
 _BULLET = re.compile(r"[\s*•\-–—>#]*(?:\d{1,2}[.)]\s+)?[\s*•\-–—]*")
 
 _RETRACTED = re.compile(
-    r"\b(?:just kidding|jk|j/k|i'm joking|i am joking|i was joking|only joking|not really|just joking|i lied|that was a joke"
+    r"\b(?:just kidding|jk|j/k|i'm joking|i am joking|i was joking|only joking|not really|just joking|i lied|"
+    r"that was a joke"
     r"|ignore (?:that|what i)|scratch that|never ?mind)\b",
     re.IGNORECASE,
 )
 _JOKE = re.compile(r"\b(?:lol|lmao|rofl|haha\w*|hehe\w*|yeah right|as if)\b|(?<!\S)/s\b|[😂🤣😜😝🙃]", re.IGNORECASE)
 _FICTION = re.compile(
-    r"^\W*(?:imagine|pretend|suppose|assume|let's (?:say|pretend|imagine|assume|suppose|play)|say,|role-?play|act as|act like"
-    r"|you are |you're |what if|hypothetically|in (?:this|my|the|a) (?:story|novel|scenario|dream|game|book|movie|film|play)"
+    r"^\W*(?:imagine|pretend|suppose|assume|let's (?:say|pretend|imagine|assume|suppose|play)|say,|role-?play|act as|"
+    r"act like"
+    r"|you are |you're |what if|hypothetically|in (?:this|my|the|a) (?:story|novel|scenario|dream|game|book|movie|"
+    r"film|play)"
     r"|for the sake of argument|picture this|once upon)|\b(?:role-?play(?:ing)?|pretend (?:that |to be |i|you|we)"
     r"|imagine (?:that |i|you|we|a)|my character|hypothetical|fictional|alter ego)\b",
     re.IGNORECASE,
 )
 _ARTWORK = re.compile(
-    r"\b(?:write|draft|compose|generate|create|make up|tell|invent|give)\b[^.!?\n]{0,60}\b(?:poem|story|song|joke|essay|"
-    r"dialogue|speech|tweet|haiku|limerick|rap|script|scene|monologue|sentence|example|caption|slogan|line|character)s?\b",
+    r"\b(?:write|draft|compose|generate|create|make up|tell|invent|give)\b[^.!?\n]{0,60}\b(?:poem|story|song|joke|"
+    r"essay|"
+    r"dialogue|speech|tweet|haiku|limerick|rap|script|scene|monologue|sentence|example|caption|slogan|line|"
+    r"character)s?\b",
     re.IGNORECASE,
 )
 _OTHERS_SAY = re.compile(
-    r"\b(?!(?:i|we)\b)[a-z]+ (?:say|says|said|tell|tells|told|think|thinks|thought|claim|claims|claimed|believe|believes|"
+    r"\b(?!(?:i|we)\b)[a-z]+ (?:say|says|said|tell|tells|told|think|thinks|thought|claim|claims|claimed|believe|"
+    r"believes|"
     r"insist|insists|insisted|joke|joked|jokes|wrote|writes|swear|swears|hopes|hope|wish|wishes|assume|assumes|guess|"
     r"suspects?|reckons?|keeps? saying)\b|\baccording to\b|\b(?:says|said|quote|asked whether|told) ?:",
     re.IGNORECASE,
 )
 _DOUBT = re.compile(
-    r"^(?:i|we) (?:think|guess|suppose|wish|hope|doubt|believe|imagine|dreamed|dreamt|wonder|assume|bet|heard|read|said|told|"
-    r"pretend|feel like|might|may|could|would|'d)\b|^(?:maybe|perhaps|possibly|probably|apparently|supposedly|allegedly|"
+    r"^(?:i|we) (?:think|guess|suppose|wish|hope|doubt|believe|imagine|dreamed|dreamt|wonder|assume|bet|heard|read|"
+    r"said|told|"
+    r"pretend|feel like|might|may|could|would|'d)\b|^(?:maybe|perhaps|possibly|probably|apparently|supposedly|"
+    r"allegedly|"
     r"ideally|hopefully|theoretically|it seems|it's like|as if|as though|in theory|wishing|someday|one day)\b",
     re.IGNORECASE,
 )
@@ -196,8 +210,10 @@ _CONDITION = re.compile(
     r"\b(?:if|unless|whether|suppose|supposing|assuming|in case|would have|had i|were i)\b", re.IGNORECASE
 )
 _QUESTION_WORD = re.compile(
-    r"^(?:what|where|when|which|who|whom|whose|how|why|can|could|would|will|should|shall|do|does|did|is|are|am|was|were|has|"
-    r"have (?:i|you|we|they)|may|might|any|isn't|aren't|don't|doesn't|didn't|won't|wouldn't|can't|couldn't|shouldn't|ain't)\b",
+    r"^(?:what|where|when|which|who|whom|whose|how|why|can|could|would|will|should|shall|do|does|did|is|are|am|was|"
+    r"were|has|"
+    r"have (?:i|you|we|they)|may|might|any|isn't|aren't|don't|doesn't|didn't|won't|wouldn't|can't|couldn't|shouldn't|"
+    r"ain't)\b",
     re.IGNORECASE,
 )
 _TAG_QUESTION = re.compile(
@@ -207,9 +223,12 @@ _TAG_QUESTION = re.compile(
 )
 _STARTER = (
     r"(?:(?:please|also|then|actually|now|so|and|but|just|currently|plus) )?"
-    r"(?:i|i'm|im|i've|i'd|i'll|i am|my|we|we're|we've|our|call me|address me|remember|don't|do not|never|always|from now on|"
-    r"in (?:the )?future|going forward|keep|use|answer|reply|respond|write|speak|what|where|when|which|who|how|why|can you|"
-    r"could you|would you|will you|should|do you|does|is there|is it|is that|are there|any|suggest|recommend|give|tell|help|"
+    r"(?:i|i'm|im|i've|i'd|i'll|i am|my|we|we're|we've|our|call me|address me|remember|don't|do not|never|always|"
+    r"from now on|"
+    r"in (?:the )?future|going forward|keep|use|answer|reply|respond|write|speak|what|where|when|which|who|how|why|"
+    r"can you|"
+    r"could you|would you|will you|should|do you|does|is there|is it|is that|are there|any|suggest|recommend|give|"
+    r"tell|help|"
     r"show|find|make|let's|please|you|he|she|they|it|it's|this|that's|there|he's|she's|they're|you're|if|unless|remind|"
     r"book|plan|explain|not)(?=[\s,']|$)"
 )
@@ -218,23 +237,26 @@ _ELLIPSIS = (
     r"don't (?:eat|drink|like)|do not (?:eat|drink|like)|can't stand|can't eat|use|teach|run a|never (?:eat|drink))\b"
 )
 _JOINT = re.compile(
-    rf"(?:,|\s[-–—]{{1,2}}|:|\s?\()\s*(?:(?:and|but|so|because|since|although|though|however|while|yet|plus|as)\s+)?(?={_STARTER})"
+    rf"(?:,|\s[-–—]{{1,2}}|:|\s?\()\s*(?:(?:and|but|so|because|since|although|though|however|while|yet|plus|"
+    rf"as)\s+)?(?={_STARTER})"
     rf"|\s+(?:and|but|so|because|since|although|though|while|plus|or)\s+(?={_STARTER})"
     rf"|,?\s+(?P<ellipsis>and|but)\s+(?:also\s+|i\s+)?(?={_ELLIPSIS})",
     re.IGNORECASE,
 )
 _LEAD = re.compile(
-    r"(?:(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening)|greetings)(?: (?:there|all|everyone|again|team|guys))?"
+    r"(?:(?:(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening)|greetings)(?: (?:there|all|everyone|again|team|guys))?"
     r"|oh|ok|okay|well|so|and|but|also|or|btw|by the way|fyi|just so you know|just fyi|as you know|as i said"
-    r"|as (?:i )?mentioned|actually|in fact|to be honest|tbh|honestly|personally|anyway|anyways|yes|yeah|yep|no|nope|nah|sure|thanks|thank you"
-    r"(?: so much)?|sorry|right|then|because|since|plus|for context|for your information|for the record|first|firstly|second"
-    r"|secondly|finally|unfortunately|luckily|fortunately|sadly|quick note|a bit about me|about me|wait|hold on|correction|oops"
-    r"|great|cool|nice|perfect|good|please note that|note that|you should know that|i should mention that|i forgot to say that"
-    r"|i want you to know that|it's worth noting that|the thing is|look|listen|see|generally|in general|overall|these days"
-    r"|nowadays|at the moment|right now|as of now|also note that|one more thing|additionally|furthermore|moreover|besides|too"
-    r"|importantly|that's wrong|that's not right|you're wrong|not quite|my bad|alright|hmm+|um+|uh+|ah+|aha|haha|p\.?s\.?"
-    r"|i'm afraid|i have to say|i must say|i must admit|i admit|i have to admit|speaking of which|long story short)"
-    r"(?:[,:.!\s–—-]+|$))+",
+    r"|as (?:i )?mentioned|actually|in fact|to be honest|tbh|honestly|personally|anyway|anyways|yes|yeah|yep|no|nope|"
+    r"nah"
+    r"|sure|thanks|thank you(?: so much)?|sorry|right|then|because|since|plus|for context|for your information"
+    r"|for the record|first|firstly|second|secondly|finally|unfortunately|luckily|fortunately|sadly|quick note"
+    r"|a bit about me|about me|wait|hold on|correction|oops|great|cool|nice|perfect|good|please note that|note that"
+    r"|you should know that|i should mention that|i forgot to say that|i want you to know that|it's worth noting that"
+    r"|the thing is|look|listen|see|generally|in general|overall|these days|nowadays|at the moment|right now|as of now"
+    r"|also note that|one more thing|additionally|furthermore|moreover|besides|too|importantly|that's wrong"
+    r"|that's not right|you're wrong|not quite|my bad|alright|hmm+|um+|uh+|ah+|aha|haha|p\.?s\.?|i'm afraid|"
+    r"i have to say"
+    r"|i must say|i must admit|i admit|i have to admit|speaking of which|long story short)(?:[,:.!\s–—-]+|$))+",
     re.IGNORECASE,
 )
 _GREETING = re.compile(r"^\W*(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening)|greetings)\b", re.IGNORECASE)

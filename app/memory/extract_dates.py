@@ -28,13 +28,15 @@ _DATE = re.compile(
         [
             r"(?:on )?(?P<iso>(?:19|20)\d\d-[01]\d-[0-3]\d)",
             r"(?P<after>the day after tomorrow)|(?P<before>the day before yesterday)",
-            r"(?P<named>today|tonight|this (?:morning|afternoon|evening)|tomorrow(?: (?:morning|afternoon|evening|night))?"
+            r"(?P<named>today|tonight|this (?:morning|afternoon|evening)|tomorrow(?: (?:morning|afternoon|evening|"
+            r"night))?"
             r"|yesterday(?: (?:morning|afternoon|evening))?|last night)",
             rf"in {_COUNT} (?P<ahead>days?|weeks?|months?|years?)(?:'? time)?",
             rf"{_COUNT.replace('<count>', '<count2>')} (?P<ago>days?|weeks?|months?|years?) ago",
             rf"(?:on )?(?:the )?{_ORDINAL.format('d1')} (?:of )?{_MONTH.format('m1')}(?:,? {_YEAR.format('y1')})?",
             rf"(?:on )?{_MONTH.format('m2')} (?:the )?{_ORDINAL.format('d2')}(?!\d)(?:,? {_YEAR.format('y2')})?",
-            rf"(?P<which>next|last|this|this coming|this past) (?:(?P<unit>week|month|year|weekend)|{_DAY.format('wd1')}"
+            rf"(?P<which>next|last|this|this coming|this past) (?:(?P<unit>week|month|year|weekend)|"
+            rf"{_DAY.format('wd1')}"
             rf"|{_MONTH.format('m3')})",
             rf"(?:on |this )?(?:the )?{_DAY.format('wd2')}(?: (?:morning|afternoon|evening|night))?",
             rf"(?:in|during|since) (?:early |late |mid-)?{_MONTH.format('m4')}(?: (?:of )?{_YEAR.format('y4')})?",

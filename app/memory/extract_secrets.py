@@ -27,9 +27,12 @@ _FORMATS = re.compile(
     re.VERBOSE,
 )
 _ANNOUNCED = (
-    r"(?:pass(?:word|phrase|code)s?|pwd|passwd|pin(?:\ (?:code|number))?|api[-\ _]?keys?|secret[-\ _]keys?|access[-\ _]?"
-    r"(?:key|token)s?|auth(?:entication)?\ tokens?|bearer\ tokens?|private\ keys?|client\ secrets?|cvv|cvc|security\ code|"
-    r"recovery\ (?:phrase|codes?)|seed\ phrase|(?:bank\ )?account\ number|social\ security(?:\ number)?|ssn|passport\ number|"
+    r"(?:pass(?:word|phrase|code)s?|pwd|passwd|pin(?:\ (?:code|number))?|api[-\ _]?keys?|secret[-\ _]keys?|"
+    r"access[-\ _]?"
+    r"(?:key|token)s?|auth(?:entication)?\ tokens?|bearer\ tokens?|private\ keys?|client\ secrets?|cvv|cvc|"
+    r"security\ code|"
+    r"recovery\ (?:phrase|codes?)|seed\ phrase|(?:bank\ )?account\ number|social\ security(?:\ number)?|ssn|"
+    r"passport\ number|"
     r"(?:credit|debit)\ card(?:\ number)?|card\ number)"
 )
 _STATED = re.compile(

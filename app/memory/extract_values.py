@@ -6,26 +6,57 @@ In doubt it is None: a wrong memory is worse than none.
 
 from __future__ import annotations
 
+import calendar
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 
 Check = Callable[[str], str | None]
 
+_LEXICON = Path(__file__).with_name("lexicon.txt")
+
 _CUT = re.compile(
     r"\s+(?:which|who|whom|where|because|since|so|but|when|whenever|if|although|though|while|unless|until|even|lol|"
-    r"that's|and (?:i|i'm|we|my|you|please|so|then|now|also)|not)\b.*|\s*[,(\[{].{0,40}\bnot\b.*|\s+[-–—]+\s.*|\s*\n.*",
+    r"that's|"
+    r"and (?:i|i'm|we|my|you|please|so|then|now|also)|not)\b.*"
+    r"|\s*[,(\[{].{0,40}\bnot\b.*|\s+[-–—]+\s.*|\s*\n.*",
     re.IGNORECASE | re.DOTALL,
 )
 _TRAILING = re.compile(
-    r"[\s,]+(?:now|currently|these days|nowadays|too|as well|though|actually|btw|by the way|please|right now|again|a lot|very much|"
-    r"so much|really|anyway|at the moment|at present|tbh|honestly|obviously|of course|thanks|thank you|from now on|instead|"
-    r"any ?more|any longer|already|for now|especially|indeed|mate|man|dude|ok|okay|haha|today|just|also|to you|tho|either|"
-    r"by heart|more than anything|the most|most of all|by far|best|better|with you|for you|in general|all the time)$",
+    r"[\s,]+(?:now|currently|these days|nowadays|too|as well|though|actually|btw|by the way|please|right now|again|"
+    r"a lot|"
+    r"very much|so much|really|anyway|at the moment|at present|tbh|honestly|obviously|of course|thanks|thank you|"
+    r"from now on|"
+    r"instead|any ?more|any longer|already|for now|especially|indeed|mate|man|dude|ok|okay|haha|today|just|also|"
+    r"to you|tho|"
+    r"either|by heart|more than anything|the most|most of all|by far|best|better|with you|for you|in general|"
+    r"all the time)$",
     re.IGNORECASE,
 )
 _EDGES = " \t,.;:!?\"'“”„«»()[]*_-–—"
-_MAX_WORDS = 14
-_MAX_CHARS = 120
+MAX_WORDS = 14
+MAX_CHARS = 120
+_YOU = re.compile(r"\b(?:you|your|yours|you're|yourself|above|below|this|that one|these ones)\b", re.IGNORECASE)
+
+
+@cache
+def words(section: str) -> frozenset[str]:
+    """A word list of `lexicon.txt`."""
+    found: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in _LEXICON.read_text(encoding="utf-8").splitlines():
+        line = line.partition("#")[0].strip()
+        if line.startswith("["):
+            current = found.setdefault(line.strip("[]"), [])
+        else:
+            current += line.split()
+    return frozenset(found[section])
+
+
+def alternatives(section: str) -> str:
+    """A word list as a pattern; an underscore in it stands for a space."""
+    return "(?:" + "|".join(re.escape(word.replace("_", " ")) for word in sorted(words(section))) + ")"
 
 
 def trim(value: str) -> str:
@@ -36,234 +67,412 @@ def trim(value: str) -> str:
     return " ".join(value.split())
 
 
-_DEICTIC_TEXT = """this that these those it its it's your you yours you're him her his hers he she they them their there here one
-ones both neither all everything anything nothing something someone somebody everyone anyone more less some any being if whether
-how what when where why who which whatever such same so too very not no none each every either another other others most many
-much few enough well better best worse me my mine myself i im i'm i've us our we as like just only even really is are was were
-be been do does did can could would will should to and or but of in on at by for with from about than then"""
-_DEICTIC = frozenset(_DEICTIC_TEXT.split())
-_HERE_TEXT = """idea way one first second third last latest other previous above following current option answer design plan
-sound look version code draft style title name approach suggestion part fact result output response reply format example concept
-point direction change update question thing stuff tone wording list choice feature function method solution explanation feel
-structure layout color colour font theme ending beginning story text sentence paragraph new old next two three rest whole same
-app page site website file error issue bug problem thought process more way latter former final original image picture logo"""
-_HERE = frozenset(_HERE_TEXT.split())
-_SMALL_TEXT = "the a an to of in on at by for with from and or but is are be as"
-_SMALL = frozenset(_SMALL_TEXT.split())
-_ASKING_TEXT = """know ask see think add say point start begin understand hear request thank apologise apologize mention clarify
-have get make be find use try discuss talk note continue focus go ensure share note include change keep learn create write order
-book buy schedule return cancel speak check confirm report submit propose suggest invite propose"""
-_ASKING = frozenset(_ASKING_TEXT.split())
-_YOU = re.compile(r"\b(?:you|your|yours|you're|yourself|above|below|this|that one|these ones)\b", re.IGNORECASE)
+def _short(value: str) -> bool:
+    return 1 <= len(value.split()) <= MAX_WORDS and len(value) <= MAX_CHARS and any(c.isalnum() for c in value)
+
+
+def _low(value: str) -> list[str]:
+    return [word.lower().strip(_EDGES) for word in value.split()]
 
 
 def thing(value: str) -> str | None:
     """What somebody can like: no pronoun, nothing of the conversation itself ("the second option", "your idea")."""
     value = trim(value)
-    words = value.split()
-    if not 1 <= len(words) <= _MAX_WORDS or len(value) > _MAX_CHARS or not any(c.isalpha() for c in value):
+    low = _low(value)
+    if not _short(value) or _YOU.search(value) or not any(c.isalpha() for c in value):
         return None
-    low = [word.lower().strip(_EDGES) for word in words]
     if low[0] == "to":
-        return value if len(low) > 1 and low[1] not in _ASKING | _DEICTIC and not _YOU.search(value) else None
-    if low[0] in _DEICTIC or _YOU.search(value):
+        return value if len(low) > 1 and low[1] not in words("asking") | words("pointing") else None
+    if low[0] in words("pointing"):
         return None
-    if low[0] == "the" and (len(low) < 2 or low[1] in _HERE or low[-1] in _HERE or low[1] in _DEICTIC):
+    if low[0] == "the" and (
+        len(low) < 2 or words("conversation").intersection((low[1], low[-1])) or low[1] in words("pointing")
+    ):
         return None
-    if low[0] in ("a", "an") and len(low) > 1 and low[1] in ("lot", "bit", "little", "few", "couple"):
-        return None
-    return value
+    return (
+        None
+        if low[0] in ("a", "an") and (len(low) < 2 or low[1] in ("lot", "bit", "little", "few", "couple"))
+        else value
+    )
+
+
+def thing_of_mine(value: str) -> str | None:
+    """As `thing`, and it may begin with "my" or "our"."""
+    own = re.match(r"(?:my|our)(?: own)? ", value, re.IGNORECASE)
+    found = thing(value[own.end() :]) if own else thing(value)
+    return f"{own[0]}{found}" if own and found else found
 
 
 def free(value: str) -> str | None:
     """Any short value that does not point into the conversation."""
     value = trim(value)
-    words = value.split()
-    if not 1 <= len(words) <= _MAX_WORDS or len(value) > _MAX_CHARS:
+    if not _short(value):
         return None
-    return None if words[0].lower() in _DEICTIC or _YOU.search(value) else value
+    return None if _low(value)[0] in words("pointing") or _YOU.search(value) else value
 
 
-_NOT_NAMES_TEXT = """back later tomorrow tonight today crazy old stupid lazy paranoid cynical picky weird biased skeptical naive when if
-at on a an the asap soon again maybe anytime whenever sometime now over out in up down by names name not sorry what that this it
-something anything whatever sir madam only just please cab taxi ambulance doctor unavailable confused private secret important
-different similar complicated long short hard easy common unusual my your his her their our before after first next because for
-and or but so to from with about on about ok okay ready back here there fine good great happy sad tired hungry sick busy new
-interested curious wondering looking trying having going using working thinking planning writing asking sure glad afraid"""
-_NOT_NAMES = frozenset(_NOT_NAMES_TEXT.split())
+# --- names ------------------------------------------------------------------------------------------------------------
+
 _NAME_WORD = re.compile(r"[^\W\d_][\w.'’-]{0,30}")
+_AFTER_NAME = re.compile(
+    r"\s+(?:by the way|for short|instead of .*|from .*|at (?:work|home)|in .*|on .*|everyone .*|whenever .*)$",
+    re.IGNORECASE,
+)
 
 
 def name(value: str) -> str | None:
     """A person's name: one to four words, no common word first."""
-    value = trim(value)
-    value = re.sub(
-        r"\s+(?:by the way|for short|instead of .*|from .*|at (?:work|home)|in .*|on .*)$",
-        "",
-        value,
-        flags=re.IGNORECASE,
+    value = _AFTER_NAME.sub("", trim(value))
+    parts = value.split()
+    if not 1 <= len(parts) <= 4 or not all(_NAME_WORD.fullmatch(part) for part in parts):
+        return None
+    low = _low(value)
+    if low[0] in words("not_names") | words("pointing") or words("not_names").intersection(low[1:]):
+        return None
+    if value.islower():
+        return _titled(value) if len(parts) <= 2 else None
+    return (
+        value
+        if len(parts) == 1 or all(part[0].isupper() or part in ("de", "da", "van", "von", "bin") for part in parts)
+        else None
     )
-    words = value.split()
-    if not 1 <= len(words) <= 4 or not all(_NAME_WORD.fullmatch(w) for w in words):
-        return None
-    if words[0].lower() in _NOT_NAMES | _DEICTIC:
-        return None
-    if any(w.lower() in _NOT_NAMES for w in words[1:]) or (len(words) > 1 and not all(w[0].isupper() for w in words)):
-        return None if any(w[0].isupper() for w in words) or len(words) > 2 else _titled(value)
-    return _titled(value) if value.islower() else value
 
 
-def animal_or_person_name(value: str) -> str | None:
-    """As `name`, or two names joined by "and"."""
-    value = trim(value)
-    parts = re.split(r",\s*(?:and )?|\s+and\s+", value)
-    named = [name(part) for part in parts]
-    return " and ".join(n for n in named if n) if len(parts) <= 4 and all(named) else None
+def names(value: str) -> str | None:
+    """As `name`, or several joined by "and"."""
+    parts = re.split(r",\s*(?:and )?|\s+and\s+", trim(value))
+    found = [name(part) for part in parts]
+    return " and ".join(part for part in found if part) if len(parts) <= 4 and all(found) else None
 
 
 def _titled(value: str) -> str:
     return " ".join(word[:1].upper() + word[1:] for word in value.split())
 
 
-_NOT_PLACES_TEXT = """fear denial hope peace hell misery silence pain poverty sin luxury comfort moment past present future world
-society time simulation dream bubble constant danger agony terror debt interesting harmony sync exile isolation love mind
-here there"""
-_NOT_PLACES = frozenset(_NOT_PLACES_TEXT.split())
+# --- places -----------------------------------------------------------------------------------------------------------
+
 _DWELLING = re.compile(
-    r"\b(?:house|flat|apartment|village|town|city|farm|cottage|van|studio|suburbs?|condo|dorm|boat|houseboat|bungalow|countryside|"
-    r"mountains|desert|woods|forest|coast|island|building|neighbou?rhood|outskirts|cent(?:er|re)|area|state|province|region|"
-    r"north|south|east|west|netherlands|uk|us|usa|u\.s\.|united|philippines|uae|bay|midlands|highlands|alps|caribbean)\b",
+    r"\b(?:house|flat|apartment|village|town|city|farm|cottage|van|studio|suburbs?|condo|dorm|boat|houseboat|bungalow|"
+    r"countryside|mountains|desert|woods|forest|coast|island|building|neighbou?rhood|outskirts|cent(?:er|re)|area|"
+    r"state|province|"
+    r"region|north|south|east|west|netherlands|uk|us|usa|u\.s\.|united|philippines|uae|bay|midlands|highlands|alps|"
+    r"caribbean)\b",
     re.IGNORECASE,
+)
+_AFTER_PLACE = re.compile(
+    r"\s+(?:for|with|on my own|by myself|alone|full[- ]time|temporarily|last|this|next|in (?:(?:19|20)\d\d|"
+    + "|".join(calendar.month_name[1:])
+    + r")|a (?:few|couple)|two|three|yesterday|recently|together)\b.*$",
+    re.IGNORECASE,
+)
+_COMPASS = frozenset(
+    ["downtown", "central", "northern", "southern", "eastern", "western", "rural", "near", "north", "the"]
 )
 
 
 def place(value: str) -> str | None:
     """A town, a country, or a kind of dwelling."""
-    value = trim(value)
-    value = re.sub(
-        r"\s+(?:for|with|since|on my own|by myself|alone|full[- ]time|temporarily)\b.*$", "", value, flags=re.IGNORECASE
-    )
-    words = value.split()
-    if not 1 <= len(words) <= 9:
+    value = _AFTER_PLACE.sub("", trim(value)).strip(_EDGES)
+    parts, low = value.split(), _low(value)
+    if not 1 <= len(parts) <= 9 or low[0] in words("pointing") or words("not_places").intersection(low):
         return None
-    low = [word.lower().strip(_EDGES) for word in words]
-    if low[0] in _DEICTIC or _NOT_PLACES.intersection(low):
-        return None
-    if low[0] in _SMALL or low[0] in (
-        "downtown",
-        "central",
-        "northern",
-        "southern",
-        "eastern",
-        "western",
-        "rural",
-        "near",
-        "north",
-    ):
-        return value if _DWELLING.search(value) or any(w[0].isupper() for w in words) else None
-    if words[0][0].isupper() or words[0][0].isdigit():
+    if low[0] in words("small") | _COMPASS:
+        return value if _DWELLING.search(value) or any(part[0].isupper() for part in parts) else None
+    if any(part[0].isupper() for part in parts) or parts[0][0].isdigit():
         return value
-    if any(w[0].isupper() for w in words):
-        return value
-    return _titled(value) if len(words) <= 2 or "," in value else None
+    return _titled(value) if len(parts) <= 2 or "," in value else None
 
 
-_TRADES_TEXT = """accountant actor actress actuary analyst anesthesiologist animator architect artist astronomer attorney auditor author
-baker banker barber barista bartender biologist blogger bookkeeper botanist bricklayer broker builder butcher caregiver carer
-carpenter cashier caterer chef chemist chiropractor civil-servant cleaner coach composer consultant contractor cook copywriter
-counselor counsellor dancer dentist dermatologist designer developer dietitian director diver dj doctor driver economist editor
-electrician engineer entrepreneur farmer filmmaker firefighter fisherman florist founder freelancer gardener geologist grocer
-hairdresser historian homemaker housekeeper hydrologist illustrator instructor investigator janitor jeweler jeweller journalist
-judge landlord lawyer lecturer librarian lifeguard linguist locksmith machinist manager marketer mason mathematician mechanic
-midwife miner model musician nanny neurologist notary novelist nurse nutritionist officer optician painter paralegal paramedic
-pastor pathologist pediatrician pharmacist philosopher photographer physician physicist physiotherapist pianist pilot plumber
-podcaster poet policeman policewoman postman potter priest principal producer professor programmer psychiatrist psychologist
-publisher radiologist realtor receptionist recruiter reporter researcher retailer roofer sailor salesman salesperson scientist
-sculptor secretary seamstress singer soldier solicitor sommelier sculptor statistician student surgeon surveyor tailor teacher
-technician therapist trader trainer translator interpreter tutor undertaker upholsterer vet veterinarian videographer waiter waitress
-welder woodworker writer yoga-teacher youtuber zoologist ceo cto cfo coo vp admin administrator sysadmin devops undergraduate
-postgraduate postdoc graduate pensioner retiree widow widower parent mother father mom mum dad grandmother grandfather twin
-veteran immigrant expat refugee consultant owner beginner foodie vegetarian vegan"""
-_TRADES = frozenset(_TRADES_TEXT.replace("-", " ").split())
+# --- work -------------------------------------------------------------------------------------------------------------
+
 _TRADE_END = re.compile(
-    r"(?:ologist|ographer|ician|ineer|eacher|nurse|worker|developer|manager|designer|scientist|ist|officer|assistant)s?$"
+    r"(?:ologist|ographer|ician|ineer|eacher|nurse|worker|developer|manager|designer|scientist|ist|officer|"
+    r"assistant)s?$"
 )
-_NO_TRADE_TEXT = """optimist pessimist perfectionist minimalist realist masochist list twist fist mist artist-at-heart exist persist gist
-racist sexist narcissist"""
-_NO_TRADE = frozenset(_NO_TRADE_TEXT.split())
-_TRADE_PREPOSITION = re.compile(r"\s+(?:at|for|in|with|from|of|by|on|who|based|working|and)\b", re.IGNORECASE)
+_TRADE_STOPS = re.compile(r"\s+(?:at|for|in|with|from|of|by|on|based|working|and)\b|,", re.IGNORECASE)
+_DEGREE = frozenset(
+    ["bit", "little", "big", "huge", "bad", "terrible", "total", "complete", "real", "good", "such", "better"]
+)
 
 
 def trade(value: str) -> str | None:
-    """What somebody is by trade or in life: "nurse at St Mary's", "freelance software engineer". Not "mess", "potato"."""
+    """What somebody is by trade or in life: "a nurse at St Mary's", "a freelance engineer". Not "a mess", "a potato"."""
     value = trim(value)
-    words = value.split()
-    if (
-        not 1 <= len(words) <= 12
-        or _YOU.search(value)
-        or words[0].lower() in ("bit", "little", "big", "huge", "bad", "terrible", "total")
-    ):
-        return None
-    head = _TRADE_PREPOSITION.split(value, maxsplit=1)[0].split()
-    if not head:
+    bare = re.sub(r"^(?:an?|the) ", "", value, flags=re.IGNORECASE)
+    head = _TRADE_STOPS.split(bare, maxsplit=1)[0].split()
+    if not head or not _short(value) or _YOU.search(value) or head[0].lower() in _DEGREE:
         return None
     last = head[-1].lower().strip(_EDGES)
-    return value if last not in _NO_TRADE and (last in _TRADES or _TRADE_END.search(last)) else None
+    return value if last not in words("not_trades") and (last in words("trades") or _TRADE_END.search(last)) else None
 
 
-_ALLERGY_JOKES_TEXT = """work mornings morning mondays monday people stupidity meetings drama bullshit nonsense exercise effort idiots jokes
-failure losing bad lies small commitment cold fun math maths responsibility responsibilities adulting early boredom"""
-_ALLERGY_JOKES = frozenset(_ALLERGY_JOKES_TEXT.split())
+def job(value: str) -> str | None:
+    """What stands after "my job is"; not a judgement of it."""
+    found = free(re.sub(r"^(?:being |to be )", "", value, flags=re.IGNORECASE))
+    return trade(found) if found and len(found.split()) > 1 else (found if found and trade(found) else None)
+
+
+def field(value: str) -> str | None:
+    """A field of work: "IT", "a hospital", "marketing"; not "silence", "my brother"."""
+    found = thing(value)
+    return (
+        None
+        if found is None or _low(found)[-1] in ("silence", "peace", "bed", "shifts", "bursts", "pairs", "progress")
+        else found
+    )
+
+
+def business(value: str) -> str | None:
+    """What a business is."""
+    found = free(value)
+    return (
+        None
+        if found is None or re.match(r"an? (?:mess|joke|disaster|failure|nightmare|bit|lot|little)\b", found)
+        else found
+    )
+
+
+# --- body, family -----------------------------------------------------------------------------------------------------
+
+_ALLERGY_SIZE = re.compile(
+    r"^(?:severe|mild|bad|serious|strong|deadly|life-threatening|slight|an?|food|seasonal|terrible|really bad)\b ?",
+    re.IGNORECASE,
+)
+_SMALL_NUMBERS_TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+_AGE = re.compile(
+    r"(?:sixteen|seventeen|eighteen|nineteen|(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:-\w+)?)$"
+)
+_NOT_KIN = re.compile(
+    r"\b(?:meme|joke|video|question|problem|in mind|sitter|food|person|lover|book|movie|name|idea|picture|photo)\b"
+)
+_AFTER_KIN = re.compile(
+    r"\s+(?:and|that|to|at home|who)\s+(?:i|we|they|he|she|need|love|want|keep|feed|walk|take)\b.*", re.IGNORECASE
+)
 
 
 def allergen(value: str) -> str | None:
     """What one can be allergic to, in earnest."""
     found = thing(value)
-    return None if found is None or found.lower().split()[0] in _ALLERGY_JOKES else found
+    return None if found is None or _low(found)[0] in words("not_allergens") else found
 
 
-_NOT_FOOD_TEXT = """much enough anything that this it well breakfast lunch dinner out alone late early before after at fast slowly crow dirt
-people words humble"""
-_NOT_FOOD = frozenset(_NOT_FOOD_TEXT.split())
+def allergy(value: str) -> str | None:
+    """The word before "allergy"."""
+    value = value.strip()
+    while (shorter := _ALLERGY_SIZE.sub("", value)) != value:
+        value = shorter
+    return (
+        allergen(value) if value and value.lower() not in ("no", "any", "some", "many", "several", "lots of") else None
+    )
 
 
 def food(value: str) -> str | None:
     """What one can leave on the plate."""
     found = thing(value)
-    return None if found is None or found.lower().split()[0] in _NOT_FOOD or len(found.split()) > 8 else found
+    return None if found is None or _low(found)[0] in words("not_food") or len(found.split()) > 8 else found
 
 
-LANGUAGES = (
-    r"(?:english|french|spanish|german|portuguese|italian|dutch|chinese|mandarin|cantonese|japanese|korean|russian|arabic|hindi|urdu|"
-    r"bengali|punjabi|turkish|polish|swedish|norwegian|danish|finnish|greek|czech|hungarian|romanian|ukrainian|vietnamese|thai|"
-    r"indonesian|malay|tagalog|filipino|hebrew|persian|farsi|swahili|catalan|basque|galician|irish|welsh|latin|croatian|serbian|"
-    r"slovak|slovenian|bulgarian|tamil|telugu|marathi|gujarati|kannada|malayalam|nepali|sinhala|afrikaans|icelandic|esperanto|"
-    r"sign language|asl)"
-)
-NATIONALITIES = (
-    r"(?:american|british|english|scottish|welsh|irish|french|spanish|german|portuguese|italian|dutch|belgian|swiss|austrian|chinese|"
-    r"japanese|korean|russian|indian|pakistani|bangladeshi|turkish|polish|swedish|norwegian|danish|finnish|greek|czech|hungarian|"
-    r"romanian|ukrainian|vietnamese|thai|indonesian|malaysian|filipino|filipina|israeli|iranian|iraqi|egyptian|moroccan|nigerian|"
-    r"kenyan|ghanaian|ethiopian|south african|brazilian|argentinian|argentine|mexican|colombian|chilean|peruvian|venezuelan|cuban|"
-    r"canadian|australian|new zealander|icelandic|croatian|serbian|slovak|slovenian|bulgarian|lebanese|syrian|nepali|singaporean|"
-    r"taiwanese|estonian|latvian|lithuanian|albanian|georgian|armenian|catalan|puerto rican|jamaican)"
-)
-_LANGUAGE_LIST = re.compile(
-    rf"(?:{LANGUAGES}|fluent|native|some|a little|a bit of|basic|brazilian|(?:,? ?(?:and|&|,|a bit of|some|a little) ?))+",
+def diet(value: str) -> str | None:
+    """A word for a diet, in lower case."""
+    return re.sub(r"^a ", "", value.strip().lower())
+
+
+def diet_plan(value: str) -> str | None:
+    """ "a keto diet"."""
+    return (
+        None
+        if re.search(r"\b(?:this|that|your|my|no|same|new|different|strict)\b (?:\w+ )?diet$", value, re.IGNORECASE)
+        else trim(value)
+    )
+
+
+def years(value: str) -> str | None:
+    """The age of somebody who can write."""
+    value = value.lower()
+    return value if (value.isdigit() and 5 <= int(value) <= 120) or _AGE.match(value) else None
+
+
+def age(value: str) -> str | None:
+    """Anybody's age."""
+    value = value.lower()
+    return (
+        value
+        if value in _SMALL_NUMBERS_TEXT.split() or (value.isdigit() and 0 < int(value) < 120) or _AGE.match(value)
+        else None
+    )
+
+
+def kin(value: str) -> str | None:
+    """Who is in the family: "two kids", "a dog named Rex"."""
+    found = free(
+        _AFTER_KIN.sub("", value).replace("no ", "No ", 1) if value.startswith("no ") else _AFTER_KIN.sub("", value)
+    )
+    return None if found is None or _NOT_KIN.search(found) else found[0].lower() + found[1:]
+
+
+def day(value: str) -> str | None:
+    """A day of the year; a relative one ("tomorrow") has been resolved before."""
+    found = free(value)
+    return (
+        found
+        if found
+        and re.search(
+            r"\d|january|february|march|april|may|june|july|august|september|october|november|december", found.lower()
+        )
+        else None
+    )
+
+
+# --- taste and manner -------------------------------------------------------------------------------------------------
+
+_ONE_OFF = re.compile(
+    r"\b(?:this|that|these|those|here|now|today|first|second|last|latest|previous|above|your|more|another|other|few|"
+    r"couple|some|"
+    r"from|about|on|regarding|by)\b",
     re.IGNORECASE,
+)
+_VEHICLE = re.compile(
+    r"\b(?:car|bike|motorbike|motorcycle|truck|van|suv|scooter|bicycle|bus|tesla|toyota|honda|ford|bmw|audi|"
+    r"volkswagen|vw|volvo|"
+    r"mazda|nissan|kia|hyundai|renault|peugeot|fiat|skoda|subaru|mercedes|jeep|chevrolet|chevy|prius|vespa|harley|"
+    r"porsche|lexus)\b",
+    re.IGNORECASE,
+)
+_PASTIME = re.compile(
+    r"\b(?:piano|guitar|violin|drums|cello|flute|saxophone|trumpet|bass|harp|clarinet|ukulele|keyboard|banjo|"
+    r"accordion|chess|tennis|"
+    r"football|soccer|basketball|volleyball|golf|hockey|rugby|cricket|badminton|squash|padel|handball|baseball|"
+    r"softball|poker|"
+    r"video ?games|board ?games|yoga|judo|karate|aikido|taekwondo|jiu-?jitsu|boxing|d&d|minecraft|table tennis|"
+    r"ping ?pong)\b",
+    re.IGNORECASE,
+)
+_NOT_TOOLS = re.compile(
+    r"^(?:the (?:same|word|term|following|above|code|function|method|bathroom|toilet|internet|phone|app)|it|to|them|"
+    r"my|one|you|"
+    r"an? (?:lot|bit|different|new|similar|combination|mix|tool|function|loop|method)|chatgpt)\b",
+    re.IGNORECASE,
+)
+
+
+def style(value: str) -> str | None:
+    """How answers should be: "short answers", "posts longer than 800 words". Not one certain answer."""
+    found = free(value)
+    if found is None or _ONE_OFF.search(found) or len(found.split()) < 2:
+        return None
+    return None if found.lower().startswith(("an ", "a ")) else found
+
+
+def sort(value: str) -> str | None:
+    """The word before "person": "morning", "cat"."""
+    low = value.lower()
+    return None if low.split()[0] in words("not_sorts") else low
+
+
+def tool(value: str) -> str | None:
+    """What somebody works with."""
+    if _NOT_TOOLS.match(value) or len(value.split()) > 8:
+        return None
+    return thing(value)
+
+
+def vehicle(value: str) -> str | None:
+    """A vehicle, with its article."""
+    found = free(value)
+    return found if found and _VEHICLE.search(found) else None
+
+
+def pastime(value: str) -> str | None:
+    """A game, a sport or an instrument."""
+    found = free(value)
+    return found if found and _PASTIME.search(found) and len(found.split()) <= 10 else None
+
+
+def goal(value: str) -> str | None:
+    """What somebody is after."""
+    found = free(re.sub(r"^to ", "", value, flags=re.IGNORECASE))
+    return found if found and len(found.split()) > 1 else None
+
+
+def habit(value: str) -> str | None:
+    """A verb with something after it."""
+    found = free(value)
+    return found if found and len(found.split()) > 1 else None
+
+
+def order(value: str) -> str | None:
+    """A standing instruction, as it was given."""
+    value = re.sub(r"^please ", "", " ".join(value.split()).strip(_EDGES), flags=re.IGNORECASE)
+    value = re.sub(
+        r"[\s,]+(?:please|ok|okay|thanks|thank you|from now on|going forward)$", "", value, flags=re.IGNORECASE
+    ).strip(_EDGES)
+    if (
+        not 2 <= len(value.split()) <= 40
+        or len(value) > 300
+        or re.match(r"(?:never|always) (?:mind|again|say never)\b", value, re.I)
+    ):
+        return None
+    return (
+        None
+        if re.search(r"\b(?:this (?:time|one|question|answer|code|function|text|email)|above)\b", value, re.IGNORECASE)
+        else value
+    )
+
+
+# --- languages --------------------------------------------------------------------------------------------------------
+
+_AFTER_LANGUAGE = re.compile(r"\s+(?:at home|fluently|natively|well|every day|daily|with .*)$", re.IGNORECASE)
+
+
+_AROUND_LANGUAGE = frozenset(
+    ["and", "fluent", "native", "some", "a", "little", "bit", "of", "basic", "brazilian", "both"]
 )
 
 
 def languages(value: str) -> str | None:
     """One language or several."""
-    value = re.sub(
-        r"\s+(?:at home|fluently|natively|well|every day|daily|with .*)$", "", trim(value), flags=re.IGNORECASE
+    plain = _AFTER_LANGUAGE.sub("", trim(value))
+    known = words("languages")
+    found = [word for word in re.split(r"[ ,&]+", plain) if word.lower() in known]
+    others = [word for word in re.split(r"[ ,&]+", plain) if word.lower() not in known | _AROUND_LANGUAGE]
+    return (
+        " ".join(word[:1].upper() + word[1:] if word in found else word for word in plain.split(" "))
+        if found and not others
+        else None
     )
-    plain = " ".join(value.split())
-    if (
-        not plain
-        or not _LANGUAGE_LIST.fullmatch(plain.replace(", ", ","))
-        or not re.search(LANGUAGES, plain, re.IGNORECASE)
-    ):
-        return None
-    return re.sub(LANGUAGES, lambda m: m[0][:1].upper() + m[0][1:], plain, flags=re.IGNORECASE)
+
+
+CHECKS: Mapping[str, Check] = {
+    check.__name__: check
+    for check in (
+        thing,
+        thing_of_mine,
+        free,
+        name,
+        names,
+        place,
+        trade,
+        job,
+        field,
+        business,
+        allergen,
+        allergy,
+        food,
+        diet,
+        diet_plan,
+        years,
+        age,
+        kin,
+        day,
+        style,
+        sort,
+        tool,
+        vehicle,
+        pastime,
+        goal,
+        habit,
+        order,
+        languages,
+    )
+}
+"""The checks by the names that `rules.txt` uses."""

@@ -31,7 +31,7 @@ from app.store.memory_rows import (
     MemoryEvent,
     NewMemory,
 )
-from app.store.pools import Pool
+from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.tenancy import UserRef, ensure_user
 from app.store.turns import Vector
@@ -162,7 +162,8 @@ class Memories:
             items, vectors = zip(*found, strict=True)
             await connection.execute(
                 self._sql["history.add_vectors"],
-                tenant, user, self._space, _MEMORY, list(items), [created_at] * len(items), list(vectors),
+                tenant, user, self._space, _MEMORY, list(items), [created_at] * len(items),
+                [halfvec(each) for each in vectors],
             )  # fmt: skip
 
     # --- changing -------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class Pool:
         try:
             # The limit given here is also the one that keeps `release` from hanging on a frozen backend.
             connection = await self._pool.acquire(timeout=self._timeout_s)
-        except (*_UNAVAILABLE, *_REFUSED, asyncpg.InterfaceError) as error:
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise StoreUnavailable("The database gives no connection at the moment; try again.") from error
         try:
             yield connection
@@ -97,6 +97,8 @@ class Pool:
             raise StoreUnavailable("The database did not answer, or not in time; try again.") from error
         except asyncpg.InterfaceError as error:
             if not _is_gone(connection):
+                # Used wrongly, such as by two tasks at once: it may be busy still, so it must not go back.
+                connection.terminate()
                 raise
             raise StoreUnavailable("The connection to the database was lost; try again.") from error
         finally:
@@ -124,7 +126,7 @@ class Pool:
                 await self._pool.close()
         except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             # asyncpg has terminated the pool by now.
-            logger.warning("connections were cut when the pool closed: %s", error or "still in use")
+            logger.warning("connections were cut when the pool closed: %s", str(error) or "still in use")
 
     async def _release(self, connection: PoolConnectionProxy[Any]) -> None:
         try:
@@ -176,7 +178,7 @@ async def open_pool(
         )
     except _REFUSED as error:
         raise NotReady(f"The database refuses us: {error}. Look at MNEME_DATABASE_URL.") from error
-    except (*_UNAVAILABLE, asyncpg.InterfaceError) as error:
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise StoreUnavailable(f"The database cannot be reached: {str(error) or 'no answer'}.") from error
     return Pool(pool, queries, timeout_ms / 1000)
 
@@ -186,7 +188,8 @@ async def set_codecs(connection: asyncpg.Connection[asyncpg.Record], vector_sche
 
     json, jsonb: any Python value out; in, any value that orjson takes, but a `str` is JSON text that is ready.
     uuid: uuid.UUID of the standard library (orjson does not know asyncpg's own); in also as text.
-    vector, halfvec: float32 arrays of one dimension out; in, anything of one dimension that numpy takes.
+    vector, halfvec: float32 arrays of one dimension out; in, anything of one dimension that numpy takes, or bytes that
+    are ready (`halfvec`).
     """
     for name in ("json", "jsonb"):
         await connection.set_type_codec(name, schema="pg_catalog", encoder=_json_text, decoder=orjson.loads)
@@ -268,8 +271,8 @@ def _pack(value: ArrayLike, kind: str) -> bytes:
     return _VECTOR_HEAD.pack(len(array), 0) + array.tobytes()
 
 
-def _vector_bytes(value: ArrayLike) -> bytes:
-    return _pack(value, ">f4")
+def _vector_bytes(value: ArrayLike | bytes) -> bytes:
+    return value if isinstance(value, bytes) else _pack(value, ">f4")
 
 
 def halfvec(value: ArrayLike) -> bytes:

@@ -32,3 +32,7 @@ SELECT value #>> '{}' FROM agent_data.system_config WHERE key = 'secret'
 -- name: ensure_space
 -- Registers the embedder's space and makes its indexes (as the owner).
 SELECT agent_data.ensure_embedding_space($1, $2)
+
+-- name: ping
+-- Whether the database answers.
+SELECT 1

@@ -53,6 +53,7 @@ CREATE TABLE agent_data.session_heads (
     message_id     uuid NOT NULL,           -- the answer (or, for `asked`, the question)
     turn_index     integer NOT NULL,
     asked          boolean NOT NULL,        -- the chain up to a question: finds regenerations and retries
+    visible_from   integer NOT NULL DEFAULT 1, -- turn index of the first message of that transcript: later, where its head was cut
     request_chain  bytea,                   -- that call's request (see request_chains), to store only what is new
     request_count  integer,
     sent_chain     bytea,

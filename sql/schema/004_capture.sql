@@ -2,8 +2,9 @@
 --
 -- A request is a recipe. The elements of its `messages` array are kept once per user (`message_blobs`); a request's list of
 -- them is a chain (`request_chains`): a node names its parent and only the elements that it adds, so that the next turn of a
--- conversation stores only what is new. What stands before the array and after it is with the call. Prefix, elements and
--- suffix put together are the exact bytes; the SHA-256 with the call proves it on reading.
+-- conversation stores only what is new. The leading system messages stand apart, in the chain's last node: they often carry a
+-- clock, and would make every chain a new one. What stands before the array and after it is with the call. Prefix, elements
+-- and suffix put together are the exact bytes; the SHA-256 with the call proves it on reading.
 
 CREATE TABLE agent_data.message_blobs (
     user_id   uuid NOT NULL,
@@ -20,6 +21,7 @@ CREATE TABLE agent_data.request_chains (
     chain_hash  bytea NOT NULL,             -- 16 bytes over all elements up to here
     parent_hash bytea,                      -- NULL: the chain begins here
     blobs       bytea NOT NULL,             -- blob hashes that this node adds, 16 bytes each, in order
+    lead        bytea,                      -- blob hashes that stand before all others of the chain
     PRIMARY KEY (user_id, chain_hash)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('request_chains', current_setting('mneme.hash_partitions')::int);

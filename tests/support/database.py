@@ -6,6 +6,9 @@ import contextlib
 import fcntl
 import os
 import secrets
+import shutil
+import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -19,6 +22,12 @@ from app.store.queue import install_queue
 PARTITIONS = 2
 """Hash partitions in tests: enough to see pruning, and a copy of the template takes 25 ms instead of 180 with 8."""
 TEMPLATE = "mneme_template"
+
+MEMORY = Path("/dev/shm")
+MEMORY_NEEDED_BYTES = 4 * 1024**3
+"""A server takes some 200 MB, and 12 MB for each test that runs at the time; containers often have only 64 MB."""
+LEFT_BEHIND_S = 3600.0
+"""Age from which a server may have been left behind by a run that was killed."""
 
 FAST = {
     # Tests may lose their data; only here, never in the product.
@@ -39,13 +48,32 @@ def shared_directory(base: Path) -> Path:
 
 @contextlib.contextmanager
 def shared_server(directory: Path) -> Iterator[str]:
-    """The DSN of the run's server. The first worker starts it; the last one out stops it."""
-    server = EmbeddedPostgres(directory / "mneme", settings=FAST)
+    """The DSN of the run's server. The first worker starts it; the last one out stops it and takes its files away."""
+    with _locked(directory / "server.lock"):
+        place = directory / "server.place"
+        if not place.exists():
+            place.write_text(str(_new_place(directory)))
+    home = Path(place.read_text())
+    server = EmbeddedPostgres(home, settings=FAST)
     dsn = server.start()
     try:
         yield dsn
     finally:
-        server.stop()
+        if server.stop():
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def _new_place(directory: Path) -> Path:
+    """In memory where there is room: to copy a template is to make hundreds of files, which some disks take slowly."""
+    prefix = f"mneme-tests-{os.geteuid()}-"
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MEMORY_NEEDED_BYTES:
+        return directory / "mneme"
+    for left in MEMORY.glob(f"{prefix}*"):
+        # A run that was killed left its server running; one that is still at work keeps its own.
+        server = EmbeddedPostgres(left, settings=FAST)
+        if time.time() - left.stat().st_mtime > LEFT_BEHIND_S and server.start() and server.stop():
+            shutil.rmtree(left)
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=MEMORY))
 
 
 def with_database(dsn: str, database: str) -> str:

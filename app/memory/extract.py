@@ -1,0 +1,368 @@
+"""What can be learned from one exchange without any LLM: rules of seed 001 §4.2, on the user's own words and tool calls.
+
+Precision before recall: what is quoted, pasted, asked, supposed, joked or said of others gives nothing (see
+`extract_clauses`), and a clause must fit a rule as a whole (`rules.txt`). Linear in the message, which is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+from app.memory.candidate import Candidate, Exchange, Kind, Provenance, Triple
+from app.memory.extract_clauses import Clause, clauses
+from app.memory.extract_dates import Found, find_date
+from app.memory.extract_events import event_content
+from app.memory.extract_grammar import capital, depersonalise, inner
+from app.memory.extract_rules import Rule, rules
+from app.memory.extract_secrets import looks_secret
+from app.memory.extract_values import words
+from app.memory.ingest_text import content_hash, normalise
+
+MAX_CANDIDATES = 16
+"""Of one exchange: who states more at once is pasting something."""
+MAX_TOOL_CALLS = 4
+"""Of one exchange that are remembered; an agent's loop has its own history."""
+
+EXPLICIT_IMPORTANCE = 0.9
+EXPLICIT_CONFIDENCE = 0.95
+EVENT_IMPORTANCE = 0.55
+EVENT_CONFIDENCE = 0.85
+TOOL_IMPORTANCE = 0.3
+TOOL_CONFIDENCE = 0.7
+
+PROVENANCE: Mapping[Kind, Provenance] = {
+    "preference": Provenance.PREFERENCE,
+    "fact": Provenance.FACT,
+    "instruction": Provenance.INSTRUCTION,
+    "correction": Provenance.CORRECTION,
+    "event": Provenance.USER_STATED,
+    "tool_outcome": Provenance.TOOL_OUTPUT,
+}
+"""Kind of statement → `provenance_type` of seed 000 §2.2. What the user asks to remember is `user_stated`."""
+
+
+def extract(exchange: Exchange) -> list[Candidate]:
+    """What the exchange says about its user, in the order in which it was said; each statement once."""
+    found: dict[bytes, Candidate] = {}
+    asked_in = -1  # the sentence in which the user said "remember"
+    stated = clauses(exchange.user_text)
+    for index, clause in enumerate(stated):
+        clause, asked = _without_request(clause)
+        if asked:
+            asked_in = clause.sentence
+        if not clause.text:
+            continue
+        explicit = asked or clause.sentence == asked_in
+        alone = index + 1 == len(stated)
+        for candidate in _of_clause(clause, exchange, explicit=explicit, introduces=index == 0 and not alone):
+            found.setdefault(content_hash(candidate.content), candidate)
+    for candidate in tool_candidates(exchange):
+        found.setdefault(content_hash(candidate.content), candidate)
+    return list(found.values())[:MAX_CANDIDATES]
+
+
+# --- what the user asks to remember -----------------------------------------------------------------------------------
+
+_REQUEST = re.compile(
+    r"(?:(?:can|could|would|will) you )?(?:please |kindly |also |and |always )*"
+    r"(?:(?:remember|don't forget|do not forget|never forget|keep in mind|bear in mind|take note|make a note|"
+    r"memori[sz]e)"
+    r"(?: for (?:me|later|next time|the future|future reference))?(?: of)?(?: (?:the fact )?that\b| this\b(?=:|$)|:|,)?"
+    r"|(?:note|save|store) (?:down )?(?:that\b|for (?:later|the future|future reference):?)"
+    r"|(?:for|as) (?:your |my |future )+(?:reference|records?|information)(?: that)?:?|i (?:want|need|"
+    r"would like) you to remember"
+    r"(?: that)?|i'd like you to remember(?: that)?|you (?:should|must|need to) (?:remember|know)(?: that)?)[\s,:]*",
+    re.IGNORECASE,
+)
+_NO_REQUEST = re.compile(
+    r"(?:(?:can|could|do|would|will) you )?(?:please )?remember (?:when|how|what|where|who|why|me\b|us\b|the time|"
+    r"last|yesterday|our|it\b|them\b|those days)"
+    r"|take note of|make a note of (?:it|that|this)$",
+    re.IGNORECASE,
+)
+
+
+def _without_request(clause: Clause) -> tuple[Clause, bool]:
+    """The clause without a leading "remember that", and whether there was one."""
+    if _NO_REQUEST.match(clause.text):
+        return replace(clause, text=""), False
+    request = _REQUEST.match(clause.text)
+    if request is None:
+        return clause, False
+    rest = clause.text[request.end() :]
+    return replace(clause, text=rest.strip(), start=clause.start + request.end() + len(rest) - len(rest.lstrip())), True
+
+
+# --- one clause -------------------------------------------------------------------------------------------------------
+
+_CORRECTS = re.compile(
+    r"\b(?:no|nope|nah|actually|correction|wrong|not right|not quite|wait|oops|my bad|in fact)\b", re.IGNORECASE
+)
+_NOW = re.compile(r"\b(?:now|these days|nowadays|any ?more|any longer|instead)[.!]*$", re.IGNORECASE)
+
+
+def _of_clause(clause: Clause, exchange: Exchange, *, explicit: bool, introduces: bool) -> list[Candidate]:
+    text = "I " + clause.text if clause.elliptic else clause.text
+    when = find_date(text, exchange.now, past=_is_past(text))
+    drafts = [draft for draft in (_by_rule(text, when, clause), _event(text, when)) if draft is not None]
+    if len(drafts) == 2 and drafts[0].kind != "correction":
+        drafts = drafts[1:] if drafts[0].triple is None or drafts[0].kind == "event" else drafts[:1]
+    drafts = drafts[:1]
+    drafts += [
+        draft
+        for draft in (_introduction(clause, introduces), _named_relative(text))
+        if draft is not None and not drafts
+    ]
+    if not drafts and explicit:
+        drafts = [draft for draft in (_as_told(text, when),) if draft is not None]
+    quote = exchange.user_text[clause.start : clause.end]
+    hidden = looks_secret(quote)
+    return [
+        replace(
+            draft,
+            quote=quote,
+            span=(clause.start, clause.end),
+            secret=hidden or looks_secret(draft.content),
+            explicit=explicit,
+            provenance_type=Provenance.USER_STATED
+            if explicit and draft.kind != "correction"
+            else draft.provenance_type,
+            importance=max(draft.importance, EXPLICIT_IMPORTANCE) if explicit else draft.importance,
+            confidence=max(draft.confidence, EXPLICIT_CONFIDENCE) if explicit else draft.confidence,
+        )
+        for draft in drafts
+    ]
+
+
+def _draft(
+    content: str, kind: Kind, *, importance: float, confidence: float, tag: str, value: str = "", **more: Any
+) -> Candidate:
+    """A candidate that does not know yet where it was said."""
+    return Candidate(
+        normalise(capital(content)),
+        kind,
+        PROVENANCE[kind],
+        "",
+        (0, 0),
+        confidence,
+        importance,
+        entity_ids=_entities(content, value),
+        tags=(tag,),
+        **more,
+    )
+
+
+def _by_rule(text: str, when: Found | None, clause: Clause) -> Candidate | None:
+    resolved = text
+    if when is not None and not re.search(r"\d", text[when.start : when.end]) and "birthday" in text.lower():
+        resolved = text[: when.start] + _calendar_day(when.iso) + text[when.end :]
+    for rule in rules():
+        match = rule.pattern.fullmatch(resolved)
+        if match is not None:
+            return _filled(rule, {key: value or "" for key, value in match.groupdict().items()}, text, clause)
+    return None
+
+
+def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause) -> Candidate | None:
+    value = groups.get("v", "")
+    if value:
+        checked = rule.check(value)
+        if checked is None and not rule.optional:
+            return None
+        groups["v"] = value = checked or ""
+    changed = (
+        rule.correction or bool(groups.get("changed")) or (rule.predicate is not None and _corrects(clause, text, rule))
+    )
+    kind: Kind = "correction" if changed and rule.kind in ("fact", "preference") else rule.kind
+    subject = rule.fill(rule.subject, groups).lower()
+    triple = None
+    if rule.predicate is not None and not (rule.negative and rule.predicate not in ("avoids", "dislikes")):
+        triple = Triple(subject, re.sub(r"\W+", "_", rule.fill(rule.predicate, groups).lower()), inner(value))
+    return _draft(
+        rule.fill(rule.content, groups),
+        kind,
+        importance=rule.importance,
+        confidence=rule.confidence,
+        tag=rule.tag,
+        value=value,
+        triple=triple,
+    )
+
+
+def _corrects(clause: Clause, text: str, rule: Rule) -> bool:
+    if rule.kind != "fact":
+        return False
+    return bool(_CORRECTS.search(clause.lead)) or (rule.tag in ("home", "work", "name") and bool(_NOW.search(text)))
+
+
+def _calendar_day(iso: str) -> str:
+    if len(iso) < 10:
+        return iso
+    found = date.fromisoformat(iso)
+    return f"{found.day} {found:%B}"
+
+
+# --- events, introductions, and what is told to be remembered as it is ------------------------------------------------
+
+_PAST = re.compile(
+    r"\b(?:was|were|went|had|did|got|bought|broke|ran|met|flew|quit|lost|sold|became|took|left|began|won|ago|last|"
+    r"yesterday|past"
+    r"|[a-z]{3,}ed)\b",
+    re.IGNORECASE,
+)
+
+
+def _is_past(text: str) -> bool:
+    return _PAST.search(text) is not None
+
+
+def _event(text: str, when: Found | None) -> Candidate | None:
+    if when is None:
+        return None
+    content = event_content(text, when)
+    if content is None:
+        return None
+    return _draft(
+        content,
+        "event",
+        importance=EVENT_IMPORTANCE,
+        confidence=EVENT_CONFIDENCE,
+        tag="event",
+        value=content,
+        when=when.iso,
+    )
+
+
+_INTRODUCTION = re.compile(r"(?:I'm|i'm|I am|i am|[Tt]his is|[Ii]t's|[Mm]e:) (?P<v>[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2})")
+
+
+def _introduction(clause: Clause, introduces: bool) -> Candidate | None:
+    """ "Hi, I'm Ana": a capital alone is not enough, it needs a greeting or a message that goes on about the user."""
+    match = _INTRODUCTION.fullmatch(clause.text)
+    if match is None or not (clause.greeted or introduces):
+        return None
+    name = match["v"]
+    if words("not_introductions").intersection(name.lower().split()) or name.isupper():
+        return None
+    return _draft(
+        f"Name is {name}",
+        "fact",
+        importance=0.9,
+        confidence=0.8,
+        tag="name",
+        value=name,
+        triple=Triple("user", "name", name),
+    )
+
+
+_RELATIVE = re.compile(
+    r"\b[Mm]y (?P<who>wife|husband|partner|girlfriend|boyfriend|fianc[eé]e?|son|daughter|brother|sister|dog|cat) "
+    r"(?P<name>[A-Z][a-z]+)\b(?!')"
+)
+
+
+def _named_relative(text: str) -> Candidate | None:
+    match = _RELATIVE.search(text)
+    if match is None or match["name"].lower() in words("not_introductions") | words("not_names"):
+        return None
+    who, name = match["who"], match["name"]
+    return _draft(
+        f"{capital(who)}'s name is {name}",
+        "fact",
+        importance=0.65,
+        confidence=0.8,
+        tag="pet" if who in ("dog", "cat") else "family",
+        value=name,
+        triple=Triple(who, "name", name),
+    )
+
+
+_ORDER = re.compile(
+    r"to (?P<v>(?:always |never |not |only )*(?:answer|reply|respond|write|use|call|address|give|include|add|avoid|"
+    r"speak|explain|cite|"
+    r"format|translate|sign|keep|be|make|skip|show|start|end|put)\b.+)",
+    re.IGNORECASE,
+)
+_POINTS = re.compile(
+    r"(?:this|that|it|these|those|them|me|us|everything|all of this|what i (?:said|told)|to)\b[\s.!]*", re.IGNORECASE
+)
+_TOLD_WORDS = 40
+
+
+def _as_told(text: str, when: Found | None) -> Candidate | None:
+    """What no rule knows, but the user wants remembered: the statement itself."""
+    said = text if when is None else text[: when.start] + when.phrase + text[when.end :]
+    said = said.strip(" .!,;:")
+    if not 2 <= len(said.split()) <= _TOLD_WORDS or _POINTS.fullmatch(said):
+        return None
+    if order := _ORDER.fullmatch(said):
+        content, kind = order["v"], "instruction"
+    elif said.lower().startswith("to "):
+        content, kind = "Needs " + inner(said), "fact"
+    else:
+        content, kind = depersonalise(said) or inner(said), "fact"
+    return _draft(
+        content,
+        "instruction" if kind == "instruction" else "fact",
+        importance=EXPLICIT_IMPORTANCE,
+        confidence=EXPLICIT_CONFIDENCE,
+        tag="told",
+        value=said,
+        when=when.iso if when else None,
+    )
+
+
+# --- tool calls -------------------------------------------------------------------------------------------------------
+
+_ARGUMENTS = 4
+_ARGUMENT_CHARS = 60
+
+
+def tool_candidates(exchange: Exchange) -> list[Candidate]:
+    """What was done with tools (seed 001 §4.2: an episode of what was done), name and short arguments only."""
+    found = []
+    for call in list(exchange.tool_calls)[:MAX_TOOL_CALLS]:
+        body = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(body, Mapping) or not isinstance(body.get("name"), str) or not body["name"]:
+            continue
+        arguments = _arguments(body.get("arguments"))
+        told = ", ".join(f"{key} {value}" for key, value in arguments[:_ARGUMENTS])
+        content = f"Used the tool {body['name']}" + (f" with {told}" if told else "")
+        draft = _draft(
+            content, "tool_outcome", importance=TOOL_IMPORTANCE, confidence=TOOL_CONFIDENCE, tag="tool", value=told
+        )
+        found.append(replace(draft, secret=looks_secret(json.dumps(dict(arguments)))))
+    return found
+
+
+def _arguments(raw: Any) -> list[tuple[str, str]]:
+    try:
+        values = json.loads(raw) if isinstance(raw, str) else raw
+    except ValueError:
+        return []
+    if not isinstance(values, Mapping):
+        return []
+    plain = [(str(key), str(value)) for key, value in values.items() if isinstance(value, str | int | float)]
+    return [(key, " ".join(value.split())) for key, value in plain if 0 < len(value) <= _ARGUMENT_CHARS]
+
+
+# --- entities ---------------------------------------------------------------------------------------------------------
+
+_NAME_RUN = re.compile(r"(?<!^)\b[A-Z][\w&'-]*(?: (?:of |de |the )?[A-Z][\w&'-]*)*")
+_NOUN = re.compile(r"[a-z][a-z-]{3,}")
+_ENTITIES = 5
+
+
+def _entities(content: str, value: str) -> tuple[str, ...]:
+    """Ids of what a statement is about, as in seed 001 §4.2 ("blog", "posts"): names, else the words of its value."""
+    runs = [match[0] for match in _NAME_RUN.finditer(content) if match.start() > 0]
+    if not runs:
+        plain = words("pointing") | words("small") | words("not_entities")
+        runs = [word for word in _NOUN.findall(value.lower()) if word not in plain]
+    slugs = (re.sub(r"[^\w]+", "-", run.lower().removesuffix("'s")).strip("-") for run in runs)
+    return tuple(dict.fromkeys(slug for slug in slugs if slug))[:_ENTITIES]

@@ -1,0 +1,90 @@
+"""The composition root of the worker process (`mneme worker`): the jobs, and the schedule."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Sequence
+
+from app.clock import SystemClock
+from app.jobs.lease import connector
+from app.jobs.schedule import Schedule
+from app.jobs.tasks import Learner
+from app.jobs.worker import Worker
+from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
+from app.memory.candidate import Candidate, Exchange
+from app.memory.extract import extract, extract_with_helper
+from app.providers.helper import HelperClient, build_helper
+from app.settings import Settings
+from app.store.learning import LearningStore
+
+log = logging.getLogger("mneme.work")
+
+OWNER_ROLE = "mneme_owner"
+"""What the schedule makes partitions as."""
+
+ORPHAN_LOOK_S = 2.0
+"""Seconds between two looks whether the supervisor still lives; the next one starts a worker of its own meanwhile."""
+
+
+
+async def run_worker(settings: Settings) -> None:
+    """Run jobs and the schedule until SIGINT or SIGTERM, or until the process that started this one is gone."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    dsn, clock = database_dsn(settings), SystemClock()
+    async with open_core(settings, dsn, clock) as core:
+        core.tasks.spawn(_until_orphaned(stop), "orphan watch")
+        helper = build_helper(settings)
+        try:
+            worker = Worker(
+                connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
+                sql=core.queries,
+                handlers=(await _learner(core, helper)).handlers(),
+                schedule=Schedule(connector(dsn, role=OWNER_ROLE, name="mneme schedule"), core.queries, clock),
+                lease_s=settings.job_lease_s,
+                attempts=settings.job_attempts,
+                grace_s=CLOSING_S,
+            )
+            log.info("the worker runs", extra={"extraction": "rules" if helper is None else settings.helper_model})
+            await worker.run(stop)
+        finally:
+            stop.set()
+            if helper is not None:
+                await helper.close()
+
+
+async def _learner(core: Core, helper: HelperClient | None) -> Learner:
+    async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
+        return extract(exchange)
+
+    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+        assert helper is not None, "chosen only where there is one"
+        return await extract_with_helper(helper, exchange)
+
+    return Learner(
+        LearningStore(core.pool, core.queries),
+        embedder=core.embedder,
+        space=await core.turns.space_of(core.embedder.space),
+        extract=by_rules if helper is None else by_helper,
+        count=core.counter.count,
+        clock=core.clock,
+        store_secrets=core.settings.store_secrets,
+        exchanges_per_job=None if helper is None else 1,
+    )
+
+
+async def _until_orphaned(stop: asyncio.Event) -> None:
+    """A supervisor that was killed stops nobody: its worker notices by itself, and leaves the jobs to the next one."""
+    parent = os.getppid()
+    while not stop.is_set():
+        if os.getppid() != parent:
+            stop.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ORPHAN_LOOK_S):
+                await stop.wait()

@@ -1,0 +1,101 @@
+"""One real server for each module, on a database of its own, before one scripted upstream.
+
+A module says what it needs by overriding `settings`, `worker` or `script`; a test that ends its server takes
+`own_server` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.clients import Api
+from tests.support.database import fresh_database
+from tests.support.replies import Script, chat_script
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer
+
+StartServer = Callable[..., MnemeServer]
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    """Environment variables of the module's server."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def worker() -> bool:
+    """Whether the module's server has a worker."""
+    return False
+
+
+@pytest.fixture(scope="module")
+def script() -> Script:
+    """What the module's upstream answers, unless a test changes it."""
+    return chat_script(lambda asked: "All right.")
+
+
+@pytest.fixture(scope="module")
+async def module_database(postgres_server: str, database_template: str) -> AsyncIterator[str]:
+    """The DSN of the module's database, as superuser."""
+    async with fresh_database(postgres_server, database_template) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+def module_upstream(script: Script) -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream(script) as upstream:
+        yield upstream
+
+
+@pytest.fixture
+def upstream(module_upstream: ScriptedUpstream, script: Script) -> ScriptedUpstream:
+    """The module's upstream, with nothing recorded and the module's script."""
+    module_upstream.script = script
+    module_upstream.requests.clear()
+    return module_upstream
+
+
+@pytest.fixture(scope="module")
+def mneme(
+    tmp_path_factory: pytest.TempPathFactory,
+    module_database: str,
+    module_upstream: ScriptedUpstream,
+    settings: dict[str, str],
+    worker: bool,
+) -> Iterator[MnemeServer]:
+    """The module's server."""
+    folder = tmp_path_factory.mktemp("mneme")
+    with MnemeServer(
+        folder, database=module_database, upstream=module_upstream.url, worker=worker, settings=settings
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def api(mneme: MnemeServer) -> Api:
+    """The module's server's own API, as the local user."""
+    return Api(mneme)
+
+
+@pytest.fixture
+def own_server(tmp_path: Path, database: str) -> Iterator[StartServer]:
+    """Starts a server of the test's own, on a fresh database: `own_server(upstream, NAME="value", …)`."""
+    servers: list[MnemeServer] = []
+
+    def start(upstream: str | None, *, worker: bool = False, **settings: Any) -> MnemeServer:
+        folder = tmp_path / f"mneme-{len(servers)}"
+        server = MnemeServer(folder, database=database, upstream=upstream, worker=worker, settings=settings)
+        servers.append(server)
+        server.start()
+        return server
+
+    try:
+        yield start
+    finally:
+        for server in servers:
+            server.stop()

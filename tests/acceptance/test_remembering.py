@@ -1,0 +1,188 @@
+"""What one conversation said is known in the next: with the worker, and by the raw turns alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.providers.tokens import Tokenizers
+from tests.support.clients import (
+    MODEL,
+    Api,
+    ask,
+    assistant,
+    call_of,
+    context_of,
+    post,
+    prompt_of,
+    sdk,
+    session_of,
+    user,
+)
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer
+
+SMALL = "small-window"
+WINDOW = 700
+"""Tokens: little enough that memory does not fit beside a long question."""
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["raw turns alone", "with the worker"])
+def worker(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    return {"MODEL_WINDOWS": json.dumps({SMALL: WINDOW}), "DEFAULT_RESPONSE_TOKENS": "100"}
+
+
+def learned(mneme: MnemeServer, worker: bool) -> Api:
+    api = Api(mneme)
+    if worker:
+        api.wait_for_quiet()
+    return api
+
+
+def tokens_of(messages: list[dict[str, Any]]) -> int:
+    counter = Tokenizers().for_model(MODEL)
+    return sum(counter.count(each["content"]) for each in messages)
+
+
+def test_facts_of_one_session_reach_the_next_and_say_where_they_come_from(
+    mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool
+) -> None:
+    introduction = "I'm vegetarian, I live in Lisbon, please call me Ana"
+    with sdk(mneme.url) as client:
+        client.chat.completions.create(model=MODEL, user="ana", messages=[{"role": "user", "content": introduction}])
+        api = learned(mneme, worker)
+        answer = client.chat.completions.with_raw_response.create(
+            model=MODEL, user="ana", messages=[{"role": "user", "content": "suggest a restaurant"}]
+        )
+    first, second = (each for each in upstream.requests if each.path == "/v1/chat/completions")
+    assert prompt_of(first) == introduction
+    prompt = prompt_of(second)
+    for fact in ("vegetarian", "Lisbon", "Ana"):
+        assert fact in prompt
+    assert prompt.endswith("suggest a restaurant")
+
+    api = Api(mneme, user="ana")
+    calls = api.calls()
+    assert [each["memory_status"] for each in calls] == ["ok", "ok"]
+    source = next(each for each in api.history(calls[1]["session_id"]) if each["role"] == "user")
+    assert source["content"] == introduction
+    chosen = api.chosen(answer.headers["x-mneme-call-id"])
+    for fact in ("vegetarian", "Lisbon", "Ana"):
+        telling = [each for each in chosen if fact in each["text"]]
+        assert telling, f"{fact} is in the prompt, and no chosen item explains it"
+        for item in telling:
+            from_user = [each for each in item["provenance"] if each["message_id"] == source["id"]]
+            assert from_user or item["kind"] == "message", item
+            assert item["signals"]
+        assert any(each["message_id"] == source["id"] for item in telling for each in item["provenance"])
+
+
+def test_the_budget_holds_and_is_told(mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool) -> None:
+    headers = {"x-mneme-user": "bea"}
+    for n in range(12):
+        ask(
+            mneme,
+            f"Note {n}: my friend number {n} lives in house {n} of Lisbon street and likes soup.",
+            headers=headers,
+        )
+    learned(mneme, worker)
+    upstream.requests.clear()
+    answer = ask(mneme, "Who of my friends likes soup in Lisbon?", headers=headers, model=SMALL)
+    figures = context_of(answer)
+    sent = next(each for each in upstream.requests if each.path == "/v1/chat/completions").json()["messages"]
+    assert figures["memories"] > 0
+    assert figures["tokens"] <= figures["budget"] <= WINDOW - 100
+    assert tokens_of(sent) <= WINDOW - 100
+    explained = Api(mneme, user="bea").get(f"/calls/{call_of(answer)}/context")
+    left_out = [each for each in explained["items"] if not each["chosen"]]
+    assert all(each["reason"] for each in left_out)
+    assert len([each for each in explained["items"] if each["chosen"]]) == figures["memories"]
+
+
+def test_nothing_is_added_where_the_client_fills_the_window_itself(
+    mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool
+) -> None:
+    headers = {"x-mneme-user": "carla"}
+    ask(mneme, "I live in Porto and my dog is called Rex.", headers=headers)
+    learned(mneme, worker)
+    upstream.requests.clear()
+    body = {"model": SMALL, "messages": [user("Where do I live? " + "word " * 2 * WINDOW)]}
+    raw = json.dumps(body).encode()
+    answer = post(mneme, raw, headers=headers)
+    assert context_of(answer)["tokens"] == 0
+    assert next(each for each in upstream.requests if each.path == "/v1/chat/completions").body == raw
+    with_limit = ask(mneme, "Where do I live?", headers=headers, model=SMALL, max_tokens=WINDOW)
+    assert context_of(with_limit)["tokens"] == 0
+
+
+def test_what_mneme_added_is_not_learned_again(mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool) -> None:
+    """The block of one turn is in no stored message, and does not stand in the next block."""
+    headers = {"x-mneme-user": "dora"}
+    ask(mneme, "My cat is called Minka.", headers=headers)
+    learned(mneme, worker)
+    first = ask(mneme, "What is my cat called?", headers=headers)
+    learned(mneme, worker)
+    ask(mneme, "And how old is my cat?", headers=headers)
+    api = Api(mneme, user="dora")
+    assert api.said(session_of(first)) == [("user", "What is my cat called?"), ("assistant", "All right.")]
+    blocks = [prompt_of(each) for each in upstream.requests if each.path == "/v1/chat/completions"][1:]
+    assert all("Minka" in each for each in blocks)
+    assert all(each.count("</mneme-memory") == 1 for each in blocks)
+    for item in api.all("/memories", "memories"):
+        assert "mneme-memory" not in item["text"]
+
+
+def test_a_session_goes_on_where_its_memory_block_stood(
+    mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool
+) -> None:
+    """The prompts of one session begin alike, byte for byte: an upstream's prefix cache keeps working."""
+    headers = {"x-mneme-user": "eva"}
+    ask(mneme, "I am allergic to peanuts and I live in Faro.", headers=headers)
+    learned(mneme, worker)
+    upstream.requests.clear()
+    transcript = [user("What should I not eat in Faro?")]
+    first = ask(mneme, transcript, headers=headers)
+    transcript += [assistant("All right."), user("Thank you. And where do I live?")]
+    second = ask(mneme, transcript, headers=headers)
+    assert session_of(first) == session_of(second)
+    one, two = (each.json()["messages"] for each in upstream.requests if each.path == "/v1/chat/completions")
+    assert "peanuts" in one[0]["content"]
+    assert two[: len(one)] == one
+
+
+def test_memory_stays_with_its_user(mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool) -> None:
+    ask(mneme, "My secret word is Zanzibar.", headers={"x-mneme-user": "fay"})
+    learned(mneme, worker)
+    upstream.requests.clear()
+    answer = ask(mneme, "What is my secret word?", headers={"x-mneme-user": "gus"})
+    assert "Zanzibar" not in prompt_of(upstream.requests[-1])
+    assert "Zanzibar" not in json.dumps(Api(mneme, user="gus").get(f"/calls/{call_of(answer)}/context"))
+
+
+def test_memory_switched_off_or_read_only(mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool) -> None:
+    headers = {"x-mneme-user": "hal"}
+    ask(mneme, "My bicycle is green.", headers=headers)
+    learned(mneme, worker)
+    upstream.requests.clear()
+    reading = ask(mneme, "What colour is my bicycle?", headers={**headers, "x-mneme-memory": "read-only"})
+    assert reading.headers["x-mneme-status"] == "ok"
+    assert "green" in prompt_of(upstream.requests[-1])
+    off = ask(mneme, "What colour is my bicycle? It is now red.", headers={**headers, "x-mneme-memory": "off"})
+    assert off.headers["x-mneme-status"] == "bypass"
+    assert "x-mneme-session-id" not in off.headers
+    assert "green" not in prompt_of(upstream.requests[-1])
+    api = Api(mneme, user="hal")
+    call = api.call(call_of(off))
+    assert call["session_id"] is None
+    assert call["outcome"] == "complete"
+    learned(mneme, worker)
+    upstream.requests.clear()
+    ask(mneme, "Which bicycle do I have, green or red?", headers=headers)
+    assert "now red" not in prompt_of(upstream.requests[-1])

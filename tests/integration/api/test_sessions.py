@@ -1,0 +1,237 @@
+"""/api/v1/sessions and /api/history over real Postgres."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import httpx
+import orjson
+import pytest
+
+from app.context.transcript import Transcript
+from app.store import ids
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.turns import TurnStore
+from tests.support.doors import Doors, all_pages, error_of
+
+TURN = [{"role": "user", "content": "I'm vegetarian."}, {"role": "assistant", "content": "Noted."}]
+
+
+async def append(
+    client: httpx.AsyncClient, session: str, messages: list[dict[str, Any]], **fields: Any
+) -> dict[str, Any]:
+    answer = await client.post(f"/api/v1/sessions/{session}/messages", json={"messages": messages} | fields)
+    assert answer.status_code == 201, answer.text
+    added: dict[str, Any] = answer.json()
+    return added
+
+
+async def test_a_session_is_made_once(client: httpx.AsyncClient) -> None:
+    body = {"user": "ana", "id": "trip", "type": "support", "metadata": {"n": 1}}
+    first = await client.post("/api/v1/sessions", json=body)
+    again = await client.post("/api/v1/sessions", json=body)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    made = first.json()
+    assert made["external_id"] == "trip"
+    assert made["user"] == "ana"
+    assert made["status"] == "active"
+    assert made["type"] == "support"
+    assert made["metadata"] == {"n": 1}
+    assert again.json() == made | {"created": False}
+    for name in (made["id"], "trip"):
+        assert (await client.get(f"/api/v1/sessions/{name}")).json()["id"] == made["id"]
+    # An id that Mneme issued is accepted as it is.
+    assert (await client.post("/api/v1/sessions", json={"user": "ana", "id": made["id"]})).json()["id"] == made["id"]
+
+
+async def test_a_session_without_a_name(client: httpx.AsyncClient) -> None:
+    made = (await client.post("/api/v1/sessions", json={"user": "ana"})).json()
+    assert made["external_id"] is None
+    assert (await client.get(f"/api/v1/sessions/{made['id']}")).status_code == 200
+
+
+async def test_a_name_that_two_users_have_must_say_whose(client: httpx.AsyncClient) -> None:
+    for user in ("ana", "bob"):
+        await client.post("/api/v1/sessions", json={"user": user, "id": "main"})
+
+    answer = await client.get("/api/v1/sessions/main/history")
+    assert answer.status_code == 409
+    assert error_of(answer)["code"] == "ambiguous_session"
+    for user in ("ana", "bob"):
+        by_header = await client.get("/api/v1/sessions/main", headers={"X-Mneme-User": user})
+        by_query = await client.get("/api/v1/sessions/main", params={"user": user})
+        assert by_header.json()["user"] == by_query.json()["user"] == user
+    assert (await client.get("/api/v1/sessions/main", params={"user": "cleo"})).status_code == 404
+
+
+async def test_names_may_hold_anything(client: httpx.AsyncClient) -> None:
+    name = "2024/05 späß?#%2F"
+    await client.post("/api/v1/sessions", json={"user": "a/b", "id": name})
+    path = "/api/v1/sessions/2024%2F05%20sp%C3%A4%C3%9F%3F%23%252F"
+    assert (await client.get(path)).json()["external_id"] == name
+    assert (await client.get(path + "/history")).json() == {"messages": [], "next": None}
+    assert (await client.get("/api/v1/users/a%2Fb")).json()["id"] == "a/b"
+
+
+async def test_listing_and_closing(client: httpx.AsyncClient, doors: Doors) -> None:
+    for i in range(5):
+        await client.post("/api/v1/sessions", json={"user": ("ana", "bob")[i % 2], "id": f"s{i}"})
+        doors.clock.move(timedelta(seconds=1))
+    await append(client, "s2", TURN, user="ana")
+    closed = await client.post("/api/v1/sessions/s2/close")
+    again = await client.post("/api/v1/sessions/s2/close")
+
+    assert closed.json()["status"] == "closed"
+    assert again.json() == closed.json()
+    rows = await all_pages(client, "/api/v1/sessions", "sessions", limit=2)
+    assert [each["external_id"] for each in rows] == ["s4", "s3", "s2", "s1", "s0"]
+    of_ana = await all_pages(client, "/api/v1/sessions", "sessions", limit=2, user="ana")
+    assert [each["external_id"] for each in of_ana] == ["s4", "s2", "s0"]
+    (ended,) = await all_pages(client, "/api/v1/sessions", "sessions", status="closed")
+    assert ended["message_count"] == 2
+
+
+async def test_messages_are_added_and_read_back_whole(client: httpx.AsyncClient) -> None:
+    parts = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
+    calls = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {
+            "role": "user",
+            "content": parts,
+            "name": "Ana",
+            "metadata": {"n": 1},
+            "created_at": "2024-05-01T10:00:00+02:00",
+        },
+        {"role": "assistant", "content": None, "tool_calls": calls, "refusal": None, "annotations": []},
+        {"role": "tool", "content": "42", "tool_call_id": "c1"},
+    ]
+    added = await append(client, "s", messages, user="ana")
+
+    assert added["created"] is True
+    assert [each["turn_index"] for each in added["messages"]] == [1, 2, 3, 4]
+    rows = (await client.get("/api/v1/sessions/s/history")).json()["messages"]
+    assert (await client.get("/api/history/s")).json()["messages"] == rows
+    assert [each["id"] for each in rows] == [each["id"] for each in added["messages"]]
+    assert [each["role"] for each in rows] == ["system", "user", "assistant", "tool"]
+    assert [each["content"] for each in rows] == ["Be brief.", parts, None, "42"]
+    assert [each["parent_id"] for each in rows] == [None, rows[0]["id"], rows[1]["id"], rows[2]["id"]]
+    assert rows[1]["name"] == "Ana"
+    assert rows[1]["metadata"] == {"n": 1}
+    assert rows[1]["created_at"] == "2024-05-01T08:00:00Z"
+    assert rows[2]["tool_calls"] == calls
+    assert rows[3]["tool_call_id"] == "c1"
+    assert rows[0]["token_count"] == 2
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 1000])
+async def test_history_pages_hold_everything_once(client: httpx.AsyncClient, limit: int) -> None:
+    for part in range(3):
+        await append(client, "s", [{"role": "user", "content": f"{part} {i}"} for i in range(5)], user="ana")
+    rows = await all_pages(client, "/api/v1/sessions/s/history", "messages", limit=limit)
+    assert [each["content"] for each in rows] == [f"{part} {i}" for part in range(3) for i in range(5)]
+    assert [each["turn_index"] for each in rows] == list(range(1, 16))
+
+
+async def test_added_messages_are_learned_from(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+    added = await append(client, "s", TURN, user="ana")
+    (row,) = await admin.fetch("SELECT entrypoint, payload, dedupe_key FROM agent_data.pgqueuer")
+    payload = orjson.loads(row["payload"])
+
+    assert row["entrypoint"] == "learn"
+    user = ids.user_id(ids.LOCAL_TENANT, "ana")
+    assert payload.pop("from") <= payload.pop("to")
+    assert payload == {
+        "call": None,
+        "tenant": str(ids.LOCAL_TENANT),
+        "user": str(user),
+        "session": added["session_id"],
+        "session_name": "s",
+        "messages": [each["id"] for each in added["messages"]],
+        "confined": False,
+        "learn": True,
+    }
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_kind = 0") == 2
+    await append(client, "s", TURN, learn=False)
+    rows = await admin.fetch("SELECT payload FROM agent_data.pgqueuer ORDER BY id")
+    assert [orjson.loads(each["payload"])["learn"] for each in rows] == [True, False]
+
+
+async def test_a_transcript_goes_on_from_added_messages(client: httpx.AsyncClient, pool: Pool) -> None:
+    """The gateway recognises a session that was filled here as one of its own."""
+    said = [*TURN, {"role": "user", "content": "And I live in Lisbon."}, {"role": "assistant", "content": "Lovely."}]
+    first = await append(client, "s", said[:2], user="ana")
+    await append(client, "s", said[2:])
+    turns, user = TurnStore(pool, Queries.load()), ids.user_id(ids.LOCAL_TENANT, "ana")
+
+    async def recognise(messages: list[dict[str, Any]]) -> Any:
+        own = Transcript.of(messages)
+        return await turns.recognise(
+            ids.LOCAL_TENANT, user,
+            chains=[chain for i in own.answered if (chain := own.chains[i])], whole=own.chains[-1],
+            tail1=own.tail(1), tail2=own.tail(2),
+        )  # fmt: skip
+
+    goes_on = await recognise([*said, {"role": "user", "content": "Dinner?"}])
+    assert goes_on.how == "chain"
+    assert str(goes_on.session_id) == first["session_id"]
+    assert (goes_on.head_turn_index, goes_on.head_position) == (4, 1)
+    assert goes_on.tip_turn_index == 4
+    assert goes_on.tip_chain == Transcript.of(said).chains[-1]
+    branch = await recognise([*said[:2], {"role": "user", "content": "Dinner?"}])
+    assert (branch.how, branch.head_turn_index) == ("chain", 2)
+    again = await recognise(said[:3])
+    assert (again.how, again.asked_turn_index) == ("asked", 3)
+    for cut in (said[2:], said):
+        beheaded = await recognise([*cut[-2:], {"role": "user", "content": "Dinner?"}])
+        assert beheaded.how == "tail"
+        assert str(beheaded.session_id) == first["session_id"]
+
+
+async def test_a_branch_shows_what_it_shares(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+    trunk = await append(client, "trunk", [{"role": "user", "content": f"t{i}"} for i in range(4)], user="ana")
+    made = (await client.post("/api/v1/sessions", json={"user": "ana", "id": "branch"})).json()
+    twig = (await client.post("/api/v1/sessions", json={"user": "ana", "id": "twig"})).json()
+    for child, parent, at in ((made["id"], trunk["session_id"], 2), (twig["id"], made["id"], 3)):
+        await admin.execute(
+            "UPDATE agent_data.sessions SET parent_session_id = $2, branch_turn_index = $3, turn_count = $3 "
+            "WHERE session_id = $1",
+            child, parent, at,
+        )  # fmt: skip
+    await append(client, "branch", [{"role": "user", "content": f"b{i}"} for i in range(2)])
+    await append(client, "twig", [{"role": "user", "content": "w"}])
+
+    rows = await all_pages(client, "/api/v1/sessions/twig/history", "messages", limit=2)
+    assert [each["content"] for each in rows] == ["t0", "t1", "b0", "w"]
+    assert [each["session_id"] for each in rows] == [trunk["session_id"]] * 2 + [made["id"], twig["id"]]
+
+
+async def test_suppressed_messages_are_not_shown(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+    added = await append(client, "s", [{"role": "user", "content": c} for c in "abc"], user="ana")
+    for i, reason in ((0, "forgotten"), (1, "superseded")):
+        await admin.execute(
+            "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, $4)",
+            ids.user_id(ids.LOCAL_TENANT, "ana"), ids.LOCAL_TENANT, UUID(added["messages"][i]["id"]), reason,
+        )  # fmt: skip
+    rows = (await client.get("/api/v1/sessions/s/history")).json()["messages"]
+    assert [each["content"] for each in rows] == ["b", "c"]
+
+
+async def test_times_out_of_bounds_are_refused(client: httpx.AsyncClient, doors: Doors) -> None:
+    ahead = (doors.clock.now() + timedelta(days=2)).isoformat()
+    for at in (ahead, "1969-12-31T23:59:59Z", datetime(1, 1, 1, tzinfo=UTC).isoformat()):
+        body = {"user": "ana", "messages": [{"role": "user", "content": "x", "created_at": at}]}
+        answer = await client.post("/api/v1/sessions/s/messages", json=body)
+        assert answer.status_code == 400, at
+        assert error_of(answer)["param"] == "created_at"
+    assert (await client.get("/api/v1/sessions")).json()["sessions"] == []
+
+
+async def test_the_local_user_is_used_where_nobody_is_named(client: httpx.AsyncClient) -> None:
+    await append(client, "s", TURN)
+    assert (await client.get("/api/v1/sessions/s")).json()["user"] == "local"

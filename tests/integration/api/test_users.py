@@ -1,0 +1,53 @@
+"""/api/v1/users over real Postgres."""
+
+from __future__ import annotations
+
+import httpx
+
+from tests.support.doors import all_pages, error_of
+
+
+async def test_a_user_is_made_read_and_changed(client: httpx.AsyncClient) -> None:
+    body = {"id": "ana", "name": "Ana", "email": "Ana@Example.org", "metadata": {"plan": "pro"}}
+    made = await client.post("/api/v1/users", json=body)
+
+    assert made.status_code == 201
+    assert made.json()["email"] == "ana@example.org"
+    read = (await client.get("/api/v1/users/ana")).json()
+    assert made.json() == read | {"created": True}
+    changed = await client.patch("/api/v1/users/ana", json={"name": "Ana Maria"})
+    assert changed.json() == read | {"name": "Ana Maria"}
+    again = await client.post("/api/v1/users", json={"id": "ana", "metadata": {}})
+    assert again.status_code == 200
+    assert again.json() == read | {"name": "Ana Maria", "metadata": {}, "created": False}
+
+
+async def test_a_user_without_an_id_gets_one(client: httpx.AsyncClient) -> None:
+    made = (await client.post("/api/v1/users", json={"name": "Bob"})).json()
+    assert (await client.get(f"/api/v1/users/{made['id']}")).json()["name"] == "Bob"
+
+
+async def test_users_appear_on_first_sight(client: httpx.AsyncClient) -> None:
+    await client.post("/api/v1/memories", json={"user": "cleo", "text": "x"})
+    assert (await client.get("/api/v1/users/cleo")).status_code == 200
+    assert (await client.get("/api/v1/users/dora")).status_code == 404
+    assert (await client.patch("/api/v1/users/dora", json={"name": "D"})).status_code == 404
+
+
+async def test_an_email_belongs_to_one_user(client: httpx.AsyncClient) -> None:
+    await client.post("/api/v1/users", json={"id": "ana", "email": "a@x.org"})
+    taken = await client.post("/api/v1/users", json={"id": "bob", "email": "A@x.org"})
+    assert taken.status_code == 409
+    assert error_of(taken)["param"] == "email"
+    assert (await client.get("/api/v1/users/bob")).status_code == 404, "nothing is stored half"
+
+    await client.patch("/api/v1/users/ana", json={"email": "ana@x.org"})
+    assert (await client.post("/api/v1/users", json={"id": "bob", "email": "a@x.org"})).status_code == 201
+
+
+async def test_pages_hold_every_user_once(client: httpx.AsyncClient) -> None:
+    names = sorted(["ana", "bob", "Zoë", "a b", "z/z", "ünal", "1"])
+    for name in names:
+        await client.post("/api/v1/users", json={"id": name})
+    rows = await all_pages(client, "/api/v1/users", "users", limit=2)
+    assert sorted(each["id"] for each in rows) == names

@@ -1,0 +1,104 @@
+"""app/jobs/tasks.py: what a job says, and how a conversation is cut into exchanges."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+
+from app.errors import BadBody
+from app.jobs.tasks import LearnJob, exchanges_of
+from app.store.learning import SourceMessage
+
+AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+WHOLE: dict[str, Any] = {
+    "call": UUID(int=5),
+    "tenant": UUID(int=1),
+    "user": UUID(int=2),
+    "session": UUID(int=3),
+    "session_name": "chat-1",
+    "messages": [UUID(int=10), UUID(int=11)],
+    "confined": True,
+    "learn": False,
+    "from": AT,
+    "to": AT,
+}
+
+
+def message(number: int, role: str, content: str = "…", calls: list[dict[str, Any]] | None = None) -> SourceMessage:
+    return SourceMessage(UUID(int=number), number, role, content, calls or [], AT, {})
+
+
+def test_a_payload_is_read_whole() -> None:
+    job = LearnJob.parse(orjson.dumps(WHOLE))
+    assert job == LearnJob(
+        tenant=UUID(int=1),
+        user=UUID(int=2),
+        session=UUID(int=3),
+        session_name="chat-1",
+        messages=(UUID(int=10), UUID(int=11)),
+        since=AT,
+        until=AT,
+        call=UUID(int=5),
+        confined=True,
+        learn=False,
+    )
+    assert job.key == f"learn:{UUID(int=10)}"
+
+
+def test_what_may_be_missing() -> None:
+    short = {key: WHOLE[key] for key in ("tenant", "user", "session", "messages", "from", "to")}
+    job = LearnJob.parse(orjson.dumps(short | {"call": None}))
+    assert (job.call, job.session_name, job.confined, job.learn) == (None, None, False, True)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        orjson.dumps({key: value for key, value in WHOLE.items() if key != "tenant"}),
+        orjson.dumps(WHOLE | {"user": "somebody"}),
+        orjson.dumps(WHOLE | {"messages": []}),
+        orjson.dumps(WHOLE | {"messages": None}),
+        orjson.dumps(WHOLE | {"from": "yesterday"}),
+    ],
+)
+def test_a_payload_that_is_none_is_never_tried_again(broken: bytes) -> None:
+    with pytest.raises(BadBody):
+        LearnJob.parse(broken)
+
+
+def test_a_part_of_a_job_is_learned_from_under_a_name_of_its_own() -> None:
+    whole = LearnJob.parse(orjson.dumps(WHOLE | {"learn": True}))
+    part = whole.part([message(10, "user"), message(11, "assistant")])
+    again = LearnJob.parse(part.payload)
+    assert part.dedupe_key == again.key == f"extract:{UUID(int=10)}"
+    assert (again.indexed, again.learn, again.call) == (True, True, None)
+    assert (again.confined, again.session_name, again.since) == (True, "chat-1", AT)
+
+
+def test_an_exchange_is_a_question_and_what_followed() -> None:
+    call = {"type": "function", "function": {"name": "book", "arguments": "{}"}}
+    found = exchanges_of(
+        [
+            message(1, "assistant", "an answer to what came before"),
+            message(2, "user", "Book a table"),
+            message(3, "assistant", "", [call]),
+            message(4, "tool", "done"),
+            message(5, "assistant", "Booked."),
+            message(6, "user", "Thanks"),
+        ]
+    )
+    first, second = found
+    assert (first[0].user_text, first[0].tool_calls, first[0].assistant_text) == ("Book a table", [call], "Booked.")
+    assert [each.message_id.int for each in first[1]] == [2, 3, 4, 5]
+    assert (second[0].user_text, second[0].assistant_text, second[0].now) == ("Thanks", "", AT)
+
+
+def test_without_a_word_of_the_user_there_is_nothing_to_learn_from() -> None:
+    assert exchanges_of([message(1, "assistant"), message(2, "tool")]) == []
