@@ -294,7 +294,9 @@ def _of_validation(error: RequestValidationError) -> BadRequest:
 
 
 def _param(error: dict[str, Any]) -> str:
-    """Where: `memories.3.text`; without the first part, which says body, query, path or header."""
+    """Where: `messages.3.content` in a body; the name of a parameter."""
+    if error["loc"][0] != "body":
+        return str(error["loc"][1])
     return ".".join(str(part) for part in error["loc"][1:] if part not in _SHAPES)[:_MAX_PARAM_CHARS]
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import Model, Moment, Name, Word, clean
 from app.api.scope import Scope
@@ -22,7 +22,17 @@ Kind = Literal[
     "entity_profile", "tool_outcome",
 ]  # fmt: skip
 Status = Literal["active", "aging", "superseded", "invalidated", "expired", "forgotten"]
-Said = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TEXT_CHARS), AfterValidator(clean)]
+
+
+def _worded(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+Said = Annotated[
+    str, StringConstraints(min_length=1, max_length=MAX_TEXT_CHARS), AfterValidator(clean), AfterValidator(_worded)
+]
 Tags = Annotated[list[Word], Field(max_length=MAX_TAGS)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -41,12 +51,6 @@ class MemoryIn(Model):
     importance: Share = 0.5
     session: Name | None = Field(None, description="The session that it belongs to; made where it is missing.")
 
-    @model_validator(mode="after")
-    def _has_words(self) -> MemoryIn:
-        if not self.text.strip():
-            raise ValueError("the text is blank")
-        return self
-
 
 class MemoryPatch(Model):
     """What to change; a field that is left out stays."""
@@ -59,12 +63,6 @@ class MemoryPatch(Model):
     importance: Share | None = None
     confidence: Share | None = None
     expires_at: Moment | None = Field(None, description="null: never.")
-
-    @model_validator(mode="after")
-    def _has_words(self) -> MemoryPatch:
-        if self.text is not None and not self.text.strip():
-            raise ValueError("the text is blank")
-        return self
 
 
 class Source(BaseModel, extra="allow"):

@@ -220,7 +220,8 @@ def _answered(choice: Choice, ending: Ending) -> Answered | None:
         message["tool_calls"] = choice.tool_calls
     if choice.function_call:
         message["function_call"] = choice.function_call
-    whole = ending.kind == "complete" and choice.finish_reason != "abort"
+    # Many clients leave once they have seen the finish reason: what was said is whole then, however the stream ended.
+    whole = (ending.kind == "complete" or choice.finish_reason is not None) and choice.finish_reason != "abort"
     if not whole and not (choice.content or choice.tool_calls or choice.refusal or choice.function_call):
         return None
     form = canonical(message)

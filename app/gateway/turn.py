@@ -13,7 +13,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, MutableMapping
-from dataclasses import replace
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -28,7 +27,7 @@ from app.gateway.headers import Headers, request_headers
 from app.gateway.identify import Principal, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.prepare import ChatRequest, Preparer
-from app.gateway.relay import Ending, Tape, collect, relay
+from app.gateway.relay import Ending, Tape, peek, relay
 from app.gateway.splice import replace_value, scan, splice
 from app.gateway.upstream import Router, Target, Transport, UpstreamRequest, UpstreamResponse
 from app.metrics import Metrics
@@ -229,18 +228,20 @@ class Gateway:
         """Forward, relay, record."""
         response = await self._forward(call, call.sent)
         injected = call.prepared is not None and call.sent != call.body
-        if injected and call.body is not None:
-            if response.status in LENGTH_STATUSES:
-                refusal = await collect(response, ERROR_LIMIT)
-                if any(word in refusal.lower() for word in LENGTH_WORDS):
-                    response = await self._as_written(call)
-                else:
-                    response = replace(response, chunks=_once(refusal), close=_nothing)
-            elif response.status == 200 and response.bodyless:
-                # Some servers answer an over-long prompt so.
-                await response.aclose()
-                response = await self._as_written(call)
+        if injected and (response.status in LENGTH_STATUSES or response.status == 200):
+            response = await self._unless_too_long(call, response)
         await self._relay(call, response)
+
+    async def _unless_too_long(self, call: Call, response: UpstreamResponse) -> UpstreamResponse:
+        """The answer; where it refuses the prompt for its length, the answer to the request as the client wrote it."""
+        refused = response.status != 200
+        with call.inbound.gone.interrupts():
+            # Some servers answer an over-long prompt with an empty 200; of a real answer the first byte is enough to know.
+            seen, response = await peek(response, ERROR_LIMIT if refused else 1)
+        if any(word in seen.lower() for word in LENGTH_WORDS) if refused else not seen:
+            await response.aclose()
+            return await self._as_written(call)
+        return response
 
     async def _as_written(self, call: Call) -> UpstreamResponse:
         """Once more, as the client wrote it: what was refused may be refused for what Mneme added."""
@@ -423,12 +424,3 @@ def _parse(body: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return document if isinstance(document, dict) else None
-
-
-async def _once(body: bytes) -> Any:
-    if body:
-        yield body
-
-
-async def _nothing() -> None:
-    return

@@ -56,6 +56,8 @@ _UNAVAILABLE = (
     asyncpg.PostgresSystemError,  # 58: I/O error
     asyncpg.ReadOnlySQLTransactionError,  # 25006: we talk to what was the primary
 )
+_BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""Whatever may go wrong where we open, roll back or give back a connection, and not where somebody uses it."""
 _REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
 _VECTOR_HEAD = struct.Struct(">HH")
 """pgvector's binary form of `vector` and `halfvec`: dimensions, zero, then the numbers, most significant byte first."""
@@ -85,7 +87,7 @@ class Pool:
         try:
             # The limit given here is also the one that keeps `release` from hanging on a frozen backend.
             connection = await self._pool.acquire(timeout=self._timeout_s)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except _BROKEN as error:
             raise StoreUnavailable("The database gives no connection at the moment; try again.") from error
         try:
             yield connection
@@ -98,8 +100,12 @@ class Pool:
         except asyncpg.InterfaceError as error:
             if not _is_gone(connection):
                 # Used wrongly, such as by two tasks at once: it may be busy still, so it must not go back.
-                connection.terminate()
+                _terminate(connection)
                 raise
+            raise StoreUnavailable("The connection to the database was lost; try again.") from error
+        except asyncpg.InternalClientError as error:
+            # The server has said that it ends this connection, and the end itself has not been read yet.
+            _terminate(connection)
             raise StoreUnavailable("The connection to the database was lost; try again.") from error
         finally:
             await self._release(connection)
@@ -124,14 +130,14 @@ class Pool:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._pool.close()
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except _BROKEN as error:
             # asyncpg has terminated the pool by now.
             logger.warning("connections were cut when the pool closed: %s", str(error) or "still in use")
 
     async def _release(self, connection: PoolConnectionProxy[Any]) -> None:
         try:
             await self._pool.release(connection, timeout=RELEASE_TIMEOUT_S)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except _BROKEN as error:
             # What was asked for is done or has failed already; asyncpg has dropped the connection.
             logger.info("a connection was dropped: %r", error)
 
@@ -178,7 +184,7 @@ async def open_pool(
         )
     except _REFUSED as error:
         raise NotReady(f"The database refuses us: {error}. Look at MNEME_DATABASE_URL.") from error
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except _BROKEN as error:
         raise StoreUnavailable(f"The database cannot be reached: {str(error) or 'no answer'}.") from error
     return Pool(pool, queries, timeout_ms / 1000)
 
@@ -240,9 +246,13 @@ async def _roll_back(connection: PoolConnectionProxy[Any], transaction: Transact
     try:
         async with asyncio.timeout(RELEASE_TIMEOUT_S):
             await transaction.rollback()
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-        with contextlib.suppress(asyncpg.InterfaceError):  # asyncpg took it back when it broke
-            connection.terminate()
+    except _BROKEN:
+        _terminate(connection)
+
+
+def _terminate(connection: PoolConnectionProxy[Any]) -> None:
+    with contextlib.suppress(asyncpg.InterfaceError):  # asyncpg took it back when it broke
+        connection.terminate()
 
 
 def _is_gone(connection: PoolConnectionProxy[Any]) -> bool:

@@ -53,21 +53,8 @@ FROM agent_data.upstream_calls c
 WHERE c.tenant_id = $1 AND c.call_id = $2 AND ($3::uuid IS NULL OR c.user_id = $3)
 
 -- name: elements
--- The elements of a request's `messages` array, in their order: the chain back to its root, each node's blobs in turn.
-WITH RECURSIVE chain AS (
-    SELECT r.parent_hash, r.blobs, 0 AS back FROM agent_data.request_chains r
-    WHERE r.tenant_id = $1 AND r.user_id = $2 AND r.chain_hash = $3
-    UNION ALL
-    SELECT p.parent_hash, p.blobs, c.back + 1
-    FROM chain c JOIN agent_data.request_chains p ON p.user_id = $2 AND p.chain_hash = c.parent_hash
-    WHERE p.tenant_id = $1
-)
-SELECT b.body
-FROM chain c
-CROSS JOIN LATERAL generate_series(0, octet_length(c.blobs) / 16 - 1) AS n
-JOIN agent_data.message_blobs b ON b.user_id = $2 AND b.blob_hash = substring(c.blobs FROM n * 16 + 1 FOR 16)
-WHERE b.tenant_id = $1
-ORDER BY c.back DESC, n
+-- The elements of a request's `messages` array, in their order.
+SELECT body FROM agent_data.request_elements($1, $2, $3)
 
 -- name: body
 -- The bytes of an answer, as they came.

@@ -64,7 +64,9 @@ INSERT INTO agent_data.memory_store (
 SELECT x.memory_id, $2, $1, x.session_id, $4, x.tier, x.scope, x.kind, x.text, decode(x.content_hash, 'hex'),
        x.provenance_type, x.turn_id, x.turn_index, x.source_message_ids, x.sources, x.confidence, x.importance,
        x.access_count, x.reinforcement_count, x.created_at, $5, x.expires_at, x.created_at, x.valid_to, x.status,
-       x.superseded_by, x.validated, CASE WHEN x.validated THEN 'user' END, CASE WHEN x.validated THEN $5 END, x.token_count,
+       x.superseded_by, x.validated, CASE WHEN x.validated THEN 'user' END,
+       CASE WHEN x.validated THEN $5::timestamptz END,
+       x.token_count,
        x.subject, x.predicate, x.predicate_type, x.object, x.entity_ids, x.tags, x.details
 FROM jsonb_to_recordset($3::jsonb) AS x (
     memory_id uuid, session_id uuid, tier smallint, scope smallint, kind text, text text, content_hash text,
@@ -87,7 +89,7 @@ UPDATE agent_data.memory_store m SET
                       ELSE GREATEST(m.expires_at, x.expires_at) END,
     is_validated = m.is_validated OR x.validated,
     validated_by = CASE WHEN x.validated THEN 'user' ELSE m.validated_by END,
-    last_validated_at = CASE WHEN x.validated THEN $4 ELSE m.last_validated_at END,
+    last_validated_at = CASE WHEN x.validated THEN $4::timestamptz ELSE m.last_validated_at END,
     sources = CASE WHEN jsonb_array_length(m.sources) < $5 THEN m.sources || x.sources ELSE m.sources END,
     source_message_ids = CASE WHEN cardinality(m.source_message_ids) < $5 THEN m.source_message_ids || x.source_message_ids
                               ELSE m.source_message_ids END,

@@ -4,22 +4,26 @@
 
 -- Finds the session that a request belongs to, and what is needed to go on with it, in one round trip.
 --
---   p_issued   the session id that the client sent, if it is a uuid: perhaps one that Mneme issued
---   p_named    uuid5 of the client's own session name
---   p_chains   chain hash after each assistant message of the transcript, oldest first
---   p_whole    chain hash of the whole transcript
---   p_tail1/2  hash of its last one and two answered turns
---   p_retry    the client says that it sends this again
+--   p_issued    the session id that the client sent, if it is a uuid: perhaps one that Mneme issued
+--   p_named     uuid5 of the client's own session name
+--   p_chains    chain hash after each assistant message of the transcript, oldest first
+--   p_question  chain hash of what stands before the last of them
+--   p_whole     chain hash of the whole transcript
+--   p_tail1/2   hash of its last one and two answered turns
+--   p_retry     the client says that it sends this again
 --
--- `how`: foreign (an issued id of somebody else), named, asked (ends in a question that was answered before), chain, tail, none.
+-- `how`: foreign (an issued id of somebody else), named, asked (ends in a question that was asked before), chain, rewritten (the
+-- last answer is not as it was given; the caller judges by `tip_text` whether it is still the same one), tail, none.
+-- `head_open`: nothing was said after the head that was found.
 CREATE FUNCTION agent_data.recognise(
     p_tenant uuid, p_user uuid, p_issued uuid, p_named uuid,
-    p_chains bytea[], p_whole bytea, p_tail1 bytea, p_tail2 bytea, p_retry boolean,
-    OUT how text, OUT session_id uuid, OUT known boolean, OUT external_id text, OUT parent_session_id uuid, OUT branch_turn_index integer,
-    OUT tip_message_id uuid, OUT tip_turn_index integer, OUT tip_chain bytea, OUT tip_question_hash bytea,
-    OUT tip_question_id uuid, OUT tail1 bytea,
-    OUT head_message_id uuid, OUT head_turn_index integer, OUT head_position integer,
-    OUT asked_message_id uuid, OUT asked_turn_index integer,
+    p_chains bytea[], p_question bytea, p_whole bytea, p_tail1 bytea, p_tail2 bytea, p_retry boolean,
+    OUT how text, OUT session_id uuid, OUT known boolean, OUT external_id text, OUT parent_session_id uuid,
+    OUT branch_turn_index integer, OUT ancestors uuid[], OUT ancestor_turns integer[],
+    OUT tip_message_id uuid, OUT tip_turn_index integer, OUT tip_chain bytea, OUT tip_text text, OUT tail1 bytea,
+    OUT tip_question_id uuid, OUT tip_question_hash bytea, OUT tip_question_index integer,
+    OUT head_message_id uuid, OUT head_turn_index integer, OUT head_position integer, OUT head_open boolean,
+    OUT head_visible_from integer, OUT asked_message_id uuid, OUT asked_turn_index integer,
     OUT request_chain bytea, OUT request_count integer, OUT sent_chain bytea, OUT sent_count integer,
     OUT system_prompt text, OUT system_prompt_tokens integer, OUT summary_text text, OUT summary_token_count integer,
     OUT block_epoch integer, OUT block_texts text[], OUT block_chains bytea[], OUT block_hashes bytea[],
@@ -29,7 +33,9 @@ CREATE FUNCTION agent_data.recognise(
 DECLARE
     wanted uuid;
     owner  uuid;
+    last   bytea := p_chains[cardinality(p_chains)];
     head   agent_data.session_heads;
+    asked  agent_data.session_heads;
     s      agent_data.sessions;
 BEGIN
     how := 'none';
@@ -47,44 +53,90 @@ BEGIN
         wanted := p_named;
     END IF;
 
-    -- A question asked before counts as the same one only inside a conversation that Mneme knows, or when the client says
-    -- that it repeats itself: two conversations may both begin with "hi".
-    IF p_whole IS NOT NULL AND (p_retry OR wanted IS NOT NULL OR cardinality(p_chains) > 0) THEN
+    -- Several conversations may hold the same words: the one that has not gone on from there, else the latest.
+    IF last IS NOT NULL THEN
         SELECT * INTO head FROM agent_data.session_heads h
-        WHERE h.user_id = p_user AND h.chain_hash = p_whole AND h.asked AND (wanted IS NULL OR h.session_id = wanted)
-        ORDER BY h.created_at DESC LIMIT 1;
+        WHERE h.user_id = p_user AND h.chain_hash = last AND NOT h.asked AND (wanted IS NULL OR h.session_id = wanted)
+        ORDER BY (SELECT t.head_message_id = h.message_id FROM agent_data.sessions t
+                  WHERE t.user_id = p_user AND t.session_id = h.session_id) DESC NULLS LAST, h.created_at DESC
+        LIMIT 1;
         IF head.session_id IS NOT NULL THEN
-            how := 'asked';
-            asked_message_id := head.message_id;
-            asked_turn_index := head.turn_index;
+            SELECT * INTO s FROM agent_data.sessions t
+            WHERE t.user_id = p_user AND t.session_id = head.session_id AND t.tenant_id = p_tenant;
+            head_position := cardinality(p_chains) - 1;
         END IF;
     END IF;
-    IF head.session_id IS NULL AND cardinality(p_chains) > 0 THEN
+    -- A question asked before counts as the same one only inside a conversation that Mneme knows, or when the client says that it
+    -- repeats itself, which no SDK does for longer than three times its ten minutes: two conversations may both begin with "hi".
+    -- And not where an identical conversation is only now about to ask it: one that was spoken in since, and is still open.
+    IF p_whole IS NOT NULL AND (p_retry OR wanted IS NOT NULL OR last IS NOT NULL) THEN
+        SELECT * INTO asked FROM agent_data.session_heads h
+        WHERE h.user_id = p_user AND h.chain_hash = p_whole AND h.asked AND (wanted IS NULL OR h.session_id = wanted)
+          AND (wanted IS NOT NULL OR last IS NOT NULL OR h.created_at > now() - interval '1 hour')
+        ORDER BY h.created_at DESC LIMIT 1;
+        IF asked.session_id IS NOT NULL
+           AND (p_retry OR head.session_id IS NULL OR head.message_id IS DISTINCT FROM s.head_message_id
+                OR head.created_at <= asked.created_at) THEN
+            how := 'asked';
+            head := asked;
+            head_position := NULL;
+            asked_message_id := asked.message_id;
+            asked_turn_index := asked.turn_index;
+        END IF;
+    END IF;
+    IF how = 'none' AND head.session_id IS NULL AND p_question IS NOT NULL THEN
+        -- An answer that the client changed, or stopped reading: it still answers the last question of a session.
+        SELECT * INTO asked FROM agent_data.session_heads h
+        WHERE h.user_id = p_user AND h.chain_hash = p_question AND h.asked AND (wanted IS NULL OR h.session_id = wanted)
+        ORDER BY h.created_at DESC LIMIT 1;
+        IF asked.session_id IS NOT NULL THEN
+            SELECT h.content INTO tip_text
+            FROM agent_data.sessions t JOIN agent_data.conversation_history h
+              ON h.user_id = p_user AND h.session_id = t.session_id AND h.turn_index = t.head_turn_index
+             AND h.message_id = t.head_message_id
+            WHERE t.user_id = p_user AND t.session_id = asked.session_id AND t.tenant_id = p_tenant
+              AND t.head_turn_index = asked.turn_index + 1
+              AND h.created_at >= t.first_message_at AND h.created_at <= t.last_message_at;
+        END IF;
+    END IF;
+    IF how = 'none' AND head.session_id IS NULL AND cardinality(p_chains) > 1 THEN
         SELECT * INTO head FROM agent_data.session_heads h
         WHERE h.user_id = p_user AND h.chain_hash = ANY (p_chains) AND NOT h.asked
           AND (wanted IS NULL OR h.session_id = wanted)
         ORDER BY array_position(p_chains, h.chain_hash) DESC, h.created_at DESC LIMIT 1;
-        IF head.session_id IS NOT NULL THEN
-            how := 'chain';
-            head_message_id := head.message_id;
-            head_turn_index := head.turn_index;
-            head_position := array_position(p_chains, head.chain_hash) - 1;
-        END IF;
+        head_position := array_position(p_chains, head.chain_hash) - 1;
     END IF;
+    IF tip_text IS NOT NULL AND (head.session_id IS NULL OR head.session_id = asked.session_id) THEN
+        how := 'rewritten';
+        asked_turn_index := asked.turn_index;
+        IF head.session_id IS NULL THEN
+            head.session_id := asked.session_id;
+        END IF;
+    ELSE
+        tip_text := NULL;
+    END IF;
+    IF how <> 'asked' AND head.message_id IS NOT NULL THEN
+        how := CASE how WHEN 'none' THEN 'chain' ELSE how END;
+        head_message_id := head.message_id;
+        head_turn_index := head.turn_index;
+    END IF;
+    head_visible_from := CASE how WHEN 'rewritten' THEN asked.visible_from ELSE head.visible_from END;
     request_chain := head.request_chain;
     request_count := head.request_count;
     sent_chain := head.sent_chain;
     sent_count := head.sent_count;
 
     IF head.session_id IS NOT NULL THEN
-        SELECT * INTO s FROM agent_data.sessions t WHERE t.user_id = p_user AND t.session_id = head.session_id;
+        SELECT * INTO s FROM agent_data.sessions t
+        WHERE t.user_id = p_user AND t.session_id = head.session_id AND t.tenant_id = p_tenant;
     ELSIF wanted IS NOT NULL THEN
-        SELECT * INTO s FROM agent_data.sessions t WHERE t.user_id = p_user AND t.session_id = wanted;
+        SELECT * INTO s FROM agent_data.sessions t
+        WHERE t.user_id = p_user AND t.session_id = wanted AND t.tenant_id = p_tenant;
         how := 'named';
         session_id := wanted;
     ELSIF p_tail1 IS NOT NULL THEN
         SELECT * INTO s FROM agent_data.sessions t
-        WHERE t.user_id = p_user AND t.tail1 = p_tail1 AND (p_tail2 IS NULL OR t.tail2 = p_tail2)
+        WHERE t.user_id = p_user AND t.tail1 = p_tail1 AND (p_tail2 IS NULL OR t.tail2 = p_tail2) AND t.tenant_id = p_tenant
         ORDER BY t.updated_at DESC LIMIT 1;
         IF s.session_id IS NOT NULL THEN
             how := 'tail';
@@ -107,14 +159,33 @@ BEGIN
     summary_token_count := s.summary_token_count;
     system_prompt_tokens := s.system_prompt_tokens;
     block_epoch := s.block_epoch;
+    IF head_message_id IS NOT NULL THEN
+        head_open := head_message_id = s.head_message_id OR NOT EXISTS (
+            SELECT FROM agent_data.conversation_history h
+            WHERE h.user_id = p_user AND h.session_id = s.session_id AND h.turn_index > head.turn_index
+              AND h.parent_message_id = head.message_id
+              AND h.created_at >= s.first_message_at AND h.created_at <= s.last_message_at);
+    END IF;
+    IF s.parent_session_id IS NOT NULL THEN
+        WITH RECURSIVE up AS (
+            SELECT s.parent_session_id AS id, s.branch_turn_index AS turn, 1 AS depth
+            UNION ALL
+            SELECT p.parent_session_id, LEAST(u.turn, p.branch_turn_index), u.depth + 1
+            FROM up u JOIN agent_data.sessions p ON p.user_id = p_user AND p.session_id = u.id
+            WHERE p.parent_session_id IS NOT NULL AND u.depth < 100
+        )
+        SELECT array_agg(u.id ORDER BY u.depth), array_agg(u.turn ORDER BY u.depth) INTO ancestors, ancestor_turns FROM up u;
+    END IF;
     IF s.system_prompt_hash IS NOT NULL THEN
         SELECT p.prompt INTO system_prompt FROM agent_data.system_prompts p
         WHERE p.tenant_id = p_tenant AND p.prompt_hash = s.system_prompt_hash;
     END IF;
     IF p_retry THEN
-        SELECT h.message_hash, h.message_id INTO tip_question_hash, tip_question_id
+        -- The last question, whether it was answered or not.
+        SELECT h.message_hash, h.message_id, h.turn_index INTO tip_question_hash, tip_question_id, tip_question_index
         FROM agent_data.conversation_history h
-        WHERE h.user_id = p_user AND h.session_id = s.session_id AND h.turn_index < s.head_turn_index
+        WHERE h.user_id = p_user AND h.session_id = s.session_id AND h.role <> 2
+          AND h.created_at >= s.first_message_at AND h.created_at <= s.last_message_at
         ORDER BY h.turn_index DESC LIMIT 1;
     END IF;
     SELECT array_agg(b.text ORDER BY b.created_at), array_agg(b.chain_hash ORDER BY b.created_at),
@@ -138,21 +209,79 @@ BEGIN
     END IF;
 END $$;
 
--- The messages of a session before a turn, newest first; the caller follows `parent_message_id` to the path that is in force.
-CREATE FUNCTION agent_data.session_messages(p_tenant uuid, p_user uuid, p_session uuid, p_before integer, p_limit integer)
-RETURNS TABLE (
+-- Messages of a line of sessions, nearest first, each before a turn of its own; newest first. The caller follows
+-- `parent_message_id` to the path that is in force. `hidden`: forgotten or erased, not to be shown again; what is merely
+-- superseded was still said.
+CREATE FUNCTION agent_data.session_messages(
+    p_tenant uuid, p_user uuid, p_sessions uuid[], p_befores integer[], p_limit integer
+) RETURNS TABLE (
     message_id uuid, parent_message_id uuid, turn_index integer, sibling smallint, role smallint, content text,
     content_parts jsonb, name text, tool_calls jsonb, tool_call_id text, message_hash bytea, token_count integer,
-    created_at timestamptz, is_compressed boolean, is_pruned boolean
+    created_at timestamptz, metadata jsonb, hidden boolean
 ) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
     SELECT h.message_id, h.parent_message_id, h.turn_index, h.sibling, h.role, h.content, h.content_parts, h.name,
-           h.tool_calls, h.tool_call_id, h.message_hash, h.token_count, h.created_at, h.is_compressed, h.is_pruned
-    FROM agent_data.conversation_history h
-    WHERE h.user_id = p_user AND h.tenant_id = p_tenant AND h.session_id = p_session AND h.turn_index < p_before
-      AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = p_user AND s.item_id = h.message_id)
-    ORDER BY h.turn_index DESC, h.sibling DESC
+           h.tool_calls, h.tool_call_id, h.message_hash, h.token_count, h.created_at, h.metadata,
+           h.is_compressed OR h.is_pruned OR EXISTS (
+               SELECT FROM agent_data.suppressions x
+               WHERE x.user_id = p_user AND x.item_id = h.message_id AND x.reason <> 'superseded')
+    FROM unnest(p_sessions, p_befores) WITH ORDINALITY AS l (session_id, before, n)
+    JOIN agent_data.sessions s ON s.user_id = p_user AND s.session_id = l.session_id AND s.tenant_id = p_tenant
+    CROSS JOIN LATERAL (
+        SELECT * FROM agent_data.conversation_history c
+        WHERE c.user_id = p_user AND c.session_id = l.session_id AND c.turn_index < l.before
+          AND c.created_at >= s.first_message_at AND c.created_at <= s.last_message_at
+        ORDER BY c.turn_index DESC, c.sibling DESC
+        LIMIT p_limit
+    ) h
+    ORDER BY l.n, h.turn_index DESC, h.sibling DESC
     LIMIT p_limit
 $$;
+
+-- The elements of a request's `messages` array, in their order: the chain back to its root, each node's blobs in turn.
+CREATE FUNCTION agent_data.request_elements(p_tenant uuid, p_user uuid, p_chain bytea)
+RETURNS TABLE (body bytea) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    WITH RECURSIVE chain AS (
+        SELECT r.parent_hash, r.blobs, r.lead, 0 AS back FROM agent_data.request_chains r
+        WHERE r.tenant_id = p_tenant AND r.user_id = p_user AND r.chain_hash = p_chain
+        UNION ALL
+        SELECT p.parent_hash, p.blobs, p.lead, c.back + 1
+        FROM chain c JOIN agent_data.request_chains p ON p.user_id = p_user AND p.chain_hash = c.parent_hash
+        WHERE p.tenant_id = p_tenant
+    ), parts AS (
+        SELECT 0 AS part, c.back, c.lead AS hashes FROM chain c WHERE c.lead IS NOT NULL
+        UNION ALL
+        SELECT 1, c.back, c.blobs FROM chain c
+    )
+    SELECT b.body
+    FROM parts p
+    CROSS JOIN LATERAL generate_series(0, octet_length(p.hashes) / 16 - 1) AS n
+    JOIN agent_data.message_blobs b ON b.user_id = p_user AND b.blob_hash = substring(p.hashes FROM n * 16 + 1 FOR 16)
+    WHERE b.tenant_id = p_tenant
+    ORDER BY p.part, p.back DESC, n
+$$;
+
+-- The call that came earlier under the same Idempotency-Key, with the parts of the body that went upstream then (none where it was
+-- not captured). `answered`: its answer came whole, so that another one adds nothing.
+CREATE FUNCTION agent_data.idempotent_call(
+    p_tenant uuid, p_user uuid, p_key text,
+    OUT call_id uuid, OUT session_id uuid, OUT answered boolean, OUT request_sha256 bytea,
+    OUT prefix bytea, OUT elements bytea[], OUT suffix bytea, OUT sha256 bytea
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    chain bytea;
+BEGIN
+    SELECT c.call_id, c.session_id, c.outcome = 0 AND c.status BETWEEN 200 AND 299, c.request_sha256,
+           COALESCE(c.sent_prefix, c.request_prefix), COALESCE(c.sent_suffix, c.request_suffix),
+           COALESCE(c.sent_sha256, c.request_sha256), COALESCE(c.sent_chain, c.request_chain)
+    INTO call_id, session_id, answered, request_sha256, prefix, suffix, sha256, chain
+    FROM agent_data.idempotency_keys k
+    JOIN agent_data.upstream_calls c ON c.call_id = k.call_id AND c.user_id = p_user
+    WHERE k.user_id = p_user AND k.key_hash = sha256(convert_to(p_key, 'UTF8'))
+      AND k.tenant_id = p_tenant AND c.tenant_id = p_tenant;
+    IF chain IS NOT NULL THEN
+        SELECT array_agg(e.body) INTO elements FROM agent_data.request_elements(p_tenant, p_user, chain) e;
+    END IF;
+END $$;
 
 -- The stored words of a question, rarest first: (lexeme, documents of the user that hold it; 0 where not counted yet).
 CREATE FUNCTION agent_data.query_terms(p_user uuid, p_query text, p_limit integer)
@@ -163,20 +292,6 @@ SET search_path = agent_data, public, pg_temp AS $$
     LEFT JOIN agent_data.lexemes l ON l.user_id = p_user AND l.lexeme = w.lexeme
     ORDER BY 2, w.lexeme
     LIMIT p_limit
-$$;
-
--- BM25 of one document. `ts_rank` with all weights 1 of a single word that stands n times is H2(n) = Σ 1/i² for i ≤ n, over
--- π²/6; as π²/6 − H2(n) ≈ 1/(n + ½) to within rounding, the count comes back exactly, without unpacking the document.
-CREATE FUNCTION agent_data.bm25(
-    p_document tsvector, p_tokens integer, p_words tsquery[], p_idf real[], p_mean real, p_k1 real, p_b real
-) RETURNS real LANGUAGE sql IMMUTABLE SET search_path = agent_data, public, pg_temp AS $$
-    SELECT COALESCE(sum(t.idf * t.n * (p_k1 + 1) / (t.n + p_k1 * (1 - p_b + p_b * p_tokens / p_mean))), 0)::real
-    FROM (
-        SELECT w.idf, round(1 / (1.64493406685 * (1 - r.rank)) - 0.5)::real AS n
-        FROM unnest(p_words, p_idf) AS w (word, idf),
-             LATERAL (SELECT ts_rank('{1,1,1,1}', p_document, w.word)::double precision AS rank) AS r
-        WHERE r.rank > 0
-    ) AS t
 $$;
 
 -- Candidates for a prompt or a search, by three legs (seed 000 §6.4 phase 3): nearest vectors, best BM25, most used. Narrow
@@ -238,28 +353,43 @@ BEGIN
         SELECT value::real INTO k1 FROM agent_data.system_config WHERE key = 'bm25_k1';
         SELECT value::real INTO b FROM agent_data.system_config WHERE key = 'bm25_b';
         mean := greatest(1, COALESCE(stats.total_terms, 0)::real / greatest(1, COALESCE(stats.documents, 0)));
-        SELECT array_agg(quote_literal(t.lexeme)::tsquery), string_agg(quote_literal(t.lexeme), ' | ')::tsquery,
+        SELECT array_agg(t.quoted::tsquery), string_agg(t.quoted, ' | ')::tsquery,
                array_agg(ln(1 + (greatest(stats.documents, t.documents, 1) - t.documents + 0.5) / (t.documents + 0.5))::real)
         INTO words, any_of, idf
-        FROM agent_data.query_terms(p_user, p_query,
-            (SELECT value::integer FROM agent_data.system_config WHERE key = 'query_terms')) AS t;
+        FROM (
+            SELECT q.documents, '''' || replace(replace(q.lexeme, '\', '\\'), '''', '''''') || '''' AS quoted
+            FROM agent_data.query_terms(p_user, p_query,
+                (SELECT value::integer FROM agent_data.system_config WHERE key = 'query_terms')) AS q
+        ) AS t;
     END IF;
 
     RETURN QUERY
     WITH vectors AS (
         SELECT u.id, u.kind, u.at, u.sim FROM unnest(v_ids, v_kinds, v_ats, v_sims) AS u (id, kind, at, sim)
     ), texts AS (
-        (SELECT h.message_id AS id, 0::smallint AS kind, h.created_at AS at,
-                agent_data.bm25(h.content_tsv, h.token_count, words, idf, mean, k1, b) AS score
-         FROM agent_data.conversation_history h
-         WHERE any_of IS NOT NULL AND h.user_id = p_user AND h.content_tsv @@ any_of
-         ORDER BY 4 DESC LIMIT p_texts)
-        UNION ALL
-        (SELECT m.memory_id, 1::smallint, m.created_at,
-                agent_data.bm25(m.content_tsv, m.token_count, words, idf, mean, k1, b)
-         FROM agent_data.memory_store m
-         WHERE any_of IS NOT NULL AND m.user_id = p_user AND m.content_tsv @@ any_of AND (m.is_active OR p_history)
-         ORDER BY 4 DESC LIMIT p_texts)
+        -- BM25. `ts_rank` with all weights 1 of a single word that stands n times is H2(n) = Σ 1/i² for i ≤ n, over π²/6; as
+        -- π²/6 − H2(n) ≈ 1/(n + ½) to within rounding, the count comes back exactly, without unpacking the document. (Written out
+        -- here, because a function would be called for every document.)
+        SELECT d.id, d.kind, d.at, (
+            SELECT COALESCE(sum(t.idf * t.n * (k1 + 1) / (t.n + k1 * (1 - b + b * d.tokens / mean))), 0)::real
+            FROM (
+                SELECT w.idf, round(1 / (1.64493406685 * (1 - r.rank)) - 0.5)::real AS n
+                FROM unnest(words, idf) AS w (word, idf),
+                     LATERAL (SELECT ts_rank('{1,1,1,1}', d.document, w.word)::double precision AS rank) AS r
+                WHERE r.rank > 0
+            ) AS t
+        ) AS score
+        FROM (
+            SELECT h.message_id AS id, 0::smallint AS kind, h.created_at AS at, h.content_tsv AS document,
+                   h.token_count AS tokens
+            FROM agent_data.conversation_history h
+            WHERE any_of IS NOT NULL AND h.user_id = p_user AND h.content_tsv @@ any_of
+            UNION ALL
+            SELECT m.memory_id, 1::smallint, m.created_at, m.content_tsv, m.token_count
+            FROM agent_data.memory_store m
+            WHERE any_of IS NOT NULL AND m.user_id = p_user AND m.content_tsv @@ any_of AND (m.is_active OR p_history)
+        ) AS d
+        ORDER BY 4 DESC LIMIT p_texts
     ), frequent AS (
         SELECT m.memory_id AS id, 1::smallint AS kind, m.created_at AS at FROM agent_data.memory_store m
         WHERE m.user_id = p_user AND m.is_active AND m.memory_scope = 1

@@ -6,7 +6,7 @@ A module says what it needs by overriding `settings`, `worker` or `script`; a te
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,21 @@ from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
 StartServer = Callable[..., MnemeServer]
+
+LOG_LINES = 20
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails shows what its server complained about."""
+    report = yield
+    given = getattr(item, "funcargs", {}).values()
+    if report.failed:
+        for server in (each for each in given if isinstance(each, MnemeServer)):
+            lines = [line for line in server.logs if line.get("level") not in ("debug", "info")][-LOG_LINES:]
+            told = "\n".join(f"{line.get('message', line)}\n{line.get('error', '')}" for line in lines)
+            report.sections.append(("the server's complaints", told))
+    return report
 
 
 @pytest.fixture(scope="module")

@@ -217,3 +217,25 @@ def _text(content: object) -> str:
     if isinstance(content, list):
         return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return ""
+
+
+def around_messages(body: bytes) -> tuple[bytes, bytes]:
+    """A chat body's bytes before the value of `messages`, and behind it. Read by nothing of Mneme's own."""
+    text = body.decode()
+    decoder = json.JSONDecoder()
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "}":
+        name, end = decoder.raw_decode(text, at)
+        start = _skip(text, _skip(text, end) + 1)
+        _, end = decoder.raw_decode(text, start)
+        if name == "messages":
+            return text[:start].encode(), text[end:].encode()
+        at = _skip(text, end)
+        at = _skip(text, at + 1) if text[at] == "," else at
+    raise AssertionError(f"no messages in {text[:200]}")
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at] in " \t\r\n":
+        at += 1
+    return at

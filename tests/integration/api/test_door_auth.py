@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import asyncpg
 import httpx
-import pytest
 from fastapi import FastAPI
 
 from app.api.scope import Gate
@@ -69,23 +68,19 @@ async def test_a_key_opens_its_tenant(locked: Doors) -> None:
             assert (await client.get("/api/v1/memories", headers=headers)).status_code == 200, headers
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Authorization": "Bearer sk-something"},
-        {"Authorization": "Bearer mneme_short"},
-        {"Authorization": "Bearer mneme_" + "A" * 43},
-        {"Authorization": "Basic bW5lbWU="},
-        {"X-Mneme-Key": ""},
-        {"X-Mneme-Key": "mneme_" + "é" * 43},
-    ],
-)
-async def test_other_keys_do_not(locked: Doors, headers: dict[str, str]) -> None:
+async def test_other_keys_do_not(locked: Doors) -> None:
     async with locked.client() as client:
-        sent = [(name.encode(), value.encode()) for name, value in headers.items()]
-        answer = await client.get("/api/v1/memories", headers=sent)
-    assert answer.status_code == 401
-    assert error_of(answer)["type"] == "authentication_error"
+        for name, value in (
+            ("Authorization", "Bearer sk-something"),
+            ("Authorization", "Bearer mneme_short"),
+            ("Authorization", "Bearer mneme_" + "A" * 43),
+            ("Authorization", "Basic bW5lbWU="),
+            ("X-Mneme-Key", ""),
+            ("X-Mneme-Key", "mneme_" + "é" * 43),
+        ):
+            answer = await client.get("/api/v1/memories", headers=[(name.encode(), value.encode())])
+            assert answer.status_code == 401, value
+            assert error_of(answer)["type"] == "authentication_error"
 
 
 async def test_a_mneme_key_counts_in_open_mode_too(doors: Doors) -> None:

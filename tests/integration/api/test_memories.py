@@ -7,7 +7,6 @@ from typing import Any
 
 import asyncpg
 import httpx
-import pytest
 
 from tests.support.doors import Doors, all_pages, error_of
 
@@ -90,46 +89,48 @@ async def test_session_memories_expire(client: httpx.AsyncClient, doors: Doors) 
     assert len((await client.get("/api/v1/memories")).json()["memories"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("params", "found"),
-    [
-        ({}, {"a", "b", "c"}),
-        ({"tier": 4}, {"c"}),
-        ({"tier": [3, 4]}, {"a", "b", "c"}),
-        ({"kind": "preference"}, {"b"}),
-        ({"kind": ["preference", "procedure"]}, {"b", "c"}),
-        ({"tag": "x"}, {"a", "b"}),
-        ({"tag": ["x", "y"]}, {"b"}),
-        ({"metadata": '{"n": 1}'}, {"a"}),
-        ({"metadata": '{"deep": {"er": [2]}}'}, {"b"}),
-        ({"status": "invalidated"}, {"d"}),
-        ({"status": ["active", "invalidated"]}, {"a", "b", "c", "d"}),
-        ({"status": "all"}, {"a", "b", "c", "d"}),
-        ({"user": "nobody-of-that-name"}, set()),
-    ],
+FILTERS: tuple[tuple[dict[str, Any], set[str]], ...] = (
+    ({}, {"a", "b", "c"}),
+    ({"tier": 4}, {"c"}),
+    ({"tier": [3, 4]}, {"a", "b", "c"}),
+    ({"kind": "preference"}, {"b"}),
+    ({"kind": ["preference", "procedure"]}, {"b", "c"}),
+    ({"tag": "x"}, {"a", "b"}),
+    ({"tag": ["x", "y"]}, {"b"}),
+    ({"metadata": '{"n": 1}'}, {"a"}),
+    ({"metadata": '{"deep": {"er": [2]}}'}, {"b"}),
+    ({"status": "invalidated"}, {"d"}),
+    ({"status": ["active", "invalidated"]}, {"a", "b", "c", "d"}),
+    ({"status": "all"}, {"a", "b", "c", "d"}),
+    ({"user": "nobody-of-that-name"}, set()),
 )
-async def test_filters(client: httpx.AsyncClient, params: dict[str, Any], found: set[str]) -> None:
+
+
+async def test_filters(client: httpx.AsyncClient) -> None:
     await add(client, "a", tags=["x"], metadata={"n": 1})
     await add(client, "b", kind="preference", tags=["x", "y"], metadata={"deep": {"er": [1, 2]}})
     await add(client, "c", kind="procedure")
     gone = await add(client, "d")
     await client.post(f"/api/v1/memories/{gone['id']}/invalidate")
 
-    answer = await client.get("/api/v1/memories", params=params)
-    assert answer.status_code == 200, answer.text
-    assert {each["text"] for each in answer.json()["memories"]} == found
+    for scope in ({}, {"user": "ana"}):
+        for params, found in FILTERS:
+            answer = await client.get("/api/v1/memories", params=scope | params)
+            assert answer.status_code == 200, answer.text
+            assert {each["text"] for each in answer.json()["memories"]} == found, params
 
 
-@pytest.mark.parametrize("limit", [1, 3, 7, 1000])
-async def test_pages_hold_everything_once(client: httpx.AsyncClient, limit: int) -> None:
+async def test_pages_hold_everything_once(client: httpx.AsyncClient) -> None:
     for part in range(3):
         # The memories of one request have one time: the cursor must tell them apart.
         await client.post(
             "/api/v1/memories", json=[{"user": f"u{i % 2}", "text": f"fact {part} {i}"} for i in range(5)]
         )
-    rows = await all_pages(client, "/api/v1/memories", "memories", limit=limit)
-    assert sorted(each["text"] for each in rows) == sorted(f"fact {part} {i}" for part in range(3) for i in range(5))
-    assert [each["created_at"] for each in rows] == sorted((each["created_at"] for each in rows), reverse=True)
+    for limit in (1, 3, 7, 1000):
+        rows = await all_pages(client, "/api/v1/memories", "memories", limit=limit)
+        texts = [f"fact {part} {i}" for part in range(3) for i in range(5)]
+        assert sorted(each["text"] for each in rows) == sorted(texts)
+        assert [each["created_at"] for each in rows] == sorted((each["created_at"] for each in rows), reverse=True)
 
 
 async def test_a_change_keeps_what_was_before(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:

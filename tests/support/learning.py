@@ -1,0 +1,142 @@
+"""What tests of learning share: conversations in the history, and a learner over a real Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import orjson
+
+from app.clock import Clock, FakeClock
+from app.jobs.tasks import Extract, Learner
+from app.memory.candidate import Candidate, Exchange
+from app.memory.extract import extract
+from app.memory.ingest_text import content_hash
+from app.providers.embeddings import Embedder
+from app.store import ids
+from app.store.learning import LearningStore
+from app.store.pools import Pool
+from app.store.turns import ROLES, MessageRecord, SessionRecord
+from tests.support.jobs import SQL
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+TENANT = UUID(int=0xA)
+OTHER_TENANT = UUID(int=0xB)
+
+
+async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
+    return extract(exchange)
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A session of a user."""
+
+    user_name: str = "ana"
+    name: str = "chat-1"
+    tenant: UUID = TENANT
+    confined: bool = False
+    said: list[MessageRecord] = field(default_factory=list)
+
+    @property
+    def user(self) -> UUID:
+        return ids.nobody(self.tenant) if self.confined else ids.user_id(self.tenant, self.user_name)
+
+    @property
+    def session(self) -> UUID:
+        return ids.session_id(self.tenant, self.user, self.name)
+
+    async def say(self, pool: Pool, *texts: str, role: str = "user", **other: Any) -> list[MessageRecord]:
+        """Put messages into the history, a second apart; all of one role."""
+        at = NOW - timedelta(hours=1) + timedelta(seconds=len(self.said))
+        fresh = [self._record(text, role, at + timedelta(seconds=n), other) for n, text in enumerate(texts)]
+        nothing = dict.fromkeys(SessionRecord._fields)
+        session = SessionRecord(
+            **nothing | {  # type: ignore[arg-type]  # the rest is None
+                "session_id": self.session,
+                "user_external_id": self.user_name,
+                "external_id": self.name,
+                "expires_at": NOW + timedelta(days=90),
+            }
+        )  # fmt: skip
+        async with pool.transaction(self.tenant) as connection:
+            await connection.fetch(SQL["history.append"], self.tenant, self.user, session, fresh)
+        self.said.extend(fresh)
+        return fresh
+
+    def _record(self, text: str, role: str, at: datetime, other: dict[str, Any]) -> MessageRecord:
+        nothing: dict[str, Any] = dict.fromkeys(MessageRecord._fields)
+        known = {
+            "message_id": ids.uuid7(at),
+            "role": ROLES[role],
+            "content": text,
+            "content_hash": content_hash(text),
+            "token_count": len(text.split()),
+            "created_at": at,
+        }
+        return MessageRecord(**nothing | known | other)
+
+    def job(self, messages: Sequence[MessageRecord], **other: Any) -> bytes:
+        """The payload that a turn with these messages leaves behind."""
+        times = [each.created_at for each in messages]
+        return orjson.dumps(
+            {
+                "call": None,
+                "tenant": self.tenant,
+                "user": self.user,
+                "session": self.session,
+                "session_name": self.name,
+                "messages": [each.message_id for each in messages],
+                "confined": self.confined,
+                "learn": True,
+                "from": min(times),
+                "to": max(times),
+            }
+            | other
+        )
+
+
+def learner(
+    pool: Pool,
+    embedder: Embedder,
+    space: int | None,
+    *,
+    clock: Clock | None = None,
+    extract: Extract = by_rules,
+    store_secrets: bool = False,
+    exchanges_per_job: int | None = None,
+    count: Callable[[str], int] = lambda text: len(text.split()),
+) -> Learner:
+    return Learner(
+        LearningStore(pool, SQL),
+        embedder=embedder,
+        space=space,
+        extract=extract,
+        count=count,
+        clock=clock or FakeClock(NOW),
+        store_secrets=store_secrets,
+        exchanges_per_job=exchanges_per_job,
+    )
+
+
+async def taught(do: Learner, pool: Pool, talk: Talk, *texts: str) -> bytes:
+    """Say something and learn from it; the job."""
+    payload = talk.job(await talk.say(pool, *texts))
+    await do.learn(payload)
+    return payload
+
+
+async def memories(admin: asyncpg.Connection[Any], where: str = "is_active") -> list[dict[str, Any]]:
+    found = await admin.fetch(f"SELECT * FROM agent_data.memory_store WHERE {where} ORDER BY created_at, content_text")
+    return [dict(row) | {"sources": orjson.loads(row["sources"])} for row in found]
+
+
+async def texts(admin: asyncpg.Connection[Any], where: str = "is_active") -> list[str]:
+    return [row["content_text"] for row in await memories(admin, where)]
+
+
+Holds = Callable[[], Awaitable[bool]]
