@@ -119,7 +119,7 @@ class Exposition:
         self._registry = registry
         if multiprocess_dir is not None:
             self._registry = CollectorRegistry()
-            MultiProcessCollector(self._registry, path=str(multiprocess_dir))
+            MultiProcessCollector(self._registry, path=str(multiprocess_dir))  # type: ignore[no-untyped-call]  # not typed there
 
     def render(self, accept: str | None) -> tuple[bytes, str]:
         """The body and its content type, in the format that `accept` asks for."""
@@ -138,4 +138,4 @@ def process_registry() -> CollectorRegistry:
 
 def forget_process(pid: int, multiprocess_dir: Path) -> None:
     """Take a process that has ended out of the sums over living processes."""
-    mark_process_dead(pid, path=str(multiprocess_dir))
+    mark_process_dead(pid, path=str(multiprocess_dir))  # type: ignore[no-untyped-call]  # not typed there

@@ -19,7 +19,7 @@ from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder, blank
 from app.providers.tokens import TokenCounter
 from app.store.history import NewMessage
-from app.store.turns import Vector
+from app.store.records import Vector
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 

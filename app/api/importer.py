@@ -8,7 +8,7 @@ import that broke off, or is sent again, adds what is missing and nothing else.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import IO, Any
@@ -31,6 +31,9 @@ MAX_LINES = 100_000
 """Lines of one import; a longer one is sent in parts."""
 MAX_TOLD = 100
 """Wrong lines that are named."""
+BATCH_BYTES = 2 * 1024 * 1024
+"""Bytes of lines stored in one transaction: Postgres reads some 10 MB of text a second into tsvectors, and a statement has
+MNEME_STATEMENT_TIMEOUT_MS."""
 SPOOL_BYTES = 8 * 1024 * 1024
 """An import up to this size stays in memory."""
 
@@ -148,8 +151,8 @@ class Importer:
     ) -> None:
         known = await self._sessions.resolve(scope.tenant, name, user.id)
         progress = _Progress(known[0] if known else NewSession(external=name))
-        for start in range(0, len(places), LEARN_BATCH):
-            lines = [_read(_slice(file, *place)) for place in places[start : start + LEARN_BATCH]]
+        for batch in _batches(places):
+            lines = [_read(_slice(file, *place)) for place in batch]
             said = await self._place(scope, user, lines, progress)
             if isinstance(progress.session, NewSession):
                 progress.session = NewSession(external=name, began_at=said[0].created_at)
@@ -253,6 +256,20 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes
 
 def _bare(line: bytes, number: int) -> bytes:
     return (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).strip()
+
+
+def _batches(places: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Lines that are stored together: at most `LEARN_BATCH`, and `BATCH_BYTES` unless one alone is longer."""
+    batch: list[tuple[int, int]] = []
+    size = 0
+    for place in places:
+        if batch and (len(batch) == LEARN_BATCH or size + place[1] > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(place)
+        size += place[1]
+    if batch:
+        yield batch
 
 
 def _slice(file: IO[bytes], at: int, length: int) -> bytes:

@@ -5,19 +5,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import IntEnum
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
 import orjson
 
-from app.capture.recipe import Recipe
-from app.context.assemble import Block
+from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange, Outcome, Said, Usage
 from app.context.transcript import text_of
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder
@@ -33,10 +32,22 @@ from app.store.turns import (
     JobRecord,
     MessageRecord,
     SessionRecord,
-    StreamRecord,
     TurnRecord,
     TurnStore,
 )
+
+__all__ = [
+    "Answered",
+    "CallFacts",
+    "CompileFacts",
+    "Exchange",
+    "Outcome",
+    "Recorder",
+    "Said",
+    "Usage",
+    "build",
+    "masked",
+]
 
 FINISH_REASONS = {
     "stop": 0, "length": 1, "tool_calls": 2, "content_filter": 3, "function_call": 4, "abort": 5,
@@ -49,121 +60,10 @@ SECRET_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-mneme-key"}
 )
 MASK = "***"
+
+_KEPT_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal"})
+"""Fields of a message that have a column; of the rest, what says something goes into its metadata."""
 _ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
-
-
-class Outcome(IntEnum):
-    """How a call ended: `call_outcome` in `enumerations`."""
-
-    COMPLETE = 0
-    BROKEN = 1
-    GONE = 2
-    CANCELLED = 3
-    FAILED = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of a call. `counted`: by Mneme, because the upstream told nothing."""
-
-    prompt: int | None = None
-    completion: int | None = None
-    cached: int | None = None
-    counted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CallFacts:
-    """One upstream call. A request is kept as a recipe, or whole (`body`) where it has no messages."""
-
-    call_id: UUID
-    tenant_id: UUID
-    user_id: UUID
-    created_at: datetime
-    method: str
-    path: str
-    upstream: str
-    outcome: Outcome
-    memory_status: str
-    model: str = ""
-    answered_model: str | None = None
-    streamed: bool = False
-    status: int | None = None
-    reason: str | None = None
-    request_headers: Sequence[tuple[bytes, bytes]] = ()
-    response_headers: Sequence[tuple[bytes, bytes]] = ()
-    request: Recipe | None = None
-    body: bytes | None = None
-    body_size: int = 0
-    body_truncated: bool = False
-    sent: Recipe | None = None
-    usage: Usage = Usage()
-    cost_microcents: int = 0
-    latency_ms: int | None = None
-    first_byte_us: int | None = None
-    overhead_us: int | None = None
-    idempotency_key: str | None = None
-    retry_count: int = 0
-    error: str | None = None
-    stream: StreamRecord | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A message that is new to the store, with its canonical hash (None: it is not part of the conversation)."""
-
-    message: Mapping[str, Any]
-    hash: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One choice of the answer. `whole`: it came to its end."""
-
-    message: Mapping[str, Any]
-    hash: bytes
-    finish_reason: str | None
-    whole: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """What a call adds to a conversation. `question_chain`: the chain hash up to the last message asked; `tails`: for the
-    first answer, the hash of the last one and two answered turns with it."""
-
-    session_id: UUID
-    user: str
-    said: Sequence[Said]
-    answers: Sequence[Answered]
-    question_chain: bytes
-    tails: tuple[bytes | None, bytes | None]
-    answer_chains: Sequence[bytes]
-    ended_at: datetime
-    expires_at: datetime
-    session_name: str | None = None
-    parent_session_id: UUID | None = None
-    branch_turn_index: int | None = None
-    parent_message_id: UUID | None = None
-    asked_index: int | None = None
-    model: str = ""
-    window: int | None = None
-    system_prompt: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_response_tokens: int | None = None
-    block: Block | None = None
-    epoch: int | None = None
-    confined: bool = False
-    learn: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class CompileFacts:
-    """A compile's inputs and explanation."""
-
-    inputs: Mapping[str, Any]
-    audit: Mapping[str, Any]
-    eta: float
 
 
 @dataclass(slots=True)
@@ -173,7 +73,6 @@ class _Rows:
     messages: list[MessageRecord] = field(default_factory=list)
     heads: list[HeadRecord] = field(default_factory=list)
     head: UUID | None = None
-    question: UUID | None = None
 
 
 class Recorder:
@@ -210,16 +109,16 @@ class Recorder:
         for n, each in enumerate(exchange.said):
             # A microsecond apart, so that time alone keeps their order too.
             at = call.created_at + timedelta(microseconds=n)
-            record = self._message(each.message, each.hash, at, parent)
+            record = self._message(each.message, each.hash, at, parent, hidden=not exchange.learn)
             rows.messages.append(record)
             parent = record.message_id
-        rows.question = parent
         if exchange.said and parent is not None:
-            rows.heads.append(HeadRecord(exchange.question_chain, parent, True, *positions))
+            rows.heads.append(HeadRecord(exchange.question_chain, parent, True, *positions, exchange.visible_from))
         for n, answer in enumerate(exchange.answers):
-            record = self._message(answer.message, answer.hash, exchange.ended_at, parent)._replace(
+            record = self._message(answer.message, answer.hash, exchange.ended_at, parent, hidden=not exchange.learn)
+            record = record._replace(
                 turn_index=exchange.asked_index if exchange.asked_index is not None else (0 if n else None),
-                model_id=call.answered_model or call.model,
+                model_id=_storable(call.answered_model or call.model),
                 finish_reason=_finish(answer),
                 prompt_tokens=call.usage.prompt if n == 0 else None,
                 completion_tokens=call.usage.completion if n == 0 else None,
@@ -227,17 +126,18 @@ class Recorder:
                 metadata=None if answer.whole else '{"interrupted":true}',
             )
             rows.messages.append(record)
-            rows.heads.append(HeadRecord(exchange.answer_chains[n], record.message_id, False, *positions))
+            chain = exchange.answer_chains[n]
+            rows.heads.append(HeadRecord(chain, record.message_id, False, *positions, exchange.visible_from))
             rows.head = rows.head or record.message_id
         return rows
 
     def _message(
-        self, message: Mapping[str, Any], hashed: bytes | None, at: datetime, parent: UUID | None
+        self, message: Mapping[str, Any], hashed: bytes | None, at: datetime, parent: UUID | None, *, hidden: bool
     ) -> MessageRecord:
         text = _storable(text_of(message))
         content = message.get("content")
         calls = message.get("tool_calls")
-        if calls is None and isinstance(legacy := message.get("function_call"), Mapping):
+        if not calls and isinstance(legacy := message.get("function_call"), Mapping):
             calls = [{"type": "function", "function": legacy}]
         role = message.get("role")
         count = self._count(text) + (self._count(_json(calls)) if calls else 0)
@@ -261,16 +161,19 @@ class Recorder:
             completion_tokens=None,
             latency_ms=None,
             created_at=at,
-            metadata=None,
+            metadata=_metadata(message),
+            hidden=hidden,
         )
 
     async def _vectors(self, messages: Sequence[MessageRecord]) -> tuple[list[UUID], list[datetime], list[Any]]:
         """Vectors of the new messages, where the embedder is local; a remote one embeds by job."""
-        wanted = [each for each in messages if each.content]
+        wanted = [each for each in messages if each.content and not each.hidden]
         if not self._embedder.local or not self._embedder.dimensions or not wanted:
             return [], [], []
         if self._space is None:
             self._space = await self._store.space_of(self._embedder.space)
+        if self._space is None:
+            return [], [], []  # nobody could search them
         texts = [each.content or "" for each in wanted]
         vectors = await self._embedder.embed(texts)
         found = [(each, vector) for each, vector in zip(wanted, vectors, strict=True) if vector.any()]
@@ -292,7 +195,10 @@ def build(
     return TurnRecord(
         call=_call(call, exchange),
         stream=call.stream,
-        chains=[ChainRecord(node.chain, node.parent, b"".join(node.blobs)) for node in nodes.values()],
+        chains=[
+            ChainRecord(node.chain, node.parent, b"".join(node.blobs), b"".join(node.lead) or None)
+            for node in nodes.values()
+        ],
         blobs=(list(blobs), list(blobs.values())),
         inputs=_json(compiled.inputs) if compiled else None,
         audit=_json(compiled.audit) if compiled else None,
@@ -351,7 +257,7 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         idempotency_key=_storable(call.idempotency_key) if call.idempotency_key else None,
         retry_count=call.retry_count,
         error=_storable(call.error) if call.error else None,
-        metadata="{}",
+        metadata="{}" if call.captured else '{"captured":false}',
     )
 
 
@@ -384,26 +290,28 @@ def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant:
 
 
 def _block(exchange: Exchange, rows: _Rows) -> BlockRecord | None:
-    """The block stands in the last user message of this exchange."""
+    """The block stands in the last user message: of this exchange, or in the stored question that it answers again."""
     block = exchange.block
     if block is None or not block.anchor:
         return None
-    asked = [each for each in rows.messages if each.role == ROLES["user"]]
+    asked = [each.message_id for each in rows.messages if each.role == ROLES["user"]]
+    if not asked and exchange.asked_index is not None and exchange.parent_message_id is not None:
+        asked = [exchange.parent_message_id]
     if not asked:
         return None
     return BlockRecord(
         epoch=exchange.epoch or 0,
-        message_id=asked[-1].message_id,
+        message_id=asked[-1],
         chain_hash=block.anchor,
         message_hash=block.message_hash,
-        text=block.text,
+        text=_storable(block.text),
         item_ids=block.item_ids,
         token_count=block.token_count,
     )
 
 
 def _jobs(call: CallFacts, exchange: Exchange, rows: _Rows) -> list[JobRecord]:
-    if not rows.messages:
+    if not rows.messages or not exchange.learn:
         return []
     payload = {
         "call": str(call.call_id),
@@ -454,7 +362,23 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\ufffd") if "\0" in text else text
 
 
+def _metadata(message: Mapping[str, Any]) -> str | None:
+    """What of a message has no column: a role that nobody knows, and fields of the client's own."""
+    role = message.get("role")
+    kept: dict[str, Any] = {} if isinstance(role, str) and role in ROLES else {"role": role}
+    fields = {key: value for key, value in message.items() if key not in _KEPT_FIELDS and value not in (None, [], {})}
+    if fields:
+        kept["fields"] = fields
+    return _json(kept) if kept else None
+
+
 def _json(value: Any) -> str:
     """JSON as jsonb takes it: an escaped U+0000 would be refused."""
-    text = orjson.dumps(value, default=str).decode()
+    try:
+        text = orjson.dumps(value, default=str).decode()
+    except TypeError:  # deeper than orjson writes, though not than it reads
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        except RecursionError:
+            text = "null"  # the bytes have it
     return _ESCAPED_NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text

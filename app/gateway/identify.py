@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
-from urllib.parse import unquote
 from uuid import UUID
 
 from app.errors import BadHeader, Forbidden
@@ -19,10 +19,14 @@ LOCAL_USER = "local"
 
 
 class Principal(Protocol):
-    """Who the key belongs to, as the authentication found out. `user_external_id`: the one user that it was made for."""
+    """Who the key belongs to, as the authentication found out. `key_id`: None where none was shown; `user_external_id`:
+    the one user that it was made for."""
 
     @property
     def tenant_id(self) -> UUID: ...
+
+    @property
+    def key_id(self) -> UUID | None: ...
 
     @property
     def user_external_id(self) -> str | None: ...
@@ -79,9 +83,9 @@ def switches(headers: Mapping[str, str]) -> Switches:
 def identify(headers: Mapping[str, str], body: Mapping[str, Any] | None, principal: Principal) -> Identity:
     """The user and session of a request. `body` is the parsed JSON, None where it is not understood.
 
-    The user: `X-Mneme-User`, else the body's `user` or `safety_identifier`, else `metadata.user_id`, else (in `open` mode)
-    the local one, else nobody; a key made for one user is that user's whatever the body says. Raises BadHeader for a name
-    that is empty or too long, Forbidden for the header naming another user than the key's.
+    The user: `X-Mneme-User`, else the body's `user` or `safety_identifier`, else `metadata.user_id`, else (in `open` mode,
+    without a key) the local one, else nobody; a key made for one user is that user's whatever the body says. Raises
+    BadHeader for a name that is empty or too long, Forbidden for the header naming another user than the key's.
     """
     body = body or {}
     metadata = body.get("metadata")
@@ -95,7 +99,7 @@ def identify(headers: Mapping[str, str], body: Mapping[str, Any] | None, princip
         or _text(body.get("user"))
         or _text(body.get("safety_identifier"))
         or _text(metadata.get("user_id"))
-        or (LOCAL_USER if principal.mode == "open" else None)
+        or (LOCAL_USER if principal.mode == "open" and principal.key_id is None else None)
     )
     session = _header(headers, "x-mneme-session") or _text(metadata.get("session_id"))
     tenant = principal.tenant_id
@@ -124,22 +128,27 @@ def _choice(headers: Mapping[str, str], name: str, known: tuple[str, ...]) -> st
 
 
 def _header(headers: Mapping[str, str], name: str) -> str | None:
-    """A name from a header; percent-encoding carries what a header cannot."""
+    """A name from a header: its bytes as UTF-8, or, where they are not, as the ISO 8859-1 that the server took them for."""
     value = headers.get(name)
     if value is None:
         return None
-    text = unquote(value).strip()
+    with contextlib.suppress(UnicodeError):
+        value = value.encode("latin-1").decode()
+    text = value.strip()
     if not text or len(text) > MAX_NAME:
         raise BadHeader(f"{name} must have 1 to {MAX_NAME} characters.", param=name)
-    return text.replace("\0", "\ufffd")
+    return _clean(text)
 
 
 def _text(value: object) -> str | None:
     """A name from the body; what is no usable name there is the upstream's to judge, not ours."""
-    if not isinstance(value, str):
-        return None
-    text = value.strip()
-    return text.replace("\0", "\ufffd") if 0 < len(text) <= MAX_NAME else None
+    usable = isinstance(value, str) and value.strip() and len(value) <= MAX_NAME
+    return _clean(str(value)) if usable else None
+
+
+def _clean(text: str) -> str:
+    """As Postgres can keep it."""
+    return text.replace("\0", "\ufffd")
 
 
 def _retry_count(value: str | None) -> int:

@@ -7,12 +7,14 @@ read the messages ─> vectors, where the embedder is remote ─> statements (ru
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -24,7 +26,7 @@ from app.memory.ingest import Ingest
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.learning import MESSAGE, Effect, LearningStore, Near, Setting, SourceMessage
-from app.store.turns import JobRecord, Vector
+from app.store.records import JobRecord, Vector
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,11 @@ class LearnJob:
         """What its effect is noted under."""
         return f"{'extract' if self.indexed else 'learn'}:{self.messages[0]}"
 
+    @property
+    def alone(self) -> UUID:
+        """Jobs that share this must not learn at the same time."""
+        return self.session if self.confined else self.user
+
     def part(self, messages: Sequence[SourceMessage]) -> JobRecord:
         """The job that learns from some of its messages, which are indexed."""
         payload = {
@@ -132,6 +139,7 @@ class Learner:
         self._clock = clock
         self._store_secrets = store_secrets
         self._per_job = exchanges_per_job
+        self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
         """By entrypoint, for the worker."""
@@ -146,15 +154,17 @@ class Learner:
         exchanges = exchanges_of(messages) if job.learn else []
         parts = self._parts(exchanges)
         statements = [] if parts else await self._statements(exchanges)
-        async with self._store.effect(job.tenant, job.user, job.key, setting.epoch, self._clock.now()) as effect:
+        # Waiting here holds no connection; other workers are waited for in Postgres.
+        async with (
+            self._turns.setdefault(job.alone, asyncio.Lock()),
+            self._store.effect(
+                job.tenant, job.user, job.key, alone=job.alone, epoch=setting.epoch, now=self._clock.now()
+            ) as effect,
+        ):
             if effect is None:
                 log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
                 return
-            if found and self._space is not None:
-                items, vectors = zip(*found, strict=True)
-                await effect.add_vectors(
-                    self._space, MESSAGE, [m.message_id for m in items], [m.created_at for m in items], vectors
-                )
+            await self._index(effect, found)
             memories = await self._take_in(job, setting, effect, statements) if statements else []
             indexed = [] if job.indexed else [each.message_id for each in messages]
             if indexed or memories:
@@ -170,6 +180,13 @@ class Learner:
             return []
         vectors = await self._embedder.embed([each.content for each in wanted])
         return [(each, vector) for each, vector in zip(wanted, vectors, strict=True) if vector.any()]
+
+    async def _index(self, effect: Effect, found: Sequence[tuple[SourceMessage, Vector]]) -> None:
+        if found and self._space is not None:
+            items, vectors = zip(*found, strict=True)
+            await effect.add_vectors(
+                self._space, MESSAGE, [each.message_id for each in items], [each.created_at for each in items], vectors
+            )
 
     def _parts(self, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]) -> list[list[SourceMessage]]:
         """Exchanges cut into the messages of further jobs; none where this job can do them all."""

@@ -38,7 +38,7 @@ POLL_S = 1.0
 whose notification was lost still starts before anybody waits for it."""
 
 CONCURRENCY = 8
-"""Jobs at once, even: as many as the pool has connections by default; most of a job is waiting."""
+"""Jobs at once, at least 2: as many as the pool has connections by default; most of a job is waiting."""
 
 PROBE_S = 10.0
 """Seconds between two proofs that notifications arrive. Polling bridges what lies between."""
@@ -139,7 +139,7 @@ class Worker:
         await manager.run(
             dequeue_timeout=self._poll,
             batch_size=max(1, self._concurrency // 2),  # pgqueuer wants twice the batch as the limit
-            max_concurrent_tasks=self._concurrency,
+            max_concurrent_tasks=max(2, self._concurrency),
             heartbeat_timeout=self._lease,
             log_aggregation_interval=timedelta(0),  # nobody reads its statistics
         )

@@ -9,7 +9,7 @@ from uuid import UUID
 from app.memory.candidate import Candidate, Provenance
 from app.memory.ingest_text import content_hash, normalise
 from app.store.learning import SourceMessage
-from app.store.turns import Vector
+from app.store.records import Vector
 
 SESSION, EPISODIC, SEMANTIC, PROCEDURAL = 1, 2, 3, 4
 """`memory_tier` of seed 000 §5.1; L0 is not a row."""

@@ -16,11 +16,11 @@ from typing import Any
 from app.memory.candidate import Candidate, Exchange, Kind, Provenance, Triple
 from app.memory.extract_clauses import Clause, clauses
 from app.memory.extract_dates import Found, find_date
-from app.memory.extract_events import event_content
+from app.memory.extract_events import event_content, without_date
 from app.memory.extract_grammar import capital, depersonalise, inner
 from app.memory.extract_rules import Rule, rules
 from app.memory.extract_secrets import looks_secret
-from app.memory.extract_values import words
+from app.memory.extract_words import words
 from app.memory.ingest_text import content_hash, normalise
 
 MAX_CANDIDATES = 16
@@ -50,17 +50,25 @@ def extract(exchange: Exchange) -> list[Candidate]:
     """What the exchange says about its user, in the order in which it was said; each statement once."""
     found: dict[bytes, Candidate] = {}
     asked_in = -1  # the sentence in which the user said "remember"
+    plainly = False
+    spoke_in = -1  # the last one that said something
     stated = clauses(exchange.user_text)
     for index, clause in enumerate(stated):
-        clause, asked = _without_request(clause)
+        clause, request = _without_request(clause)
+        asked = bool(request)
         if asked:
-            asked_in = clause.sentence
+            asked_in, plainly = clause.sentence, request.endswith(("that", ":", "reference", "later"))
         if not clause.text:
             continue
+        if clause.elliptic and spoke_in != clause.sentence:
+            continue  # "people who give and love exist": nobody's predicate
         explicit = asked or clause.sentence == asked_in
         alone = index + 1 == len(stated)
-        for candidate in _of_clause(clause, exchange, explicit=explicit, introduces=index == 0 and not alone):
+        for candidate in _of_clause(
+            clause, exchange, explicit=explicit, plainly=plainly, introduces=index == 0 and not alone
+        ):
             found.setdefault(content_hash(candidate.content), candidate)
+            spoke_in = clause.sentence
     for candidate in tool_candidates(exchange):
         found.setdefault(content_hash(candidate.content), candidate)
     return list(found.values())[:MAX_CANDIDATES]
@@ -87,15 +95,17 @@ _NO_REQUEST = re.compile(
 )
 
 
-def _without_request(clause: Clause) -> tuple[Clause, bool]:
-    """The clause without a leading "remember that", and whether there was one."""
+def _without_request(clause: Clause) -> tuple[Clause, str]:
+    """The clause without a leading "remember that", and these words, lower case."""
     if _NO_REQUEST.match(clause.text):
-        return replace(clause, text=""), False
+        return replace(clause, text=""), ""
     request = _REQUEST.match(clause.text)
     if request is None:
-        return clause, False
+        return clause, ""
     rest = clause.text[request.end() :]
-    return replace(clause, text=rest.strip(), start=clause.start + request.end() + len(rest) - len(rest.lstrip())), True
+    return replace(clause, text=rest.strip(), start=clause.start + request.end() + len(rest) - len(rest.lstrip())), (
+        request[0].strip(" ,").lower()
+    )
 
 
 # --- one clause -------------------------------------------------------------------------------------------------------
@@ -106,20 +116,23 @@ _CORRECTS = re.compile(
 _NOW = re.compile(r"\b(?:now|these days|nowadays|any ?more|any longer|instead)[.!]*$", re.IGNORECASE)
 
 
-def _of_clause(clause: Clause, exchange: Exchange, *, explicit: bool, introduces: bool) -> list[Candidate]:
+def _of_clause(
+    clause: Clause, exchange: Exchange, *, explicit: bool, plainly: bool, introduces: bool
+) -> list[Candidate]:
     text = "I " + clause.text if clause.elliptic else clause.text
+    relative = _named_relative(text)
+    if relative is not None:
+        text = _RELATIVE.sub(lambda m: f"{m[0].split()[0]} {m['who']}", text)
     when = find_date(text, exchange.now, past=_is_past(text))
-    drafts = [draft for draft in (_by_rule(text, when, clause), _event(text, when)) if draft is not None]
-    if len(drafts) == 2 and drafts[0].kind != "correction":
-        drafts = drafts[1:] if drafts[0].triple is None or drafts[0].kind == "event" else drafts[:1]
-    drafts = drafts[:1]
-    drafts += [
-        draft
-        for draft in (_introduction(clause, introduces), _named_relative(text))
-        if draft is not None and not drafts
-    ]
+    ruled, event = _by_rule(text, when, clause), _event(text, when)
+    if event is not None and (
+        ruled is None or ruled.kind == "event" or (ruled.triple is None and ruled.kind != "correction")
+    ):
+        ruled = event
+    drafts = [draft for draft in (relative, ruled or _introduction(clause, introduces)) if draft is not None]
     if not drafts and explicit:
-        drafts = [draft for draft in (_as_told(text, when),) if draft is not None]
+        told = _as_told(text, when, plainly=plainly)
+        drafts = [told] if told is not None else []
     quote = exchange.user_text[clause.start : clause.end]
     hidden = looks_secret(quote)
     return [
@@ -158,13 +171,19 @@ def _draft(
 
 
 def _by_rule(text: str, when: Found | None, clause: Clause) -> Candidate | None:
-    resolved = text
-    if when is not None and not re.search(r"\d", text[when.start : when.end]) and "birthday" in text.lower():
-        resolved = text[: when.start] + _calendar_day(when.iso) + text[when.end :]
-    for rule in rules():
-        match = rule.pattern.fullmatch(resolved)
-        if match is not None:
-            return _filled(rule, {key: value or "" for key, value in match.groupdict().items()}, text, clause)
+    resolved = [text]
+    if when is not None:
+        if "birthday" in text.lower() and not re.search(r"\d", text[when.start : when.end]):
+            resolved = [text[: when.start] + _calendar_day(when.iso) + text[when.end :]]
+        elif stripped := without_date(text, when):
+            resolved.insert(0, stripped)  # "… two weeks ago" is no part of the value
+    for said in resolved:
+        for rule in rules():
+            match = rule.pattern.fullmatch(said)
+            if match is not None:
+                filled = _filled(rule, {key: value or "" for key, value in match.groupdict().items()}, text, clause)
+                if filled is not None:
+                    return filled
     return None
 
 
@@ -175,14 +194,16 @@ def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause) -> Ca
         if checked is None and not rule.optional:
             return None
         groups["v"] = value = checked or ""
-    changed = (
-        rule.correction or bool(groups.get("changed")) or (rule.predicate is not None and _corrects(clause, text, rule))
-    )
+    if words("not_favourites").intersection(groups.get("what", "").lower().split()):
+        return None  # "my favourite part", "my favourite one"
+    predicate = re.sub(r"\W+", "_", rule.fill(rule.predicate or "", groups).lower())
+    single = predicate in words("single_valued") or "{what}" in (rule.predicate or "")
+    changed = rule.correction or bool(groups.get("changed")) or (single and _corrects(clause, text, rule))
     kind: Kind = "correction" if changed and rule.kind in ("fact", "preference") else rule.kind
-    subject = rule.fill(rule.subject, groups).lower()
+    # A correction takes the place of what the same subject and predicate said before: of one allergy, not of all.
     triple = None
-    if rule.predicate is not None and not (rule.negative and rule.predicate not in ("avoids", "dislikes")):
-        triple = Triple(subject, re.sub(r"\W+", "_", rule.fill(rule.predicate, groups).lower()), inner(value))
+    if predicate and (single or kind != "correction"):
+        triple = Triple(rule.fill(rule.subject, groups).lower(), predicate, inner(value))
     return _draft(
         rule.fill(rule.content, groups),
         kind,
@@ -195,8 +216,6 @@ def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause) -> Ca
 
 
 def _corrects(clause: Clause, text: str, rule: Rule) -> bool:
-    if rule.kind != "fact":
-        return False
     return bool(_CORRECTS.search(clause.lead)) or (rule.tag in ("home", "work", "name") and bool(_NOW.search(text)))
 
 
@@ -217,8 +236,11 @@ _PAST = re.compile(
 )
 
 
+_TO_COME = re.compile(r"(?:i'm|i am|we're|we are|i'll|i will|we'll|we will)\b", re.IGNORECASE)
+
+
 def _is_past(text: str) -> bool:
-    return _PAST.search(text) is not None
+    return _PAST.search(text) is not None and not _TO_COME.match(text)
 
 
 def _event(text: str, when: Found | None) -> Candidate | None:
@@ -238,13 +260,13 @@ def _event(text: str, when: Found | None) -> Candidate | None:
     )
 
 
-_INTRODUCTION = re.compile(r"(?:I'm|i'm|I am|i am|[Tt]his is|[Ii]t's|[Mm]e:) (?P<v>[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2})")
+_INTRODUCTION = re.compile(r"(?P<who>I'm|i'm|I am|i am|[Tt]his is|[Ii]t's) (?P<v>[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2})")
 
 
 def _introduction(clause: Clause, introduces: bool) -> Candidate | None:
     """ "Hi, I'm Ana": a capital alone is not enough, it needs a greeting or a message that goes on about the user."""
     match = _INTRODUCTION.fullmatch(clause.text)
-    if match is None or not (clause.greeted or introduces):
+    if match is None or not (clause.greeted or (introduces and match["who"][0] in "Ii" and match["who"][1] != "t")):
         return None
     name = match["v"]
     if words("not_introductions").intersection(name.lower().split()) or name.isupper():
@@ -261,14 +283,15 @@ def _introduction(clause: Clause, introduces: bool) -> Candidate | None:
 
 
 _RELATIVE = re.compile(
-    r"\b[Mm]y (?P<who>wife|husband|partner|girlfriend|boyfriend|fianc[eé]e?|son|daughter|brother|sister|dog|cat) "
+    r"\b(?:[Mm]y|[Oo]ur) (?P<who>wife|husband|partner|girlfriend|boyfriend|fianc[eé]e?|son|daughter|brother|sister|"
+    r"dog|cat) "
     r"(?P<name>[A-Z][a-z]+)\b(?!')"
 )
 
 
 def _named_relative(text: str) -> Candidate | None:
     match = _RELATIVE.search(text)
-    if match is None or match["name"].lower() in words("not_introductions") | words("not_names"):
+    if match is None or match["name"].lower() in words("not_names"):
         return None
     who, name = match["who"], match["name"]
     return _draft(
@@ -292,13 +315,22 @@ _POINTS = re.compile(
     r"(?:this|that|it|these|those|them|me|us|everything|all of this|what i (?:said|told)|to)\b[\s.!]*", re.IGNORECASE
 )
 _TOLD_WORDS = 40
+_OWN = re.compile(r"\b(?:I|I'm|my|me|we|our|us|mine)\b", re.IGNORECASE)
+_ADDRESSES = re.compile(r"\b(?:you|your|yourself|you're)\b", re.IGNORECASE)
 
 
-def _as_told(text: str, when: Found | None) -> Candidate | None:
-    """What no rule knows, but the user wants remembered: the statement itself."""
+def _as_told(text: str, when: Found | None, *, plainly: bool) -> Candidate | None:
+    """What no rule knows, but the user wants remembered: the statement itself.
+
+    `plainly`: it was asked for with "remember that" or "remember:"; otherwise ("Remember, practice helps") it must speak of
+    the user. Advice to the reader is none of it.
+    """
     said = text if when is None else text[: when.start] + when.phrase + text[when.end :]
     said = said.strip(" .!,;:")
-    if not 2 <= len(said.split()) <= _TOLD_WORDS or _POINTS.fullmatch(said):
+    if not 2 <= len(said.split()) <= _TOLD_WORDS or _POINTS.fullmatch(said) or _ADDRESSES.search(said):
+        return None
+    own = _OWN.search(said) is not None or when is not None
+    if not own and not plainly and _ORDER.fullmatch(said) is None:
         return None
     if order := _ORDER.fullmatch(said):
         content, kind = order["v"], "instruction"
@@ -336,7 +368,7 @@ def tool_candidates(exchange: Exchange) -> list[Candidate]:
         draft = _draft(
             content, "tool_outcome", importance=TOOL_IMPORTANCE, confidence=TOOL_CONFIDENCE, tag="tool", value=told
         )
-        found.append(replace(draft, secret=looks_secret(json.dumps(dict(arguments)))))
+        found.append(replace(draft, secret=looks_secret("; ".join(f"{key}: {value}" for key, value in arguments))))
     return found
 
 
@@ -354,7 +386,7 @@ def _arguments(raw: Any) -> list[tuple[str, str]]:
 # --- entities ---------------------------------------------------------------------------------------------------------
 
 _NAME_RUN = re.compile(r"(?<!^)\b[A-Z][\w&'-]*(?: (?:of |de |the )?[A-Z][\w&'-]*)*")
-_NOUN = re.compile(r"[a-z][a-z-]{3,}")
+_NOUN = re.compile(r"[a-z][a-z-]{2,}")
 _ENTITIES = 5
 
 

@@ -240,15 +240,18 @@ _JOINT = re.compile(
     rf"(?:,|\s[-–—]{{1,2}}|:|\s?\()\s*(?:(?:and|but|so|because|since|although|though|however|while|yet|plus|"
     rf"as)\s+)?(?={_STARTER})"
     rf"|\s+(?:and|but|so|because|since|although|though|while|plus|or)\s+(?={_STARTER})"
-    rf"|,?\s+(?P<ellipsis>and|but)\s+(?:also\s+|i\s+)?(?={_ELLIPSIS})",
+    rf"|,?\s+(?P<ellipsis>and|but)\s+(?:also\s+)?(?={_ELLIPSIS})"
+    r"|,?\s+(?:so|because|which means|therefore|hence)\s+",
     re.IGNORECASE,
 )
 _LEAD = re.compile(
-    r"(?:(?:(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening)|greetings)(?: (?:there|all|everyone|again|team|guys))?"
+    r"(?:(?:(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening)|greetings)(?: (?:there|all|everyone|again|team|"
+    r"guys))?"
     r"|oh|ok|okay|well|so|and|but|also|or|btw|by the way|fyi|just so you know|just fyi|as you know|as i said"
     r"|as (?:i )?mentioned|actually|in fact|to be honest|tbh|honestly|personally|anyway|anyways|yes|yeah|yep|no|nope|"
     r"nah"
-    r"|sure|thanks|thank you(?: so much)?|sorry|right|then|because|since|plus|for context|for your information"
+    r"|as(?= (?:i|i'm|we|we're|a|an)\b)|sure|thanks|thank you(?: so much)?|sorry|right|then|because|since|plus|"
+    r"for context|for your information"
     r"|for the record|first|firstly|second|secondly|finally|unfortunately|luckily|fortunately|sadly|quick note"
     r"|a bit about me|about me|wait|hold on|correction|oops|great|cool|nice|perfect|good|please note that|note that"
     r"|you should know that|i should mention that|i forgot to say that|i want you to know that|it's worth noting that"
@@ -256,10 +259,18 @@ _LEAD = re.compile(
     r"|also note that|one more thing|additionally|furthermore|moreover|besides|too|importantly|that's wrong"
     r"|that's not right|you're wrong|not quite|my bad|alright|hmm+|um+|uh+|ah+|aha|haha|p\.?s\.?|i'm afraid|"
     r"i have to say"
-    r"|i must say|i must admit|i admit|i have to admit|speaking of which|long story short)(?:[,:.!\s–—-]+|$))+",
+    r"|i meant to say(?: that)?|i meant(?: that)?(?= (?:i|my)\b)|i mean|what i meant is(?: that)?|i must say|"
+    r"i must admit|i admit|i have to admit|"
+    r"speaking of which|long story short)(?:[,:.!\s–—-]+|$))+",
     re.IGNORECASE,
 )
 _GREETING = re.compile(r"^\W*(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening)|greetings)\b", re.IGNORECASE)
+_STANDING_START = re.compile(
+    r"^\W*(?:(?:and|also|please|so),? )*(?:when(?:ever)? (?:you|i (?:ask|say|send|share|write|give)|answering|"
+    r"replying|writing|responding)"
+    r"|every time|each time|for (?:all|any|every)|in (?:all|every|any|each) )[^,]{2,80},",
+    re.IGNORECASE,
+)
 _MIN_CLAUSE = 4  # characters: "I a"
 
 
@@ -284,13 +295,15 @@ def _stated(text: str, start: int, end: int, number: int) -> list[Clause]:
     sentence = text[start:end].rstrip(".!… )")
     asked = sentence.endswith("?")
     sentence = sentence.rstrip("?.!… ")
+    to_remember = _ASKED_TO_REMEMBER.search(sentence) is not None
     if asked and (_TAG_QUESTION.search(sentence) or _QUESTION_WORD.match(_LEAD.sub("", sentence, count=1))):
-        if not _ASKED_TO_REMEMBER.search(sentence):
+        if not to_remember:
             return []
         asked = False
     greeted = _GREETING.match(sentence) is not None
     found: list[Clause] = []
     pieces = _split(sentence)
+    carried = ""
     for index, (at, to, elliptic) in enumerate(pieces):
         piece = sentence[at:to]
         lead = _LEAD.match(piece)
@@ -298,10 +311,15 @@ def _stated(text: str, start: int, end: int, number: int) -> list[Clause]:
         if _CONDITION.match(body.lstrip()) or _OTHERS_SAY.search(body) or _ARTWORK.search(body):
             break  # what follows in this sentence depends on it
         last = index == len(pieces) - 1
-        if (asked and last) or _DOUBT.match(body) or (_QUESTION_WORD.match(body) and not _IMPERATIVE_NOT.match(body)):
+        asks = _QUESTION_WORD.match(body) and not _IMPERATIVE_NOT.match(body)
+        asks = asks and not (index == 0 and (to_remember or _STANDING_START.match(sentence)))
+        if (asked and last) or _DOUBT.match(body) or asks:
             continue
+        told = f"{carried} {lead[0] if lead else ''}".strip().lower()
         if len(body.strip()) < _MIN_CLAUSE:
+            carried = told
             continue
+        carried = ""
         offset = start + at + (lead.end() if lead else 0)
         trimmed = body.strip(" ,:()-–—")
         inside = body.find(trimmed)
@@ -310,7 +328,7 @@ def _stated(text: str, start: int, end: int, number: int) -> list[Clause]:
                 trimmed,
                 offset + inside,
                 offset + inside + len(trimmed),
-                lead=lead[0].strip().lower() if lead else "",
+                lead=told,
                 greeted=greeted,
                 elliptic=elliptic,
                 sentence=number,
@@ -328,7 +346,11 @@ _IMPERATIVE_NOT = re.compile(r"^(?:don't|do not|do)\b(?! (?:i|you|we|they)\b)", 
 def _split(sentence: str) -> list[tuple[int, int, bool]]:
     """(start, end, elliptic) of each clause."""
     pieces, start, elliptic = [], 0, False
+    standing = _STANDING_START.match(sentence)
     for joint in _JOINT.finditer(sentence):
+        if standing is not None:  # "whenever I ask for code, use …" is one order
+            standing = None
+            continue
         if not sentence[start : joint.start()].strip():
             continue
         pieces.append((start, joint.start(), elliptic))

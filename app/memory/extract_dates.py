@@ -36,6 +36,7 @@ _DATE = re.compile(
             rf"(?:on )?(?:the )?{_ORDINAL.format('d1')} (?:of )?{_MONTH.format('m1')}(?:,? {_YEAR.format('y1')})?",
             rf"(?:on )?{_MONTH.format('m2')} (?:the )?{_ORDINAL.format('d2')}(?!\d)(?:,? {_YEAR.format('y2')})?",
             rf"(?P<which>next|last|this|this coming|this past) (?:(?P<unit>week|month|year|weekend)|"
+            rf"(?P<season>spring|summer|autumn|fall|winter)|"
             rf"{_DAY.format('wd1')}"
             rf"|{_MONTH.format('m3')})",
             rf"(?:on |this )?(?:the )?{_DAY.format('wd2')}(?: (?:morning|afternoon|evening|night))?",
@@ -145,6 +146,15 @@ def _leap_day(today: date, past: bool) -> date:
     return date(year, 2, 29)
 
 
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}  # first months, as the north counts them
+
+
+def _season(today: date, season: str, past: bool) -> tuple[str, str]:
+    begins = _SEASONS[season]
+    year = today.year - (begins > today.month) if past else today.year + (begins <= today.month)
+    return str(year), f"in {season} {year}"
+
+
 def _relative(today: date, which: str, groups: dict[str, str | None], past: bool) -> tuple[str, str]:
     step = {"next": 1, "last": -1, "this past": -1}.get(which, 0)
     if weekday := groups["wd1"]:
@@ -154,6 +164,8 @@ def _relative(today: date, which: str, groups: dict[str, str | None], past: bool
         return _day(_weekday(today, number, past or step == -1))
     if month := groups["m3"]:
         return _month(today, _MONTHS[month.lower()], None, past or step == -1)
+    if season := groups["season"]:
+        return _season(today, season.lower(), past or step == -1)
     unit = groups["unit"] or ""
     if unit.lower() in ("month", "year"):
         return _shifted(today, unit.lower(), step)

@@ -6,6 +6,7 @@ import re
 
 from app.memory.extract_dates import Found
 from app.memory.extract_grammar import capital, depersonalise, inner
+from app.memory.extract_words import lowered, words
 
 _THING = (
     r"(?:appointment|meeting|interview|exam|exams|test|flight|trip|wedding|party|conference|deadline|surgery|"
@@ -55,27 +56,55 @@ _SHAPES = [
         r"(?:i|we) (?:fly|leave|start|travel|move|graduate|return|retire|turn|arrive|depart|go on|go to)\b.*",
         re.IGNORECASE,
     ),
+    re.compile(r"(?:i'll|we'll|i will|we will|i'm going to|we're going to) be (?:in|at|away|on)\b.*", re.IGNORECASE),
     re.compile(rf"(?:i|we)(?: just| finally| also)? {_DID}\b.*", re.IGNORECASE),
 ]
-_NOT_HERE = re.compile(r"\b(?:you|your|this|that|these|those|it|error|bug|question|here)\b", re.IGNORECASE)
+_NOT_HERE = re.compile(r"\b(?:you|your|this|that|these|those|it|error|bug|question|here|there|them)\b", re.IGNORECASE)
 _LOOSE_END = re.compile(r"[\s,]+(?:on|in|at|by|from|for|until|and|is|early|later|sometime|around)$", re.IGNORECASE)
-_REPEATS = re.compile(r"\b(?:every|each|most|any|some|usually|always|on)\s*$", re.IGNORECASE)
+_LINK = re.compile(r"\b(?:of|by|until|till|for|from|before|after|since|to|between|with|due)$", re.IGNORECASE)
+_NEARLY = re.compile(r"\s+(?:about|around|over|almost|nearly|roughly|back|just|only)$", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"\s+[-–—]+\s.*$|[,;]\s+(?:it|they|he|she|that|the|so|which|can't wait|wish me)\b.*$", re.IGNORECASE
+)
+_REPEATS = re.compile(r"\b(?:every|each|most|any|some|usually|always)$", re.IGNORECASE)
+_RANGE = re.compile(r"\s*(?:[-–—]\s*\d|to \d|and \d|through )")
+_EMPTY = re.compile(
+    r"(?:i|we)(?:'ve| have)? (?:\w+ly |just )?(?:started|finished|completed|launched|sold|became|passed|joined|won|"
+    r"met|left|start)$",
+    re.I,
+)
 _MAX_WORDS = 24
 
 
 def event_content(text: str, when: Found) -> str | None:
     """The statement with its date, or None when the clause tells of no single event of the user's."""
-    if _REPEATS.search(text[: when.start]) and not text[when.start : when.end].lower().startswith(("on", "in")):
+    before, after = _NEARLY.sub("", text[: when.start].rstrip(" ,")), _ASIDE.sub("", text[when.end :])
+    linked = _LINK.search(before)
+    if _REPEATS.search(before) or _RANGE.match(text[when.end :]) or (linked and linked[0].lower() == "with"):
         return None
-    rest = f"{text[: when.start].rstrip(' ,')} {text[when.end :].lstrip(' ,')}".strip(" ,.!")
-    rest = " ".join(rest.split())
+    rest = " ".join(f"{before} {after.lstrip(' ,')}".split()).strip(" ,.!")
     owned = _SHAPES[1].fullmatch(rest)
-    if owned is None:
-        rest = _LOOSE_END.sub("", rest)
-    if _NOT_HERE.search(rest) or len(rest.split()) > _MAX_WORDS:
+    if not owned:
+        rest = _ASIDE.sub("", _LOOSE_END.sub("", rest))
+    if _NOT_HERE.search(rest) or len(rest.split()) > _MAX_WORDS or _EMPTY.fullmatch(rest):
         return None
     if not owned and not any(shape.fullmatch(rest) for shape in _SHAPES):
         return None
-    said = depersonalise(rest) or capital(inner(rest))
-    said = re.sub(r"'s$", " is", said) if owned else said
-    return f"{said} {when.phrase}"
+    if " moved to " in f" {rest.lower()}" and words("software").intersection(lowered(rest)):
+        return None
+    if before and after.strip() and not owned:
+        return _told(f"{before} {when.iso if linked else when.phrase}{after}")
+    said = _told(rest)
+    return (re.sub(r"'s$", " is", said) if owned else said) + f" {when.phrase}"
+
+
+def without_date(text: str, when: Found) -> str | None:
+    """The clause without a date that stands at its beginning or its end; None when it belongs into the sentence."""
+    before, after = text[: when.start].rstrip(" ,"), text[when.end :].strip(" ,")
+    if (before and after) or _LINK.search(before):
+        return None
+    return before or after
+
+
+def _told(text: str) -> str:
+    return depersonalise(text) or capital(inner(text))

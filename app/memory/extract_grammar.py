@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from app.memory.extract_words import words
+
 _IRREGULAR = {
     "am": "is",
     "'m": "is",
@@ -14,9 +16,6 @@ _IRREGULAR = {
     "'ve": "has",
     "were": "was",
 }
-_UNCHANGED_TEXT = """can could will would shall should may might must cannot can't won't wouldn't couldn't shouldn't was
-had did wasn't didn't hadn't used went"""
-_UNCHANGED = frozenset(_UNCHANGED_TEXT.split())
 _NEGATED = {
     "don't": "does not",
     "haven't": "has not",
@@ -30,10 +29,7 @@ _NEGATED = {
     "wasn't": "was not",
     "hadn't": "had not",
 }
-_ADVERB_TEXT = """always never usually often sometimes rarely seldom normally typically generally also really mostly mainly
-only just currently still already recently actually absolutely strongly definitely especially truly hardly ever no
-longer"""
-_ADVERBS = frozenset(_ADVERB_TEXT.split())
+_DROPPED = frozenset(["also", "really", "just", "actually", "absolutely", "definitely", "truly", "finally", "probably"])
 _SUBJECT = re.compile(r"^(?:I|we)(?P<short>'m|'re|'ve|'ll|'d)?\s+", re.IGNORECASE)
 _INNER = re.compile(r"\b(I'm|I am|I've|I have|I'll|I'd|I|my|me|myself|mine|we're|we|our|ours|us|ourselves)\b(?!['’-])")
 _INNER_FORMS = {
@@ -62,7 +58,7 @@ def third_person(verb: str) -> str:
     low = verb.lower()
     if low in _IRREGULAR:
         return _IRREGULAR[low]
-    if low in _UNCHANGED or low.endswith(("ed", "'t")):
+    if low in words("unchanged") or low.endswith(("ed", "'t")):
         return low
     if low.endswith(("s", "x", "z", "ch", "sh", "o")):
         return low + "es"
@@ -72,8 +68,8 @@ def third_person(verb: str) -> str:
 
 
 def inner(text: str) -> str:
-    """First-person words inside a statement: `my sister` → `their sister`."""
-    return _INNER.sub(lambda m: _INNER_FORMS[m[1]], text)
+    """First-person words inside a statement: `my sister` → `their sister`. An "I" at the very end is a numeral."""
+    return _INNER.sub(lambda m: "I" if m[1] == "I" and m.end() == len(text) else _INNER_FORMS[m[1]], text)
 
 
 def capital(text: str) -> str:
@@ -92,23 +88,27 @@ def depersonalise(clause: str) -> str | None:
     found = _SUBJECT.match(clause)
     if found is None:
         return None
-    words = clause[found.end() :].split()
-    if not words:
+    rest = clause[found.end() :].split()
+    if not rest:
         return None
+    has = rest[:1] == ["have"] or found["short"] == "'ve"
+    if has and "got" in rest[: 1 if found["short"] else 2]:
+        rest.remove("got")  # "I've got a cat" has it now
     short = (found["short"] or "").lower()
     if short in ("'m", "'re", "'ve"):
         head = ["has" if short == "'ve" else "is"]
-        return capital(" ".join([*head, inner(" ".join(words))]))
+        return capital(" ".join([*head, inner(" ".join(rest))]))
     if short in ("'ll", "'d"):
-        return capital(" ".join(["will" if short == "'ll" else "would", inner(" ".join(words))]))
+        return capital(" ".join(["will" if short == "'ll" else "would", inner(" ".join(rest))]))
     lead: list[str] = []
-    while len(words) > 1 and words[0].lower() in _ADVERBS:
-        lead.append(words.pop(0).lower())
-    if not words[0].replace("'", "").isalpha():
+    while len(rest) > 1 and rest[0].lower() in words("adverbs") | _DROPPED:
+        adverb = rest.pop(0).lower()
+        lead += [adverb] if adverb in words("adverbs") else []
+    if not rest[0][0].isalpha() or not rest[0].replace("'", "").isalpha():
         return None
-    verb = words[0].lower()
-    if verb == "do" and len(words) > 1 and words[1].lower() == "not":
-        words = ["don't", *words[2:]]
+    verb = rest[0].lower()
+    if verb == "do" and len(rest) > 1 and rest[1].lower() == "not":
+        rest = ["don't", *rest[2:]]
         verb = "don't"
     form = _NEGATED.get(verb) or third_person(verb)
-    return capital(" ".join([*lead, form, inner(" ".join(words[1:]))]).strip())
+    return capital(" ".join([*lead, form, inner(" ".join(rest[1:]))]).strip())

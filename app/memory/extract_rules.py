@@ -11,6 +11,7 @@ from typing import cast, get_args
 from app.memory import extract_values as values
 from app.memory.candidate import Kind
 from app.memory.extract_grammar import capital, inner, third_person
+from app.memory.extract_words import alternatives
 
 FILE = Path(__file__).with_name("rules.txt")
 
@@ -33,7 +34,6 @@ class Rule:
     predicate: str | None = None
     subject: str = "user"
     confidence: float = 0.9
-    negative: bool = False
     correction: bool = False
 
     def fill(self, template: str, groups: dict[str, str]) -> str:
@@ -41,7 +41,9 @@ class Rule:
 
         def value(field: re.Match[str]) -> str:
             key = field[2].lower()
-            text = inner(groups.get(key) or "")
+            text = groups.get(key) or ""
+            if self.kind != "instruction":  # an order keeps the user's own "me"
+                text = inner(text)
             if field[3] and text:
                 first, _, rest = text.partition(" ")
                 text = f"{third_person(first)} {rest}".strip()
@@ -60,7 +62,7 @@ def rules() -> tuple[Rule, ...]:
 
 def read(text: str) -> tuple[Rule, ...]:
     """The rules of a text in the form told at the top of `rules.txt`. Raises `ValueError` for a line that is not."""
-    parts = {"LANGUAGE": values.alternatives("languages"), "NATIONALITY": values.alternatives("nationalities")}
+    parts = {"LANGUAGE": alternatives("languages"), "NATIONALITY": alternatives("nationalities")}
     found = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
@@ -102,6 +104,5 @@ def _rule(line: str, parts: dict[str, str]) -> Rule:
         predicate=named.get("predicate"),
         subject=named.get("subject", "user"),
         confidence=float(named.get("confidence", "0.9")),
-        negative="negative" in more,
         correction="correction" in more,
     )

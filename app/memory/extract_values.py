@@ -9,107 +9,23 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
-from pathlib import Path
+
+from app.memory.extract_words import (
+    EDGES,
+    addresses,
+    as_is,
+    free,
+    is_short,
+    lowered,
+    points,
+    taste,
+    thing,
+    thing_of_mine,
+    trim,
+    words,
+)
 
 Check = Callable[[str], str | None]
-
-_LEXICON = Path(__file__).with_name("lexicon.txt")
-
-_CUT = re.compile(
-    r"\s+(?:which|who|whom|where|because|since|so|but|when|whenever|if|although|though|while|unless|until|even|lol|"
-    r"that's|"
-    r"and (?:i|i'm|we|my|you|please|so|then|now|also)|not)\b.*"
-    r"|\s*[,(\[{].{0,40}\bnot\b.*|\s+[-–—]+\s.*|\s*\n.*",
-    re.IGNORECASE | re.DOTALL,
-)
-_TRAILING = re.compile(
-    r"[\s,]+(?:now|currently|these days|nowadays|too|as well|though|actually|btw|by the way|please|right now|again|"
-    r"a lot|"
-    r"very much|so much|really|anyway|at the moment|at present|tbh|honestly|obviously|of course|thanks|thank you|"
-    r"from now on|"
-    r"instead|any ?more|any longer|already|for now|especially|indeed|mate|man|dude|ok|okay|haha|today|just|also|"
-    r"to you|tho|"
-    r"either|by heart|more than anything|the most|most of all|by far|best|better|with you|for you|in general|"
-    r"all the time)$",
-    re.IGNORECASE,
-)
-_EDGES = " \t,.;:!?\"'“”„«»()[]*_-–—"
-MAX_WORDS = 14
-MAX_CHARS = 120
-_YOU = re.compile(r"\b(?:you|your|yours|you're|yourself|above|below|this|that one|these ones)\b", re.IGNORECASE)
-
-
-@cache
-def words(section: str) -> frozenset[str]:
-    """A word list of `lexicon.txt`."""
-    found: dict[str, list[str]] = {}
-    current: list[str] = []
-    for line in _LEXICON.read_text(encoding="utf-8").splitlines():
-        line = line.partition("#")[0].strip()
-        if line.startswith("["):
-            current = found.setdefault(line.strip("[]"), [])
-        else:
-            current += line.split()
-    return frozenset(found[section])
-
-
-def alternatives(section: str) -> str:
-    """A word list as a pattern; an underscore in it stands for a space."""
-    return "(?:" + "|".join(re.escape(word.replace("_", " ")) for word in sorted(words(section))) + ")"
-
-
-def trim(value: str) -> str:
-    """Without the sub-clause that follows, trailing adverbs, quotation marks and punctuation."""
-    value = _CUT.sub("", " " + value).strip(_EDGES)
-    while (shorter := _TRAILING.sub("", value).strip(_EDGES)) != value:
-        value = shorter
-    return " ".join(value.split())
-
-
-def _short(value: str) -> bool:
-    return 1 <= len(value.split()) <= MAX_WORDS and len(value) <= MAX_CHARS and any(c.isalnum() for c in value)
-
-
-def _low(value: str) -> list[str]:
-    return [word.lower().strip(_EDGES) for word in value.split()]
-
-
-def thing(value: str) -> str | None:
-    """What somebody can like: no pronoun, nothing of the conversation itself ("the second option", "your idea")."""
-    value = trim(value)
-    low = _low(value)
-    if not _short(value) or _YOU.search(value) or not any(c.isalpha() for c in value):
-        return None
-    if low[0] == "to":
-        return value if len(low) > 1 and low[1] not in words("asking") | words("pointing") else None
-    if low[0] in words("pointing"):
-        return None
-    if low[0] == "the" and (
-        len(low) < 2 or words("conversation").intersection((low[1], low[-1])) or low[1] in words("pointing")
-    ):
-        return None
-    return (
-        None
-        if low[0] in ("a", "an") and (len(low) < 2 or low[1] in ("lot", "bit", "little", "few", "couple"))
-        else value
-    )
-
-
-def thing_of_mine(value: str) -> str | None:
-    """As `thing`, and it may begin with "my" or "our"."""
-    own = re.match(r"(?:my|our)(?: own)? ", value, re.IGNORECASE)
-    found = thing(value[own.end() :]) if own else thing(value)
-    return f"{own[0]}{found}" if own and found else found
-
-
-def free(value: str) -> str | None:
-    """Any short value that does not point into the conversation."""
-    value = trim(value)
-    if not _short(value):
-        return None
-    return None if _low(value)[0] in words("pointing") or _YOU.search(value) else value
-
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
@@ -126,7 +42,7 @@ def name(value: str) -> str | None:
     parts = value.split()
     if not 1 <= len(parts) <= 4 or not all(_NAME_WORD.fullmatch(part) for part in parts):
         return None
-    low = _low(value)
+    low = lowered(value)
     if low[0] in words("not_names") | words("pointing") or words("not_names").intersection(low[1:]):
         return None
     if value.islower():
@@ -136,6 +52,12 @@ def name(value: str) -> str | None:
         if len(parts) == 1 or all(part[0].isupper() or part in ("de", "da", "van", "von", "bin") for part in parts)
         else None
     )
+
+
+def own_name(value: str) -> str | None:
+    """As `name`, with a capital: "this is easy" introduces nobody."""
+    found = name(value)
+    return found if found and value.strip()[0].isupper() and found.lower() not in words("not_introductions") else None
 
 
 def names(value: str) -> str | None:
@@ -165,6 +87,9 @@ _AFTER_PLACE = re.compile(
     + r")|a (?:few|couple)|two|three|yesterday|recently|together)\b.*$",
     re.IGNORECASE,
 )
+_NO_PLACE = re.compile(
+    r"(?!UK$|US$|USA$|UAE$|NYC$|LA$|DC$|SF$|NZ$|EU$)[A-Z]{2,4}|[A-Za-z]+[a-z][A-Z]{2,}\w*|[a-z]+[A-Z]\w*"
+)
 _COMPASS = frozenset(
     ["downtown", "central", "northern", "southern", "eastern", "western", "rural", "near", "north", "the"]
 )
@@ -172,12 +97,14 @@ _COMPASS = frozenset(
 
 def place(value: str) -> str | None:
     """A town, a country, or a kind of dwelling."""
-    value = _AFTER_PLACE.sub("", trim(value)).strip(_EDGES)
-    parts, low = value.split(), _low(value)
+    value = _AFTER_PLACE.sub("", trim(value)).strip(EDGES)
+    parts, low = value.split(), lowered(value)
     if not 1 <= len(parts) <= 9 or low[0] in words("pointing") or words("not_places").intersection(low):
         return None
     if low[0] in words("small") | _COMPASS:
         return value if _DWELLING.search(value) or any(part[0].isupper() for part in parts) else None
+    if any(_NO_PLACE.fullmatch(part.strip(EDGES)) for part in parts) or words("software").intersection(low):
+        return None
     if any(part[0].isupper() for part in parts) or parts[0][0].isdigit():
         return value
     return _titled(value) if len(parts) <= 2 or "," in value else None
@@ -200,9 +127,9 @@ def trade(value: str) -> str | None:
     value = trim(value)
     bare = re.sub(r"^(?:an?|the) ", "", value, flags=re.IGNORECASE)
     head = _TRADE_STOPS.split(bare, maxsplit=1)[0].split()
-    if not head or not _short(value) or _YOU.search(value) or head[0].lower() in _DEGREE:
+    if not head or not is_short(value) or addresses(value) or head[0].lower() in _DEGREE:
         return None
-    last = head[-1].lower().strip(_EDGES)
+    last = head[-1].lower().strip(EDGES)
     return value if last not in words("not_trades") and (last in words("trades") or _TRADE_END.search(last)) else None
 
 
@@ -213,13 +140,9 @@ def job(value: str) -> str | None:
 
 
 def field(value: str) -> str | None:
-    """A field of work: "IT", "a hospital", "marketing"; not "silence", "my brother"."""
+    """A field of work: "IT", "a hospital", "marketing"; not "silence", "hard"."""
     found = thing(value)
-    return (
-        None
-        if found is None or _low(found)[-1] in ("silence", "peace", "bed", "shifts", "bursts", "pairs", "progress")
-        else found
-    )
+    return None if found is None or lowered(found)[-1] in words("not_fields") else found
 
 
 def business(value: str) -> str | None:
@@ -230,6 +153,42 @@ def business(value: str) -> str | None:
         if found is None or re.match(r"an? (?:mess|joke|disaster|failure|nightmare|bit|lot|little)\b", found)
         else found
     )
+
+
+def task(value: str) -> str | None:
+    """What somebody works on, if it says more than "a project"."""
+    found = thing_of_mine(value)
+    if found is None:
+        return None
+    empty = words("pointing") | words("small") | words("conversation") | words("plain")
+    return found if len([word for word in lowered(found) if word not in empty]) >= 2 else None
+
+
+def aim(value: str) -> str | None:
+    """What somebody prepares for or tries: as `taste`, and it may begin with "the"."""
+    bare = re.sub(r"^the ", "", value, flags=re.IGNORECASE)
+    found = taste(bare)
+    if found is None or (bare != value and len([w for w in lowered(found) if w not in words("plain")]) < 2):
+        return None
+    return value[: len(value) - len(bare)] + found
+
+
+def lesson(value: str) -> str | None:
+    """A subject to learn; "how to sort a list" is a question."""
+    found = taste(value)
+    return None if found is None or lowered(found)[0] in ("about", "more", "how", "what", "why") else found
+
+
+def fear(value: str) -> str | None:
+    """What one is afraid of; not of an outcome ("breaking it")."""
+    found = taste(value)
+    return None if found is None or (lowered(found)[0].endswith("ing") and lowered(found)[0] != "flying") else found
+
+
+def about(value: str) -> str | None:
+    """What a possession is, not how it is ("slow")."""
+    found = free(value)
+    return None if found is None or (len(found.split()) == 1 and found.lower() in words("states")) else found
 
 
 # --- body, family -----------------------------------------------------------------------------------------------------
@@ -253,7 +212,7 @@ _AFTER_KIN = re.compile(
 def allergen(value: str) -> str | None:
     """What one can be allergic to, in earnest."""
     found = thing(value)
-    return None if found is None or _low(found)[0] in words("not_allergens") else found
+    return None if found is None or lowered(found)[0] in words("not_allergens") else found
 
 
 def allergy(value: str) -> str | None:
@@ -269,12 +228,20 @@ def allergy(value: str) -> str | None:
 def food(value: str) -> str | None:
     """What one can leave on the plate."""
     found = thing(value)
-    return None if found is None or _low(found)[0] in words("not_food") or len(found.split()) > 8 else found
+    return (
+        None
+        if found is None
+        or found.lower() in words("not_food")
+        or lowered(found)[0] in ("much", "enough", "out")
+        or len(found.split()) > 8
+        else found
+    )
 
 
 def diet(value: str) -> str | None:
     """A word for a diet, in lower case."""
-    return re.sub(r"^a ", "", value.strip().lower())
+    bare = re.sub(r"^a ", "", value.strip().lower())
+    return f"a {bare}" if bare in ("teetotaler", "teetotaller") else bare
 
 
 def diet_plan(value: str) -> str | None:
@@ -363,6 +330,12 @@ def style(value: str) -> str | None:
     return None if found.lower().startswith(("an ", "a ")) else found
 
 
+def fan(value: str) -> str | None:
+    """Whose fan: a name."""
+    found = taste(value)
+    return found if found and any(part[0].isupper() for part in found.split()) else None
+
+
 def sort(value: str) -> str | None:
     """The word before "person": "morning", "cat"."""
     low = value.lower()
@@ -373,7 +346,7 @@ def tool(value: str) -> str | None:
     """What somebody works with."""
     if _NOT_TOOLS.match(value) or len(value.split()) > 8:
         return None
-    return thing(value)
+    return taste(value)
 
 
 def vehicle(value: str) -> str | None:
@@ -397,26 +370,31 @@ def goal(value: str) -> str | None:
 def habit(value: str) -> str | None:
     """A verb with something after it."""
     found = free(value)
-    return found if found and len(found.split()) > 1 else None
+    return found if found and len(found.split()) > 1 and not points(found) else None
+
+
+_NO_ORDER = re.compile(
+    r"(?:please )?(?:never|always) (?:mind|again|say never|give up|make (?:me|us|them|him|her)|remind|forget|stop|a |"
+    r"the |remember|be "
+    r"(?:yourself|happy|there|kind|safe|careful|grateful|on)|keep (?:going|trying|dreaming|moving|it)|do your|do it|"
+    r"tell|ask yourself)",
+    re.IGNORECASE,
+)
+MAX_ORDER_WORDS = 40
+MAX_ORDER_CHARS = 300
+_PLEASE = re.compile(r"^please |[\s,]+(?:please|ok|okay|thanks|thank you|from now on|going forward)$", re.IGNORECASE)
+_THIS_ONCE = re.compile(r"\b(?:this (?:time|one|question|answer|code|function|text|email)|above)\b", re.IGNORECASE)
+_WHEN_I_ASK = re.compile(r"\bwhen(?:ever)? I(?:'m asking| ask)(?: you)?(?= (?:about|for|how|to)\b|$)", re.IGNORECASE)
 
 
 def order(value: str) -> str | None:
     """A standing instruction, as it was given."""
-    value = re.sub(r"^please ", "", " ".join(value.split()).strip(_EDGES), flags=re.IGNORECASE)
-    value = re.sub(
-        r"[\s,]+(?:please|ok|okay|thanks|thank you|from now on|going forward)$", "", value, flags=re.IGNORECASE
-    ).strip(_EDGES)
-    if (
-        not 2 <= len(value.split()) <= 40
-        or len(value) > 300
-        or re.match(r"(?:never|always) (?:mind|again|say never)\b", value, re.I)
-    ):
+    value = _PLEASE.sub("", " ".join(value.split())).strip(EDGES)
+    if not 2 <= len(value.split()) <= MAX_ORDER_WORDS or len(value) > MAX_ORDER_CHARS:
         return None
-    return (
-        None
-        if re.search(r"\b(?:this (?:time|one|question|answer|code|function|text|email)|above)\b", value, re.IGNORECASE)
-        else value
-    )
+    if _NO_ORDER.match(value) or _THIS_ONCE.search(value):
+        return None
+    return _WHEN_I_ASK.sub("when asked", value)
 
 
 # --- languages --------------------------------------------------------------------------------------------------------
@@ -446,6 +424,14 @@ CHECKS: Mapping[str, Check] = {
     check.__name__: check
     for check in (
         thing,
+        taste,
+        as_is,
+        task,
+        about,
+        aim,
+        lesson,
+        fear,
+        own_name,
         thing_of_mine,
         free,
         name,
@@ -466,6 +452,7 @@ CHECKS: Mapping[str, Check] = {
         day,
         style,
         sort,
+        fan,
         tool,
         vehicle,
         pastime,

@@ -17,7 +17,7 @@ from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.sessions import NewSession, SessionRef, Sessions
 from app.store.tenancy import UserRef
-from app.store.turns import ROLE_NAMES, ROLE_OTHER, ROLES, JobRecord, MessageRecord, SessionRecord, Vector
+from app.store.records import ROLE_NAMES, ROLE_OTHER, ROLES, JobRecord, MessageRecord, SessionRecord, Vector
 
 MAX_LINEAGE = 100
 """Branches of branches followed; a conversation edited more often than this shows its newest hundred stretches."""

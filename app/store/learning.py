@@ -18,7 +18,7 @@ from asyncpg.pool import PoolConnectionProxy
 from app.store.memories import content_hmac
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
-from app.store.turns import ROLE_NAMES, JobRecord, Vector
+from app.store.records import ROLE_NAMES, JobRecord, Vector
 
 MESSAGE = 0
 MEMORY = 1
@@ -181,15 +181,15 @@ class LearningStore:
 
     @contextlib.asynccontextmanager
     async def effect(
-        self, tenant: UUID, user: UUID, job_key: str, epoch: int | None, now: datetime
+        self, tenant: UUID, user: UUID, job_key: str, *, alone: UUID, epoch: int | None, now: datetime
     ) -> AsyncIterator[Effect | None]:
         """The transaction of a job's effect; None where it had its effect before, or its user was erased (`epoch` None, or
         another by now): then nothing is written.
 
-        Jobs of one user come one after the other here.
+        `alone`: jobs that share it (a user, or a session without one) come one after the other here.
         """
         async with self._pool.transaction(tenant) as connection:
-            await connection.execute(self._sql["learning.lock_user"], user)
+            await connection.execute(self._sql["learning.lock"], alone)
             here = epoch is not None and await connection.fetchval(self._sql["learning.epoch"], user) == epoch
             if here and await connection.fetchval(self._sql["learning.claim"], user, tenant, job_key, now):
                 yield Effect(connection, self._sql, tenant, user, now)

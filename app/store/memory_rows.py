@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from app.store.turns import Vector
+from app.store.records import Vector
 
 KINDS = (
     "fact", "preference", "instruction", "correction", "episode", "event", "pattern", "procedure", "summary",

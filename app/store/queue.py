@@ -28,7 +28,7 @@ from pgqueuer.ports.driver import Driver
 from app.errors import Conflict
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.turns import JobRecord
+from app.store.records import JobRecord
 
 if TYPE_CHECKING:
     from asyncpg import Connection

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import numpy as np
-from numpy.typing import NDArray
-
-from app.store.pools import Pool, halfvec
+from app.store.pools import Pool
 from app.store.queries import Queries
+from app.store.records import (
+    ROLE_NAMES,
+    ROLE_OTHER,
+    ROLES,
+    BlockRecord,
+    CallRecord,
+    ChainRecord,
+    HeadRecord,
+    JobRecord,
+    MessageRecord,
+    SessionRecord,
+    StreamRecord,
+    TurnRecord,
+    Vector,
+)
 
-Vector = NDArray[np.float32]
-
-ROLES = {"system": 0, "user": 1, "assistant": 2, "tool": 3, "function": 4, "developer": 5}
-"""Role names as `enumerations` has them."""
-ROLE_OTHER = 9
-ROLE_NAMES = {number: name for name, number in ROLES.items()}
+__all__ = [
+    "ROLES", "ROLE_NAMES", "ROLE_OTHER", "BlockRecord", "CallRecord", "ChainRecord", "EarlierCall", "HeadRecord",
+    "JobRecord", "MessageRecord", "Recognised", "RetrievedRow", "SessionRecord", "StoredBlock", "StoredMessage",
+    "StreamRecord", "TurnRecord", "TurnStore", "Vector",
+]  # fmt: skip
 
 
 class StoredBlock(NamedTuple):
@@ -35,41 +46,52 @@ class StoredBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """What `agent_data.recognise` found. `how`: foreign, named, asked, chain, tail or none."""
+    """What `agent_data.recognise` found. `how`: foreign, named, asked, chain, rewritten, tail or none.
+
+    `tip_…`: where the session goes on, its newest answer; `head_…`: where the transcript left off, `head_open` if nothing
+    was said after it; `asked_…`: the question that it repeats, or whose answer was rewritten. `ancestors`: the sessions that
+    it branched off, nearest first, each with the last turn shared.
+    """
 
     how: str
     session_id: UUID | None
     known: bool
-    external_id: str | None
-    parent_session_id: UUID | None
-    branch_turn_index: int | None
-    tip_message_id: UUID | None
-    tip_turn_index: int
-    tip_chain: bytes | None
-    tip_question_hash: bytes | None
-    tip_question_id: UUID | None
-    tail1: bytes | None
-    head_message_id: UUID | None
-    head_turn_index: int | None
-    head_position: int | None
-    asked_message_id: UUID | None
-    asked_turn_index: int | None
-    request_chain: bytes | None
-    request_count: int | None
-    sent_chain: bytes | None
-    sent_count: int | None
-    system_prompt: str | None
-    system_prompt_tokens: int
-    summary_text: str | None
-    summary_token_count: int
-    block_epoch: int
-    blocks: tuple[StoredBlock, ...]
-    gone_items: frozenset[UUID]
+    user_id: UUID | None = None
+    external_id: str | None = None
+    parent_session_id: UUID | None = None
+    branch_turn_index: int | None = None
+    ancestors: tuple[tuple[UUID, int], ...] = ()
+    tip_message_id: UUID | None = None
+    tip_turn_index: int = 0
+    tip_chain: bytes | None = None
+    tip_text: str | None = None
+    tail1: bytes | None = None
+    tip_question_id: UUID | None = None
+    tip_question_hash: bytes | None = None
+    tip_question_index: int | None = None
+    head_message_id: UUID | None = None
+    head_turn_index: int | None = None
+    head_position: int | None = None
+    head_open: bool = False
+    head_visible_from: int = 1
+    asked_message_id: UUID | None = None
+    asked_turn_index: int | None = None
+    request_chain: bytes | None = None
+    request_count: int | None = None
+    sent_chain: bytes | None = None
+    sent_count: int | None = None
+    system_prompt: str | None = None
+    system_prompt_tokens: int = 0
+    summary_text: str | None = None
+    summary_token_count: int = 0
+    block_epoch: int = 0
+    blocks: tuple[StoredBlock, ...] = ()
+    gone_items: frozenset[UUID] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message of a session."""
+    """A message of a session. `hidden`: it was forgotten, erased or compacted, and is not shown again."""
 
     message_id: UUID
     parent_message_id: UUID | None
@@ -77,15 +99,28 @@ class StoredMessage:
     sibling: int
     role: str
     content: str | None
-    content_parts: Any
-    name: str | None
-    tool_calls: Any
-    tool_call_id: str | None
-    message_hash: bytes | None
-    token_count: int
-    created_at: datetime
-    is_compressed: bool
-    is_pruned: bool
+    content_parts: Any = None
+    name: str | None = None
+    tool_calls: Any = None
+    tool_call_id: str | None = None
+    message_hash: bytes | None = None
+    token_count: int = 0
+    created_at: datetime | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierCall:
+    """The call that came earlier under an Idempotency-Key. `answered`: to the end. `body_parts`: prefix, elements and suffix
+    of the body that went upstream, None where it was not captured."""
+
+    call_id: UUID
+    session_id: UUID | None
+    answered: bool
+    request_sha256: bytes | None
+    body_parts: tuple[bytes, Sequence[bytes], bytes] | None
+    sha256: bytes | None
 
 
 class RetrievedRow(NamedTuple):
@@ -119,191 +154,6 @@ class RetrievedRow(NamedTuple):
     metadata: dict[str, Any]
 
 
-class CallRecord(NamedTuple):
-    """`agent_data.call_record`, field by field. Texts that hold JSON are named `…_headers` and `metadata`."""
-
-    call_id: UUID
-    tenant_id: UUID
-    user_id: UUID
-    session_id: UUID | None
-    created_at: datetime
-    method: str
-    path: str
-    upstream: str
-    model: str
-    answered_model: str | None
-    streamed: bool
-    status: int | None
-    outcome: int
-    memory_status: str
-    reason: str | None
-    request_headers: str
-    response_headers: str
-    request_body: bytes | None
-    request_truncated: bool
-    request_prefix: bytes | None
-    request_suffix: bytes | None
-    request_chain: bytes | None
-    request_count: int | None
-    request_sha256: bytes | None
-    request_bytes: int
-    sent_prefix: bytes | None
-    sent_suffix: bytes | None
-    sent_chain: bytes | None
-    sent_count: int | None
-    sent_sha256: bytes | None
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    cached_tokens: int | None
-    usage_counted: bool
-    cost_microcents: int
-    latency_ms: int | None
-    first_byte_us: int | None
-    overhead_us: int | None
-    idempotency_key: str | None
-    retry_count: int
-    error: str | None
-    metadata: str
-
-
-class StreamRecord(NamedTuple):
-    """`agent_data.stream_record`: offsets in bytes, times in microseconds since the request came in."""
-
-    body: bytes
-    truncated: bool
-    chunk_offsets: Sequence[int]
-    chunk_times: Sequence[int]
-    event_offsets: Sequence[int]
-    event_times: Sequence[int]
-
-
-class SessionRecord(NamedTuple):
-    """`agent_data.session_record`; None leaves what is stored."""
-
-    session_id: UUID
-    user_external_id: str
-    external_id: str | None
-    route_id: UUID | None
-    parent_session_id: UUID | None
-    branch_turn_index: int | None
-    model_id: str | None
-    context_window_size: int | None
-    system_prompt: str | None
-    system_prompt_hash: bytes | None
-    system_prompt_tokens: int | None
-    temperature: float | None
-    top_p: float | None
-    max_response_tokens: int | None
-    session_type: str | None
-    expires_at: datetime
-    head_message_id: UUID | None
-    head_chain: bytes | None
-    tail1: bytes | None
-    tail2: bytes | None
-    block_epoch: int | None
-
-
-class MessageRecord(NamedTuple):
-    """`agent_data.message_record`. `turn_index`: None takes the next, 0 stands beside the message before, else a sibling."""
-
-    message_id: UUID
-    turn_index: int | None
-    parent_message_id: UUID | None
-    role: int
-    content: str | None
-    content_parts: str | None
-    name: str | None
-    tool_calls: str | None
-    tool_call_id: str | None
-    content_hash: bytes | None
-    message_hash: bytes | None
-    token_count: int
-    model_id: str | None
-    finish_reason: int | None
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    latency_ms: int | None
-    created_at: datetime
-    metadata: str | None
-
-
-class HeadRecord(NamedTuple):
-    """`agent_data.head_record`: where the next transcript is recognised, and what its request can build on."""
-
-    chain_hash: bytes
-    message_id: UUID
-    asked: bool
-    request_chain: bytes | None = None
-    request_count: int | None = None
-    sent_chain: bytes | None = None
-    sent_count: int | None = None
-
-
-class BlockRecord(NamedTuple):
-    epoch: int
-    message_id: UUID
-    chain_hash: bytes
-    message_hash: bytes
-    text: str
-    item_ids: Sequence[UUID]
-    token_count: int
-
-
-class JobRecord(NamedTuple):
-    entrypoint: str
-    payload: bytes
-    dedupe_key: str | None
-    delay_s: float
-
-
-class ChainRecord(NamedTuple):
-    chain_hash: bytes
-    parent_hash: bytes | None
-    blobs: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class TurnRecord:
-    """Everything that one call leaves behind; written in one transaction."""
-
-    call: CallRecord
-    stream: StreamRecord | None = None
-    chains: Sequence[ChainRecord] = ()
-    blobs: tuple[Sequence[bytes], Sequence[bytes]] = ((), ())
-    inputs: str | None = None
-    audit: str | None = None
-    eta: float | None = None
-    session: SessionRecord | None = None
-    messages: Sequence[MessageRecord] = ()
-    heads: Sequence[HeadRecord] = ()
-    block: BlockRecord | None = None
-    space: int | None = None
-    vectors: tuple[Sequence[UUID], Sequence[datetime], Sequence[Vector]] = ((), (), ())
-    jobs: Sequence[JobRecord] = ()
-
-    def arguments(self) -> tuple[Any, ...]:
-        """In the order of `agent_data.record_turn`."""
-        return (
-            self.call,
-            self.stream,
-            list(self.chains),
-            list(self.blobs[0]),
-            list(self.blobs[1]),
-            self.inputs,
-            self.audit,
-            self.eta,
-            self.session,
-            list(self.messages),
-            list(self.heads),
-            self.block,
-            self.space,
-            list(self.vectors[0]),
-            list(self.vectors[1]),
-            [halfvec(each) for each in self.vectors[2]],
-            list(self.jobs),
-        )
-
-
 class TurnStore:
     """Recognise, retrieve, record."""
 
@@ -316,9 +166,11 @@ class TurnStore:
         tenant: UUID,
         user: UUID,
         *,
+        nobody: bool = False,
         issued: UUID | None = None,
         named: UUID | None = None,
         chains: Sequence[bytes] = (),
+        question: bytes | None = None,
         whole: bytes | None = None,
         tail1: bytes | None = None,
         tail2: bytes | None = None,
@@ -327,18 +179,34 @@ class TurnStore:
         """The session of a request; see `agent_data.recognise` for what each argument means."""
         async with self._pool.acquire() as connection:
             row = await connection.fetchrow(
-                self._sql["turns.recognise"], tenant, user, issued, named, list(chains), whole, tail1, tail2, retry
-            )
+                self._sql["turns.recognise"],
+                tenant, user, nobody, issued, named, list(chains), question, whole, tail1, tail2, retry,
+            )  # fmt: skip
         assert row is not None, "a function with OUT arguments returns one row"
         return _recognised(row)
 
     async def session_messages(
-        self, tenant: UUID, user: UUID, session: UUID, *, before: int, limit: int
+        self, tenant: UUID, user: UUID, line: Sequence[tuple[UUID, int]], *, limit: int
     ) -> list[StoredMessage]:
-        """Messages with `turn_index` < `before`, newest first, siblings included."""
+        """Messages of a line of sessions, nearest first, each before the turn index that comes with it; newest first,
+        siblings included."""
+        sessions, befores = [each for each, _ in line], [before for _, before in line]
         async with self._pool.acquire() as connection:
-            rows = await connection.fetch(self._sql["turns.session_messages"], tenant, user, session, before, limit)
-        return [StoredMessage(**{**dict(row), "role": ROLE_NAMES.get(row["role"], "user")}) for row in rows]
+            rows = await connection.fetch(self._sql["turns.session_messages"], tenant, user, sessions, befores, limit)
+        return [StoredMessage(**{**dict(row), "role": ROLE_NAMES.get(row["role"], "other")}) for row in rows]
+
+    async def idempotent(self, tenant: UUID, user: UUID, key: str) -> EarlierCall | None:
+        """The call that came earlier under this Idempotency-Key."""
+        async with self._pool.acquire() as connection:
+            row = await connection.fetchrow(self._sql["turns.idempotent_call"], tenant, user, key)
+        if row is None or row["call_id"] is None:
+            return None
+        parts = None
+        if row["prefix"] is not None and row["elements"] is not None:
+            parts = (row["prefix"], row["elements"], row["suffix"] or b"")
+        return EarlierCall(
+            row["call_id"], row["session_id"], bool(row["answered"]), row["request_sha256"], parts, row["sha256"]
+        )
 
     async def retrieve(
         self,
@@ -394,6 +262,10 @@ def _recognised(row: Any) -> Recognised:
         own = tuple(items[at : at + counts[i]])
         at += counts[i]
         blocks.append(StoredBlock(text, chains[i], hashes[i], messages[i], own, tokens[i]))
-    for name in ("tip_turn_index", "system_prompt_tokens", "summary_token_count", "block_epoch"):
-        fields[name] = fields[name] or 0
-    return Recognised(**fields | {"blocks": tuple(blocks), "gone_items": frozenset(fields["gone_items"] or ())})
+    line = zip(fields.pop("ancestors") or [], fields.pop("ancestor_turns") or [], strict=True)
+    known = {name: value for name, value in fields.items() if value is not None}
+    return Recognised(
+        session_id=known.pop("session_id", None),
+        **known | {"blocks": tuple(blocks), "gone_items": frozenset(known.pop("gone_items", ()))},
+        ancestors=tuple((session, turn or 0) for session, turn in line),
+    )

@@ -54,7 +54,7 @@ WHERE c.tenant_id = $1 AND c.call_id = $2 AND ($3::uuid IS NULL OR c.user_id = $
 
 -- name: elements
 -- The elements of a request's `messages` array, in their order.
-SELECT body FROM agent_data.request_elements($1, $2, $3)
+SELECT e.body FROM agent_data.request_elements($1, $2, $3) e
 
 -- name: body
 -- The bytes of an answer, as they came.

@@ -7,15 +7,18 @@ SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS 
        (SELECT c.value #>> '{}' FROM agent_data.system_config c WHERE c.key = 'content_hmac_key') AS hmac_key
 
 -- name: messages
--- The messages to learn from, in the order of the conversation; not those that must not surface.
+-- The messages to learn from, in the order of the conversation; not those that must not surface, nor those without a tsvector:
+-- they were said while Mneme was asked to learn nothing.
 SELECT h.message_id, h.turn_index, h.role, h.content, h.tool_calls, h.created_at, h.metadata
 FROM agent_data.conversation_history h
 WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4 AND NOT h.is_pruned
+  AND h.content_tsv IS NOT NULL
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = h.message_id)
 ORDER BY h.turn_index, h.sibling
 
--- name: lock_user
--- One job at a time changes what is known of a user. Its own statement: what comes after it sees what others have written.
+-- name: lock
+-- One job at a time changes what is known of a user (or, where there is none, of a session). Its own statement: what comes after
+-- it sees what others have written.
 SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))
 
 -- name: epoch

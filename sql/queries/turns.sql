@@ -1,9 +1,9 @@
 -- name: recognise
 -- The session that a request belongs to, with its live memory blocks: one row.
-SELECT * FROM agent_data.recognise($1, $2, $3, $4, $5, $6, $7, $8, $9)
+SELECT * FROM agent_data.recognise($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: session_messages
--- The messages of a session before a turn, newest first.
+-- Messages of a line of sessions, nearest first, each before a turn of its own; newest first.
 SELECT * FROM agent_data.session_messages($1, $2, $3, $4, $5)
 
 -- name: retrieve
@@ -19,11 +19,8 @@ SELECT agent_data.record_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
 SELECT space FROM agent_data.embedding_spaces WHERE name = $1
 
 -- name: idempotent_call
--- The call that came earlier under the same Idempotency-Key: what is needed to send the very same body again.
-SELECT k.call_id, c.session_id, c.sent_prefix IS NOT NULL AS injected
-FROM agent_data.idempotency_keys k
-JOIN agent_data.upstream_calls c ON c.call_id = k.call_id AND c.user_id = k.user_id
-WHERE k.user_id = $1 AND k.key_hash = sha256(convert_to($2, 'UTF8'))
+-- The call that came earlier under the same Idempotency-Key, with what is needed to send the very same body again.
+SELECT * FROM agent_data.idempotent_call($1, $2, $3)
 
 -- name: secret
 -- The secret of this database: keys what must not be guessed.

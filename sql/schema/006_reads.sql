@@ -4,6 +4,7 @@
 
 -- Finds the session that a request belongs to, and what is needed to go on with it, in one round trip.
 --
+--   p_nobody    the request names no user: `p_user` is where the sessions of nobody are kept
 --   p_issued    the session id that the client sent, if it is a uuid: perhaps one that Mneme issued
 --   p_named     uuid5 of the client's own session name
 --   p_chains    chain hash after each assistant message of the transcript, oldest first
@@ -12,13 +13,14 @@
 --   p_tail1/2   hash of its last one and two answered turns
 --   p_retry     the client says that it sends this again
 --
+-- `user_id`: whose session it is; another than `p_user` where nobody was named, and an issued id says who it was.
 -- `how`: foreign (an issued id of somebody else), named, asked (ends in a question that was asked before), chain, rewritten (the
 -- last answer is not as it was given; the caller judges by `tip_text` whether it is still the same one), tail, none.
 -- `head_open`: nothing was said after the head that was found.
 CREATE FUNCTION agent_data.recognise(
-    p_tenant uuid, p_user uuid, p_issued uuid, p_named uuid,
+    p_tenant uuid, p_user uuid, p_nobody boolean, p_issued uuid, p_named uuid,
     p_chains bytea[], p_question bytea, p_whole bytea, p_tail1 bytea, p_tail2 bytea, p_retry boolean,
-    OUT how text, OUT session_id uuid, OUT known boolean, OUT external_id text, OUT parent_session_id uuid,
+    OUT how text, OUT user_id uuid, OUT session_id uuid, OUT known boolean, OUT external_id text, OUT parent_session_id uuid,
     OUT branch_turn_index integer, OUT ancestors uuid[], OUT ancestor_turns integer[],
     OUT tip_message_id uuid, OUT tip_turn_index integer, OUT tip_chain bytea, OUT tip_text text, OUT tail1 bytea,
     OUT tip_question_id uuid, OUT tip_question_hash bytea, OUT tip_question_index integer,
@@ -40,14 +42,17 @@ DECLARE
 BEGIN
     how := 'none';
     known := false;
+    user_id := p_user;
     IF p_issued IS NOT NULL THEN
         SELECT r.user_id, r.target INTO owner, wanted FROM agent_data.routes r
         WHERE r.tenant_id = p_tenant AND r.id = p_issued AND r.kind = 'session'
         ORDER BY (r.user_id = p_user) DESC LIMIT 1;
-        IF owner IS NOT NULL AND owner <> p_user THEN
+        IF owner IS NOT NULL AND owner <> p_user AND NOT p_nobody THEN
             how := 'foreign';
             RETURN;
         END IF;
+        p_user := COALESCE(owner, p_user);
+        user_id := p_user;
     END IF;
     IF wanted IS NULL THEN
         wanted := p_named;
@@ -260,8 +265,8 @@ RETURNS TABLE (body bytea) LANGUAGE sql STABLE SECURITY DEFINER SET search_path 
     ORDER BY p.part, p.back DESC, n
 $$;
 
--- The call that came earlier under the same Idempotency-Key, with the parts of the body that went upstream then (none where it was
--- not captured). `answered`: its answer came whole, so that another one adds nothing.
+-- The call that came earlier under the same Idempotency-Key, with the parts of the body that went upstream then (none where it
+-- was not captured). `answered`: its answer came whole, so that another one adds nothing.
 CREATE FUNCTION agent_data.idempotent_call(
     p_tenant uuid, p_user uuid, p_key text,
     OUT call_id uuid, OUT session_id uuid, OUT answered boolean, OUT request_sha256 bytea,
@@ -283,24 +288,54 @@ BEGIN
     END IF;
 END $$;
 
--- The stored words of a question, rarest first: (lexeme, documents of the user that hold it; 0 where not counted yet).
+-- The stored words of a question, rarest first: (word, documents of the user that hold it; 0 where not counted yet).
 CREATE FUNCTION agent_data.query_terms(p_user uuid, p_query text, p_limit integer)
-RETURNS TABLE (lexeme text, documents integer) LANGUAGE sql STABLE SECURITY DEFINER
+RETURNS TABLE (word tsquery, documents integer) LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = agent_data, public, pg_temp AS $$
-    SELECT w.lexeme, COALESCE(l.documents, 0)
+    SELECT ('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || '''')::tsquery, COALESCE(l.documents, 0)
     FROM unnest(to_tsvector('english', p_query)) AS w
     LEFT JOIN agent_data.lexemes l ON l.user_id = p_user AND l.lexeme = w.lexeme
     ORDER BY 2, w.lexeme
     LIMIT p_limit
 $$;
 
+-- BM25 of one document. `ts_rank` with all weights 1 of a single word that stands n times is H2(n) = Σ 1/i² for i ≤ n, over
+-- π²/6; as π²/6 − H2(n) ≈ 1/(n + ½) to within rounding, the count comes back exactly, without unpacking the document.
+-- (No SET here, nor in the next: it would be done and undone for every document.)
+CREATE FUNCTION agent_data.bm25(
+    p_document tsvector, p_tokens integer, p_words tsquery[], p_idf real[], p_mean real, p_k1 real, p_b real
+) RETURNS real LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT COALESCE(sum(t.idf * t.n * (p_k1 + 1) / (t.n + p_k1 * (1 - p_b + p_b * p_tokens / p_mean))), 0)::real
+    FROM (
+        SELECT w.idf, round(1 / (1.64493406685 * (1 - r.rank)) - 0.5)::real AS n
+        FROM unnest(p_words, p_idf) AS w (word, idf),
+             LATERAL (SELECT ts_rank('{1,1,1,1}', p_document, w.word)::double precision AS rank) AS r
+        WHERE r.rank > 0
+    ) AS t
+$$;
+
+-- Whether a memory (its first five arguments) may come up in a request: see `retrieve`.
+CREATE FUNCTION agent_data.may_surface(
+    p_status text, p_expires timestamptz, p_of uuid, p_scope smallint, p_turn integer,
+    p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean
+) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT (p_status IN ('active', 'aging') AND (p_expires IS NULL OR p_expires > now())
+            OR p_history AND p_status <> 'forgotten')
+       AND (p_confine IS NULL OR p_of = p_confine)
+       AND (p_session IS NULL OR p_scope = 1 OR p_of = p_session)
+       AND (p_session IS NULL OR p_of IS DISTINCT FROM p_session OR p_turn IS NULL OR p_turn < p_visible)
+       AND (p_of IS NULL OR p_of <> ALL (p_ancestors))
+$$;
+
 -- Candidates for a prompt or a search, by three legs (seed 000 §6.4 phase 3): nearest vectors, best BM25, most used. Narrow
--- arms return ids; one join brings what the scorer needs. Vectors never leave the database.
+-- arms return ids; one join brings what the scorer needs. Vectors never leave the database. What must not be returned is left
+-- out within each arm: a long session's own words would otherwise take all the places.
 --
 --   p_confine    only this session (a request without a user), or NULL
 --   p_session    the session of the request, p_visible its first turn that is already in the prompt: not returned again
---   p_ancestors  the sessions that it branched off from: what it shares with them stands in the prompt
---   p_history    also what is superseded or invalidated (a search with `history: true`)
+--   p_ancestors  the sessions that it branched off from: what it shares with them stands in the prompt, and what was said there
+--                instead of it was taken back
+--   p_history    also what is superseded, invalidated or expired (a search with `history: true`), but nothing forgotten
 CREATE FUNCTION agent_data.retrieve(
     p_tenant uuid, p_user uuid, p_query text, p_vector halfvec, p_space smallint,
     p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean,
@@ -313,39 +348,69 @@ CREATE FUNCTION agent_data.retrieve(
     tags text[], entity_ids text[], sources jsonb, metadata jsonb
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
-    words   tsquery[];
-    idf     real[];
-    any_of  tsquery;
-    stats   agent_data.user_stats;
-    mean    real;
-    k1      real;
-    b       real;
-    v_ids   uuid[];
-    v_kinds smallint[];
-    v_ats   timestamptz[];
-    v_sims  real[];
-    dims    integer := vector_dims(p_vector);
+    words      tsquery[];
+    idf        real[];
+    any_of     tsquery;
+    stats      agent_data.user_stats;
+    mean       real;
+    k1         real;
+    b          real;
+    v_ids      uuid[];
+    v_kinds    smallint[];
+    v_ats      timestamptz[];
+    v_sims     real[];
+    hidden     uuid[];
+    own        uuid[];
+    suppressed uuid[];
+    superseded uuid[];
+    dims       integer := vector_dims(p_vector);
 BEGIN
     SELECT * INTO stats FROM agent_data.user_stats u WHERE u.user_id = p_user;
+    SELECT COALESCE(array_agg(x.item_id) FILTER (WHERE NOT (p_history AND x.reason = 'superseded')), '{}'),
+           COALESCE(array_agg(x.item_id) FILTER (WHERE x.reason = 'superseded'), '{}')
+    INTO suppressed, superseded FROM agent_data.suppressions x WHERE x.user_id = p_user;
 
-    -- Vectors: an index-only scan of the user's own, or the graph for those with very many.
+    -- Vectors: of one session, its own items; else an index-only scan of all the user's, or the graph for those with very many.
+    -- Twice as many as asked for, because the scan does not know which memories are in force.
     IF p_vector IS NOT NULL AND p_vectors > 0 THEN
-        IF COALESCE(stats.use_hnsw, false) THEN
+        SELECT array_agg(h.message_id) INTO hidden
+        FROM unnest(p_session || p_ancestors) AS l (session_id)
+        JOIN agent_data.sessions s ON s.user_id = p_user AND s.session_id = l.session_id
+        JOIN agent_data.conversation_history h
+          ON h.user_id = p_user AND h.session_id = s.session_id
+         AND h.turn_index >= CASE l.session_id WHEN p_session THEN p_visible ELSE 0 END
+         AND h.created_at >= s.first_message_at AND h.created_at <= s.last_message_at;
+        hidden := COALESCE(hidden, '{}') || suppressed;
+        IF p_confine IS NOT NULL THEN
+            SELECT array_agg(o.id) INTO own FROM (
+                SELECT h.message_id AS id FROM agent_data.sessions s JOIN agent_data.conversation_history h
+                  ON h.user_id = p_user AND h.session_id = s.session_id AND h.turn_index < p_visible
+                 AND h.created_at >= s.first_message_at AND h.created_at <= s.last_message_at
+                WHERE s.user_id = p_user AND s.session_id = p_confine
+                UNION ALL
+                SELECT m.memory_id FROM agent_data.memory_store m WHERE m.user_id = p_user AND m.session_id = p_confine
+            ) o;
+        ELSIF COALESCE(stats.use_hnsw, false) THEN
             PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true),
-                    set_config('hnsw.ef_search', greatest(100, p_vectors)::text, true);
-            EXECUTE format(
+                    set_config('hnsw.ef_search', least(1000, greatest(100, 2 * p_vectors))::text, true);
+        END IF;
+        EXECUTE format(CASE
+            WHEN p_confine IS NOT NULL THEN
+                'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg(sim) FROM ('
+                '  SELECT item_id, item_kind, item_at, (1 - (vector <=> $1))::real AS sim FROM agent_data.embeddings'
+                '  WHERE user_id = $2 AND space = %2$s AND item_id = ANY ($5) AND item_id <> ALL ($3)'
+                '  ORDER BY vector <=> $1 LIMIT $4) x'
+            WHEN stats.use_hnsw THEN
                 'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg(sim) FROM ('
                 '  SELECT item_id, item_kind, item_at, (1 - (vector::halfvec(%1$s) <=> $1::halfvec(%1$s)))::real AS sim'
-                '  FROM agent_data.embeddings WHERE user_id = $2 AND space = %2$s AND in_hnsw'
-                '  ORDER BY vector::halfvec(%1$s) <=> $1::halfvec(%1$s) LIMIT $3) x', dims, p_space)
-            INTO v_ids, v_kinds, v_ats, v_sims USING p_vector, p_user, p_vectors;
-        ELSE
-            EXECUTE format(
+                '  FROM agent_data.embeddings WHERE user_id = $2 AND space = %2$s AND in_hnsw AND item_id <> ALL ($3)'
+                '  ORDER BY vector::halfvec(%1$s) <=> $1::halfvec(%1$s) LIMIT $4) x'
+            ELSE
                 'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg(sim) FROM ('
-                '  SELECT item_id, item_kind, item_at, (1 - (vector <=> $1))::real AS sim'
-                '  FROM agent_data.embeddings WHERE user_id = $2 AND space = %s ORDER BY vector <=> $1 LIMIT $3) x', p_space)
-            INTO v_ids, v_kinds, v_ats, v_sims USING p_vector, p_user, p_vectors;
-        END IF;
+                '  SELECT item_id, item_kind, item_at, (1 - (vector <=> $1))::real AS sim FROM agent_data.embeddings'
+                '  WHERE user_id = $2 AND space = %2$s AND item_id <> ALL ($3) ORDER BY vector <=> $1 LIMIT $4) x'
+            END, dims, p_space)
+        INTO v_ids, v_kinds, v_ats, v_sims USING p_vector, p_user, hidden, 2 * p_vectors, own;
     END IF;
 
     -- Words: the rarest of the question, by the user's own counts (Robertson and Sparck Jones' idf).
@@ -353,78 +418,88 @@ BEGIN
         SELECT value::real INTO k1 FROM agent_data.system_config WHERE key = 'bm25_k1';
         SELECT value::real INTO b FROM agent_data.system_config WHERE key = 'bm25_b';
         mean := greatest(1, COALESCE(stats.total_terms, 0)::real / greatest(1, COALESCE(stats.documents, 0)));
-        SELECT array_agg(t.quoted::tsquery), string_agg(t.quoted, ' | ')::tsquery,
+        SELECT array_agg(t.word), string_agg(t.word::text, ' | ')::tsquery,
                array_agg(ln(1 + (greatest(stats.documents, t.documents, 1) - t.documents + 0.5) / (t.documents + 0.5))::real)
         INTO words, any_of, idf
-        FROM (
-            SELECT q.documents, '''' || replace(replace(q.lexeme, '\', '\\'), '''', '''''') || '''' AS quoted
-            FROM agent_data.query_terms(p_user, p_query,
-                (SELECT value::integer FROM agent_data.system_config WHERE key = 'query_terms')) AS q
-        ) AS t;
+        FROM agent_data.query_terms(p_user, p_query,
+            (SELECT value::integer FROM agent_data.system_config WHERE key = 'query_terms')) AS t;
     END IF;
 
     RETURN QUERY
     WITH vectors AS (
-        SELECT u.id, u.kind, u.at, u.sim FROM unnest(v_ids, v_kinds, v_ats, v_sims) AS u (id, kind, at, sim)
+        SELECT v.id, v.kind, v.at, v.sim FROM unnest(v_ids, v_kinds, v_ats, v_sims) AS v (id, kind, at, sim)
+        WHERE v.kind = 0 OR EXISTS (
+            SELECT FROM agent_data.memory_store m
+            WHERE m.user_id = p_user AND m.memory_id = v.id
+              AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                         p_confine, p_session, p_visible, p_ancestors, p_history))
+        ORDER BY v.sim DESC LIMIT p_vectors
     ), texts AS (
-        -- BM25. `ts_rank` with all weights 1 of a single word that stands n times is H2(n) = Σ 1/i² for i ≤ n, over π²/6; as
-        -- π²/6 − H2(n) ≈ 1/(n + ½) to within rounding, the count comes back exactly, without unpacking the document. (Written out
-        -- here, because a function would be called for every document.)
-        SELECT d.id, d.kind, d.at, (
-            SELECT COALESCE(sum(t.idf * t.n * (k1 + 1) / (t.n + k1 * (1 - b + b * d.tokens / mean))), 0)::real
-            FROM (
-                SELECT w.idf, round(1 / (1.64493406685 * (1 - r.rank)) - 0.5)::real AS n
-                FROM unnest(words, idf) AS w (word, idf),
-                     LATERAL (SELECT ts_rank('{1,1,1,1}', d.document, w.word)::double precision AS rank) AS r
-                WHERE r.rank > 0
-            ) AS t
-        ) AS score
-        FROM (
-            SELECT h.message_id AS id, 0::smallint AS kind, h.created_at AS at, h.content_tsv AS document,
-                   h.token_count AS tokens
-            FROM agent_data.conversation_history h
-            WHERE any_of IS NOT NULL AND h.user_id = p_user AND h.content_tsv @@ any_of
-            UNION ALL
-            SELECT m.memory_id, 1::smallint, m.created_at, m.content_tsv, m.token_count
-            FROM agent_data.memory_store m
-            WHERE any_of IS NOT NULL AND m.user_id = p_user AND m.content_tsv @@ any_of AND (m.is_active OR p_history)
-        ) AS d
-        ORDER BY 4 DESC LIMIT p_texts
+        (SELECT h.message_id AS id, 0::smallint AS kind, h.created_at AS at,
+                agent_data.bm25(h.content_tsv, h.token_count, words, idf, mean, k1, b) AS score
+         FROM agent_data.conversation_history h
+         WHERE any_of IS NOT NULL AND p_confine IS NULL AND h.user_id = p_user AND h.content_tsv @@ any_of
+           AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible)
+           AND h.session_id <> ALL (p_ancestors) AND NOT h.is_pruned
+           AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = h.message_id)
+         ORDER BY 4 DESC LIMIT p_texts)
+        UNION ALL
+        (SELECT h.message_id, 0::smallint, h.created_at,
+                agent_data.bm25(h.content_tsv, h.token_count, words, idf, mean, k1, b)
+         FROM agent_data.conversation_history h
+         WHERE any_of IS NOT NULL AND p_confine IS NOT NULL AND h.user_id = p_user AND h.session_id = p_confine
+           AND h.turn_index < p_visible AND h.content_tsv @@ any_of AND NOT h.is_pruned
+           AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = h.message_id)
+         ORDER BY 4 DESC LIMIT p_texts)
+        UNION ALL
+        (SELECT m.memory_id, 1::smallint, m.created_at,
+                agent_data.bm25(m.content_tsv, m.token_count, words, idf, mean, k1, b)
+         FROM agent_data.memory_store m
+         WHERE any_of IS NOT NULL AND m.user_id = p_user AND m.content_tsv @@ any_of AND m.is_active
+           AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                      p_confine, p_session, p_visible, p_ancestors, p_history)
+           AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = m.memory_id)
+         ORDER BY 4 DESC LIMIT p_texts)
+        UNION ALL
+        (SELECT m.memory_id, 1::smallint, m.created_at,
+                agent_data.bm25(m.content_tsv, m.token_count, words, idf, mean, k1, b)
+         FROM agent_data.memory_store m
+         WHERE any_of IS NOT NULL AND p_history AND m.user_id = p_user AND m.content_tsv @@ any_of AND NOT m.is_active
+           AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                      p_confine, p_session, p_visible, p_ancestors, p_history)
+           AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = m.memory_id)
+         ORDER BY 4 DESC LIMIT p_texts)
     ), frequent AS (
         SELECT m.memory_id AS id, 1::smallint AS kind, m.created_at AS at FROM agent_data.memory_store m
-        WHERE m.user_id = p_user AND m.is_active AND m.memory_scope = 1
+        WHERE p_confine IS NULL AND m.user_id = p_user AND m.is_active AND m.memory_scope = 1
+          AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                     p_confine, p_session, p_visible, p_ancestors, p_history)
+          AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = m.memory_id)
         ORDER BY m.access_count DESC LIMIT p_frequent
     ), ids AS (
-        SELECT a.id, a.kind, a.at, max(a.sim) AS sim, max(a.score) AS score, bool_or(a.often) AS often FROM (
+        SELECT a.id, a.kind, max(a.at) AS at, max(a.sim) AS sim, max(a.score) AS score, bool_or(a.often) AS often FROM (
             SELECT v.id, v.kind, v.at, v.sim, NULL::real AS score, false AS often FROM vectors v
             UNION ALL SELECT t.id, t.kind, t.at, NULL, t.score, false FROM texts t
             UNION ALL SELECT f.id, f.kind, f.at, NULL, NULL, true FROM frequent f
         ) a
-        WHERE NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = p_user AND s.item_id = a.id)
-        GROUP BY a.id, a.kind, a.at
+        GROUP BY a.id, a.kind
     )
     SELECT i.id, i.kind, i.sim, i.score, i.often, 'message', h.content, h.role, h.name, h.session_id, z.external_id,
-           h.turn_index, NULL::smallint, (CASE h.role WHEN 1 THEN 0 WHEN 3 THEN 6 ELSE 1 END)::smallint, 1::real, 0.5::real,
-           0, NULL::timestamptz, h.created_at, h.token_count, h.content_hash, 'active', '{}'::text[], '{}'::text[],
+           h.turn_index, NULL::smallint, (CASE h.role WHEN 1 THEN 0 WHEN 3 THEN 6 WHEN 4 THEN 6 ELSE 1 END)::smallint, 1::real,
+           0.5::real, 0, NULL::timestamptz, h.created_at, h.token_count, h.content_hash,
+           CASE WHEN h.message_id = ANY (superseded) THEN 'superseded' ELSE 'active' END, '{}'::text[], '{}'::text[],
            NULL::jsonb, h.metadata
     FROM ids i
     JOIN agent_data.conversation_history h ON h.user_id = p_user AND h.message_id = i.id AND h.created_at = i.at
     LEFT JOIN agent_data.sessions z ON z.user_id = p_user AND z.session_id = h.session_id
     WHERE i.kind = 0 AND h.tenant_id = p_tenant AND h.content <> '' AND NOT h.is_pruned
-      AND (p_confine IS NULL OR h.session_id = p_confine)
-      AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible)
-      AND h.session_id <> ALL (p_ancestors)
     UNION ALL
     SELECT i.id, i.kind, i.sim, i.score, i.often, m.kind, m.content_text, NULL::smallint, NULL, m.session_id, NULL,
            m.provenance_turn_index, m.memory_tier, m.provenance_type, m.confidence, m.importance,
-           m.access_count, m.last_accessed_at, m.created_at, m.token_count, m.content_hash, m.status, m.tags, m.entity_ids,
+           m.access_count, m.last_accessed_at, m.created_at, m.token_count, m.content_hash,
+           CASE WHEN m.is_active AND m.expires_at <= now() THEN 'expired' ELSE m.status END, m.tags, m.entity_ids,
            m.sources, m.metadata
     FROM ids i
     JOIN agent_data.memory_store m ON m.user_id = p_user AND m.memory_id = i.id
-    WHERE i.kind = 1 AND m.tenant_id = p_tenant AND (m.is_active OR p_history)
-      AND (m.expires_at IS NULL OR m.expires_at > now() OR p_history)
-      AND (p_confine IS NULL OR m.session_id = p_confine)
-      AND (p_session IS NULL OR m.memory_scope = 1 OR m.session_id = p_session)
-      AND (p_session IS NULL OR m.session_id IS DISTINCT FROM p_session OR m.provenance_turn_index < p_visible)
-      AND (m.session_id IS NULL OR m.session_id <> ALL (p_ancestors));
+    WHERE i.kind = 1 AND m.tenant_id = p_tenant;
 END $$;

@@ -18,7 +18,7 @@ CREATE TYPE agent_data.stream_record AS (
     body bytea, truncated boolean, chunk_offsets integer[], chunk_times bigint[], event_offsets integer[], event_times bigint[]
 );
 
-CREATE TYPE agent_data.chain_record AS (chain_hash bytea, parent_hash bytea, blobs bytea);
+CREATE TYPE agent_data.chain_record AS (chain_hash bytea, parent_hash bytea, blobs bytea, lead bytea);
 
 CREATE TYPE agent_data.session_record AS (
     session_id uuid, user_external_id text, external_id text, route_id uuid, parent_session_id uuid, branch_turn_index integer,
@@ -31,13 +31,14 @@ CREATE TYPE agent_data.message_record AS (
     message_id uuid, turn_index integer, parent_message_id uuid, role smallint, content text, content_parts text, name text,
     tool_calls text, tool_call_id text, content_hash bytea, message_hash bytea, token_count integer, model_id text,
     finish_reason smallint, prompt_tokens integer, completion_tokens integer, latency_ms integer, created_at timestamptz,
-    metadata text
+    metadata text,
+    hidden boolean                          -- never to be found by a search: said while Mneme was asked to learn nothing
 );
 
 -- The chains are positions from which the next request of the conversation is likely to go on (see request_chains).
 CREATE TYPE agent_data.head_record AS (
     chain_hash bytea, message_id uuid, asked boolean, request_chain bytea, request_count integer, sent_chain bytea,
-    sent_count integer
+    sent_count integer, visible_from integer
 );
 
 CREATE TYPE agent_data.block_record AS (
@@ -56,17 +57,19 @@ CREATE FUNCTION agent_data.append_messages(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     fresh      integer;
+    beside     integer;
     total      integer;
     head_index integer;
     head_ahead integer;
 BEGIN
-    SELECT count(*) FILTER (WHERE m.turn_index IS NULL) INTO fresh FROM unnest(p_messages) m;
+    SELECT count(*) FILTER (WHERE m.turn_index IS NULL), COALESCE(max(m.turn_index), 0) INTO fresh, beside
+    FROM unnest(p_messages) m;
     SELECT NULLIF(x.turn_index, 0), x.ahead INTO head_index, head_ahead FROM (
         SELECT m.message_id, m.turn_index, count(*) FILTER (WHERE m.turn_index IS NULL) OVER (ORDER BY m.n) AS ahead
         FROM unnest(p_messages) WITH ORDINALITY AS m (
             message_id, turn_index, parent_message_id, role, content, content_parts, name, tool_calls, tool_call_id,
             content_hash, message_hash, token_count, model_id, finish_reason, prompt_tokens, completion_tokens, latency_ms,
-            created_at, metadata, n)
+            created_at, metadata, hidden, n)
     ) x WHERE x.message_id = p_session.head_message_id;
     IF p_session.system_prompt IS NOT NULL THEN
         INSERT INTO agent_data.system_prompts (tenant_id, prompt_hash, prompt, token_count)
@@ -95,7 +98,8 @@ BEGIN
     END IF;
 
     UPDATE agent_data.sessions s SET
-        turn_count = s.turn_count + fresh,
+        -- An answer to a question that had none stands where the next message would have stood.
+        turn_count = GREATEST(s.turn_count + fresh, beside),
         updated_at = now(),
         expires_at = COALESCE(p_session.expires_at, s.expires_at),
         status = CASE WHEN s.status = 4 THEN 1 ELSE s.status END,
@@ -129,7 +133,7 @@ BEGIN
         FROM unnest(p_messages) WITH ORDINALITY AS m (
             message_id, turn_index, parent_message_id, role, content, content_parts, name, tool_calls, tool_call_id,
             content_hash, message_hash, token_count, model_id, finish_reason, prompt_tokens, completion_tokens, latency_ms,
-            created_at, metadata, n)
+            created_at, metadata, hidden, n)
     ), inserted AS (
         INSERT INTO agent_data.conversation_history (
             message_id, session_id, user_id, tenant_id, turn_index, sibling, parent_message_id, role, content, content_parts,
@@ -143,8 +147,9 @@ BEGIN
                p.parent_message_id, p.role, p.content, p.content_parts::jsonb, p.name, p.tool_calls::jsonb, p.tool_call_id,
                p.content_hash, p.message_hash,
                -- A tsvector holds at most 1 MB, and positions up to 16,383: of a very long text the beginning is indexed.
-               to_tsvector('english', left(COALESCE(p.content, ''), 200000)), p.token_count, p.model_id, p.finish_reason,
-               p.prompt_tokens, p.completion_tokens, p.latency_ms, p_call, p.created_at, COALESCE(p.metadata::jsonb, '{}')
+               CASE WHEN p.hidden IS NOT TRUE THEN to_tsvector('english', left(COALESCE(p.content, ''), 200000)) END,
+               p.token_count, p.model_id, p.finish_reason, p.prompt_tokens, p.completion_tokens, p.latency_ms, p_call,
+               p.created_at, COALESCE(p.metadata::jsonb, '{}')
         FROM placed p
         ON CONFLICT DO NOTHING
         RETURNING message_id, turn_index
@@ -221,9 +226,11 @@ BEGIN
         RETURN false;
     END IF;
     IF p_call.idempotency_key IS NOT NULL THEN
-        INSERT INTO agent_data.idempotency_keys (tenant_id, user_id, key_hash, call_id)
+        -- The first call under a key is the one that is repeated, until one of them was answered.
+        INSERT INTO agent_data.idempotency_keys AS k (tenant_id, user_id, key_hash, call_id)
         VALUES (p_call.tenant_id, p_call.user_id, sha256(convert_to(p_call.idempotency_key, 'UTF8')), p_call.call_id)
-        ON CONFLICT DO NOTHING;
+        ON CONFLICT (user_id, key_hash) DO UPDATE SET call_id = EXCLUDED.call_id
+        WHERE p_call.outcome = 0 AND p_call.status BETWEEN 200 AND 299 AND p_call.request_sha256 IS NOT NULL;
     END IF;
 
     IF p_stream.body IS NOT NULL THEN
@@ -232,11 +239,14 @@ BEGIN
         VALUES (p_call.call_id, p_call.tenant_id, p_call.user_id, p_stream.body, p_stream.truncated, p_stream.chunk_offsets,
                 p_stream.chunk_times, p_stream.event_offsets, p_stream.event_times);
     END IF;
+    -- In the order of their keys, so that two calls of one user cannot wait for each other in a circle.
     INSERT INTO agent_data.message_blobs (user_id, tenant_id, blob_hash, body)
     SELECT p_call.user_id, p_call.tenant_id, b.hash, b.body FROM unnest(p_blob_hashes, p_blobs) AS b (hash, body)
+    ORDER BY b.hash
     ON CONFLICT DO NOTHING;
-    INSERT INTO agent_data.request_chains (user_id, tenant_id, chain_hash, parent_hash, blobs)
-    SELECT p_call.user_id, p_call.tenant_id, c.chain_hash, c.parent_hash, c.blobs FROM unnest(p_chains) c
+    INSERT INTO agent_data.request_chains (user_id, tenant_id, chain_hash, parent_hash, blobs, lead)
+    SELECT p_call.user_id, p_call.tenant_id, c.chain_hash, c.parent_hash, c.blobs, c.lead FROM unnest(p_chains) c
+    ORDER BY c.chain_hash
     ON CONFLICT DO NOTHING;
     IF p_audit IS NOT NULL THEN
         INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, session_id, inputs, audit, eta)
@@ -248,10 +258,10 @@ BEGIN
         FROM agent_data.append_messages(p_call.tenant_id, p_call.user_id, p_session, p_messages, p_call.call_id,
                                         p_call.prompt_tokens, p_call.completion_tokens, p_call.cost_microcents) a;
         INSERT INTO agent_data.session_heads (
-            user_id, tenant_id, chain_hash, session_id, message_id, turn_index, asked, request_chain, request_count, sent_chain,
-            sent_count)
+            user_id, tenant_id, chain_hash, session_id, message_id, turn_index, asked, visible_from, request_chain,
+            request_count, sent_chain, sent_count)
         SELECT p_call.user_id, p_call.tenant_id, h.chain_hash, p_session.session_id, h.message_id, m.place, h.asked,
-               h.request_chain, h.request_count, h.sent_chain, h.sent_count
+               COALESCE(h.visible_from, 1), h.request_chain, h.request_count, h.sent_chain, h.sent_count
         FROM unnest(p_heads) h JOIN unnest(ids, places) AS m (id, place) ON m.id = h.message_id
         ON CONFLICT DO NOTHING;
         IF p_block.text IS NOT NULL THEN
@@ -319,11 +329,13 @@ CREATE FUNCTION agent_data.near_memories(
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 BEGIN
     RETURN QUERY EXECUTE format(
+        -- OFFSET 0: first the few that are near, by the memories' own index, and only then what they are.
         'SELECT v.n::integer, x.item_id, x.similarity FROM unnest($1) WITH ORDINALITY AS v (vector, n), LATERAL ('
-        '  SELECT e.item_id, (1 - (e.vector <=> v.vector))::real AS similarity FROM agent_data.embeddings e'
+        '  SELECT e.item_id, e.similarity FROM ('
+        '    SELECT c.item_id, (1 - (c.vector <=> v.vector))::real AS similarity FROM agent_data.embeddings c'
+        '    WHERE c.user_id = $2 AND c.space = %s AND c.item_kind = 1 AND c.vector <=> v.vector < 1 - $3 OFFSET 0) e'
         '  JOIN agent_data.memory_store m ON m.user_id = $2 AND m.memory_id = e.item_id'
-        '  WHERE e.user_id = $2 AND e.space = %s AND e.item_kind = 1 AND e.vector <=> v.vector < 1 - $3'
-        '    AND m.tenant_id = $4 AND m.dedup_scope = $5 AND m.is_active'
+        '  WHERE m.tenant_id = $4 AND m.dedup_scope = $5 AND m.is_active'
         '  ORDER BY 2 DESC LIMIT $6) x ORDER BY 1, 3 DESC', p_space)
     USING p_vectors, p_user, p_threshold, p_tenant, p_scope, p_limit;
 END $$;

@@ -6,9 +6,8 @@ A module says what it needs by overriding `settings`, `worker` or `script`; a te
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,8 +17,6 @@ from tests.support.replies import Script, chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
-StartServer = Callable[..., MnemeServer]
-
 LOG_LINES = 20
 
 
@@ -27,9 +24,11 @@ LOG_LINES = 20
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test that fails shows what its server complained about."""
     report = yield
-    given = getattr(item, "funcargs", {}).values()
     if report.failed:
-        for server in (each for each in given if isinstance(each, MnemeServer)):
+        given = list(getattr(item, "funcargs", {}).values())
+        servers = [each for each in given if isinstance(each, MnemeServer)]
+        servers += [server for each in given if isinstance(each, OwnServers) for server in each.servers]
+        for server in servers:
             lines = [line for line in server.logs if line.get("level") not in ("debug", "info")][-LOG_LINES:]
             told = "\n".join(f"{line.get('message', line)}\n{line.get('error', '')}" for line in lines)
             report.sections.append(("the server's complaints", told))
@@ -97,20 +96,28 @@ def api(mneme: MnemeServer) -> Api:
     return Api(mneme)
 
 
-@pytest.fixture
-def own_server(tmp_path: Path, database: str) -> Iterator[StartServer]:
-    """Starts a server of the test's own, on a fresh database: `own_server(upstream, NAME="value", …)`."""
-    servers: list[MnemeServer] = []
+class OwnServers:
+    """Starts servers of a test's own, on its own fresh database; used as `own_server(upstream.url, NAME="value", …)`."""
 
-    def start(upstream: str | None, *, worker: bool = False, **settings: Any) -> MnemeServer:
-        folder = tmp_path / f"mneme-{len(servers)}"
-        server = MnemeServer(folder, database=database, upstream=upstream, worker=worker, settings=settings)
-        servers.append(server)
+    def __init__(self, folder: Path, database: str) -> None:
+        self.servers: list[MnemeServer] = []
+        self._folder = folder
+        self._database = database
+
+    def __call__(self, upstream: str | None, *, worker: bool = False, **settings: str) -> MnemeServer:
+        folder = self._folder / f"mneme-{len(self.servers)}"
+        server = MnemeServer(folder, database=self._database, upstream=upstream, worker=worker, settings=settings)
+        self.servers.append(server)
         server.start()
         return server
 
+
+@pytest.fixture
+def own_server(tmp_path: Path, database: str) -> Iterator[OwnServers]:
+    """Servers for a test that ends them."""
+    starting = OwnServers(tmp_path, database)
     try:
-        yield start
+        yield starting
     finally:
-        for server in servers:
+        for server in starting.servers:
             server.stop()

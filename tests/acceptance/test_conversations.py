@@ -156,7 +156,7 @@ def test_messages_that_come_back_a_little_different_are_the_same(mneme: MnemeSer
     """Clients trim white space, write parts for a text, drop empty fields and add their own."""
     headers = {"x-mneme-user": someone}
     first = ask(mneme, [user("Hello there \n")], headers=headers)
-    varied = [
+    varied: list[Message] = [
         {"role": "user", "content": [{"type": "text", "text": "Hello there"}]},
         {"role": "assistant", "content": answer_of(first) + "\n", "refusal": None, "annotations": [], "x": 1},
         user("Next"),

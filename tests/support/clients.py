@@ -190,7 +190,7 @@ class Api:
             assert queue["dead"] == 0, queue
             return bool(queue["queued"] == 0 and queue["running"] == 0)
 
-        wait_until(quiet, "the queue to be empty", seconds=60)
+        wait_until(quiet, "the queue to be empty", seconds=30)
 
     def _bytes(self, path: str, **query: Any) -> bytes:
         answer = self.send("GET", path, params=query)

@@ -17,7 +17,7 @@ from app.jobs.worker import Handler, Worker
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue
-from app.store.turns import JobRecord
+from app.store.records import JobRecord
 
 TENANT = UUID("00000000-0000-0000-0000-00000000000a")
 DEADLINE_S = 20.0

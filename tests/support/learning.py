@@ -20,7 +20,7 @@ from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.learning import LearningStore
 from app.store.pools import Pool
-from app.store.turns import ROLES, MessageRecord, SessionRecord
+from app.store.records import ROLES, MessageRecord, SessionRecord
 from tests.support.jobs import SQL
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

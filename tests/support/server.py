@@ -102,6 +102,11 @@ class MnemeServer:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def workers(self) -> set[int]:
+        """The processes of the worker."""
+        return {pid for pid in _descendants(self.pid) if b"\0worker" in _command(pid)}
+
     def said(self, message: str) -> list[dict[str, Any]]:
         """The log lines with this message."""
         return [line for line in list(self.logs) if line.get("message") == message]
@@ -278,9 +283,12 @@ def _environment(
     return environment | defaults | given
 
 
-def descendants(pid: int) -> set[int]:
-    """The processes that `pid` started, and those that they started."""
-    return _descendants(pid)
+def runs(pid: int) -> bool:
+    """Whether this process is there, and more than a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _descendants(pid: int) -> set[int]:
@@ -303,18 +311,19 @@ def _descendants(pid: int) -> set[int]:
 
 def _is_postgres(pid: int) -> bool:
     """The embedded Postgres is stopped by its own means."""
+    return b"postgres" in _command(pid).split(b"\0")[0]
+
+
+def _command(pid: int) -> bytes:
     try:
-        return b"postgres" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return False
+        return b""
 
 
 def _kill(pid: int) -> None:
     """End a process that this server started, if it still is one of Mneme's."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return
+    command = _command(pid)
     if b"app.cli" in command or b"multiprocessing" in command:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

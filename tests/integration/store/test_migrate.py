@@ -170,7 +170,12 @@ async def test_the_session_is_as_before(connection: asyncpg.Connection[Any], sch
     before = await connection.fetchval("SHOW search_path")
     await run(connection, schema)
     assert await connection.fetchval("SHOW search_path") == before
-    assert await connection.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+    assert (
+        await connection.fetchval(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        )
+        == 0
+    )
 
 
 async def test_the_shipped_schema_is_applied(admin: asyncpg.Connection[Any]) -> None:

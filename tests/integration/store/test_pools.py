@@ -16,6 +16,7 @@ import orjson
 import pytest
 
 from app.errors import NotReady, StoreUnavailable
+from app.store import pools
 from app.store.pools import Pool, halfvec, open_pool
 from tests.support.database import connected
 
@@ -36,8 +37,8 @@ async def opened(dsn: str, **changed: Any) -> Pool:
 
 @pytest.fixture
 async def one(empty_database: str) -> AsyncIterator[Pool]:
-    """A pool of one impatient connection."""
-    pool = await opened(empty_database, timeout_ms=200, statement_timeout_ms=200)
+    """A pool of one connection, whose statements must be quick."""
+    pool = await opened(empty_database, statement_timeout_ms=200)
     yield pool
     await pool.close()
 
@@ -225,22 +226,29 @@ async def test_a_database_without_pgvector_can_be_talked_to(one: Pool) -> None:
 # --- failures -------------------------------------------------------------------------------------------------------
 
 
-async def test_an_exhausted_pool_says_so_and_recovers(one: Pool) -> None:
-    async with one.acquire():
-        assert (one.size, one.idle) == (1, 0)
+async def test_an_exhausted_pool_says_so_and_recovers(empty_database: str) -> None:
+    pool = await opened(empty_database, timeout_ms=50)
+    before = await pid(pool)
+    async with pool.acquire():
+        assert (pool.size, pool.idle) == (1, 0)
         with pytest.raises(StoreUnavailable, match="no connection"):
-            async with one.acquire():
+            async with pool.acquire():
                 pytest.fail("there is only one")
-    assert (one.size, one.idle) == (1, 1)
-    await pid(one)
+    assert (pool.size, pool.idle) == (1, 1)
+    assert await pid(pool) == before
+    await pool.close()
 
 
-async def test_a_statement_that_is_too_slow(one: Pool) -> None:
-    before = await pid(one)
+async def test_a_statement_that_is_too_slow(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The server keeps the time itself, and the connection is as good as before.
+    monkeypatch.setattr(pools, "COMMAND_GRACE_S", DEADLINE_S)
+    pool = await opened(empty_database, statement_timeout_ms=50)
+    before = await pid(pool)
     with pytest.raises(StoreUnavailable, match="not in time"):
-        async with one.acquire() as connection:
+        async with pool.acquire() as connection:
             await connection.execute("SELECT pg_sleep(60)")
-    assert await pid(one) == before
+    assert await pid(pool) == before
+    await pool.close()
 
 
 @pytest.mark.parametrize("in_transaction", [True, False])
@@ -305,7 +313,10 @@ async def test_a_deadline_over_a_frozen_backend_stays_a_deadline(empty_database:
         await pool.close()
 
 
-async def test_a_deadline_over_a_slow_statement_keeps_the_connection(empty_database: str) -> None:
+async def test_a_deadline_over_a_slow_statement_keeps_the_connection(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "RELEASE_TIMEOUT_S", DEADLINE_S)
     pool = await opened(empty_database)
     before = await pid(pool)
     with pytest.raises(TimeoutError):

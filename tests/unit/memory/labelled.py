@@ -77,7 +77,7 @@ I quit smoking ⇒ correction: smoking
 I'm on a keto diet ⇒ fact: keto diet
 I only eat halal food ⇒ fact: halal
 I'm allergic to peanuts ⇒ fact: allergic peanuts
-I have a severe shellfish allergy ⇒ fact: allergic shellfish
+I have a severe shellfish allergy ⇒ fact: shellfish allergy
 I'm lactose intolerant, so no milk please ⇒ fact: lactose
 I'm deathly allergic to bee stings and penicillin ⇒ fact: allergic bee stings
 I have type 2 diabetes ⇒ fact: type 2 diabetes
@@ -212,6 +212,104 @@ Python is my favourite language ⇒ preference: python
 I changed my name to Robin ⇒ correction: robin
 I got divorced ⇒ correction/fact: divorced
 I started working at Bosch last week ⇒ correction/event/fact: bosch
+I'm called Beatriz ⇒ fact: beatriz
+hi, this is Marco speaking ⇒ fact: marco
+People call me Liz ⇒ instruction: liz
+I currently live in Toronto with my two cats ⇒ fact: toronto
+we live in the suburbs of Chicago ⇒ fact: suburbs chicago
+I relocated to Singapore in 2021 ⇒ correction: singapore
+I'm living in Madrid at the moment ⇒ fact: madrid
+my home is in Nairobi ⇒ fact: nairobi
+I'm a freelance graphic designer ⇒ fact: freelance graphic designer
+I'm an electrician from Leeds ⇒ fact: electrician
+I work at a hospital in Lyon ⇒ fact: hospital lyon
+I work in finance ⇒ fact: finance
+i work nights ⇒ fact: nights
+I'm currently unemployed ⇒ fact: unemployed
+I'm a stay-at-home dad ⇒ fact: stay-at-home dad
+I've got a nut allergy ⇒ fact: nut allergy
+I can't have dairy ⇒ fact: dairy
+I avoid gluten ⇒ fact: gluten
+no meat for me, I'm a vegetarian ⇒ fact/correction: vegetarian
+I eat vegan ⇒ fact: vegan
+I don't eat meat or fish ⇒ fact: meat or fish
+I do not drink coffee ⇒ fact: not drink coffee
+I'm diabetic ⇒ fact: diabetic
+My husband is vegan ⇒ fact: husband vegan
+Our daughter Emma is 3 ⇒ fact: daughter emma; fact: daughter 3
+I have a brother who lives in Canada ⇒ fact: brother
+my partner and I are both vegetarian ⇒ fact: vegetarian
+I've two sons ⇒ fact: two sons
+My girlfriend's birthday is June 3rd ⇒ fact: girlfriend june 3rd
+I love spicy food ⇒ preference: spicy food
+I really dislike cilantro ⇒ preference: dislikes cilantro
+I'm not into sports ⇒ preference: not sports
+I absolutely love sushi ⇒ preference: sushi
+I enjoy long walks on the beach ⇒ preference: walks beach
+I prefer dark mode ⇒ preference: dark mode
+I prefer Celsius ⇒ preference: celsius
+I'd rather have short replies ⇒ preference: short replies
+my favorite band is Radiohead ⇒ preference: radiohead
+My favourite movies are The Matrix and Inception ⇒ preference: matrix inception
+I use neovim and tmux every day ⇒ fact: neovim tmux
+I mostly code in Rust ⇒ fact: rust
+I'm building a mobile app for dog walkers ⇒ fact: mobile app
+I'm preparing for the bar exam ⇒ fact: bar exam
+I'm saving up for a house ⇒ fact: house
+I want to learn Japanese ⇒ fact: japanese
+I wake up at 5 every day ⇒ fact: wakes 5
+I go jogging every morning ⇒ fact: jogging
+I smoke ⇒ fact: smokes
+I don't smoke ⇒ fact: not smoke
+I'm 52 years old and retired ⇒ fact: 52
+My height is 182 cm ⇒ fact: 182
+My phone number is 555-0199 ⇒ fact: 555-0199
+Call me Captain ⇒ instruction: captain
+just call me Bo ⇒ instruction: bo
+From now on call me Max ⇒ instruction: called max
+please respond in Italian ⇒ instruction: italian
+Always use the metric system ⇒ instruction: metric
+Never recommend pork dishes to me ⇒ instruction: never pork
+Please don't use emojis ⇒ instruction: emojis
+Keep it short from now on ⇒ instruction: short
+stop using exclamation marks ⇒ instruction: exclamation
+When writing code, use tabs ⇒ instruction: code tabs
+In all your answers, include a source ⇒ instruction: source
+Please remember that I'm left-handed ⇒ fact: left-handed
+remember I have a gluten intolerance ⇒ fact: gluten intolerance
+Note that I'm allergic to shellfish ⇒ fact: shellfish
+Don't forget my anniversary is on June 12 ⇒ fact: anniversary june 12
+I've an appointment with the vet on Tuesday ⇒ event: vet 2026-11-24
+My interview is tomorrow ⇒ event: interview 2026-11-21
+We're getting married next summer ⇒ event: married summer 2027
+I start my new job on Monday ⇒ event: job 2026-11-23
+I visited Rome last summer ⇒ event: rome summer 2026
+I broke my leg last month ⇒ event: leg october 2026
+I graduated in 2015 ⇒ event: graduated 2015
+I'll be in London next week ⇒ event: london 2026-11-23
+I'm travelling to Peru in April ⇒ event: peru april 2027
+My mother's name is Ruth ⇒ fact: mother ruth
+My dog is called Biscuit ⇒ fact: dog biscuit
+I speak fluent Dutch ⇒ fact: dutch
+I was raised in Ohio ⇒ fact: ohio
+I'm half Italian ⇒ fact: half italian
+wait no, I meant I live in Bristol ⇒ correction: bristol
+Actually I'm 31 ⇒ correction: 31
+I switched to decaf ⇒ correction: decaf
+I'm a teetotaler ⇒ fact: teetotaler
+I hold a degree in physics ⇒ fact: degree physics
+I'm colorblind ⇒ fact: colorblind
+I have a fear of heights ⇒ fact: fear heights
+I own two bikes ⇒ fact: owns two bikes
+We run a small hotel in Crete ⇒ fact: hotel crete
+We offer guided tours ⇒ fact: guided tours
+Our customers are mostly students ⇒ fact: students
+My team is Benfica ⇒ fact/preference: benfica
+I follow a low-carb diet ⇒ fact: low-carb
+I'm more of a dog person ⇒ preference: dog person
+I'm bad with names ⇒ fact: names
+My time zone is UTC+2 ⇒ fact: utc+2
+I'm in the Pacific time zone ⇒ fact: pacific
 """
 
 NOTHING = """
@@ -397,6 +495,127 @@ Not that I live in Lisbon or anything
 Nobody calls me Bob
 It is said that I love trains
 Hypothetically, I'm allergic to gold
+I live for the weekend
+I'm dead serious
+I'm good at this
+I'm back
+I'm Ana's assistant writing on her behalf
+I'm your user
+I am an AI
+I'm curious about black holes
+I'm a little worried about the exam
+I'm the one who asked
+I'm having trouble with pip
+I'm getting an error
+I'm trying to understand recursion
+I'm learning about photosynthesis for class
+I'm writing an essay about Kafka
+I'm from HR
+I have a headache
+I have a bug in my function
+I have a file called data.csv
+I have two tables, users and orders
+I have no allergies? is that right
+I have been thinking about this
+I like where this is going
+I like the way you put it
+I love this song you mentioned
+I love your answer
+I hate when that happens
+I hate to say it
+I prefer your second version
+I prefer option B
+I don't like this code
+I don't like your tone
+I want the first one
+I want more examples
+I want to know the capital of France
+I need a summary of this article
+I use this function to sort
+we use two loops here
+we are using Python 3.8 in this snippet
+we need to refactor this
+my function returns None
+my code uses recursion
+my name appears twice in the list
+my question is about dogs
+my boss is the worst lol
+my favorite answer is the second
+call me when done
+call me an Uber
+never use goto in this code
+always check the return value in this function
+Always look on the bright side of life
+Don't use recursion here
+use Python
+answer the question
+respond with JSON only
+keep going
+be brief
+Write an email saying that I live in Rome and I am sick
+Tell him I'm allergic to cats
+The sign said I live here
+She told me she lives in Rome
+My friend is allergic to nuts, what can I cook?
+Can vegetarians eat fish?
+Are you vegetarian?
+Where do I live?
+Would I like Lisbon?
+I'd love to visit Japan
+I would prefer not to
+If I lived in Lisbon I'd be happy
+Were I vegetarian, I'd starve
+Let's pretend I'm a chef
+Suppose my name is Bob
+As a pirate, I love rum
+"I'm vegan," she said.
+He said: I'm moving to Berlin
+What does "I'm allergic" mean?
+Translate "my name is Ana" to German
+Correct this sentence: I lives in London.
+Summarize the following: I was born in 1950 in Texas.
+I was told I'm diabetic, is it true?
+I'm kidding
+I'm fluent in sarcasm
+I'm allergic to nonsense
+I speak from experience
+I play by the rules
+I drive myself crazy
+I run the script every time
+I work through it step by step
+I teach myself new things
+I study hard
+I was born ready
+I was born yesterday, haha
+I come from a place of love
+I moved on
+I moved the file to the new folder
+I moved to the next step
+We moved to PostgreSQL last year
+I changed my mind
+I stopped caring
+I quit
+I got it
+I got this error yesterday
+I met a bug yesterday
+Tomorrow I will try again
+I'll be back tomorrow
+I did it yesterday
+I finished it last night
+I have a test failing on line 3
+I have a call stack error from yesterday
+my test is failing since yesterday
+The deadline is tomorrow
+My server is down
+My password is too weak?
+I'm single-threading this
+I'm engaged in a long debate
+I'm married to this approach
+I'm based on the assumption that x > 0
+I live with it
+I am new here
+I am done with work today
+Imagine that I live in Oslo. What would I eat?
 """
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from app.memory.candidate import Candidate, Exchange
-from app.memory.extract import extract
+from app.memory.candidate import Candidate, Exchange, Provenance, Triple
+from app.memory.extract import MAX_CANDIDATES, extract
 from tests.unit.memory.labelled import Expected, labelled
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -40,3 +43,142 @@ def test_precision_and_recall_on_the_labelled_set(capsys: pytest.CaptureFixture[
     assert len(utterances) >= 150
     assert precision >= 0.95
     assert recall >= 0.8
+
+
+def test_the_example_gives_three() -> None:
+    text = "I'm vegetarian, I live in Lisbon, please call me Ana"
+    candidates = found(text)
+    assert [(c.content, c.kind) for c in candidates] == [
+        ("Is vegetarian", "fact"),
+        ("Lives in Lisbon", "fact"),
+        ("Wants to be called Ana", "instruction"),
+    ]
+    assert [c.quote for c in candidates] == ["I'm vegetarian", "I live in Lisbon", "please call me Ana"]
+    assert [c.provenance_type for c in candidates] == [Provenance.FACT, Provenance.FACT, Provenance.INSTRUCTION]
+    assert candidates[1].triple == Triple("user", "lives_in", "Lisbon")
+    assert candidates[1].entity_ids == ("lisbon",)
+    assert not any(c.explicit or c.secret for c in candidates)
+
+
+def test_the_seeds_example() -> None:
+    """Seed 001 §4.2."""
+    candidate = found("I don't want posts longer than 800 words")[0]
+    assert (candidate.kind, candidate.importance) == ("preference", 0.8)
+    assert "posts" in candidate.entity_ids
+    assert "800 words" in candidate.content
+
+
+def test_what_is_to_be_remembered_is_the_users_word() -> None:
+    plain, asked = found("I'm vegan")[0], found("Please remember that I'm vegan")[0]
+    assert not plain.explicit
+    assert asked.explicit
+    assert asked.provenance_type is Provenance.USER_STATED
+    assert asked.confidence > plain.confidence
+    assert asked.quote == "I'm vegan"
+    both = found("Remember that my wife is called Maria and my son is called Leo. I like tea.")
+    assert [c.explicit for c in both] == [True, True, False]
+
+
+def test_a_correction_takes_the_place_of_one_value_only() -> None:
+    moved = found("No, actually I live in Porto now")[0]
+    assert (moved.kind, moved.provenance_type) == ("correction", Provenance.CORRECTION)
+    assert moved.triple == Triple("user", "lives_in", "Porto")
+    allergic = found("Actually, I'm allergic to soy")[0]
+    assert allergic.kind == "fact", "one more allergy does not replace the others"
+    stopped = found("I stopped eating meat")[0]
+    assert (stopped.kind, stopped.triple) == ("correction", None)
+
+
+def test_negatives_have_their_own_predicate() -> None:
+    assert found("I'm not vegetarian")[0].triple == Triple("user", "not_diet", "vegetarian")
+    gone = found("I don't live in Lisbon anymore")[0]
+    assert gone.kind == "correction"
+    assert gone.triple is None or gone.triple.predicate == "not_lives_in"
+
+
+def test_relatives_are_their_own_subject() -> None:
+    assert found("My wife's name is Maria")[0].triple == Triple("wife", "name", "Maria")
+    assert found("my daughter is allergic to nuts")[0].triple == Triple("daughter", "allergic_to", "nuts")
+
+
+def test_secrets_are_marked() -> None:
+    assert all(c.secret for c in found("Remember that my password is hunter2"))
+    assert found("Remember that my card is 4111 1111 1111 1111")[0].secret
+    assert not found("Remember that I park on level 3")[0].secret
+
+
+def test_events_have_their_day() -> None:
+    event = found("I have a dentist appointment tomorrow")[0]
+    assert (event.kind, event.when, event.content) == ("event", "2026-11-21", "Has a dentist appointment on 2026-11-21")
+
+
+def test_what_mneme_injected_is_not_learned() -> None:
+    text = "<mneme-memory 3f>\n- user: I live in Berlin\n</mneme-memory 3f>\n\nI live in Lisbon"
+    candidates = found(text)
+    assert [c.content for c in candidates] == ["Lives in Lisbon"]
+    assert text[slice(*candidates[0].span)] == "I live in Lisbon"
+
+
+def test_the_same_statement_counts_once() -> None:
+    assert len(found("I live in Lisbon. I live in Lisbon! i live in lisbon")) == 1
+
+
+def test_no_more_than_a_handful_from_one_message() -> None:
+    text = ". ".join(f"I like topic{i} music" for i in range(100))
+    assert len(found(text)) == MAX_CANDIDATES
+
+
+def test_tool_calls_are_noted() -> None:
+    calls: list[dict[str, Any]] = [
+        {
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": '{"city": "Lisbon", "days": 3, "x": {}}'},
+        },
+        {"type": "function", "function": {"name": "login", "arguments": '{"password": "hunter2", "user": "ana"}'}},
+        {"type": "function", "function": {"name": "broken", "arguments": "{"}},
+        {"type": "function", "function": {"name": "", "arguments": "{}"}},
+        {"type": "function"},
+        {"function": {"name": "fifth", "arguments": {"a": 1}}},
+    ]
+    candidates = extract(Exchange("what's the weather?", NOW, tool_calls=calls))
+    assert [c.content for c in candidates] == [
+        "Used the tool get_weather with city Lisbon, days 3",
+        "Used the tool login with password hunter2, user ana",
+        "Used the tool broken",
+    ]
+    assert {(c.kind, c.provenance_type, c.quote) for c in candidates} == {("tool_outcome", Provenance.TOOL_OUTPUT, "")}
+    assert [c.secret for c in candidates] == [False, True, False]
+
+
+@given(st.lists(st.sampled_from([case.text for case in labelled()]) | st.text(max_size=40), max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_every_candidate_quotes_the_message(parts: list[str]) -> None:
+    text = " ".join(parts)
+    for candidate in found(text):
+        start, end = candidate.span
+        assert 0 <= start < end <= len(text)
+        assert text[start:end] == candidate.quote
+        assert candidate.content == candidate.content.strip()
+        assert 0 < candidate.confidence <= 1
+        assert 0 < candidate.importance <= 1
+        assert candidate.content[:1] == candidate.content[:1].upper()
+
+
+REPEATED = (
+    "I like |I'm |a |\"I |'m |<a>|```|I live in |my name is, |no, |actually |remember |I prefer a b c d, and I |\n|> I am\n|"
+    "Name: x\n|if I |I have a meeting on Monday |(|- I|“I|my wife |always use x |I was born in |, and my |… "
+)
+
+
+@pytest.mark.parametrize("unit", REPEATED.split("|"))
+def test_a_hundred_thousand_tokens_are_no_burden(unit: str) -> None:
+    text = unit * (400_000 // len(unit))
+    assert len(found(text)) <= MAX_CANDIDATES
+
+
+def test_in_a_long_message_the_beginning_and_the_end_count() -> None:
+    filler = "The report says nothing new about the market. " * 5000
+    text = f"I live in Lisbon. {filler} I'm vegetarian."
+    candidates = found(text)
+    assert {c.content for c in candidates} == {"Lives in Lisbon", "Is vegetarian"}
+    assert all(text[slice(*c.span)] == c.quote for c in candidates)

@@ -1,0 +1,137 @@
+"""What happened, as plain values: a call, its usage, and what it adds to a conversation. The recorder's input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+from typing import Any
+from uuid import UUID
+
+from app.capture.recipe import Recipe
+from app.context.assemble import Block
+from app.store.turns import StreamRecord
+
+
+class Outcome(IntEnum):
+    """How a call ended: `call_outcome` in `enumerations`."""
+
+    COMPLETE = 0
+    BROKEN = 1
+    GONE = 2
+    CANCELLED = 3
+    FAILED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of a call. `counted`: by Mneme, because the upstream told nothing."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    cached: int | None = None
+    counted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """One upstream call. A request is kept as a recipe, or whole (`body`) where it has no messages. Of one that is not
+    `captured` there is only the row, without which its turn could come twice."""
+
+    call_id: UUID
+    tenant_id: UUID
+    user_id: UUID
+    created_at: datetime
+    method: str
+    path: str
+    upstream: str
+    outcome: Outcome
+    memory_status: str
+    model: str = ""
+    answered_model: str | None = None
+    streamed: bool = False
+    status: int | None = None
+    reason: str | None = None
+    request_headers: Sequence[tuple[bytes, bytes]] = ()
+    response_headers: Sequence[tuple[bytes, bytes]] = ()
+    request: Recipe | None = None
+    body: bytes | None = None
+    body_size: int = 0
+    body_truncated: bool = False
+    sent: Recipe | None = None
+    usage: Usage = Usage()
+    cost_microcents: int = 0
+    latency_ms: int | None = None
+    first_byte_us: int | None = None
+    overhead_us: int | None = None
+    idempotency_key: str | None = None
+    retry_count: int = 0
+    error: str | None = None
+    stream: StreamRecord | None = None
+    captured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message that is new to the store, with its canonical hash (None: it is not part of the conversation)."""
+
+    message: Mapping[str, Any]
+    hash: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One choice of the answer. `whole`: it came to its end."""
+
+    message: Mapping[str, Any]
+    hash: bytes
+    finish_reason: str | None
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a call adds to a conversation.
+
+    `question_chain`: the chain hash up to the last message asked; `answer_chains`: with each answer. `tails`: for the first
+    answer, the hash of the last one and two answered turns with it. `asked_index`: the turn index of the answers to a
+    question that is stored already, which is `parent_message_id` then. `visible_from`: the turn index of the first message
+    that stood in the prompt. `block`: the memory block that was put into the last user message; `epoch`: of the session's
+    blocks.
+    """
+
+    session_id: UUID
+    user: str
+    said: Sequence[Said]
+    answers: Sequence[Answered]
+    question_chain: bytes
+    tails: tuple[bytes | None, bytes | None]
+    answer_chains: Sequence[bytes]
+    ended_at: datetime
+    expires_at: datetime
+    session_name: str | None = None
+    parent_session_id: UUID | None = None
+    branch_turn_index: int | None = None
+    parent_message_id: UUID | None = None
+    asked_index: int | None = None
+    model: str = ""
+    window: int | None = None
+    system_prompt: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_response_tokens: int | None = None
+    block: Block | None = None
+    epoch: int | None = None
+    visible_from: int = 1
+    confined: bool = False
+    learn: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CompileFacts:
+    """A compile's inputs and explanation."""
+
+    inputs: Mapping[str, Any]
+    audit: Mapping[str, Any]
+    eta: float

@@ -1,0 +1,206 @@
+"""/api/v1/calls over real Postgres."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import httpx
+import pytest
+
+from app.store import ids
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.turns import TurnStore
+from tests.support.calls import CapturedCall, body_after, body_of, capture
+from tests.support.doors import Doors, all_pages, error_of
+
+HI = b'{"role":"user","content":"hi \\u0000 \xc3\xa9"}'
+HELLO = b'{ "role" : "assistant","content":"hello", "x":12345678901234567890 }'
+BYE = b'{"role":"user","content":"bye"}'
+
+
+@pytest.fixture
+def turns(pool: Pool) -> TurnStore:
+    return TurnStore(pool, Queries.load())
+
+
+async def test_a_request_comes_back_to_the_byte(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
+    now = doors.clock.now()
+    first_body, first = body_of([HI])
+    assert first.resume is not None
+    second_body, second = body_after([HI, HELLO, BYE], first.resume)
+    sent_body, sent = body_of([HI, HELLO, b'{"role":"user","content":"<memory> bye"}'])
+    one = await capture(turns, CapturedCall(now, received=first))
+    two = await capture(turns, CapturedCall(now, received=second, sent=sent))
+    whole = await capture(turns, CapturedCall(now, body=b"\xff\x00 not json"))
+
+    for call, query, body in (
+        (one, {}, first_body),
+        (one, {"sent": "true"}, first_body),
+        (two, {}, second_body),
+        (two, {"sent": "true"}, sent_body),
+        (whole, {}, b"\xff\x00 not json"),
+        (whole, {"sent": "true"}, b"\xff\x00 not json"),
+    ):
+        answer = await client.get(f"/api/v1/calls/{call}/request", params=query)
+        assert answer.status_code == 200, answer.text
+        assert answer.content == body
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_a_request_that_does_not_fit_together_is_not_shown(
+    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, admin: asyncpg.Connection[Any]
+) -> None:
+    _, recipe = body_of([HI, HELLO])
+    call = await capture(turns, CapturedCall(doors.clock.now(), received=recipe))
+    await admin.execute("UPDATE agent_data.message_blobs SET body = body || 'x'")
+    answer = await client.get(f"/api/v1/calls/{call}/request")
+    assert answer.status_code == 500
+    assert error_of(answer)["code"] == "capture_mismatch"
+
+
+async def test_an_answer_comes_back_with_its_events(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
+    pieces = [b'data: {"n": %d}\n\n' % i for i in range(5)] + [
+        b"data: \xff\xfe\n\n",
+        "data: é\n\n".encode(),
+        b"data: [DONE]\n\n",
+    ]
+    offsets = [sum(len(piece) for piece in pieces[:i]) for i in range(len(pieces))]
+    events = [(offset, 100 * i) for i, offset in enumerate(offsets)]
+    answer = b"".join(pieces)
+    call = await capture(turns, CapturedCall(doors.clock.now(), answer=answer, events=events))
+
+    raw = await client.get(f"/api/v1/calls/{call}/raw")
+    assert raw.content == answer
+    for limit in (1, 3, 8, 1000):
+        rows = await all_pages(client, f"/api/v1/calls/{call}/events", "events", limit=limit)
+        assert [each["seq"] for each in rows] == list(range(8))
+        assert [(each["offset"], each["t_us"]) for each in rows] == events
+        data = [b64decode(each["data"]) if each["encoding"] == "base64" else each["data"].encode() for each in rows]
+        assert data == pieces
+    assert [each["encoding"] for each in rows].count("base64") == 1
+
+
+async def test_an_answer_without_events(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
+    call = await capture(turns, CapturedCall(doors.clock.now(), answer=b'{"a": 1}'))
+    assert (await client.get(f"/api/v1/calls/{call}/events")).json() == {"events": [], "next": None}
+    none = await capture(turns, CapturedCall(doors.clock.now()))
+    for part in ("events", "raw", "context"):
+        assert (await client.get(f"/api/v1/calls/{none}/{part}")).status_code == 404
+
+
+async def test_a_call_is_described(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
+    _, recipe = body_of([HI])
+    call = await capture(turns, CapturedCall(doors.clock.now(), received=recipe, answer=b"12345"))
+    found = (await client.get(f"/api/v1/calls/{call}")).json()
+    assert found["id"] == call
+    assert found["status"] == 200
+    assert found["outcome"] == "complete"
+    assert found["usage"] == {"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": None, "counted": False}
+    assert found["request_headers"] == [["authorization", "***"]]
+    assert found["request_sha256"] == recipe.sha256.hex()
+    assert found["sent_sha256"] is None
+    assert found["response_bytes"] == 5
+    assert found["metadata"] == {"n": 1}
+
+
+async def test_calls_are_listed(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
+    await client.post("/api/v1/sessions", json={"user": "ana", "id": "s"})
+    session = UUID((await client.get("/api/v1/sessions/s")).json()["id"])
+    begin = doors.clock.now()
+    made = []
+    for i in range(6):
+        call = CapturedCall(
+            begin + timedelta(seconds=i), user=("ana", "bob")[i % 2], model=f"m{i % 3}", status=(200, 429, None)[i % 3],
+            session=session if i == 4 else None,
+        )  # fmt: skip
+        made.append(await capture(turns, call))
+
+    for query, places in (
+        ({}, [5, 4, 3, 2, 1, 0]),
+        ({"user": "ana"}, [4, 2, 0]),
+        ({"model": "m1"}, [4, 1]),
+        ({"status": 429}, [4, 1]),
+        ({"session": "s"}, [4]),
+        ({"since": (begin + timedelta(seconds=4)).isoformat()}, [5, 4]),
+        ({"user": "bob", "since": (begin + timedelta(seconds=2)).isoformat()}, [5, 3]),
+        ({"user": "bob", "session": str(session)}, None),
+    ):
+        for limit in (2, 100):
+            if places is None:
+                assert (await client.get("/api/v1/calls", params=query)).status_code == 404
+                continue
+            rows = await all_pages(client, "/api/v1/calls", "calls", limit=limit, **query)
+            assert [made.index(each["id"]) for each in rows] == places, query
+    assert (await client.get("/api/v1/calls", params={"session": "s"})).json()["calls"][0]["session"] == "s"
+    assert (await client.get(f"/api/v1/calls/{made[1]}", headers={"X-Mneme-User": "ana"})).status_code == 404
+    assert (await client.get(f"/api/v1/calls/{made[1]}", headers={"X-Mneme-User": "bob"})).status_code == 200
+
+
+async def test_a_context_is_explained(
+    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, admin: asyncpg.Connection[Any]
+) -> None:
+    body = {
+        "user": "ana",
+        "messages": [{"role": "user", "content": f"said {i}", "metadata": {"n": i}} for i in range(2)],
+    }
+    said = [each["id"] for each in (await client.post("/api/v1/sessions/s/messages", json=body)).json()["messages"]]
+    known, gone = [
+        (await client.post("/api/v1/memories", json={"user": "ana", "text": text})).json()["id"]
+        for text in ("known", "gone")
+    ]
+    await client.delete(f"/api/v1/memories/{gone}")
+
+    def row(item: str, source: str, reason: str) -> list[Any]:
+        sources = [[said[0], 0, 1]] if source == "memory" else [[item, 0, 1]]
+        return [item, source, "fact", None, 0.5, [0.25], reason, None, 3, ["text"], sources]
+
+    audit = {
+        "v": 1, "budget": {"window": 8192}, "strategy": "prefill", "signals": ["similarity"], "sessions": ["s"],
+        "items": [row(known, "memory", "chosen"), row(gone, "memory", "over_budget"), row(said[1], "message", "chosen")],
+    }  # fmt: skip
+    call = await capture(turns, CapturedCall(doors.clock.now(), audit=audit))
+    explained = (await client.get(f"/api/v1/calls/{call}/context")).json()
+
+    assert explained["call_id"] == call
+    assert explained["budget"] == {"window": 8192}
+    assert explained["strategy"] == "prefill"
+    assert [(each["id"], each["text"], each["chosen"]) for each in explained["items"]] == [
+        (known, "known", True),
+        (gone, None, False),
+        (said[1], "said 1", True),
+    ]
+    assert explained["items"][0]["signals"] == {"similarity": 0.25}
+    assert explained["items"][0]["provenance"] == [
+        {"session": "s", "message_id": said[0], "turn_index": 1, "metadata": {"n": 0}}
+    ]
+    assert explained["items"][1]["reason"] == "over_budget"
+    await admin.execute(
+        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, 'erased')",
+        ids.user_id(ids.LOCAL_TENANT, "ana"), ids.LOCAL_TENANT, UUID(said[1]),
+    )  # fmt: skip
+    later = (await client.get(f"/api/v1/calls/{call}/context")).json()
+    assert later["items"][2]["text"] is None
+    assert later["items"][2]["provenance"][0]["metadata"] == {}
+
+
+async def test_a_call_of_another_tenant_is_not_there(doors: Doors, turns: TurnStore) -> None:
+    key, row = await doors.tenancy.create_key("acme", "k")
+    received = body_of([HI])[1]
+    audit = {"v": 1, "budget": {}, "strategy": "x", "signals": [], "sessions": [], "items": []}
+    call = await capture(
+        turns,
+        CapturedCall(doors.clock.now(), received=received, answer=b"data: x\n\n", events=[(0, 1)], audit=audit),
+    )
+    paths = [f"/api/v1/calls/{call}{part}" for part in ("", "/request", "/raw", "/events", "/context")]
+    async with doors.client() as own, doors.client(key) as other:
+        for path in paths:
+            assert (await own.get(path)).status_code == 200, path
+            assert (await other.get(path)).status_code == 404, path
+        assert (await other.get("/api/v1/calls")).json()["calls"] == []
+    assert row.tenant_id != ids.LOCAL_TENANT

@@ -1,0 +1,102 @@
+"""Health, metrics and the queue."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from app.api import ops
+from app.errors import NotReady
+from app.store.ids import LOCAL_TENANT
+from tests.support.doors import Doors, all_pages, error_of
+
+
+async def test_alive(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/healthz")).json() == {"status": "alive"}
+    assert (await client.head("/healthz")).status_code == 200
+
+
+async def test_ready_only_when_everything_is(
+    client: httpx.AsyncClient, doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state: dict[str, Exception | None] = {"embedder": NotReady("the weights are missing"), "pool": None}
+
+    def check(name: str) -> Any:
+        async def look() -> None:
+            if error := state[name]:
+                raise error
+
+        return look
+
+    doors.checks.update({name: check(name) for name in state})
+    cold = await client.get("/readyz")
+    assert cold.status_code == 503
+    assert cold.json() == {"ready": False, "checks": {"embedder": "the weights are missing", "pool": "ok"}}
+    assert (await client.head("/readyz")).status_code == 503
+    state["embedder"] = None
+    warm = await client.get("/readyz")
+    assert warm.status_code == 200
+    assert warm.json()["ready"] is True
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(ops, "CHECK_TIMEOUT_S", 0.01)
+    doors.checks["hangs"] = hang
+    assert (await client.get("/readyz")).json()["checks"]["hangs"] == "no answer within 0.01 s"
+
+
+async def test_metrics_are_shown(client: httpx.AsyncClient, doors: Doors) -> None:
+    doors.metrics.request("chat", "complete", "ok")
+    doors.metrics.degraded("retrieval-timeout")
+    answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert 'mneme_requests_total{kind="chat",memory="ok",outcome="complete"} 1.0' in answer.text
+    assert 'mneme_degradations_total{reason="retrieval-timeout"} 1.0' in answer.text
+    opened = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert opened.text.endswith("# EOF\n")
+
+
+async def dead(admin: asyncpg.Connection[Any], n: int, tenant: object = LOCAL_TENANT) -> None:
+    for i in range(n):
+        await admin.execute(
+            "INSERT INTO agent_data.pgqueuer (priority, entrypoint, payload, status, attempts) "
+            "VALUES (0, 'learn', $1, 'failed', 5)",
+            f'{{"tenant": "{tenant}", "n": {i}}}'.encode(),
+        )
+
+
+async def test_the_queue_is_counted(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+    assert (await client.get("/api/v1/queue")).json() == {"queued": 0, "running": 0, "dead": 0}
+    body = {"user": "ana", "messages": [{"role": "user", "content": "x"}]}
+    await client.post("/api/v1/sessions/s/messages", json=body)
+    await dead(admin, 2)
+    assert (await client.get("/api/v1/queue")).json() == {"queued": 1, "running": 0, "dead": 2}
+
+
+async def test_dead_letters_are_seen_and_tried_again(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+    await dead(admin, 5)
+    rows = await all_pages(client, "/api/v1/queue/dead", "dead", limit=2)
+    assert [each["payload"]["n"] for each in rows] == [4, 3, 2, 1, 0]
+    job = rows[0]["id"]
+    assert (await client.post(f"/api/v1/queue/dead/{job}/retry")).json() == {"id": job, "retried": True}
+    assert (await client.get("/api/v1/queue")).json() == {"queued": 1, "running": 0, "dead": 4}
+    again = await client.post(f"/api/v1/queue/dead/{job}/retry")
+    assert again.status_code == 404
+    error_of(again)
+
+
+async def test_dead_letters_of_another_tenant(doors: Doors, admin: asyncpg.Connection[Any]) -> None:
+    key, row = await doors.tenancy.create_key("acme", "k")
+    await dead(admin, 1, row.tenant_id)
+    job = await admin.fetchval("SELECT id FROM agent_data.pgqueuer")
+    async with doors.client() as client:
+        assert (await client.get("/api/v1/queue/dead")).json()["dead"] == []
+        assert (await client.get("/api/v1/queue")).json()["dead"] == 0
+        assert (await client.post(f"/api/v1/queue/dead/{job}/retry")).status_code == 404
+    async with doors.client(key) as client:
+        assert len((await client.get("/api/v1/queue/dead")).json()["dead"]) == 1

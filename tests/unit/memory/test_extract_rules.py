@@ -1,0 +1,56 @@
+"""The rules file: every line can be read, every check exists, and a bad line is refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from app.memory.extract_rules import read, rules
+from app.memory.extract_words import words
+
+
+def test_all_rules_are_read() -> None:
+    assert len(rules()) > 120
+    assert rules() is rules()
+
+
+def test_what_a_rule_says_comes_from_its_pattern() -> None:
+    for rule in rules():
+        fields = set(re.findall(r"\{\+?(\w+?)>?\}", f"{rule.content} {rule.subject} {rule.predicate or ''}"))
+        assert {field.lower() for field in fields} <= set(rule.pattern.groupindex), rule.content
+        assert 0 < rule.importance <= 1
+        assert 0 < rule.confidence <= 1
+
+
+def test_a_part_that_repeats_never_holds_a_part_that_repeats_freely() -> None:
+    """`(?:…+)+` takes exponential time on what does not match."""
+    for rule in rules():
+        assert not re.search(r"[+*]\)[+*]", rule.pattern.pattern.replace(" )*", "").replace("+ ){", "")), rule.content
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no arrow at all",
+        "i like … => Likes {v}",
+        "i like … => Likes {v} ; taste 0.5",
+        "i like … => Likes {v} ; taste 0.5 nothing",
+        "i like … => Likes {v} ; taste 0.5 thing kind=poem",
+        "<NOWHERE> like … => Likes {v} ; taste 0.5 thing",
+    ],
+)
+def test_a_bad_line_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        read(line)
+
+
+def test_fields() -> None:
+    rule = read("my (?P<who>dog|cat) (?P<v>.+)(?P<tail> x)? => {Who}: {v>}{+tail} ; pet 0.5 free")[0]
+    filled = rule.fill(rule.content, {"who": "dog", "v": "watch my door", "tail": ""})
+    assert filled == "Dog: watches their door"
+
+
+@pytest.mark.parametrize("section", ["pointing", "conversation", "not_names", "trades", "languages", "single_valued"])
+def test_no_word_list_is_empty(section: str) -> None:
+    assert len(words(section)) >= 10
