@@ -17,7 +17,7 @@ from app.gateway.upstream import Router, Target, UpstreamRequest
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
 from app.settings import Settings
-from app.store.migrate import missing, pending
+from app.store.migrate import careless, missing, pending
 from app.supervise import database
 
 LITTLE_DISK = 1 << 30
@@ -116,7 +116,9 @@ async def _upstream(transport: AiohttpTransport, target: Target) -> Finding:
         response = await transport.send(UpstreamRequest("GET", f"{target.base_url}/models", headers))
         await response.aclose()
     except MnemeError as error:
-        return Finding("error", f"{target.name} ({target.base_url}): {error.message}", "Check the URL, and that it runs.")
+        return Finding(
+            "error", f"{target.name} ({target.base_url}): {error.message}", "Check the URL, and that it runs."
+        )
     if response.status in (401, 403) and target.api_key:
         return Finding("error", f"{target.name} refuses the key ({response.status}).", "Check MNEME_UPSTREAM_API_KEY.")
     return Finding("ok", f"{target.name} answers at {target.base_url}.")
@@ -129,15 +131,11 @@ async def _database(dsn: str, *, embedded: bool) -> list[Finding]:
         return [Finding("error", f"The database cannot be reached: {error}", "Check MNEME_DATABASE_URL.")]
     try:
         found = [Finding("error", text) for text in await missing(connection)]
-        for name in ("fsync", "full_page_writes", "synchronous_commit"):
-            if await connection.fetchval("SELECT current_setting($1)", name) == "off":
-                found.append(
-                    Finding(
-                        "error",
-                        f"Postgres runs with {name} off: what is acknowledged may be lost.",
-                        f"Set {name} to on." if not embedded else "Stop the server and start it with `mneme serve`.",
-                    )
-                )
+        mend = "Stop the server and start it with `mneme serve`." if embedded else "Set it to on."
+        found += [
+            Finding("error", f"Postgres runs with {name} off: what is acknowledged may be lost.", mend)
+            for name in await careless(connection)
+        ]
         waiting = await pending(connection)
         if waiting:
             found.append(Finding("warning", f"{len(waiting)} migrations are not applied.", "Run `mneme migrate`."))

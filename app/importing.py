@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from app.errors import MnemeError
@@ -44,7 +45,10 @@ def send_file(file: Path, base: str, key: str | None) -> dict[str, int]:
     with file.open("rb") as lines:
         count = sum(1 for _ in lines)
     columns = (TextColumn("importing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S) as client, Progress(*columns) as progress:
+    with (
+        httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S) as client,
+        Progress(*columns, console=Console(stderr=True)) as progress,
+    ):
         task = progress.add_task("import", total=count)
         for first, part in _parts(file):
             try:

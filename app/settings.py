@@ -45,6 +45,9 @@ class Settings(BaseSettings):
     )
     data_dir: Path = Field(Path(".mneme"), description="Where the embedded Postgres and the spool live.")
     embedded_port: int = Field(0, ge=0, le=65535, description="Port of the embedded Postgres; 0: any free one, kept.")
+    embedded_settings: dict[str, str] = Field(
+        {}, description="Server settings of the embedded Postgres, as JSON; they beat the shipped ones."
+    )
     hash_partitions: int = Field(
         8, ge=1, le=1024, description="Hash partitions per table; seed 000 §3 gives 256 for production."
     )
@@ -99,21 +102,24 @@ class Settings(BaseSettings):
         1500, ge=0, description="Upper bound of one turn's memory block in tokens (seed 001 §6: 1,500)."
     )
     retrieval_deadline_ms: int = Field(50, ge=1, description="Milliseconds; past it the request goes without memory.")
-    embedder: Literal["wordllama", "openai", "none"] = "wordllama"
-    embedder_base_url: str | None = None
-    embedder_api_key: SecretStr | None = None
-    embedder_model: str = "text-embedding-3-small"
+    embedder: Literal["wordllama", "openai", "none"] = Field(
+        "wordllama", description="wordllama: static vectors, local; openai: any /v1/embeddings endpoint."
+    )
+    embedder_base_url: str | None = Field(None, description="Of the embeddings endpoint; unset: OpenAI's.")
+    embedder_api_key: SecretStr | None = Field(None, description="Of the embeddings endpoint.")
+    embedder_model: str = Field("text-embedding-3-small", description="Model of the embeddings endpoint.")
     embedder_dimensions: int = Field(256, ge=8, le=4000, description="Of the remote embedder; wordllama has 256.")
+    embedder_timeout_s: float = Field(30.0, gt=0, description="Seconds for one request to the embeddings endpoint.")
     tokenizer_json: Path | None = Field(None, description="A Hugging Face tokenizer.json, for models served by vLLM.")
     helper_base_url: str | None = Field(None, description="LLM for extraction; unset: rules.")
-    helper_api_key: SecretStr | None = None
-    helper_model: str | None = None
+    helper_api_key: SecretStr | None = Field(None, description="Of the helper LLM.")
+    helper_model: str | None = Field(None, description="Model of the helper LLM.")
     helper_timeout_s: float = Field(60.0, gt=0, description="Seconds for one call of the helper LLM.")
     store_secrets: bool = Field(False, description="Keep memories that look like secrets or card numbers.")
 
     # --- doors --------------------------------------------------------------------------------------------------
-    host: str = "127.0.0.1"
-    port: int = Field(8080, ge=0, le=65535)
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8080, ge=0, le=65535, description="Port to listen on.")
     workers: int = Field(1, ge=1, description="Server processes.")
     worker: Literal["on", "off"] = Field("on", description="Start a job worker beside the server.")
     auth: Literal["open", "keys"] | None = Field(
@@ -124,8 +130,8 @@ class Settings(BaseSettings):
         64 * 1024 * 1024, ge=1024, description="Largest request body; images travel inside JSON."
     )
     shutdown_grace_s: float = Field(20.0, ge=0, description="Seconds for open answers to end after SIGTERM.")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["json", "text"] = "json"
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level of log lines.")
+    log_format: Literal["json", "text"] = Field("json", description="json for machines, text for people.")
 
     # --- recording ----------------------------------------------------------------------------------------------
     durability: Literal["required", "best_effort"] = Field(

@@ -86,7 +86,7 @@ def database(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
     if settings.database_url is not None:
         yield settings.database_url.get_secret_value()
         return
-    server = EmbeddedPostgres(settings.data_dir, settings.embedded_port)
+    server = EmbeddedPostgres(settings.data_dir, settings.embedded_port, settings.embedded_settings)
     say("starting the embedded Postgres …")
     dsn = server.start()
     try:

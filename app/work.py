@@ -16,7 +16,9 @@ from app.jobs.tasks import Learner
 from app.jobs.worker import Worker
 from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
 from app.memory.candidate import Candidate, Exchange
-from app.memory.extract import extract, extract_with_helper
+from app.memory.extract import extract
+from app.memory.extract_llm import extract_with_helper
+from app.memory.extract_rules import rules
 from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
 from app.store.learning import LearningStore
@@ -30,7 +32,6 @@ ORPHAN_LOOK_S = 2.0
 """Seconds between two looks whether the supervisor still lives; the next one starts a worker of its own meanwhile."""
 
 
-
 async def run_worker(settings: Settings) -> None:
     """Run jobs and the schedule until SIGINT or SIGTERM, or until the process that started this one is gone."""
     stop = asyncio.Event()
@@ -40,6 +41,7 @@ async def run_worker(settings: Settings) -> None:
     dsn, clock = database_dsn(settings), SystemClock()
     async with open_core(settings, dsn, clock) as core:
         core.tasks.spawn(_until_orphaned(stop), "orphan watch")
+        await asyncio.to_thread(rules)
         helper = build_helper(settings)
         try:
             worker = Worker(

@@ -83,13 +83,17 @@ class Scribe:
         prepared = await asyncio.to_thread(lambda: [self._prepare(each) for each in said])
         # Instructions of the application are not what was said in the conversation: they are not searched for.
         texts = [(each.content or "") if each.role not in UNHASHED_ROLES else "" for each in prepared]
-        vectors = await self.vectors(texts)
+        # A remote embedder is asked by the job that learns from them.
+        vectors = await self.vectors(texts) if self._embedder.local else [None] * len(texts)
         return [_with_vector(each, vector) for each, vector in zip(prepared, vectors, strict=True)]
 
     async def vectors(self, texts: Sequence[str]) -> list[Vector | None]:
-        """A vector for each text; None for a text without words, and for all when vectors are made by jobs."""
+        """A vector for each text; None for a text without words, and for all where there is no embedder.
+
+        Raises Unavailable where a remote embedder cannot answer.
+        """
         found: list[Vector | None] = []
-        if not self._embedder.local or not self._embedder.dimensions:
+        if not self._embedder.dimensions:
             return [None] * len(texts)
         for at in range(0, len(texts), EMBED_SLICE):
             rows = await self._embedder.embed(texts[at : at + EMBED_SLICE])

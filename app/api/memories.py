@@ -176,7 +176,10 @@ class _Doors:
         return _present(scope, await self._memories.change(scope.tenant, user, memory, change))
 
     async def delete(self, scope: Admitted, memory_id: str) -> Deleted:
-        """Forget a memory: its words are taken away for good, everywhere, and are not learned again."""
+        """Forget a memory: its words leave the memory, its history and the indexes for good, and are not learned again.
+
+        What was said in a conversation stays there, and so do captured calls: erase the user to take those away.
+        """
         user, memory = await find_memory(self._memories, scope, memory_id)
         if not await self._memories.forget(scope.tenant, user, memory):
             raise NotFound("There is no such memory.")

@@ -112,7 +112,9 @@ class MessagesIn(Model):
 
     user: Name | None = Field(None, description="Whose session; needed where the session is new.")
     messages: Annotated[list[MessageIn], Field(min_length=1, max_length=MAX_MESSAGES)]
-    learn: bool = Field(True, description="Draw memories from them, as from any turn.")
+    learn: bool = Field(
+        True, description="Draw memories from them, as from any turn; else no search finds them, either."
+    )
 
 
 class Placed(BaseModel):

@@ -61,6 +61,9 @@ SECRET_HEADERS = frozenset(
 )
 MASK = "***"
 
+GIVEN = "_message"
+"""Where a message's metadata holds what was given with it and has no column."""
+
 _KEPT_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal"})
 """Fields of a message that have a column; of the rest, what says something goes into its metadata."""
 _ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
@@ -369,7 +372,7 @@ def _metadata(message: Mapping[str, Any]) -> str | None:
     fields = {key: value for key, value in message.items() if key not in _KEPT_FIELDS and value not in (None, [], {})}
     if fields:
         kept["fields"] = fields
-    return _json(kept) if kept else None
+    return _json({GIVEN: kept}) if kept else None
 
 
 def _json(value: Any) -> str:

@@ -2,119 +2,57 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
-from uuid import UUID
 
 from app.context.assemble import (
+    SUMMARY_LABEL,
     Block,
     BlockMeter,
-    Edit,
     locate,
+    neutralise,
     plan,
     rebase_needed,
     render,
     session_nonce,
 )
 from app.context.audit import Compiled, HistoryReport, explain
-from app.context.budget import Split, allocate, available, epoch_budget, memory_budget
-from app.context.candidates import Candidate
-from app.context.classify import TaskType, classify
-from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, history_suffix, pack
-from app.context.retrieve import PROMPT_LIMITS, SEARCH_LIMITS, Retriever, Scope
-from app.context.score import PROFILES, Profile, QuerySignals, Scored, score
-from app.context.transcript import Transcript, chain, query_of
+from app.context.budget import allocate, available, epoch_budget, memory_budget
+from app.context.classify import classify
+from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, pack
+from app.context.request import (
+    Compilation,
+    CompileRequest,
+    PathMessage,
+    SearchRequest,
+    SearchResult,
+)
+from app.context.retrieve import PROMPT_LIMITS, RAW_KINDS, SEARCH_LIMITS, Retriever
+from app.context.score import PROFILES, QuerySignals, Scored, score
+from app.context.story import SYSTEM_ROLES, Figures, Story, tell, visible_from
+from app.context.transcript import Transcript, query_of, text_of
 from app.providers.models import ModelRegistry
-from app.providers.tokens import CountCache, TokenCounter, Tokenizers
-from app.settings import Placement
+from app.providers.tokens import MESSAGE_TOKENS, REPLY_TOKENS, CountCache, TokenCounter, Tokenizers
 
-_SYSTEM = frozenset({"system", "developer"})
+__all__ = ["Compilation", "CompileRequest", "Compiler", "PathMessage", "SearchRequest", "SearchResult"]
 
+LONG_TEXT = 100_000
+"""Characters of a request from which it is counted in a thread, so that the other requests do not wait: some 50 ms."""
 
-@dataclass(frozen=True, slots=True)
-class PathMessage:
-    """A stored message that Mneme supplies: as it goes out, with its stored count (tokens, o200k) and hash."""
-
-    message: Mapping[str, Any]
-    token_count: int
-    message_hash: bytes | None
-    turn_index: int = 0
+_UNSCORED = Efficiency(1.0, 1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class CompileRequest:
-    """Plain values; see `gateway.reconcile.Place` for where the request stands."""
+class _Live:
+    """The memory blocks of earlier turns that are emitted again."""
 
-    scope: Scope
-    session_id: UUID
-    new_session: bool
-    messages: Sequence[Mapping[str, Any]]
-    transcript: Transcript
-    model: str
-    now: datetime
-    placement: Placement
-    answer_limit: int | None = None
-    tools: object = None
-    path: Sequence[PathMessage] = ()
-    path_complete: bool = True
-    server_managed: bool = False
-    start_chain: bytes = b""
-    system_prompt: str | None = None
-    system_prompt_tokens: int = 0
-    summary: str | None = None
-    summary_tokens: int = 0
-    blocks: Sequence[Block] = ()
-    block_epoch: int = 0
-    gone: Collection[UUID] = frozenset()
-    profile: str = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """What to change in the request, and why.
-
-    The prompt is: the client's leading system messages, `history`, the rest of the client's messages; `edits` count along
-    that list. `tokens`: what was added to the client's own; `budget`: B of seed 000 §6.1.
-    """
-
-    edits: Sequence[Edit]
-    history: Sequence[Mapping[str, Any]]
-    lead: int
-    new_block: Block | None
+    blocks: Sequence[Block]
+    tokens: int
     epoch: int
-    memories: int
-    tokens: int
-    budget: int
-    eta: float
-    audit: dict[str, Any]
-    inputs: dict[str, Any]
-    considered: Sequence[Candidate] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
-    """`k`: most items; `token_budget`: most tokens of their texts together."""
-
-    scope: Scope
-    query: str
-    now: datetime
-    k: int | None = None
-    token_budget: int | None = None
-    tiers: Collection[int] | None = None
-    kinds: Collection[str] | None = None
-    profile: str = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The chosen items, best first, and what they cost. `statuses`: of items that are not in force."""
-
-    items: Sequence[Scored]
-    tokens: int
-    statuses: Mapping[UUID, str] = field(default_factory=dict)
+    rebased: str | None
 
 
 class Compiler:
@@ -140,7 +78,9 @@ class Compiler:
 
     async def search(self, request: SearchRequest) -> SearchResult:
         """Memories and raw turns for a question, as the compiler would choose them."""
-        found, statuses = await self._retriever.candidates(request.query, request.scope, SEARCH_LIMITS)
+        found, statuses = await self._retriever.candidates(
+            request.query, request.scope, SEARCH_LIMITS, only=_only(request)
+        )
         if request.tiers is not None:
             found = [each for each in found if each.tier in request.tiers]
         if request.kinds is not None:
@@ -155,149 +95,128 @@ class Compiler:
         """The prompt of a request. Raises StoreUnavailable, Unavailable."""
         counter = self._tokenizers.for_model(request.model)
         query = query_of(request.messages)
-        figures = self._figures(request, counter, query)
-        start, history, history_tokens, first_kept = self._history(request, figures)
-        lead = _lead(request.messages)
-        full = _full_transcript(request, history, lead)
-
-        client = figures.client + history_tokens
-        live = [block for _, block in locate(request.blocks, full)] if request.placement == "tail" else []
-        epoch = request.block_epoch
-        cap = epoch_budget(figures.available, client, self._cap)
-        live_tokens = sum(block.token_count for block in live)
-        rebased = rebase_needed(live, cap, request.gone) if live else None
-        if rebased == "budget_spent" and full.mid_turn() and client + live_tokens <= figures.available:
-            rebased = None  # in a tool loop no new block may follow, and what is there still fits
-        if rebased is not None:
-            live, live_tokens, epoch = [], 0, epoch + 1
-        tail = request.placement == "tail"
-        room = memory_budget(
-            figures.split.memory, figures.available, client, self._cap, live_tokens, epoch=cap if tail else None
-        )
-        if _blocked(request, full, live):
-            room = 0
-
-        profile = PROFILES[request.profile]
-        summary = self._summary(request, room, counter) if start > first_kept else None
-        scope = request.scope
-        if request.path:
-            # What does not fit any more may be found again: only the suffix is in the prompt for certain.
-            visible = request.path[start].turn_index if start < len(request.path) else request.path[-1].turn_index + 1
-            scope = replace(scope, visible_from=visible)
-        said = _said([*request.messages, *history])
-        packed, scored = await self._choose(request, scope, query, profile, room, counter, live, summary, said)
-        text = render(
-            session_nonce(self._nonce_key(), request.session_id), [each.candidate for each in packed.chosen], summary
-        )
-        block = _block(text, packed, full, figures.scale) if text else None
-        edits = plan(request.placement, full, live, block)
-        eta = (
-            efficiency(packed.chosen, packed.eligible, room, packed.tokens)
-            if scored
-            else Efficiency(1.0, 1.0, 1.0, 1.0)
-        )
-        added = history_tokens + live_tokens + (block.token_count if block else 0)
-        report = HistoryReport(
-            source="server" if request.server_managed else "client" if full.answered else "none",
-            messages=len(history) if request.server_managed else len(request.messages),
-            tokens=history_tokens if request.server_managed else figures.client,
-            dropped=len(request.path) - len(history),
-            first_kept=first_kept,
-            summary=summary is not None,
-        )
-        audit = explain(
-            Compiled(
-                budget=figures.report() | {"memory": room, "live": live_tokens, "history": history_tokens},
-                task=figures.task,
-                profile=profile.name,
-                placement=request.placement,
-                packed=packed,
-                efficiency=eta,
-                tokens=added,
-                history=report,
-                rebased=rebased,
-                live_blocks=len(live),
-            )
+        if _length(request.messages) > LONG_TEXT:
+            figures = await asyncio.to_thread(self._figures, request, counter, query)
+        else:
+            figures = self._figures(request, counter, query)
+        story = tell(request, figures, counter)
+        live = self._live(request, figures, story)
+        room = self._room(request, figures, story, live)
+        summary = _summary(request, story, live, room, counter)
+        packed, scored = await self._choose(request, query, story, live, summary, room, counter)
+        items = [each.candidate for each in packed.chosen]
+        text = render(session_nonce(self._nonce_key(), request.session_id), items, summary)
+        block = _block(text, packed, story.transcript, figures.scale) if text else None
+        eta = efficiency(packed.chosen, packed.eligible, room, packed.tokens) if scored else _UNSCORED
+        added = story.tokens + live.tokens + (block.token_count if block else 0)
+        audit = Compiled(
+            budget=figures.report() | {"memory": room, "live": live.tokens, "history": story.tokens},
+            task=figures.task,
+            profile=PROFILES[request.profile].name,
+            placement=request.placement,
+            packed=packed,
+            efficiency=eta,
+            tokens=added,
+            history=_report(request, figures, story, summary),
+            rebased=live.rebased,
+            live_blocks=len(live.blocks),
         )
         return Compilation(
-            edits=edits,
-            history=history,
-            lead=lead,
+            edits=plan(request.placement, story.transcript, live.blocks, block),
+            history=story.messages,
+            lead=story.lead,
             new_block=block,
-            epoch=epoch,
+            epoch=live.epoch,
             memories=len(packed.chosen),
             tokens=added,
             budget=figures.available,
             eta=eta.eta,
-            audit=audit,
-            inputs=self._inputs(request, query, figures, live),
+            audit=explain(audit),
+            inputs=_inputs(request, query, figures, live),
             considered=[each.candidate for each in scored],
         )
 
-    def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> _Figures:
-        """Phase 1 of seed 000 §6.4. Counts are raised by the counter's margin where it only estimates."""
+    def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> Figures:
+        """Phase 1 of seed 000 §6.4. The counter has its margin in it; stored counts have none."""
         scale = 1.0 + counter.margin
-        system = client = 0
+        system, client = 0, REPLY_TOKENS
         for message, role in zip(request.messages, request.transcript.roles, strict=True):
             count = self._counts.message(message, counter)
-            if role in _SYSTEM:
+            if role in SYSTEM_ROLES:
                 system += count
             else:
                 client += count
         if request.system_prompt is not None:
-            system += request.system_prompt_tokens
-        tools = self._counts.tools(request.tools, counter) if request.tools else 0
+            system += round(request.system_prompt_tokens * scale) + MESSAGE_TOKENS + 1
+        schemas = sum(self._counts.tools(each, counter) for each in request.schemas if each)
         window = self._models.window(request.model)
         reserve = self._models.response_reserve(request.model, request.answer_limit)
-        budget = available(window, round(system * scale), reserve, round(tools * scale))
+        budget = available(window, system, reserve, schemas)
         roles = request.transcript.roles
         results = sum(1 for role in roles[(request.transcript.last_user() or 0) :] if role in {"tool", "function"})
         task = classify(
             query,
             new_session=request.new_session,
-            has_tools=bool(request.tools),
+            has_tools=request.has_tools,
             last_role=roles[-1] if roles else None,
             tool_results=results,
         )
-        return _Figures(
-            window, system, reserve, tools, budget, round(client * scale), task, allocate(budget, task), scale
-        )
+        return Figures(window, system, reserve, schemas, budget, client, task, allocate(budget, task), scale)
 
-    def _history(self, request: CompileRequest, figures: _Figures) -> tuple[int, list[Mapping[str, Any]], int, int]:
-        """Phase 2: the first turn and the longest suffix of the stored messages that fit, for a server-managed request."""
-        if not request.path:
-            return 0, [], 0, 0
-        costs = [round(each.token_count * figures.scale) for each in request.path]
-        room = min(figures.split.history, max(0, figures.available - figures.client))
-        roles = [str(each.message.get("role")) for each in request.path]
-        chosen = history_suffix(costs, room, True, roles=roles)
-        kept = [*request.path[: chosen.first], *request.path[chosen.start :]]
-        return chosen.start, [each.message for each in kept], chosen.tokens, chosen.first
+    def _epoch_budget(self, figures: Figures, story: Story) -> int:
+        return epoch_budget(figures.available, figures.client + story.tokens, self._cap)
+
+    def _live(self, request: CompileRequest, figures: Figures, story: Story) -> _Live:
+        """The blocks that stay in the prompt; none where they must go (a new epoch)."""
+        full, epoch = story.transcript, request.block_epoch
+        blocks = [block for _, block in locate(request.blocks, full)] if request.placement == "tail" else []
+        tokens = sum(block.token_count for block in blocks)
+        rebased = rebase_needed(blocks, self._epoch_budget(figures, story), request.gone) if blocks else None
+        room = figures.available - figures.client - story.tokens
+        if rebased == "budget_spent" and full.mid_turn() and tokens <= room:
+            rebased = None  # in a tool loop no new block may follow, and what is there still fits
+        return _Live(blocks, tokens, epoch, None) if rebased is None else _Live((), 0, epoch + 1, rebased)
+
+    def _room(self, request: CompileRequest, figures: Figures, story: Story, live: _Live) -> int:
+        """Tokens for this turn's block."""
+        if _blocked(request, story.transcript, live.blocks):
+            return 0
+        return memory_budget(
+            figures.split.memory,
+            figures.available,
+            figures.client + story.tokens,
+            self._cap,
+            live.tokens,
+            epoch=self._epoch_budget(figures, story) if request.placement == "tail" else None,
+        )
 
     async def _choose(
         self,
         request: CompileRequest,
-        scope: Scope,
         query: str,
-        profile: Profile,
+        story: Story,
+        live: _Live,
+        summary: str | None,
         room: int,
         counter: TokenCounter,
-        live: Sequence[Block],
-        summary: str | None,
-        said: Collection[str],
     ) -> tuple[Packed, list[Scored]]:
         """Phase 3: candidates, scores, and the greedy choice within `room` tokens."""
         meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0)
         if room <= 0 or not query:
             return Packed((), (), meter.used), []
+        scope = request.scope
+        if request.path:
+            scope = replace(scope, visible_from=visible_from(request, story))
         found, _ = await self._retriever.candidates(query, scope, PROMPT_LIMITS)
+        profile = PROFILES[request.profile]
         scored = score(found, QuerySignals(text=query), profile, request.now)
+        said = _said([*request.messages, *story.messages])
         packed = pack(
             scored,
             int(room / (1.0 + counter.margin)),
             meter,
             order=profile.order,
-            visible={item for block in live for item in block.item_ids},
+            visible={item for block in live.blocks for item in block.item_ids},
             visible_hashes={
                 each.content_hash for each in found if each.source == "message" and each.text.strip() in said
             },
@@ -305,75 +224,16 @@ class Compiler:
         )
         return packed, scored
 
-    @staticmethod
-    def _summary(request: CompileRequest, room: int, counter: TokenCounter) -> str | None:
-        """The session's summary, where history was left out and it fits."""
-        if not request.summary:
-            return None
-        cost = BlockMeter(counter.count, request.summary, request.summary_tokens).used * (1.0 + counter.margin)
-        return request.summary if cost <= room else None
 
-    @staticmethod
-    def _inputs(request: CompileRequest, query: str, figures: _Figures, live: Sequence[Block]) -> dict[str, Any]:
-        """All that the compile depended on beside the candidates, whose scores are in the audit."""
-        return {
-            "query": query,
-            "now": request.now.isoformat(),
-            "model": request.model,
-            "session": str(request.session_id),
-            "new_session": request.new_session,
-            "confined": request.scope.confine is not None,
-            "visible_from": request.scope.visible_from,
-            "server_managed": request.server_managed,
-            "answer_limit": request.answer_limit,
-            "profile": request.profile,
-            "epoch": request.block_epoch,
-            "live": [str(each.message_id) for each in live],
-            "scale": figures.scale,
-        }
+def _only(request: SearchRequest) -> int | None:
+    """Whether only memories (1), or only raw turns (0), are asked for."""
+    if request.tiers is not None or (request.kinds is not None and not RAW_KINDS & set(request.kinds)):
+        return 1
+    return 0 if request.kinds is not None and set(request.kinds) <= RAW_KINDS else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Figures:
-    window: int
-    system: int
-    reserve: int
-    tools: int
-    available: int
-    client: int
-    task: TaskType
-    split: Split
-    scale: float
-
-    def report(self) -> dict[str, int]:
-        names = ("window", "system", "reserve", "tools", "available", "client")
-        return {name: getattr(self, name) for name in names}
-
-
-def _lead(messages: Sequence[Mapping[str, Any]]) -> int:
-    """How many system messages the request begins with: the supplied history goes behind them."""
-    return next((i for i, each in enumerate(messages) if each.get("role") not in _SYSTEM), len(messages))
-
-
-def _full_transcript(request: CompileRequest, history: Sequence[Mapping[str, Any]], lead: int) -> Transcript:
-    """The transcript as the upstream will see it: with the supplied history behind the leading system messages."""
-    own = request.transcript
-    if not request.server_managed:
-        return own
-    kept = {id(each.message): each.message_hash for each in request.path}
-    hashes = [kept.get(id(each)) for each in history]
-    whole = request.path_complete and len(history) == len(request.path) and None not in hashes
-    before: list[bytes | None] = [*chain([each for each in hashes if each])] if whole else [None] * len(hashes)
-    spoken = [each for each in own.hashes[lead:] if each is not None]
-    links = iter(chain(spoken, request.start_chain))
-    after = [None if each is None else next(links) for each in own.hashes[lead:]]
-    roles = (*own.roles[:lead], *(str(each.get("role")) for each in history), *own.roles[lead:])
-    return Transcript(
-        roles=roles,
-        hashes=(*own.hashes[:lead], *hashes, *own.hashes[lead:]),
-        chains=(*own.chains[:lead], *before, *after),
-        answered=tuple(i for i, role in enumerate(roles) if role == "assistant"),
-    )
+def _length(messages: Sequence[Mapping[str, Any]]) -> int:
+    return sum(len(text_of(each)) for each in messages)
 
 
 def _blocked(request: CompileRequest, full: Transcript, live: Sequence[Block]) -> bool:
@@ -388,9 +248,20 @@ def _blocked(request: CompileRequest, full: Transcript, live: Sequence[Block]) -
     return any(place == last for place, _ in locate(live, full))
 
 
-def _said(messages: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+def _summary(request: CompileRequest, story: Story, live: _Live, room: int, counter: TokenCounter) -> str | None:
+    """The session's summary, where history was left out, it fits, and no earlier block has it."""
+    if not request.summary or not story.cut:
+        return None
+    line = SUMMARY_LABEL + neutralise(request.summary)
+    if any(line in block.text for block in live.blocks):
+        return None
+    cost = BlockMeter(counter.count, request.summary, request.summary_tokens).used * (1.0 + counter.margin)
+    return request.summary if cost <= room else None
+
+
+def _said(messages: Sequence[Mapping[str, Any]]) -> Collection[str]:
     """The texts that stand in the prompt already, wherever else they were stored."""
-    return frozenset(content.strip() for each in messages if isinstance(content := each.get("content"), str))
+    return {text for each in messages if (text := text_of(each).strip())}
 
 
 def _block(text: str, packed: Packed, full: Transcript, scale: float) -> Block:
@@ -405,3 +276,36 @@ def _block(text: str, packed: Packed, full: Transcript, scale: float) -> Block:
         item_ids=tuple(each.candidate.id for each in packed.chosen),
         token_count=ceil(packed.tokens * scale),
     )
+
+
+def _report(request: CompileRequest, figures: Figures, story: Story, summary: str | None) -> HistoryReport:
+    server = request.server_managed
+    systems = int(request.system_prompt is not None)
+    supplied = len(story.messages) - systems
+    return HistoryReport(
+        source="server" if server else "client" if story.transcript.answered else "none",
+        messages=supplied if server else len(request.messages),
+        tokens=story.tokens if server else figures.client,
+        dropped=len(request.path) - supplied,
+        first_kept=story.first,
+        summary=summary is not None,
+    )
+
+
+def _inputs(request: CompileRequest, query: str, figures: Figures, live: _Live) -> dict[str, Any]:
+    """All that the compile depended on beside the candidates, whose scores are in the audit."""
+    return {
+        "query": query,
+        "now": request.now.isoformat(),
+        "model": request.model,
+        "session": str(request.session_id),
+        "new_session": request.new_session,
+        "confined": request.scope.confine is not None,
+        "visible_from": request.scope.visible_from,
+        "server_managed": request.server_managed,
+        "answer_limit": request.answer_limit,
+        "profile": request.profile,
+        "epoch": request.block_epoch,
+        "live": [str(each.message_id) for each in live.blocks],
+        "scale": figures.scale,
+    }

@@ -26,6 +26,9 @@ legs here."""
 SEARCH_LIMITS = Limits(vectors=300, texts=300, frequent=20)
 """For a search: both legs find what the other misses up to some 300 each (measured on long conversations)."""
 
+RAW_KINDS = frozenset({"turn", "message", "passage"})
+"""The kinds of raw text; all others are kinds of memories."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -48,11 +51,15 @@ class Retriever:
         self._embedder = embedder
         self._space: int | None = None
 
-    async def candidates(self, query: str, scope: Scope, limits: Limits) -> tuple[list[Candidate], dict[UUID, str]]:
-        """Candidates, unscored, and the status of those that are not in force (only with `history`).
+    async def candidates(
+        self, query: str, scope: Scope, limits: Limits, *, only: int | None = None
+    ) -> tuple[list[Candidate], dict[UUID, str]]:
+        """Candidates, unscored, and the status of those that are not in force (only with `history`). `only`: raw messages
+        (0) or memories (1).
 
         Raises StoreUnavailable, Unavailable (a remote embedder).
         """
+        query = query.replace("\0", " ")  # Postgres takes none
         vector = None
         if self._embedder.dimensions and query:
             if self._space is None:
@@ -71,6 +78,7 @@ class Retriever:
             ancestors=scope.ancestors,
             history=scope.history,
             limits=limits,
+            only=only,
         )
         found = [_candidate(row) for row in rows]
         return found, {row.item_id: row.status for row in rows if row.status not in ("active", "aging")}

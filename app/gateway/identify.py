@@ -34,6 +34,10 @@ class Principal(Protocol):
     @property
     def mode(self) -> Literal["open", "keys"]: ...
 
+    def allows(self, scope: str) -> bool:
+        """Whether the key may do `scope`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Switches:
@@ -50,7 +54,7 @@ class Identity:
     """The user and the session that a request names; ids are Mneme's own.
 
     `confined`: there is no user, so memory stays within the session. `named` is the session's id derived from the client's
-    name for it; `issued` that name read as an id, in case Mneme issued it.
+    name for it; `issued` that name read as an id, in case Mneme issued it. `repeats`: its Idempotency-Key came before.
     """
 
     tenant_id: UUID
@@ -62,11 +66,12 @@ class Identity:
     issued: UUID | None
     retry: int
     idempotency_key: str | None
+    repeats: bool = False
 
     @property
     def retried(self) -> bool:
         """Whether the client says that it sends this again."""
-        return self.retry > 0
+        return self.retry > 0 or self.repeats
 
 
 def switches(headers: Mapping[str, str]) -> Switches:

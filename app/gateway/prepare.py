@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from app.capture.record import CompileFacts
+from app.capture.facts import CompileFacts
 from app.context.assemble import Block
 from app.context.compile import Compilation, Compiler, CompileRequest
 from app.context.retrieve import Scope
+from app.context.story import SYSTEM_ROLES
 from app.context.transcript import Transcript
 from app.gateway.identify import Identity, Switches
 from app.gateway.reconcile import Place, reconcile
+from app.gateway.replayed import Replay, look_up
 from app.gateway.splice import Envelope, splice
 from app.gateway.upstream import Target
 from app.gateway.weave import outgoing, weave
@@ -53,11 +55,27 @@ class ChatRequest:
         value = self.document.get(name)
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
+    @property
+    def has_tools(self) -> bool:
+        """Whether the model may call something."""
+        return bool(self.document.get("tools") or self.document.get("functions"))
+
+    @property
+    def schemas(self) -> list[object]:
+        """What stands in the prompt beside the messages."""
+        return [each for name in ("tools", "functions", "response_format") if (each := self.document.get(name))]
+
+    @property
+    def lead(self) -> int:
+        """How many system messages it begins with."""
+        roles = self.transcript.roles
+        return next((i for i, role in enumerate(roles) if role not in SYSTEM_ROLES), len(roles))
+
     def system_prompt(self) -> str | None:
         """The text of the leading system messages, joined; None where there is none."""
         texts = []
         for each in self.messages:
-            if each.get("role") not in ("system", "developer"):
+            if each.get("role") not in SYSTEM_ROLES:
                 break
             content = each.get("content")
             if isinstance(content, str):
@@ -71,94 +89,91 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request that is ready to go out. `place` and `compilation` are None where memory was not asked, or failed."""
+    """A request that is ready to go out, and how its context was compiled."""
 
     body: bytes
-    place: Place | None = None
-    compilation: Compilation | None = None
+    compilation: Compilation
 
     @property
-    def facts(self) -> CompileFacts | None:
+    def facts(self) -> CompileFacts:
         compiled = self.compilation
-        return CompileFacts(compiled.inputs, compiled.audit, compiled.eta) if compiled else None
-
-    def stable_elements(self, total: int) -> int | None:
-        """How many elements of the sent array the next request will repeat: all but the client's own new ones, where
-        Mneme supplies the history (they come back in our own writing)."""
-        place, compiled = self.place, self.compilation
-        if place is None or compiled is None or not place.server_managed:
-            return None
-        return min(total, compiled.lead + len(compiled.history))
+        return CompileFacts(compiled.inputs, compiled.audit, compiled.eta)
 
 
 class Preparer:
-    """Reconcile and compile, in that order."""
+    """Looks for what came before, reconciles and compiles, in that order."""
 
     def __init__(self, store: TurnStore, compiler: Compiler) -> None:
         self._store = store
         self._compiler = compiler
 
+    async def replay(self, identity: Identity, chat: ChatRequest) -> Replay | None:
+        """What came of the request's Idempotency-Key before. Raises StoreUnavailable."""
+        return await look_up(self._store, identity, chat.body)
+
     async def place(self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime) -> Place:
         """Where the request stands. Raises NotFound (another user's session), StoreUnavailable."""
-        return await reconcile(self._store, identity, chat.transcript, switches.history, now)
+        return await reconcile(self._store, identity, chat.messages, chat.transcript, switches.history, now)
 
     async def compile(
         self, identity: Identity, chat: ChatRequest, place: Place, target: Target, now: datetime
     ) -> Prepared:
         """The context and the body with it. Raises StoreUnavailable, Unavailable."""
-        found = place.recognised
-        own_system = place.server_managed and not any(
-            each.get("role") in ("system", "developer") for each in chat.messages
-        )
-        system = found.system_prompt if found is not None and own_system else None
-        blocks: tuple[Block, ...] = ()
-        if found is not None and found.known and place.how != "branch":
-            blocks = tuple(
-                Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count)
-                for b in found.blocks
-            )
-        compiled = await self._compiler.compile(
-            CompileRequest(
-                scope=Scope(
-                    tenant_id=identity.tenant_id,
-                    user_id=identity.user_id,
-                    confine=place.retrieval_session if identity.confined else None,
-                    session=place.retrieval_session,
-                    visible_from=place.visible_from,
-                    ancestors=place.ancestors,
-                ),
-                session_id=place.session_id,
-                new_session=place.new and place.how == "new",
-                messages=chat.messages,
-                transcript=chat.transcript,
-                model=chat.model,
-                now=now,
-                placement=target.placement,
-                answer_limit=chat.answer_limit,
-                tools=chat.document.get("tools"),
-                path=[outgoing(each) for each in place.path],
-                path_complete=place.path_complete,
-                server_managed=place.server_managed,
-                start_chain=place.start_chain,
-                system_prompt=system,
-                system_prompt_tokens=found.system_prompt_tokens if found is not None else 0,
-                summary=found.summary_text if found is not None else None,
-                summary_tokens=found.summary_token_count if found is not None else 0,
-                blocks=blocks,
-                block_epoch=found.block_epoch if found is not None else 0,
-                gone=found.gone_items if found is not None else frozenset(),
-            )
-        )
+        compiled = await self._compiler.compile(_request(identity, chat, place, target, now))
         insertions = weave(
             chat.body,
             chat.envelope,
             compiled.edits,
             lead=compiled.lead,
             history=compiled.history,
-            system_prompt=system,
             model=target.model_alias,
         )
-        return Prepared(splice(chat.body, insertions) if insertions else chat.body, place, compiled)
+        return Prepared(splice(chat.body, insertions) if insertions else chat.body, compiled)
+
+
+def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target, now: datetime) -> CompileRequest:
+    request = CompileRequest(
+        scope=Scope(
+            tenant_id=identity.tenant_id,
+            user_id=place.user_id,
+            confine=place.retrieval_session if identity.confined else None,
+            session=place.retrieval_session,
+            visible_from=place.visible_from,
+            ancestors=place.ancestors,
+        ),
+        session_id=place.session_id,
+        new_session=place.how == "new",
+        messages=chat.messages,
+        transcript=chat.transcript,
+        model=target.model_alias or chat.model,
+        now=now,
+        placement=target.placement,
+        answer_limit=chat.answer_limit,
+        has_tools=chat.has_tools,
+        schemas=chat.schemas,
+        path=[outgoing(each) for each in place.path],
+        path_complete=place.path_complete,
+        server_managed=place.server_managed,
+        start_chain=place.start_chain,
+    )
+    found = place.recognised
+    if found is None or not found.known:
+        return request
+    request = replace(
+        request,
+        new_session=found.tip_message_id is None,
+        summary=found.summary_text,
+        summary_tokens=found.summary_token_count,
+        block_epoch=found.block_epoch,
+    )
+    if place.server_managed and not SYSTEM_ROLES & set(chat.transcript.roles):
+        request = replace(request, system_prompt=found.system_prompt, system_prompt_tokens=found.system_prompt_tokens)
+    if place.how == "branch":
+        return request  # its blocks are another session's
+    blocks = [
+        Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count) for b in found.blocks
+    ]
+    return replace(request, blocks=blocks, gone=found.gone_items)
 
 
 def _positive(value: object) -> int | None:

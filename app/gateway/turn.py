@@ -20,7 +20,7 @@ import orjson
 
 from app.capture.record import Recorder
 from app.clock import Clock
-from app.errors import BadRequest, MnemeError, StoreUnavailable, Unavailable, UpstreamError
+from app.errors import BadRequest, Forbidden, MnemeError, StoreUnavailable, Unavailable, UpstreamError
 from app.gateway.account import Accountant, facts_of
 from app.gateway.call import Call
 from app.gateway.headers import Headers, request_headers
@@ -126,6 +126,8 @@ class Gateway:
             raw = list(scope["headers"])
             headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
             principal = await self._authenticator.check(headers)
+            if not principal.allows("proxy"):
+                raise Forbidden("This key has no scope to call models.", code="missing_scope")
             chosen = switches(headers)
             path = scope["path"]
             is_chat = scope["method"] == "POST" and path == CHAT_PATH

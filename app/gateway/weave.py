@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.capture.record import GIVEN
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
 from app.context.compile import PathMessage
 from app.gateway.splice import Envelope, Insertion, append_text, insert_messages, insert_text, replace_value
@@ -12,18 +13,29 @@ from app.store.turns import StoredMessage
 
 
 def outgoing(stored: StoredMessage) -> PathMessage:
-    """A stored message as it goes to the upstream again."""
+    """A stored message as it goes to the upstream again, with what the client's own fields and roles were."""
+    given = stored.metadata.get(GIVEN)
+    given = given if isinstance(given, Mapping) else {}
     message: dict[str, Any] = {
-        "role": stored.role,
+        "role": given.get("role", stored.role) if stored.role == "other" else stored.role,
         "content": stored.content_parts if stored.content_parts is not None else stored.content,
     }
     if stored.name:
         message["name"] = stored.name
     if stored.tool_calls:
-        message["tool_calls"] = stored.tool_calls
+        message |= _calls(stored.tool_calls)
     if stored.tool_call_id:
         message["tool_call_id"] = stored.tool_call_id
+    message |= given.get("fields", {})
     return PathMessage(message, stored.token_count, stored.message_hash, stored.turn_index)
+
+
+def _calls(stored: Any) -> dict[str, Any]:
+    """Tool calls, or the old `function_call`, which has no id."""
+    first = stored[0] if isinstance(stored, list) and len(stored) == 1 else None
+    if isinstance(first, Mapping) and "id" not in first and "function" in first:
+        return {"function_call": first["function"]}
+    return {"tool_calls": stored}
 
 
 def weave(
@@ -33,43 +45,36 @@ def weave(
     *,
     lead: int = 0,
     history: Sequence[Mapping[str, Any]] = (),
-    system_prompt: str | None = None,
     model: str | None = None,
 ) -> list[Insertion]:
     """The insertions that turn the client's body into the compiled one.
 
-    `history` goes behind the client's first `lead` messages, and `system_prompt` (a session's own, where the client sent
-    none) before everything; `edits` count along the list with `history` in it. `model`: another name for the model.
+    `history` goes behind the client's first `lead` messages; `edits` count along the list with `history` in it. `model`:
+    another name for the model.
     """
     supplied = [dict(each) for each in history]
-    inside: list[Insertion] = []
-    own: dict[int, list[Mapping[str, Any]]] = {}
+    insertions: list[Insertion] = []
+    first: list[Mapping[str, Any]] = []
     for edit in edits:
         index = edit.index if isinstance(edit, InsertMessage) else edit.message_index
+        inside = index - lead
+        behind = index if index < lead else index - len(supplied)
         if isinstance(edit, InsertMessage):
             message = {"role": edit.role, "content": edit.text}
-            if lead <= index <= lead + len(supplied):
-                own.setdefault(-1, []).append(message)
+            if 0 <= inside <= len(supplied):
+                # Between the client's and the supplied ones, in one insertion with these: the commas are its own.
+                first.append(message) if inside == 0 else supplied.insert(inside, message)
             else:
-                own.setdefault(index - len(supplied) if index > lead else index, []).append(message)
-        elif lead <= index < lead + len(supplied):
-            _edit_message(supplied[index - lead], edit)
+                insertions.append(insert_messages(envelope, behind, [message]))
+        elif 0 <= inside < len(supplied):
+            _edit_message(supplied[inside], edit)
         else:
-            at = envelope.messages[index if index < lead else index - len(supplied)]
             change = insert_text if isinstance(edit, Prepend) else append_text
-            insertion = change(body, at, edit.text)
+            insertion = change(body, envelope.messages[behind], edit.text)
             if insertion is not None:
-                inside.append(insertion)
-    block = [*own.pop(-1, []), *supplied]
-    if system_prompt is not None:
-        if lead == 0:
-            block.insert(0, {"role": "system", "content": system_prompt})
-        else:
-            own.setdefault(0, []).insert(0, {"role": "system", "content": system_prompt})
-    insertions = [insert_messages(envelope, index, messages) for index, messages in own.items()]
-    if block:
-        insertions.append(insert_messages(envelope, lead, block))
-    insertions += inside
+                insertions.append(insertion)
+    if first or supplied:
+        insertions.insert(0, insert_messages(envelope, lead, [*first, *supplied]))
     if model is not None and (renamed := replace_value(envelope, "model", model)) is not None:
         insertions.append(renamed)
     return insertions

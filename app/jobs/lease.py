@@ -32,7 +32,15 @@ log = logging.getLogger(__name__)
 Connect = Callable[[], Awaitable[asyncpg.Connection]]
 """Opens one direct connection of its own (no PgBouncer in transaction mode, no codecs: pgqueuer passes JSON as text)."""
 
-STORE_FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, StoreUnavailable)
+STORE_FAILURES = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    # A statement that meets a connection at the moment when the server's farewell came in, and its end did not yet.
+    asyncpg.InternalClientError,
+    StoreUnavailable,
+)
 """What a lost, frozen, read-only or restarting Postgres raises."""
 
 FIRST_PAUSE_S = 0.1

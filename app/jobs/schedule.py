@@ -44,9 +44,10 @@ KEEP_EFFECTS = timedelta(days=7)
 KEEP_LOG = timedelta(days=1)
 """The queue's log of jobs that are done; that of dead letters stays as long as they do."""
 
-# The role that owns the tables runs all of this: some of it makes tables, all of it concerns every tenant.
-Work = Callable[["Connection", datetime], Awaitable[int]]
 Connection = asyncpg.Connection
+
+Work = Callable[[Connection, datetime], Awaitable[int]]
+"""Done as the role that owns the tables: some of it makes tables, all of it concerns every tenant."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,44 +6,29 @@ Precision before recall: what is quoted, pasted, asked, supposed, joked or said 
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
-from typing import Any
 
 from app.memory.candidate import Candidate, Exchange, Kind, Provenance, Triple
 from app.memory.extract_clauses import Clause, clauses
 from app.memory.extract_dates import Found, find_date
+from app.memory.extract_drafts import make_draft, tool_candidates
 from app.memory.extract_events import event_content, without_date
 from app.memory.extract_grammar import capital, depersonalise, inner
 from app.memory.extract_rules import Rule, rules
 from app.memory.extract_secrets import looks_secret
+from app.memory.extract_values import trade
 from app.memory.extract_words import words
-from app.memory.ingest_text import content_hash, normalise
+from app.memory.ingest_text import content_hash
 
 MAX_CANDIDATES = 16
 """Of one exchange: who states more at once is pasting something."""
-MAX_TOOL_CALLS = 4
-"""Of one exchange that are remembered; an agent's loop has its own history."""
 
 EXPLICIT_IMPORTANCE = 0.9
 EXPLICIT_CONFIDENCE = 0.95
 EVENT_IMPORTANCE = 0.55
 EVENT_CONFIDENCE = 0.85
-TOOL_IMPORTANCE = 0.3
-TOOL_CONFIDENCE = 0.7
-
-PROVENANCE: Mapping[Kind, Provenance] = {
-    "preference": Provenance.PREFERENCE,
-    "fact": Provenance.FACT,
-    "instruction": Provenance.INSTRUCTION,
-    "correction": Provenance.CORRECTION,
-    "event": Provenance.USER_STATED,
-    "tool_outcome": Provenance.TOOL_OUTPUT,
-}
-"""Kind of statement → `provenance_type` of seed 000 §2.2. What the user asks to remember is `user_stated`."""
 
 
 def extract(exchange: Exchange) -> list[Candidate]:
@@ -119,7 +104,9 @@ _NOW = re.compile(r"\b(?:now|these days|nowadays|any ?more|any longer|instead)[.
 def _of_clause(
     clause: Clause, exchange: Exchange, *, explicit: bool, plainly: bool, introduces: bool
 ) -> list[Candidate]:
-    text = "I " + clause.text if clause.elliptic else clause.text
+    text = " ".join(clause.text.split())
+    text = "I " + text if clause.elliptic else text
+    introduced, text = _introduction(clause, text, introduces)
     relative = _named_relative(text)
     if relative is not None:
         text = _RELATIVE.sub(lambda m: f"{m[0].split()[0]} {m['who']}", text)
@@ -129,7 +116,7 @@ def _of_clause(
         ruled is None or ruled.kind == "event" or (ruled.triple is None and ruled.kind != "correction")
     ):
         ruled = event
-    drafts = [draft for draft in (relative, ruled or _introduction(clause, introduces)) if draft is not None]
+    drafts = [draft for draft in (relative, introduced, ruled) if draft is not None]
     if not drafts and explicit:
         told = _as_told(text, when, plainly=plainly)
         drafts = [told] if told is not None else []
@@ -150,24 +137,6 @@ def _of_clause(
         )
         for draft in drafts
     ]
-
-
-def _draft(
-    content: str, kind: Kind, *, importance: float, confidence: float, tag: str, value: str = "", **more: Any
-) -> Candidate:
-    """A candidate that does not know yet where it was said."""
-    return Candidate(
-        normalise(capital(content)),
-        kind,
-        PROVENANCE[kind],
-        "",
-        (0, 0),
-        confidence,
-        importance,
-        entity_ids=_entities(content, value),
-        tags=(tag,),
-        **more,
-    )
 
 
 def _by_rule(text: str, when: Found | None, clause: Clause) -> Candidate | None:
@@ -204,7 +173,7 @@ def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause) -> Ca
     triple = None
     if predicate and (single or kind != "correction"):
         triple = Triple(rule.fill(rule.subject, groups).lower(), predicate, inner(value))
-    return _draft(
+    return make_draft(
         rule.fill(rule.content, groups),
         kind,
         importance=rule.importance,
@@ -249,7 +218,7 @@ def _event(text: str, when: Found | None) -> Candidate | None:
     content = event_content(text, when)
     if content is None:
         return None
-    return _draft(
+    return make_draft(
         content,
         "event",
         importance=EVENT_IMPORTANCE,
@@ -260,18 +229,27 @@ def _event(text: str, when: Found | None) -> Candidate | None:
     )
 
 
-_INTRODUCTION = re.compile(r"(?P<who>I'm|i'm|I am|i am|[Tt]his is|[Ii]t's) (?P<v>[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2})")
+_INTRODUCTION = re.compile(
+    r"(?P<who>I'm|i'm|I am|i am|[Tt]his is|[Ii]t's) (?P<v>[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2})"
+    r"(?:, (?P<also>an? .+))?"
+)
 
 
-def _introduction(clause: Clause, introduces: bool) -> Candidate | None:
-    """ "Hi, I'm Ana": a capital alone is not enough, it needs a greeting or a message that goes on about the user."""
-    match = _INTRODUCTION.fullmatch(clause.text)
-    if match is None or not (clause.greeted or (introduces and match["who"][0] in "Ii" and match["who"][1] != "t")):
-        return None
+def _introduction(clause: Clause, text: str, introduces: bool) -> tuple[Candidate | None, str]:
+    """ "Hi, I'm Ana": the name, and what is left to look at ("I'm Ana, a nurse": "I'm a nurse").
+
+    A capital alone is not enough; it needs a greeting, or to go on about the user.
+    """
+    match = _INTRODUCTION.fullmatch(text)
+    if match is None or (match["also"] and trade(match["also"]) is None):
+        return None, text
+    itself = match["who"][0] in "Ii" and match["who"][1] != "t"
     name = match["v"]
-    if words("not_introductions").intersection(name.lower().split()) or name.isupper():
-        return None
-    return _draft(
+    if not (clause.greeted or (itself and (introduces or match["also"]))) or name.isupper():
+        return None, text
+    if words("not_introductions").intersection(name.lower().split()):
+        return None, text
+    draft = make_draft(
         f"Name is {name}",
         "fact",
         importance=0.9,
@@ -280,6 +258,7 @@ def _introduction(clause: Clause, introduces: bool) -> Candidate | None:
         value=name,
         triple=Triple("user", "name", name),
     )
+    return draft, f"I'm {match['also']}" if match["also"] else ""
 
 
 _RELATIVE = re.compile(
@@ -294,7 +273,7 @@ def _named_relative(text: str) -> Candidate | None:
     if match is None or match["name"].lower() in words("not_names"):
         return None
     who, name = match["who"], match["name"]
-    return _draft(
+    return make_draft(
         f"{capital(who)}'s name is {name}",
         "fact",
         importance=0.65,
@@ -338,7 +317,7 @@ def _as_told(text: str, when: Found | None, *, plainly: bool) -> Candidate | Non
         content, kind = "Needs " + inner(said), "fact"
     else:
         content, kind = depersonalise(said) or inner(said), "fact"
-    return _draft(
+    return make_draft(
         content,
         "instruction" if kind == "instruction" else "fact",
         importance=EXPLICIT_IMPORTANCE,
@@ -347,54 +326,3 @@ def _as_told(text: str, when: Found | None, *, plainly: bool) -> Candidate | Non
         value=said,
         when=when.iso if when else None,
     )
-
-
-# --- tool calls -------------------------------------------------------------------------------------------------------
-
-_ARGUMENTS = 4
-_ARGUMENT_CHARS = 60
-
-
-def tool_candidates(exchange: Exchange) -> list[Candidate]:
-    """What was done with tools (seed 001 §4.2: an episode of what was done), name and short arguments only."""
-    found = []
-    for call in list(exchange.tool_calls)[:MAX_TOOL_CALLS]:
-        body = call.get("function") if isinstance(call, Mapping) else None
-        if not isinstance(body, Mapping) or not isinstance(body.get("name"), str) or not body["name"]:
-            continue
-        arguments = _arguments(body.get("arguments"))
-        told = ", ".join(f"{key} {value}" for key, value in arguments[:_ARGUMENTS])
-        content = f"Used the tool {body['name']}" + (f" with {told}" if told else "")
-        draft = _draft(
-            content, "tool_outcome", importance=TOOL_IMPORTANCE, confidence=TOOL_CONFIDENCE, tag="tool", value=told
-        )
-        found.append(replace(draft, secret=looks_secret("; ".join(f"{key}: {value}" for key, value in arguments))))
-    return found
-
-
-def _arguments(raw: Any) -> list[tuple[str, str]]:
-    try:
-        values = json.loads(raw) if isinstance(raw, str) else raw
-    except ValueError:
-        return []
-    if not isinstance(values, Mapping):
-        return []
-    plain = [(str(key), str(value)) for key, value in values.items() if isinstance(value, str | int | float)]
-    return [(key, " ".join(value.split())) for key, value in plain if 0 < len(value) <= _ARGUMENT_CHARS]
-
-
-# --- entities ---------------------------------------------------------------------------------------------------------
-
-_NAME_RUN = re.compile(r"(?<!^)\b[A-Z][\w&'-]*(?: (?:of |de |the )?[A-Z][\w&'-]*)*")
-_NOUN = re.compile(r"[a-z][a-z-]{2,}")
-_ENTITIES = 5
-
-
-def _entities(content: str, value: str) -> tuple[str, ...]:
-    """Ids of what a statement is about, as in seed 001 §4.2 ("blog", "posts"): names, else the words of its value."""
-    runs = [match[0] for match in _NAME_RUN.finditer(content) if match.start() > 0]
-    if not runs:
-        plain = words("pointing") | words("small") | words("not_entities")
-        runs = [word for word in _NOUN.findall(value.lower()) if word not in plain]
-    slugs = (re.sub(r"[^\w]+", "-", run.lower().removesuffix("'s")).strip("-") for run in runs)
-    return tuple(dict.fromkeys(slug for slug in slugs if slug))[:_ENTITIES]

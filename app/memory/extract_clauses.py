@@ -104,7 +104,7 @@ _TASK_BELOW = re.compile(
 
 def masked(message: str) -> str:
     """The message, as long as it was, with everything but the user's own statements turned into line ends."""
-    text = message.replace("’", "'").replace("ʼ", "'")
+    text = message.replace("’", "'").replace("ʼ", "'").replace("\r", MASK)
     if len(text) > MAX_HEAD + MAX_TAIL:
         text = text[:MAX_HEAD] + MASK * (len(text) - MAX_HEAD - MAX_TAIL) + text[-MAX_TAIL:]
     spans = injected_spans(text)
@@ -266,9 +266,11 @@ _LEAD = re.compile(
 )
 _GREETING = re.compile(r"^\W*(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening)|greetings)\b", re.IGNORECASE)
 _STANDING_START = re.compile(
-    r"^\W*(?:(?:and|also|please|so),? )*(?:when(?:ever)? (?:you|i (?:ask|say|send|share|write|give)|answering|"
-    r"replying|writing|responding)"
-    r"|every time|each time|for (?:all|any|every)|in (?:all|every|any|each) )[^,]{2,80},",
+    r"^\W*(?:(?:and|also|please|so),? )*(?:(?:when(?:ever)?|if) (?:you (?:answer|reply|respond|write)|i (?:ask|say|"
+    r"send|share|write|"
+    r"give|want)|answering|replying|writing|responding|coding|explaining|summari[sz]ing|translating)|every time|"
+    r"each time"
+    r"|for (?:all|any|every)|in (?:all|every|any|each) )[^,]{2,80},",
     re.IGNORECASE,
 )
 _MIN_CLAUSE = 4  # characters: "I a"
@@ -308,7 +310,11 @@ def _stated(text: str, start: int, end: int, number: int) -> list[Clause]:
         piece = sentence[at:to]
         lead = _LEAD.match(piece)
         body = piece[lead.end() :] if lead else piece
-        if _CONDITION.match(body.lstrip()) or _OTHERS_SAY.search(body) or _ARTWORK.search(body):
+        if (
+            (_CONDITION.match(body.lstrip()) and not _STANDING_START.match(sentence))
+            or _OTHERS_SAY.search(body)
+            or _ARTWORK.search(body)
+        ):
             break  # what follows in this sentence depends on it
         last = index == len(pieces) - 1
         asks = _QUESTION_WORD.match(body) and not _IMPERATIVE_NOT.match(body)

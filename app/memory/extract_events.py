@@ -30,7 +30,8 @@ _DOING = (
 _DID = (
     r"(?:went|visited|moved|graduated|got (?:married|engaged|divorced|promoted|hired|fired|laid off|accepted|"
     r"a (?:new )?job|a promotion|"
-    r"a raise|my [\w ]{2,30})|bought|adopted|broke (?:my|an?)|ran|met|flew|travell?ed|joined|passed|gave birth|became|"
+    r"a raise|my [\w ]{2,30})|bought|adopted|took up|broke (?:my|an?)|ran|met|flew|travell?ed|joined|passed|"
+    r"gave birth|became|"
     r"completed|"
     r"published|attended|celebrated|turned|retired|(?:was|were) (?:diagnosed|promoted|fired|laid off|hired|accepted|"
     r"admitted|born)|"
@@ -43,8 +44,8 @@ _SHAPES = [
         re.IGNORECASE,
     ),
     re.compile(
-        rf"(?:my|our) (?:[\w'&-]+ ){{0,4}}{_THING}(?: (?:in|at|with|for) [\w'& .-]{{1,40}})?(?:'s| is| was| starts|"
-        rf" begins| takes place)(?: due)?",
+        rf"(?:my|our) (?:[\w'&-]+ ){{0,4}}{_THING}(?: (?:in|at|with|for|to) [\w'& .-]{{1,40}})?(?:'s| is| was| starts|"
+        rf" begins| takes place| leaves| departs| arrives| lands| ends)(?: due)?",
         re.IGNORECASE,
     ),
     re.compile(
@@ -54,6 +55,12 @@ _SHAPES = [
     ),
     re.compile(
         r"(?:i|we) (?:fly|leave|start|travel|move|graduate|return|retire|turn|arrive|depart|go on|go to)\b.*",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"(?:my|our) [\w-]+(?: [A-Z]\w+)? (?:passed away|died|got married|graduated|was born|gave birth|had a baby|"
+        r"moved to .{2,30}|"
+        r"turned \w+|is getting married|is turning \w+|starts school|retired)",
         re.IGNORECASE,
     ),
     re.compile(r"(?:i'll|we'll|i will|we will|i'm going to|we're going to) be (?:in|at|away|on)\b.*", re.IGNORECASE),

@@ -94,8 +94,11 @@ def thing(value: str) -> str | None:
         return None
     if low[0] == "to":
         return value if len(low) > 1 and low[1] not in words("asking") | words("pointing") else None
-    if low[0] in words("pointing") or (low[0] in words("conversation") and len(low) == 2 and len(low[1]) == 1):
-        return None  # "option B"
+    first = value.split()[0]
+    if low[0] in words("pointing") and not (first.isupper() and len(first) > 1):  # "it", but not "IT"
+        return None
+    if low[0] in words("conversation") and len(low) == 2 and len(low[1]) == 1:  # "option B"
+        return None
     if low[0] == "the" and not (len(low) > 1 and (low[1] in words("the_world") or value.split()[1][0].isupper())):
         return None  # "I love the idea" is a reaction; "the sea" and "the Beatles" are tastes
     return None if low[0] in ("a", "an") and (len(low) < 2 or low[1] in words("measures")) else value

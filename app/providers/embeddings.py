@@ -201,6 +201,7 @@ def build_embedder(settings: Settings) -> Embedder:
         model=settings.embedder_model,
         dimensions=settings.embedder_dimensions,
         api_key=key.get_secret_value() if key else None,
+        timeout_s=settings.embedder_timeout_s,
     )
 
 

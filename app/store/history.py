@@ -15,9 +15,9 @@ from app.clock import Clock
 from app.store import ids
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
+from app.store.records import ROLE_NAMES, ROLE_OTHER, ROLES, JobRecord, MessageRecord, SessionRecord, Vector
 from app.store.sessions import NewSession, SessionRef, Sessions
 from app.store.tenancy import UserRef
-from app.store.records import ROLE_NAMES, ROLE_OTHER, ROLES, JobRecord, MessageRecord, SessionRecord, Vector
 
 MAX_LINEAGE = 100
 """Branches of branches followed; a conversation edited more often than this shows its newest hundred stretches."""
@@ -176,7 +176,8 @@ class History:
         learn: bool = True,
     ) -> Appended:
         """Add messages at the end of a session, in one transaction with their vectors and jobs; those stored before are
-        left out. A `NewSession` is made where it is missing. `learn`: whether memories are drawn from them."""
+        left out. A `NewSession` is made where it is missing. Without `learn` they are kept, but neither searched nor
+        learned from."""
         async with self._pool.transaction(tenant) as connection:
             created = False
             if isinstance(session, NewSession):
@@ -193,11 +194,12 @@ class History:
             duplicates = len(messages) - len(fresh)
             if not fresh:
                 return Appended(session, (), duplicates, created)
-            placed = await self._write(connection, tenant, user, session, end, fresh)
-            await self._add_vectors(connection, tenant, user.id, fresh)
-            external = await self._name(connection, tenant, session)
-            jobs = learn_jobs(tenant, user.id, session.session_id, external, fresh, learn=learn)
-            await connection.execute(self._sql["history.enqueue"], jobs)
+            placed = await self._write(connection, tenant, user, session, end, fresh, hidden=not learn)
+            if learn:
+                await self._add_vectors(connection, tenant, user.id, fresh)
+                external = await self._name(connection, tenant, session)
+                jobs = learn_jobs(tenant, user.id, session.session_id, external, fresh)
+                await connection.execute(self._sql["history.enqueue"], jobs)
         return Appended(session, placed, duplicates, created)
 
     async def _name(self, connection: PoolConnectionProxy[Any], tenant: UUID, ref: SessionRef) -> str | None:
@@ -229,6 +231,8 @@ class History:
         session: SessionRef,
         end: _End,
         fresh: Sequence[NewMessage],
+        *,
+        hidden: bool,
     ) -> tuple[tuple[UUID, int], ...]:
         """The messages, the session's end, and what transcripts are recognised by."""
         chains = _chains(self._chain, fresh, end.chain)
@@ -237,7 +241,7 @@ class History:
             head_message_id=fresh[-1].message_id, head_chain=chains[-1] or None, tail1=tail1, tail2=tail2
         )
         parents = [end.head, *(each.message_id for each in fresh)]
-        records = [_message_record(each, parent) for each, parent in zip(fresh, parents, strict=False)]
+        records = [_message_record(each, parent, hidden=hidden) for each, parent in zip(fresh, parents, strict=False)]
         rows = await connection.fetch(self._sql["history.append"], tenant, user.id, record, records)
         places = {row["placed_id"]: row["placed_index"] for row in rows}
         heads = _heads(fresh, chains)
@@ -284,9 +288,9 @@ class History:
 
 
 def learn_jobs(
-    tenant: UUID, user: UUID, session: UUID, session_name: str | None, messages: Sequence[NewMessage], *, learn: bool
+    tenant: UUID, user: UUID, session: UUID, session_name: str | None, messages: Sequence[NewMessage]
 ) -> list[JobRecord]:
-    """Jobs that index messages and, with `learn`, draw memories from them: `LEARN_BATCH` messages each."""
+    """Jobs that index messages and draw memories from them: `LEARN_BATCH` messages each."""
     jobs = []
     for at in range(0, len(messages), LEARN_BATCH):
         batch = messages[at : at + LEARN_BATCH]
@@ -299,7 +303,7 @@ def learn_jobs(
             "session_name": session_name,
             "messages": [each.message_id for each in batch],
             "confined": user == ids.nobody(tenant),
-            "learn": learn,
+            "learn": True,
             "from": min(times),
             "to": max(times),
         }
@@ -346,7 +350,7 @@ def _session_record(session: UUID, user_external: str, expires_at: datetime) -> 
     )
 
 
-def _message_record(message: NewMessage, parent: UUID | None) -> MessageRecord:
+def _message_record(message: NewMessage, parent: UUID | None, *, hidden: bool) -> MessageRecord:
     return MessageRecord(
         message_id=message.message_id,
         turn_index=None,
@@ -367,6 +371,7 @@ def _message_record(message: NewMessage, parent: UUID | None) -> MessageRecord:
         latency_ms=None,
         created_at=message.created_at,
         metadata=_json(message.metadata or {}),
+        hidden=hidden,
     )
 
 

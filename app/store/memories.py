@@ -33,8 +33,8 @@ from app.store.memory_rows import (
 )
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
-from app.store.tenancy import UserRef, ensure_user
 from app.store.records import Vector
+from app.store.tenancy import UserRef, ensure_user
 
 _GLOBAL = 1
 _LOCAL = 0

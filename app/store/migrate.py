@@ -150,6 +150,11 @@ async def missing(connection: asyncpg.Connection[Any]) -> list[str]:
     return problems
 
 
+async def careless(connection: asyncpg.Connection[Any]) -> list[str]:
+    """Names of the settings that are off, with which Postgres may forget what it acknowledged."""
+    return [row["name"] for row in await connection.fetch(Queries.load()["migrations.careless"])]
+
+
 def _extension_problems(row: asyncpg.Record, *, may_create: bool, login: str, major: int) -> list[str]:
     name, installed, offered = row["name"], row["installed"], row["offered"]
     needed = EXTENSIONS[name]

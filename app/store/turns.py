@@ -222,14 +222,16 @@ class TurnStore:
         ancestors: Sequence[UUID],
         history: bool,
         limits: tuple[int, int, int],
+        only: int | None = None,
     ) -> list[RetrievedRow]:
-        """Candidates by three legs; `limits` is how many each of vectors, full text and most used may bring."""
+        """Candidates by three legs; `limits` is how many each of vectors, full text and most used may bring; `only`: 0
+        messages, 1 memories."""
         vectors, texts, frequent = limits
         async with self._pool.acquire() as connection:
             rows = await connection.fetch(
                 self._sql["turns.retrieve"],
                 tenant, user, query, vector, space, confine, session, visible, list(ancestors), history,
-                vectors, texts, frequent,
+                vectors, texts, frequent, only,
             )  # fmt: skip
         return [RetrievedRow(*row) for row in rows]
 

@@ -1,5 +1,5 @@
 -- name: list_of_user
--- The calls of a user, newest first, before $7; a time bounds the ids, and so the months to open.
+-- The calls of a user, newest first, before $7; a time (to the millisecond) bounds the ids, and so the months to open.
 SELECT c.call_id, c.user_id, u.external_id AS user_external_id, c.session_id, s.external_id AS session_external_id,
        c.created_at, c.method, c.path, c.upstream, c.model, c.answered_model, c.streamed, c.status, c.outcome,
        c.memory_status, c.reason, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
@@ -9,7 +9,7 @@ LEFT JOIN agent_data.users u ON u.user_id = c.user_id
 LEFT JOIN agent_data.sessions s ON s.user_id = c.user_id AND s.session_id = c.session_id
 WHERE c.tenant_id = $1 AND c.user_id = $2 AND ($3::uuid IS NULL OR c.session_id = $3) AND ($4::text IS NULL OR c.model = $4)
   AND ($5::smallint IS NULL OR c.status = $5)
-  AND ($6::timestamptz IS NULL OR c.call_id >= agent_data.uuid7_floor($6)) AND ($7::uuid IS NULL OR c.call_id < $7)
+  AND ($6::timestamptz IS NULL OR c.call_id >= agent_data.uuid7_floor(date_trunc('milliseconds', $6))) AND ($7::uuid IS NULL OR c.call_id < $7)
 ORDER BY c.call_id DESC
 LIMIT $8
 
@@ -24,7 +24,7 @@ LEFT JOIN agent_data.users u ON u.user_id = c.user_id
 LEFT JOIN agent_data.sessions s ON s.user_id = c.user_id AND s.session_id = c.session_id
 WHERE c.tenant_id = $1 AND ($2::uuid IS NULL OR c.session_id = $2) AND ($3::text IS NULL OR c.model = $3)
   AND ($4::smallint IS NULL OR c.status = $4)
-  AND ($5::timestamptz IS NULL OR c.call_id >= agent_data.uuid7_floor($5)) AND ($6::uuid IS NULL OR c.call_id < $6)
+  AND ($5::timestamptz IS NULL OR c.call_id >= agent_data.uuid7_floor(date_trunc('milliseconds', $5))) AND ($6::uuid IS NULL OR c.call_id < $6)
 ORDER BY c.call_id DESC
 LIMIT $7
 

@@ -63,3 +63,7 @@ SELECT wanted.name, r.oid IS NOT NULL AS exists, r.oid IS NOT NULL AND pg_has_ro
 FROM unnest($1::text[]) AS wanted (name)
 LEFT JOIN pg_roles r ON r.rolname = wanted.name
 ORDER BY wanted.name
+
+-- name: careless
+-- Settings that make Postgres forget what it acknowledged.
+SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'

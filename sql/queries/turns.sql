@@ -8,7 +8,7 @@ SELECT * FROM agent_data.session_messages($1, $2, $3, $4, $5)
 
 -- name: retrieve
 -- Candidates for a prompt or a search, by three legs.
-SELECT * FROM agent_data.retrieve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+SELECT * FROM agent_data.retrieve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 
 -- name: record_turn
 -- The one write of a turn; false when it is stored already.

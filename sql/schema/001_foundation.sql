@@ -55,7 +55,7 @@ END $$;
 
 -- The first uuid of version 7 of a moment: the border between two monthly partitions keyed by call id.
 CREATE FUNCTION agent_data.uuid7_floor(at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE STRICT AS $$
-    SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid
+    SELECT (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid
 $$;
 
 -- Enumerations are SMALLINT (seed 000 §2.2); this is what the numbers mean.

@@ -125,13 +125,12 @@ CREATE INDEX history_text ON agent_data.conversation_history USING gin (user_id,
 -- owner's schedule, never by the writer. A month of which the default partition already holds rows stays there: moving
 -- them would lock the table. Returns how many partitions it made.
 CREATE FUNCTION agent_data.ensure_history_partitions(from_month date, to_month date) RETURNS integer
-LANGUAGE plpgsql SET search_path = agent_data, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = agent_data, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     month date := date_trunc('month', from_month);
     made  integer := 0;
     base  record;
     part  text;
-    found boolean;
 BEGIN
     WHILE month <= to_month LOOP
         FOR base IN
@@ -140,11 +139,12 @@ BEGIN
         LOOP
             part := base.name || '_' || to_char(month, 'YYYYMM');
             CONTINUE WHEN to_regclass('agent_data.' || quote_ident(part)) IS NOT NULL;
-            EXECUTE format('SELECT EXISTS (SELECT FROM agent_data.%I WHERE created_at >= %L AND created_at < %L)',
-                           base.name || '_rest', month, month + interval '1 month') INTO found;
-            CONTINUE WHEN found;
-            EXECUTE format('CREATE TABLE agent_data.%I PARTITION OF agent_data.%I FOR VALUES FROM (%L) TO (%L)',
-                           part, base.name, month::timestamptz, (month + interval '1 month')::timestamptz);
+            BEGIN
+                EXECUTE format('CREATE TABLE agent_data.%I PARTITION OF agent_data.%I FOR VALUES FROM (%L) TO (%L)',
+                               part, base.name, month::timestamptz, (month + interval '1 month')::timestamptz);
+            EXCEPTION WHEN check_violation THEN
+                CONTINUE;  -- the default partition holds rows of this month
+            END;
             EXECUTE format('ALTER TABLE agent_data.%I ENABLE ROW LEVEL SECURITY', part);
             EXECUTE format('ALTER TABLE agent_data.%I FORCE ROW LEVEL SECURITY', part);
             made := made + 1;

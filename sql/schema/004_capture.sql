@@ -110,13 +110,12 @@ END $$;
 
 -- The monthly partitions of the captures, as `ensure_history_partitions` makes them for the history.
 CREATE FUNCTION agent_data.ensure_capture_partitions(from_month date, to_month date) RETURNS integer
-LANGUAGE plpgsql SET search_path = agent_data, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = agent_data, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     month  date := date_trunc('month', from_month);
     made   integer := 0;
     parent text;
     part   text;
-    found  boolean;
     low    uuid;
     high   uuid;
 BEGIN
@@ -126,11 +125,12 @@ BEGIN
         FOREACH parent IN ARRAY ARRAY['upstream_calls', 'streams', 'compilations'] LOOP
             part := parent || '_' || to_char(month, 'YYYYMM');
             CONTINUE WHEN to_regclass('agent_data.' || quote_ident(part)) IS NOT NULL;
-            EXECUTE format('SELECT EXISTS (SELECT FROM agent_data.%I WHERE call_id >= %L AND call_id < %L)',
-                           parent || '_rest', low, high) INTO found;
-            CONTINUE WHEN found;
-            EXECUTE format('CREATE TABLE agent_data.%I PARTITION OF agent_data.%I FOR VALUES FROM (%L) TO (%L)',
-                           part, parent, low, high);
+            BEGIN
+                EXECUTE format('CREATE TABLE agent_data.%I PARTITION OF agent_data.%I FOR VALUES FROM (%L) TO (%L)',
+                               part, parent, low, high);
+            EXCEPTION WHEN check_violation THEN
+                CONTINUE;  -- the default partition holds calls of this month
+            END;
             EXECUTE format('ALTER TABLE agent_data.%I ENABLE ROW LEVEL SECURITY', part);
             EXECUTE format('ALTER TABLE agent_data.%I FORCE ROW LEVEL SECURITY', part);
             made := made + 1;

@@ -14,8 +14,8 @@
 --   p_retry     the client says that it sends this again
 --
 -- `user_id`: whose session it is; another than `p_user` where nobody was named, and an issued id says who it was.
--- `how`: foreign (an issued id of somebody else), named, asked (ends in a question that was asked before), chain, rewritten (the
--- last answer is not as it was given; the caller judges by `tip_text` whether it is still the same one), tail, none.
+-- `how`: foreign (an issued id of somebody else), named, asked (ends in a question that was asked before), chain, rewritten
+-- (the last answer is not as it was given; the caller judges by `tip_text` whether it is still the same one), tail, none.
 -- `head_open`: nothing was said after the head that was found.
 CREATE FUNCTION agent_data.recognise(
     p_tenant uuid, p_user uuid, p_nobody boolean, p_issued uuid, p_named uuid,
@@ -71,9 +71,9 @@ BEGIN
             head_position := cardinality(p_chains) - 1;
         END IF;
     END IF;
-    -- A question asked before counts as the same one only inside a conversation that Mneme knows, or when the client says that it
-    -- repeats itself, which no SDK does for longer than three times its ten minutes: two conversations may both begin with "hi".
-    -- And not where an identical conversation is only now about to ask it: one that was spoken in since, and is still open.
+    -- A question asked before counts as the same one only inside a conversation that Mneme knows, or when the client says that
+    -- it repeats itself, which no SDK does for longer than three times its ten minutes: two conversations may both begin with
+    -- "hi". And not where an identical conversation is about to ask it: one that was spoken in since, and is still open.
     IF p_whole IS NOT NULL AND (p_retry OR wanted IS NOT NULL OR last IS NOT NULL) THEN
         SELECT * INTO asked FROM agent_data.session_heads h
         WHERE h.user_id = p_user AND h.chain_hash = p_whole AND h.asked AND (wanted IS NULL OR h.session_id = wanted)
@@ -299,22 +299,7 @@ SET search_path = agent_data, public, pg_temp AS $$
     LIMIT p_limit
 $$;
 
--- BM25 of one document. `ts_rank` with all weights 1 of a single word that stands n times is H2(n) = Σ 1/i² for i ≤ n, over
--- π²/6; as π²/6 − H2(n) ≈ 1/(n + ½) to within rounding, the count comes back exactly, without unpacking the document.
--- (No SET here, nor in the next: it would be done and undone for every document.)
-CREATE FUNCTION agent_data.bm25(
-    p_document tsvector, p_tokens integer, p_words tsquery[], p_idf real[], p_mean real, p_k1 real, p_b real
-) RETURNS real LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT COALESCE(sum(t.idf * t.n * (p_k1 + 1) / (t.n + p_k1 * (1 - p_b + p_b * p_tokens / p_mean))), 0)::real
-    FROM (
-        SELECT w.idf, round(1 / (1.64493406685 * (1 - r.rank)) - 0.5)::real AS n
-        FROM unnest(p_words, p_idf) AS w (word, idf),
-             LATERAL (SELECT ts_rank('{1,1,1,1}', p_document, w.word)::double precision AS rank) AS r
-        WHERE r.rank > 0
-    ) AS t
-$$;
-
--- Whether a memory (its first five arguments) may come up in a request: see `retrieve`.
+-- Whether a memory (its first five arguments) may come up in a request: see `retrieve`. (Without SET, so that it is inlined.)
 CREATE FUNCTION agent_data.may_surface(
     p_status text, p_expires timestamptz, p_of uuid, p_scope smallint, p_turn integer,
     p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean
@@ -336,10 +321,11 @@ $$;
 --   p_ancestors  the sessions that it branched off from: what it shares with them stands in the prompt, and what was said there
 --                instead of it was taken back
 --   p_history    also what is superseded, invalidated or expired (a search with `history: true`), but nothing forgotten
+--   p_only       0: messages only, 1: memories only, NULL: both
 CREATE FUNCTION agent_data.retrieve(
     p_tenant uuid, p_user uuid, p_query text, p_vector halfvec, p_space smallint,
     p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean,
-    p_vectors integer, p_texts integer, p_frequent integer
+    p_vectors integer, p_texts integer, p_frequent integer, p_only smallint
 ) RETURNS TABLE (
     item_id uuid, item_kind smallint, similarity real, text_score real, frequent boolean,
     kind text, content text, role smallint, name text, session_id uuid, external_id text, turn_index integer,
@@ -351,10 +337,12 @@ DECLARE
     words      tsquery[];
     idf        real[];
     any_of     tsquery;
+    said       tsquery;
+    learned    tsquery;
     stats      agent_data.user_stats;
-    mean       real;
-    k1         real;
-    b          real;
+    mean       double precision;
+    k1         double precision;
+    b          double precision;
     v_ids      uuid[];
     v_kinds    smallint[];
     v_ats      timestamptz[];
@@ -394,35 +382,30 @@ BEGIN
             PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true),
                     set_config('hnsw.ef_search', least(1000, greatest(100, 2 * p_vectors))::text, true);
         END IF;
-        EXECUTE format(CASE
-            WHEN p_confine IS NOT NULL THEN
-                'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg(sim) FROM ('
-                '  SELECT item_id, item_kind, item_at, (1 - (vector <=> $1))::real AS sim FROM agent_data.embeddings'
-                '  WHERE user_id = $2 AND space = %2$s AND item_id = ANY ($5) AND item_id <> ALL ($3)'
-                '  ORDER BY vector <=> $1 LIMIT $4) x'
-            WHEN stats.use_hnsw THEN
-                'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg(sim) FROM ('
-                '  SELECT item_id, item_kind, item_at, (1 - (vector::halfvec(%1$s) <=> $1::halfvec(%1$s)))::real AS sim'
-                '  FROM agent_data.embeddings WHERE user_id = $2 AND space = %2$s AND in_hnsw AND item_id <> ALL ($3)'
-                '  ORDER BY vector::halfvec(%1$s) <=> $1::halfvec(%1$s) LIMIT $4) x'
-            ELSE
-                'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg(sim) FROM ('
-                '  SELECT item_id, item_kind, item_at, (1 - (vector <=> $1))::real AS sim FROM agent_data.embeddings'
-                '  WHERE user_id = $2 AND space = %2$s AND item_id <> ALL ($3) ORDER BY vector <=> $1 LIMIT $4) x'
-            END, dims, p_space)
-        INTO v_ids, v_kinds, v_ats, v_sims USING p_vector, p_user, hidden, 2 * p_vectors, own;
+        EXECUTE format(
+            'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg(sim) FROM ('
+            '  SELECT item_id, item_kind, item_at, (1 - (%1$s))::real AS sim FROM agent_data.embeddings'
+            '  WHERE user_id = $2 AND space = %2$s %3$s AND item_id <> ALL ($3) AND ($6 IS NULL OR item_kind = $6)'
+            '  ORDER BY %1$s LIMIT $4) x',
+            CASE WHEN p_confine IS NULL AND stats.use_hnsw
+                 THEN format('vector::halfvec(%1$s) <=> $1::halfvec(%1$s)', dims) ELSE 'vector <=> $1' END,
+            p_space,
+            CASE WHEN p_confine IS NOT NULL THEN 'AND item_id = ANY ($5)' WHEN stats.use_hnsw THEN 'AND in_hnsw' END)
+        INTO v_ids, v_kinds, v_ats, v_sims USING p_vector, p_user, hidden, 2 * p_vectors, own, p_only;
     END IF;
 
     -- Words: the rarest of the question, by the user's own counts (Robertson and Sparck Jones' idf).
     IF p_query <> '' AND p_texts > 0 THEN
-        SELECT value::real INTO k1 FROM agent_data.system_config WHERE key = 'bm25_k1';
-        SELECT value::real INTO b FROM agent_data.system_config WHERE key = 'bm25_b';
-        mean := greatest(1, COALESCE(stats.total_terms, 0)::real / greatest(1, COALESCE(stats.documents, 0)));
+        SELECT value::double precision INTO k1 FROM agent_data.system_config WHERE key = 'bm25_k1';
+        SELECT value::double precision INTO b FROM agent_data.system_config WHERE key = 'bm25_b';
+        mean := greatest(1, COALESCE(stats.total_terms, 0)::double precision / greatest(1, COALESCE(stats.documents, 0)));
         SELECT array_agg(t.word), string_agg(t.word::text, ' | ')::tsquery,
                array_agg(ln(1 + (greatest(stats.documents, t.documents, 1) - t.documents + 0.5) / (t.documents + 0.5))::real)
         INTO words, any_of, idf
         FROM agent_data.query_terms(p_user, p_query,
             (SELECT value::integer FROM agent_data.system_config WHERE key = 'query_terms')) AS t;
+        said := CASE WHEN p_only IS DISTINCT FROM 1 THEN any_of END;
+        learned := CASE WHEN p_only IS DISTINCT FROM 0 THEN any_of END;
     END IF;
 
     RETURN QUERY
@@ -434,44 +417,51 @@ BEGIN
               AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
                                          p_confine, p_session, p_visible, p_ancestors, p_history))
         ORDER BY v.sim DESC LIMIT p_vectors
+    ), matched AS (
+        SELECT h.message_id AS id, 0::smallint AS kind, h.created_at AS at, h.content_tsv AS document, h.token_count AS tokens
+        FROM agent_data.conversation_history h
+        WHERE said IS NOT NULL AND p_confine IS NULL AND h.user_id = p_user AND h.content_tsv @@ said
+          AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible)
+          AND h.session_id <> ALL (p_ancestors) AND NOT h.is_pruned
+        UNION ALL
+        SELECT h.message_id, 0::smallint, h.created_at, h.content_tsv, h.token_count
+        FROM agent_data.conversation_history h
+        WHERE said IS NOT NULL AND p_confine IS NOT NULL AND h.user_id = p_user AND h.session_id = p_confine
+          AND h.turn_index < p_visible AND h.content_tsv @@ said AND NOT h.is_pruned
+        UNION ALL
+        SELECT m.memory_id, 1::smallint, m.created_at, m.content_tsv, m.token_count
+        FROM agent_data.memory_store m
+        WHERE learned IS NOT NULL AND m.user_id = p_user AND m.content_tsv @@ learned AND m.is_active
+          AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                     p_confine, p_session, p_visible, p_ancestors, p_history)
+        UNION ALL
+        SELECT m.memory_id, 1::smallint, m.created_at, m.content_tsv, m.token_count
+        FROM agent_data.memory_store m
+        WHERE learned IS NOT NULL AND p_history AND m.user_id = p_user AND m.content_tsv @@ learned AND NOT m.is_active
+          AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                     p_confine, p_session, p_visible, p_ancestors, p_history)
+    ), scored AS (
+        -- BM25. `ts_rank` with all weights 1 of a single word that stands n times is H2(n) = Σ 1/i² for i ≤ n, over π²/6; as
+        -- π²/6 − H2(n) ≈ 1/(n + ½) to within rounding, the count comes back exactly, without unpacking the document. (Not a
+        -- function of its own: called for every document, that took three times as long.)
+        SELECT d.id, d.kind, d.at, (
+            SELECT COALESCE(sum(t.idf * t.n * (k1 + 1) / (t.n + k1 * (1 - b + b * d.tokens / mean))), 0)::real
+            FROM (
+                SELECT w.idf, round(1 / (1.64493406685 * (1 - r.rank)) - 0.5) AS n
+                FROM unnest(words, idf) AS w (word, idf),
+                     LATERAL (SELECT ts_rank('{1,1,1,1}', d.document, w.word)::double precision AS rank) AS r
+                WHERE r.rank > 0
+            ) AS t
+        ) AS score
+        FROM matched d
+        WHERE NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = d.id)
     ), texts AS (
-        (SELECT h.message_id AS id, 0::smallint AS kind, h.created_at AS at,
-                agent_data.bm25(h.content_tsv, h.token_count, words, idf, mean, k1, b) AS score
-         FROM agent_data.conversation_history h
-         WHERE any_of IS NOT NULL AND p_confine IS NULL AND h.user_id = p_user AND h.content_tsv @@ any_of
-           AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible)
-           AND h.session_id <> ALL (p_ancestors) AND NOT h.is_pruned
-           AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = h.message_id)
-         ORDER BY 4 DESC LIMIT p_texts)
-        UNION ALL
-        (SELECT h.message_id, 0::smallint, h.created_at,
-                agent_data.bm25(h.content_tsv, h.token_count, words, idf, mean, k1, b)
-         FROM agent_data.conversation_history h
-         WHERE any_of IS NOT NULL AND p_confine IS NOT NULL AND h.user_id = p_user AND h.session_id = p_confine
-           AND h.turn_index < p_visible AND h.content_tsv @@ any_of AND NOT h.is_pruned
-           AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = h.message_id)
-         ORDER BY 4 DESC LIMIT p_texts)
-        UNION ALL
-        (SELECT m.memory_id, 1::smallint, m.created_at,
-                agent_data.bm25(m.content_tsv, m.token_count, words, idf, mean, k1, b)
-         FROM agent_data.memory_store m
-         WHERE any_of IS NOT NULL AND m.user_id = p_user AND m.content_tsv @@ any_of AND m.is_active
-           AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
-                                      p_confine, p_session, p_visible, p_ancestors, p_history)
-           AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = m.memory_id)
-         ORDER BY 4 DESC LIMIT p_texts)
-        UNION ALL
-        (SELECT m.memory_id, 1::smallint, m.created_at,
-                agent_data.bm25(m.content_tsv, m.token_count, words, idf, mean, k1, b)
-         FROM agent_data.memory_store m
-         WHERE any_of IS NOT NULL AND p_history AND m.user_id = p_user AND m.content_tsv @@ any_of AND NOT m.is_active
-           AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
-                                      p_confine, p_session, p_visible, p_ancestors, p_history)
-           AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = m.memory_id)
-         ORDER BY 4 DESC LIMIT p_texts)
+        SELECT x.id, x.kind, x.at, x.score FROM (
+            SELECT s.*, row_number() OVER (PARTITION BY s.kind ORDER BY s.score DESC, s.id) AS place FROM scored s
+        ) x WHERE x.place <= p_texts
     ), frequent AS (
         SELECT m.memory_id AS id, 1::smallint AS kind, m.created_at AS at FROM agent_data.memory_store m
-        WHERE p_confine IS NULL AND m.user_id = p_user AND m.is_active AND m.memory_scope = 1
+        WHERE p_only IS DISTINCT FROM 0 AND p_confine IS NULL AND m.user_id = p_user AND m.is_active AND m.memory_scope = 1
           AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
                                      p_confine, p_session, p_visible, p_ancestors, p_history)
           AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = m.memory_id)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import asyncpg
+import numpy as np
 import orjson
 
 from app.clock import Clock, FakeClock
+from app.errors import Unavailable
 from app.jobs.tasks import Extract, Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.ingest_text import content_hash
-from app.providers.embeddings import Embedder
+from app.providers.embeddings import Embedder, Vectors
 from app.store import ids
 from app.store.learning import LearningStore
 from app.store.pools import Pool
 from app.store.records import ROLES, MessageRecord, SessionRecord
-from tests.support.jobs import SQL
+from tests.support.jobs import SQL, rows
 
+INTRODUCTION = "I'm vegetarian, I live in Lisbon, please call me Ana"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TENANT = UUID(int=0xA)
 OTHER_TENANT = UUID(int=0xB)
@@ -109,14 +112,14 @@ def learner(
     extract: Extract = by_rules,
     store_secrets: bool = False,
     exchanges_per_job: int | None = None,
-    count: Callable[[str], int] = lambda text: len(text.split()),
+    tokens: Callable[[str], int] = lambda text: len(text.split()),
 ) -> Learner:
     return Learner(
         LearningStore(pool, SQL),
         embedder=embedder,
         space=space,
         extract=extract,
-        count=count,
+        count=tokens,
         clock=clock or FakeClock(NOW),
         store_secrets=store_secrets,
         exchanges_per_job=exchanges_per_job,
@@ -139,4 +142,42 @@ async def texts(admin: asyncpg.Connection[Any], where: str = "is_active") -> lis
     return [row["content_text"] for row in await memories(admin, where)]
 
 
-Holds = Callable[[], Awaitable[bool]]
+async def count(admin: asyncpg.Connection[Any], table: str) -> int:
+    found: int = await admin.fetchval(f"SELECT count(*) FROM agent_data.{table}")
+    return found
+
+
+async def everything(admin: asyncpg.Connection[Any]) -> dict[str, Any]:
+    """All that a job can change."""
+    tables = ("memory_store", "memory_events", "embeddings", "lexemes", "user_stats", "routes", "job_effects")
+    return {
+        table: sorted(str(row) for row in await rows(admin, f"SELECT * FROM agent_data.{table}")) for table in tables
+    }
+
+
+class Remote:
+    """An embedder behind a network: known texts have known vectors, others each one of their own."""
+
+    local = False
+    dimensions = 2
+    space = "scripted"
+    duplicate_threshold = 0.5
+
+    def __init__(self, known: dict[str, list[float]] | None = None, *, away: bool = False) -> None:
+        self.known = known or {}
+        self.away = away
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        if self.away:
+            raise Unavailable("the embedder does not answer: connection refused")
+        return np.array([self.known.get(each) or _of_its_own(each) for each in texts], np.float32)
+
+    async def close(self) -> None:
+        return None
+
+
+def _of_its_own(text: str) -> list[float]:
+    if not text.strip():
+        return [0.0, 0.0]
+    angle = int.from_bytes(content_hash(text)[:4], "big")
+    return [float(np.cos(angle)), float(np.sin(angle))]

@@ -157,8 +157,10 @@ async def test_added_messages_are_learned_from(client: httpx.AsyncClient, admin:
     }
     assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_kind = 0") == 2
     await append(client, "s", TURN, learn=False)
-    rows = await admin.fetch("SELECT payload FROM agent_data.pgqueuer ORDER BY id")
-    assert [orjson.loads(each["payload"])["learn"] for each in rows] == [True, False]
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer") == 1
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_kind = 0") == 2
+    assert await admin.fetchval("SELECT count(content_tsv) FROM agent_data.conversation_history") == 2
+    assert len((await client.get("/api/v1/sessions/s/history")).json()["messages"]) == 4
 
 
 async def test_a_transcript_goes_on_from_added_messages(client: httpx.AsyncClient, pool: Pool) -> None:

@@ -86,10 +86,6 @@ async def test_a_new_partition_shows_the_app_nothing_by_its_own_name(
     assert all(each == {"held": True, "owner": "mneme_owner"} for each in held)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="ensure_history_partitions asks the default partition by name, where row-level security shows nothing",
-)
 async def test_a_month_whose_rows_came_before_its_partition_stays_in_the_default_one(
     schedule: Schedule, admin: asyncpg.Connection[Any]
 ) -> None:

@@ -38,7 +38,9 @@ def read(recipe: Recipe, recipes: list[Recipe]) -> bytes:
     return rebuild(recipe.prefix, elements, recipe.suffix, recipe.sha256)
 
 
-texts = st.lists(st.text(max_size=20).map(lambda text: json.dumps({"role": "user", "content": text})), min_size=1, max_size=12)
+texts = st.lists(
+    st.text(max_size=20).map(lambda text: json.dumps({"role": "user", "content": text})), min_size=1, max_size=12
+)
 
 
 @given(texts, st.sampled_from([",", ", ", " ,\n  "]), st.integers(0, 12))

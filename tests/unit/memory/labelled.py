@@ -1,4 +1,4 @@
-"""Utterances and what they say about their speaker, said on Friday 2026-11-20 (labelled by hand, before the rules).
+"""Utterances and what they say about their speaker, said on Friday 2026-11-20. Labelled by hand.
 
 One line each: `utterance ⇒ kind: key words; kind: key words`. Nothing after the arrow: there is nothing to remember. Kinds may
 be alternatives (`fact/event`). `\\n` stands for a line end.
@@ -310,6 +310,69 @@ I'm more of a dog person ⇒ preference: dog person
 I'm bad with names ⇒ fact: names
 My time zone is UTC+2 ⇒ fact: utc+2
 I'm in the Pacific time zone ⇒ fact: pacific
+btw I'm celiac so keep that in mind ⇒ fact: celiac
+I recently moved from Warsaw to Gdansk for work ⇒ correction: gdansk
+Hey, Sofia here. I'm a paramedic. ⇒ fact: sofia; fact: paramedic
+I'm Kenji, a translator from Osaka ⇒ fact: kenji; fact: translator
+My name is spelled Kristyna ⇒ fact: kristyna
+I'm currently in my final year of law school ⇒ fact: law school
+I was laid off in March ⇒ event: laid off march
+I've been married for 12 years ⇒ fact: married
+I have twin girls, Ada and Zoe ⇒ fact: twin girls
+My youngest son has asthma ⇒ fact: son asthma
+our cat is diabetic ⇒ fact: cat diabetic
+I'm terrified of spiders ⇒ fact: spiders
+I live off-grid in northern Wales ⇒ fact: wales
+We bought a house in Denver last year ⇒ event: house denver 2025
+I'm a coffee addict ⇒ preference: coffee addict
+I can't stand cilantro, it tastes like soap ⇒ preference: cilantro
+Beer is fine but I don't drink wine ⇒ fact: wine
+I prefer my steak rare ⇒ preference: steak rare
+I prefer short, direct answers without fluff ⇒ preference: short, direct answers
+No need for long explanations, I'm an expert in SQL ⇒ fact: expert sql
+Please address me formally ⇒ instruction: formally
+please answer me in Brazilian Portuguese from now on ⇒ instruction: brazilian portuguese
+always give me the code first and then the explanation ⇒ instruction: code first explanation
+if I ask for directions, always use kilometres ⇒ instruction: directions kilometres
+Never start a reply with 'Certainly' ⇒ instruction: never certainly
+don't ever mention my ex ⇒ instruction: ever mention my ex
+I work 9 to 5 as a bank clerk ⇒ fact: bank clerk
+I work for myself ⇒ fact: themselves
+I'm in charge of marketing at a startup ⇒ fact: marketing
+I manage a team of eight engineers ⇒ fact: team eight
+I teach kids to swim on Saturdays ⇒ fact: kids swim
+I'm majoring in chemistry ⇒ fact: chemistry
+I took up pottery last year ⇒ event: pottery 2025
+My hobbies are chess, gardening and birdwatching ⇒ preference/fact: chess gardening
+I play bass in a punk band ⇒ fact: bass
+I'm reading Middlemarch right now ⇒ fact: middlemarch
+I subscribe to The Economist ⇒ fact: economist
+I wear glasses ⇒ fact: glasses
+I'm 6 feet tall ⇒ fact: 6 feet
+I weigh 70 kg ⇒ fact: 70 kg
+My blood type is O negative ⇒ fact: o negative
+I have high blood pressure and take lisinopril ⇒ fact: high blood pressure
+I was born and raised in Glasgow ⇒ fact: glasgow
+I'm Canadian but I live in Mexico City ⇒ fact: canadian; fact: mexico city
+English isn't my first language ⇒ fact: english
+I only speak a little Japanese ⇒ fact: japanese
+My laptop runs Fedora ⇒ fact: fedora
+I code mostly in Kotlin ⇒ fact: kotlin
+We're a family of five ⇒ fact: family of five
+We are a non-profit based in Nairobi ⇒ fact: non-profit nairobi
+Our website is built with Django ⇒ fact: django
+My flight to Oslo leaves on Sunday ⇒ event: flight oslo 2026-11-22
+I'm turning 40 in February ⇒ event: turning 40 february 2027
+We're expecting our first child in May ⇒ event: child may 2027
+My grandmother passed away last week ⇒ event: grandmother
+I start chemo next Tuesday ⇒ event: chemo 2026-11-24
+remember: I hate surprises ⇒ preference: surprises
+for future reference, my preferred currency is CHF ⇒ fact: chf
+Make a note that my locker number is 212 ⇒ fact: locker 212
+Actually it's Stephen with a ph ⇒ correction: stephen
+Not Berlin, I live in Bonn ⇒ fact/correction: bonn
+I don't work at Shell anymore, I'm at BP now ⇒ correction: shell; fact: bp
+I've gone back to eating fish ⇒ correction/fact: fish
 """
 
 NOTHING = """
@@ -616,6 +679,100 @@ I live with it
 I am new here
 I am done with work today
 Imagine that I live in Oslo. What would I eat?
+I'd be lost without you
+I live and breathe code
+I'm all ears
+I'm sold
+I'm in
+I'm out of ideas
+I'm a huge mess right now
+I'm a fan of your work
+I'm into it
+I like big butts and I cannot lie lol
+I love how this turned out
+I prefer not to say
+I prefer it when you explain
+I want you to act as a linux terminal
+I want this in a table
+I need to know where I live
+I have trouble sleeping tonight
+I have a list of numbers
+I have one more question
+I have no words
+my apologies
+my bad
+my understanding is that x is 3
+my guess is that it's a race condition
+my code uses Python
+my dataset has three columns
+my variable is named x
+my function is called foo
+my class is called Dog
+my favourite of these is the third
+our function is recursive
+we have a bug
+we have three cases to consider
+we live, we learn
+I work, therefore I am
+I play devil's advocate here
+I speak for everyone when I say this is great
+I study the logs but find nothing
+I drive the test with pytest
+I run into this error
+I use the first approach
+I use a for loop here
+I was born to run
+I moved the mouse
+I switched to the dev branch
+I quit vim somehow
+I turned it off and on
+I got promoted to customer in the game
+he is my husband's boss
+that's my wife's phone
+the name of my variable is Ana
+call me when you're ready
+call me by tomorrow
+don't call me stupid
+Never trust user input
+always remember to breathe
+Always be yourself
+use emojis
+reply yes or no
+answer in one word
+respond with only the number
+Remember, this is a test
+remember the Alamo
+don't forget to smile
+keep in mind this is hard
+note that x > 0
+Note: the API returns 404
+The doctor said I'm healthy
+Mom says I eat too much
+I read that I'm supposed to rest
+I heard I'm fired
+It feels like I live at the office
+What do vegans eat? I'm not vegan, just curious?
+Would you say I'm a good person?
+I'm not saying I hate it
+I'm not a robot
+I'm not John
+Am I a nurse if I work at a hospital?
+In this scenario I am a judge living in Kent
+The narrator says: my name is Ishmael and I love whales
+My essay begins: I was born in 1990 in Detroit.
+Lyrics: I'm a creep, I'm a weirdo
+Here's my cover letter: I am a nurse with ten years of experience. I live in Leeds.
+Grammar check - I has two dog
+Paraphrase: I love dogs.
+What's the French for I'm allergic to fish
+turn this into passive voice: I ate the cake
+I had dinner
+I have to leave at 5 today
+I'm meeting the deadline
+I have a meeting
+I'm 99% sure
+I'm 5 minutes late
+I'm two steps behind
 """
 
 

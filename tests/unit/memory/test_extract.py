@@ -39,10 +39,9 @@ def test_precision_and_recall_on_the_labelled_set(capsys: pytest.CaptureFixture[
     precision, recall = right / (right + wrong), right / (right + missed)
     with capsys.disabled():
         print(f"\nextraction: {len(utterances)} utterances, precision {precision:.3f}, recall {recall:.3f}")
-        print("\n".join(report))
     assert len(utterances) >= 150
-    assert precision >= 0.95
-    assert recall >= 0.8
+    assert precision >= 0.95, "\n".join(report)
+    assert recall >= 0.9, "\n".join(report)
 
 
 def test_the_example_gives_three() -> None:
@@ -110,6 +109,13 @@ def test_secrets_are_marked() -> None:
 def test_events_have_their_day() -> None:
     event = found("I have a dentist appointment tomorrow")[0]
     assert (event.kind, event.when, event.content) == ("event", "2026-11-21", "Has a dentist appointment on 2026-11-21")
+
+
+def test_line_ends_and_spaces_do_not_matter() -> None:
+    text = "I\u00a0live  in\tLisbon\r\nI'm vegan\r\n"
+    candidates = found(text)
+    assert [c.content for c in candidates] == ["Lives in Lisbon", "Is vegan"]
+    assert candidates[0].quote == "I\u00a0live  in\tLisbon"
 
 
 def test_what_mneme_injected_is_not_learned() -> None:

@@ -1,0 +1,105 @@
+"""What a compile or a search is asked for, and what comes of it: plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from app.context.assemble import Block, Edit
+from app.context.candidates import Candidate
+from app.context.retrieve import Scope
+from app.context.score import Scored
+from app.context.transcript import Transcript
+from app.settings import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class PathMessage:
+    """A stored message that Mneme supplies: as it goes out, with its stored count (tokens of its text, o200k) and hash."""
+
+    message: Mapping[str, Any]
+    token_count: int
+    message_hash: bytes | None
+    turn_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """Plain values; see `gateway.reconcile.Place` for where the request stands.
+
+    `schemas`: what else of the request costs tokens, such as tools and a response format. `system_prompt`: the session's own,
+    where the client sent none; it is supplied like the path. `path_complete`: the path is all that came before. `gone`: items
+    of the blocks that must not be shown any more.
+    """
+
+    scope: Scope
+    session_id: UUID
+    new_session: bool
+    messages: Sequence[Mapping[str, Any]]
+    transcript: Transcript
+    model: str
+    now: datetime
+    placement: Placement
+    answer_limit: int | None = None
+    has_tools: bool = False
+    schemas: Sequence[object] = ()
+    path: Sequence[PathMessage] = ()
+    path_complete: bool = True
+    server_managed: bool = False
+    start_chain: bytes = b""
+    system_prompt: str | None = None
+    system_prompt_tokens: int = 0
+    summary: str | None = None
+    summary_tokens: int = 0
+    blocks: Sequence[Block] = ()
+    block_epoch: int = 0
+    gone: Collection[UUID] = frozenset()
+    profile: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What to change in the request, and why.
+
+    The prompt is: the client's leading system messages (`lead` of them), `history`, the rest of the client's messages; `edits`
+    count along that list. `tokens`: what was added to the client's own; `budget`: B of seed 000 §6.1.
+    """
+
+    edits: Sequence[Edit]
+    history: Sequence[Mapping[str, Any]]
+    lead: int
+    new_block: Block | None
+    epoch: int
+    memories: int
+    tokens: int
+    budget: int
+    eta: float
+    audit: dict[str, Any]
+    inputs: dict[str, Any]
+    considered: Sequence[Candidate] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """`k`: most items; `token_budget`: most tokens of their texts together."""
+
+    scope: Scope
+    query: str
+    now: datetime
+    k: int | None = None
+    token_budget: int | None = None
+    tiers: Collection[int] | None = None
+    kinds: Collection[str] | None = None
+    profile: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The chosen items, best first, and what they cost. `statuses`: of items that are not in force."""
+
+    items: Sequence[Scored]
+    tokens: int
+    statuses: Mapping[UUID, str] = field(default_factory=dict)

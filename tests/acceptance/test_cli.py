@@ -1,0 +1,157 @@
+"""The commands, as an operator types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer, wait_until
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[], ["serve"], ["worker"], ["migrate"], ["doctor"], ["keys"], ["keys", "create"], ["keys", "list"],
+     ["keys", "revoke"], ["import"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_command_explains_itself(mneme: MnemeServer, command: list[str]) -> None:
+    done = mneme.command(*command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage: " in done.stdout
+    assert "--help" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "wrong", [["serve", "--port", "x"], ["nonsense"], ["keys", "revoke", "no-id"], ["import", "gone"]]
+)
+def test_wrong_use_exits_with_2_and_says_why(mneme: MnemeServer, wrong: list[str]) -> None:
+    done = mneme.command(*wrong)
+    assert done.returncode == 2
+    assert "Error: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_setting_is_wrong_use(tmp_path: Path) -> None:
+    server = MnemeServer(tmp_path, database=None, upstream=None, settings={"PORT": "many"})
+    done = server.command("migrate")
+    assert done.returncode == 2
+    assert "MNEME_PORT" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_keys_are_made_listed_and_revoked(mneme: MnemeServer) -> None:
+    made = json.loads(mneme.command("keys", "create", "test", "--user", "ana", "--days", "3", "--json").stdout)
+    assert made["key"].startswith("mneme_")
+    listed = mneme.command("keys", "list", "--json").stdout
+    assert made["key"] not in listed
+    row = next(each for each in json.loads(listed) if each["id"] == made["id"])
+    assert (row["name"], row["user"], row["revoked_at"]) == ("test", "ana", None)
+    assert made["key"].startswith(row["hint"])
+    assert mneme.command("keys", "revoke", made["id"]).returncode == 0
+    rows = json.loads(mneme.command("keys", "list", "--json").stdout)
+    assert next(each for each in rows if each["id"] == made["id"])["revoked_at"] is not None
+    unknown = mneme.command("keys", "revoke", "00000000-0000-0000-0000-000000000009")
+    assert (unknown.returncode, "no key" in unknown.stderr) == (1, True)
+
+
+def test_migrate_has_nothing_left_to_do(mneme: MnemeServer) -> None:
+    done = mneme.command("migrate", "--json")
+    assert json.loads(done.stdout) == {"applied": []}
+
+
+def test_a_doctor_finds_a_good_installation_good(mneme: MnemeServer) -> None:
+    findings = json.loads(mneme.command("doctor", "--json").stdout)
+    # The tests' own Postgres runs without fsync: just what the doctor must not overlook.
+    errors = [each["what"] for each in findings if each["level"] == "error"]
+    assert any("fsync" in each for each in errors)
+    assert [each for each in errors if "may be lost" not in each] == []
+    assert any("answers at" in each["what"] for each in findings)
+
+
+def test_a_doctor_finds_what_is_wrong_and_says_how_to_mend_it(tmp_path: Path, unused_tcp_port: int) -> None:
+    nowhere = f"http://127.0.0.1:{unused_tcp_port}/v1"
+    database = f"postgresql://nobody@127.0.0.1:{unused_tcp_port}/none"
+    server = MnemeServer(tmp_path, database=database, upstream=nowhere, settings={"HOST": "0.0.0.0", "AUTH": "open"})
+    done = server.command("doctor", "--json")
+    errors = {each["what"]: each["mend"] for each in json.loads(done.stdout) if each["level"] == "error"}
+    assert done.returncode == 1
+    assert len(errors) == 3, errors
+    assert all(errors.values())
+    text = server.command("doctor")
+    assert (text.returncode, "Traceback" in text.stderr) == (1, False)
+    assert "MNEME_AUTH=keys" in text.stdout
+
+
+def test_a_file_of_conversations_is_imported_once(mneme: MnemeServer, tmp_path: Path) -> None:
+    file = tmp_path / "past.jsonl"
+    lines = [
+        {"session": f"s{n // 4}", "user": "imported", "role": ("user", "assistant")[n % 2], "content": f"line {n}",
+         "created_at": f"2025-03-0{1 + n // 4}T10:00:0{n % 4}Z"}
+        for n in range(12)
+    ]  # fmt: skip
+    file.write_text("\n".join(map(json.dumps, lines)))
+    first = json.loads(mneme.command("import", str(file), "--base", mneme.base_url, "--json").stdout)
+    again = json.loads(mneme.command("import", str(file), "--base", mneme.base_url, "--json").stdout)
+    assert (first["imported"], first["duplicates"]) == (12, 0)
+    assert (again["imported"], again["duplicates"]) == (0, 12)
+
+
+def test_a_bad_line_is_named(mneme: MnemeServer, tmp_path: Path) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_text('{"session": "s", "user": "u", "role": "user", "content": "fine"}\n{"session": "s"}\n')
+    done = mneme.command("import", str(file), "--base", mneme.base_url)
+    assert done.returncode == 1
+    assert "Error: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_importing_into_nothing_says_so(mneme: MnemeServer, tmp_path: Path, unused_tcp_port: int) -> None:
+    file = tmp_path / "past.jsonl"
+    file.write_text("{}\n")
+    done = mneme.command("import", str(file), "--base", f"http://127.0.0.1:{unused_tcp_port}")
+    assert done.returncode == 1
+    assert "mneme serve" in done.stderr
+
+
+def test_the_embedded_postgres_outlives_a_killed_server_and_is_stopped_by_a_stopped_one(
+    tmp_path: Path, module_upstream: ScriptedUpstream
+) -> None:
+    with MnemeServer(tmp_path, database=None, upstream=module_upstream.url, worker=True) as server:
+        asked = {"model": "m", "messages": [{"role": "user", "content": "My boat is called Maria."}]}
+        call = server.http.post("/v1/chat/completions", json=asked).headers["x-mneme-call-id"]
+        record = tmp_path / ".mneme" / "postgres" / "server.json"
+        first = json.loads(record.read_text())
+        workers = server.workers
+        assert len(workers) == 1
+        server.kill9()
+        assert alive(first["pid"])
+        # The worker is nobody's child now, and ends by itself.
+        wait_until(lambda: not any(alive(pid) for pid in workers), "the orphaned worker to end")
+
+        server.restart()
+        assert json.loads(record.read_text()) == first, "the running server was found and used again"
+        assert server.http.get(f"/api/v1/calls/{call}").status_code == 200
+        server.terminate()
+        assert server.wait() == 0
+        assert not alive(first["pid"])
+
+
+def test_a_worker_that_dies_is_started_again(tmp_path: Path, database: str, module_upstream: ScriptedUpstream) -> None:
+    with MnemeServer(tmp_path, database=database, upstream=module_upstream.url, worker=True) as server:
+        (before,) = server.workers
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: server.workers - {before} != set(), "another worker")
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/status")
+    return not (status.exists() and "State:\tZ" in status.read_text())

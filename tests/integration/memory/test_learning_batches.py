@@ -1,0 +1,139 @@
+"""The `learn` job beside learning: the use of memories, remote embedders, batches, and how it reads."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import orjson
+import pytest
+
+from app.errors import BadBody, Unavailable
+from app.jobs.tasks import Learner
+from app.providers.embeddings import WordLlamaEmbedder
+from app.store.pools import Pool
+from tests.support.jobs import SQL, rows
+from tests.support.learning import (
+    INTRODUCTION,
+    NOW,
+    TENANT,
+    Remote,
+    Talk,
+    everything,
+    learner,
+    memories,
+    taught,
+    texts,
+)
+
+# --- the use of memories ---------------------------------------------------------------------------------------------
+
+
+async def test_the_memories_of_a_prompt_were_of_use_once(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    talk = Talk()
+    await taught(learn, pool, talk, INTRODUCTION)
+    known = {each["content_text"]: each["memory_id"] for each in await memories(admin)}
+    said = await talk.say(pool, "Suggest a restaurant")
+    call = UUID("01900000-0000-7000-8000-000000000001")
+    items = [
+        [str(known["Is vegetarian"]), "memory", "fact", 3, 0.75, [], "chosen", None, 3, ["vector"], []],
+        [str(known["Lives in Lisbon"]), "memory", "fact", 3, 0.5, [], "over_budget", None, 3, ["vector"], []],
+        [said[0].message_id, "message", "message", None, 0.9, [], "chosen", None, 3, ["text"], []],
+    ]
+    await admin.execute(
+        "INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, inputs, audit) VALUES ($1, $2, $3, '{}', $4)",
+        call, TENANT, talk.user, orjson.dumps({"items": items}).decode(),
+    )  # fmt: skip
+    payload = talk.job(said, call=call)
+    await learn.learn(payload)
+    await learn.learn(payload)
+    found = {each["content_text"]: each for each in await memories(admin)}
+    used = found["Is vegetarian"]
+    assert (used["access_count"], used["last_accessed_at"]) == (1, NOW)
+    assert used["relevance_accumulator"] == pytest.approx(0.75)
+    assert {each["access_count"] for text, each in found.items() if text != "Is vegetarian"} == {0}
+
+
+# --- remote embedders, and batches -----------------------------------------------------------------------------------
+
+
+async def test_a_remote_embedder_embeds_the_messages_in_the_job(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    space = await admin.fetchval("SELECT agent_data.ensure_embedding_space('scripted', 2)")
+    remote, talk = Remote(), Talk()
+    said = await talk.say(pool, "You are terse.", role="system")
+    said += await talk.say(pool, INTRODUCTION)
+    said += await talk.say(pool, "Noted.", "   ", role="assistant")
+    await learner(pool, remote, space).learn(talk.job(said))
+    vectors = await rows(admin, "SELECT item_id, item_at FROM agent_data.embeddings WHERE item_kind = 0")
+    assert {(row["item_id"], row["item_at"]) for row in vectors} == {
+        (each.message_id, each.created_at) for each in said[1:3]
+    }
+    (stats,) = await rows(admin, "SELECT vectors FROM agent_data.user_stats")
+    assert stats["vectors"] == 2 + len(await memories(admin))
+
+
+async def test_a_remote_embedder_that_is_away_leaves_everything_as_it_was(
+    pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    space = await admin.fetchval("SELECT agent_data.ensure_embedding_space('scripted', 2)")
+    remote, talk = Remote(away=True), Talk()
+    payload = talk.job(await talk.say(pool, INTRODUCTION))
+    before = await everything(admin)
+    with pytest.raises(Unavailable):
+        await learner(pool, remote, space).learn(payload)
+    assert await everything(admin) == before
+
+
+async def test_a_large_job_leaves_what_costs_to_smaller_ones(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    do, talk = learner(pool, words, space, exchanges_per_job=2), Talk()
+    said = await talk.say(pool, "I like tea", "I have a cat", "I live in Lisbon")
+    await do.learn(talk.job(said))
+    await do.learn(talk.job(said))
+    assert await texts(admin) == []
+    assert await admin.fetchval("SELECT documents FROM agent_data.lexemes WHERE lexeme = 'tea'") == 1
+    parts = await rows(admin, "SELECT entrypoint, payload FROM agent_data.pgqueuer ORDER BY id")
+    assert [len(orjson.loads(each["payload"])["messages"]) for each in parts] == [2, 1]
+    for each in parts:
+        await do.handlers()[each["entrypoint"]](each["payload"])
+    assert set(await texts(admin)) == {"Likes tea", "Has a cat", "Lives in Lisbon"}
+    assert await admin.fetchval("SELECT documents FROM agent_data.lexemes WHERE lexeme = 'tea'") == 2
+
+
+async def test_an_imported_batch_is_learned_from_like_a_turn(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    talk = Talk()
+    said = await talk.say(pool, *(f"I like tea number {n}" for n in range(50)), INTRODUCTION)
+    await learn.handlers()["import_index"](talk.job(said))
+    assert "Lives in Lisbon" in await texts(admin)
+    (stats,) = await rows(admin, "SELECT documents FROM agent_data.user_stats")
+    assert stats["documents"] == 51 + len(await memories(admin, "true"))
+
+
+async def test_a_payload_that_cannot_be_read(learn: Learner) -> None:
+    with pytest.raises(BadBody):
+        await learn.learn(b"nonsense")
+
+
+async def test_reading_opens_one_month_of_one_user(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    talk = Talk()
+    (said,) = await talk.say(pool, INTRODUCTION)
+    await admin.execute("SELECT agent_data.ensure_history_partitions('2026-10-01', '2026-12-01')")
+    query = SQL["learning.messages"]
+    for place, value in ((4, said.created_at), (3, said.created_at), (2, f"{{{said.message_id}}}"), (1, talk.user)):
+        query = query.replace(f"${place}", f"'{value}'")
+    async with pool.transaction(TENANT) as connection:
+        plan = await connection.fetchval("EXPLAIN (FORMAT JSON) " + query)
+    opened = {each["Relation Name"] for each in _nodes(plan[0]["Plan"]) if "Relation Name" in each}
+    history = {name for name in opened if name.startswith("conversation_history")}
+    assert len(history) == 1
+    assert history.pop().endswith("_202611")
+
+
+def _nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
+    return [node, *(each for child in node.get("Plans", ()) for each in _nodes(child))]

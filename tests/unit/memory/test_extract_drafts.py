@@ -1,0 +1,31 @@
+"""Candidates in the making: what they are about."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.memory.candidate import Provenance
+from app.memory.extract_drafts import entities, make_draft
+
+
+@pytest.mark.parametrize(
+    ("content", "value", "expected"),
+    [
+        ("Lives in Lisbon", "Lisbon", ("lisbon",)),
+        ("Works at St Mary's Hospital", "St Mary's Hospital", ("st-mary-s-hospital",)),
+        ("Does not want posts longer than 800 words", "posts longer than 800 words", ("posts", "words")),
+        ("Likes tea", "tea", ("tea",)),
+        ("Likes it", "it", ()),
+        ("Likes Bach, Bach and Bach", "Bach, Bach and Bach", ("bach",)),
+    ],
+)
+def test_entities(content: str, value: str, expected: tuple[str, ...]) -> None:
+    assert entities(content, value) == expected
+
+
+def test_a_draft() -> None:
+    draft = make_draft(
+        "lives in  Lisbon.", "fact", importance=0.5, confidence=0.6, tag="home", value="Lisbon", when="2026"
+    )
+    assert draft.content == "Lives in Lisbon"
+    assert (draft.provenance_type, draft.tags, draft.when) == (Provenance.FACT, ("home",), "2026")

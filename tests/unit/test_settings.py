@@ -1,0 +1,65 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from app.settings import Settings
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+@pytest.fixture(autouse=True)
+def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("MNEME_HOST", "MNEME_AUTH", "OPENAI_API_KEY", "MNEME_DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def shown(value: object) -> str:
+    if value is None:
+        return "unset"
+    return "none" if value in ({}, []) else str(value)
+
+
+def test_the_page_names_every_setting_with_its_default_and_its_meaning() -> None:
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \| .+ \|$", PAGE.read_text(), re.MULTILINE))
+    fields = Settings.model_fields.items()
+    assert rows == {
+        str(field.validation_alias or f"MNEME_{name.upper()}"): shown(field.get_default(call_default_factory=True))
+        for name, field in fields
+    }
+    assert all(field.description for _, field in fields)
+
+
+@pytest.mark.parametrize(
+    ("host", "auth", "mode"),
+    [("127.0.0.1", None, "open"), ("::1", None, "open"), ("0.0.0.0", None, "keys"), ("10.0.0.1", "open", "open")],
+)
+def test_only_loopback_is_open_by_itself(host: str, auth: str | None, mode: str) -> None:
+    assert Settings(host=host, auth=auth).auth_mode == mode  # type: ignore[arg-type]  # pydantic checks it
+
+
+def test_the_environment_beats_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "mneme.toml").write_text('port = 9000\nhost = "127.0.0.2"\n')
+    monkeypatch.setenv("MNEME_PORT", "9001")
+    settings = Settings()
+    assert (settings.port, settings.host) == (9001, "127.0.0.2")
+
+
+def test_several_upstreams_come_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MNEME_UPSTREAMS", '[{"name": "a", "base_url": "http://a/v1", "api_key": "sk-secret"}]')
+    route = Settings().upstreams[0]
+    assert route.models == ["*"]
+    assert "sk-secret" not in repr(Settings())
+
+
+@pytest.mark.parametrize("wrong", [{"upstream_base_url": "ftp://x"}, {"port": 70000}, {"hash_partitions": 0}])
+def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Settings(**wrong)
+
+
+def test_a_base_url_has_no_slash_at_its_end() -> None:
+    assert Settings(upstream_base_url="http://x/v1/").upstream_base_url == "http://x/v1"
