@@ -7,18 +7,21 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import orjson
+
 from app.capture import recipe
-from app.capture.record import Answered, CallFacts, Exchange, Outcome, Said, Usage
-from app.context.transcript import Transcript, canonical, chain, message_hash, tail_hash
+from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage
+from app.context.transcript import HASH_BYTES, Transcript, canonical, chain, message_hash
 from app.gateway.call import Call
-from app.gateway.prepare import ChatRequest
+from app.gateway.prepare import ChatRequest, leading
+from app.gateway.reconcile import tails
 from app.gateway.relay import Ending, Tape
 from app.gateway.splice import scan
 from app.gateway.sse import Answer, Choice, answer_of_json, fold, payloads
 from app.gateway.upstream import UpstreamResponse
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
-from app.store.turns import StreamRecord
+from app.store.turns import StoredMessage, StreamRecord
 
 OUTCOMES = {
     "complete": Outcome.COMPLETE,
@@ -26,7 +29,8 @@ OUTCOMES = {
     "gone": Outcome.GONE,
     "cancelled": Outcome.CANCELLED,
 }
-DIGEST_BYTES = 16
+NOTHING_SAID = bytes(HASH_BYTES)
+"""The chain hash of a request without any message that counts."""
 
 
 class Accountant:
@@ -48,7 +52,7 @@ class Accountant:
         answer = _answer(call, tape) if call.chat is not None and good else None
         usage = self._usage(call, answer)
         facts = self._facts(call, response, ending, tape, answer, usage)
-        if call.chat is None or call.place is None or not good:
+        if call.chat is None or call.place is None or not good or (call.replay is not None and call.replay.answered):
             return facts, None
         exchange = self._exchange(call, call.chat, answer or Answer(), ending, now)
         return facts, exchange
@@ -67,7 +71,7 @@ class Accountant:
         facts = CallFacts(
             call_id=call.id,
             tenant_id=call.identity.tenant_id,
-            user_id=call.identity.user_id,
+            user_id=call.place.user_id if call.place else call.identity.user_id,
             created_at=call.at,
             method=call.method,
             path=call.path + query,
@@ -89,9 +93,9 @@ class Accountant:
             idempotency_key=call.identity.idempotency_key,
             retry_count=call.identity.retry,
             error=_error(ending, answer),
+            captured=call.switches.capture,
         )
         if not call.switches.capture:
-            # The row alone, which makes the turn exactly-once: nothing of what was sent or answered.
             return facts
         received, sent = self._recipes(call)
         return replace(
@@ -121,13 +125,21 @@ class Accountant:
         if chat is None:
             return None, None
         spans = [(each.start, each.end) for each in chat.envelope.messages]
-        received = recipe.make(chat.body, chat.envelope.array_start + 1, spans, place.request_known if place else None)
-        if call.sent == chat.body or (envelope := scan(call.sent)) is None:
+        known = place.request_known if place else None
+        received = recipe.make(chat.body, chat.envelope.array_start + 1, spans, known, lead=chat.lead)
+        if call.sent == chat.body:
             return received, None
+        document = orjson.loads(call.sent)
+        envelope = scan(call.sent, document)
+        assert envelope is not None, "what was sent is what was received, with insertions"
         spans = [(each.start, each.end) for each in envelope.messages]
-        stable = call.prepared.stable_elements(len(spans)) if call.prepared else None
+        systems = leading(document["messages"])
+        stable = None
+        if place is not None and place.server_managed:
+            # What Mneme supplied comes back in its own writing; what the client wrote will, too, the next time.
+            stable = len(spans) - (len(chat.messages) - chat.lead)
         known = place.sent_known if place else None
-        return received, recipe.make(call.sent, envelope.array_start + 1, spans, known, stable)
+        return received, recipe.make(call.sent, envelope.array_start + 1, spans, known, stable, systems)
 
     def _usage(self, call: Call, answer: Answer | None) -> Usage:
         """The upstream's own figures, else counted here: never asked for where the client did not ask."""
@@ -140,7 +152,7 @@ class Accountant:
             return Usage(_int(given.get("prompt_tokens")), _int(given.get("completion_tokens")), _int(cached))
         counter = self._tokenizers.for_model(answer.model or call.chat.model)
         prompt = sum(self._counts.message(each, counter) for each in call.chat.messages)
-        if call.prepared and call.prepared.compilation:
+        if call.prepared is not None:
             prompt += call.prepared.compilation.tokens
         completion = sum(counter.count(_spoken(each)) for each in answer.choices)
         return Usage(prompt, completion, None, counted=True)
@@ -151,7 +163,7 @@ class Accountant:
         transcript = chat.transcript
         new = range(place.first_new, len(chat.messages))
         said = [Said(chat.messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
-        whole = _whole_chain(place.start_chain, transcript, place.server_managed, place.asked_index is not None)
+        whole = _whole_chain(place.start_chain, transcript, place.server_managed)
         answers = [found for each in answer.choices if (found := _answered(each, ending)) is not None]
         compiled = prepared.compilation if prepared else None
         epoch = compiled.epoch if compiled else None
@@ -178,6 +190,7 @@ class Accountant:
             max_response_tokens=chat.answer_limit,
             block=compiled.new_block if compiled and call.target.placement == "tail" else None,
             epoch=epoch,
+            visible_from=place.visible_from,
             confined=call.identity.confined,
             learn=call.switches.memory == "on",
         )
@@ -229,22 +242,18 @@ def _answered(choice: Choice, ending: Ending) -> Answered | None:
     return Answered(message, message_hash(form), choice.finish_reason, whole)
 
 
-def _whole_chain(start: bytes, transcript: Transcript, server: bool, asked: bool) -> bytes:
+def _whole_chain(start: bytes, transcript: Transcript, server: bool) -> bytes:
     """The chain hash up to the last message asked."""
     if not server:
-        return next((each for each in reversed(transcript.chains) if each is not None), b"\0" * DIGEST_BYTES)
-    if asked:
-        return start  # the question is stored, and `start` is the chain up to it
+        return next((each for each in reversed(transcript.chains) if each is not None), NOTHING_SAID)
     links = chain([each for each in transcript.hashes if each is not None], start)
-    return links[-1] if links else start or b"\0" * DIGEST_BYTES
+    return links[-1] if links else start or NOTHING_SAID
 
 
-def _tails(path: Sequence[Any], transcript: Transcript, answer: bytes) -> tuple[bytes | None, bytes | None]:
-    """The hashes by which a client that cuts off the head of its transcript is found."""
-    hashes = [each.message_hash for each in path] + list(transcript.hashes) + [answer]
-    roles = [each.role for each in path] + list(transcript.roles) + ["assistant"]
-    answered = [i for i, role in enumerate(roles) if role == "assistant"]
-    return tail_hash(hashes, answered, 1), tail_hash(hashes, answered, 2)
+def _tails(path: Sequence[StoredMessage], transcript: Transcript, answer: bytes) -> tuple[bytes | None, bytes | None]:
+    """The hashes by which a client that cuts off the head of its transcript is found after this answer."""
+    roles = [*(each.role for each in path), *transcript.roles, "assistant"]
+    return tails(roles, [*(each.message_hash for each in path), *transcript.hashes, answer])
 
 
 def _spoken(choice: Choice) -> str:

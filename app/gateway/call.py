@@ -12,6 +12,7 @@ from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.inbound import Inbound, Send
 from app.gateway.prepare import ChatRequest, Prepared
 from app.gateway.reconcile import Place
+from app.gateway.replayed import Replay
 from app.gateway.upstream import Target
 from app.metrics import MemoryStatus
 
@@ -41,6 +42,7 @@ class Call:
     body_truncated: bool = False
     place: Place | None = None
     prepared: Prepared | None = None
+    replay: Replay | None = None
     status: MemoryStatus = "bypass"
     reason: str | None = None
     sent: bytes = b""

@@ -68,8 +68,7 @@ class ChatRequest:
     @property
     def lead(self) -> int:
         """How many system messages it begins with."""
-        roles = self.transcript.roles
-        return next((i for i, role in enumerate(roles) if role not in SYSTEM_ROLES), len(roles))
+        return leading(self.messages)
 
     def system_prompt(self) -> str | None:
         """The text of the leading system messages, joined; None where there is none."""
@@ -174,6 +173,11 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count) for b in found.blocks
     ]
     return replace(request, blocks=blocks, gone=found.gone_items)
+
+
+def leading(messages: Sequence[Mapping[str, Any]]) -> int:
+    """How many system messages stand before everything else."""
+    return next((i for i, each in enumerate(messages) if each.get("role") not in SYSTEM_ROLES), len(messages))
 
 
 def _positive(value: object) -> int | None:

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -130,6 +131,8 @@ class Gateway:
                 raise Forbidden("This key has no scope to call models.", code="missing_scope")
             chosen = switches(headers)
             path = scope["path"]
+            if ".." in path.split("/"):
+                raise BadRequest("A path under /v1 must not lead out of it.")
             is_chat = scope["method"] == "POST" and path == CHAT_PATH
             call = Call(
                 id=call_id,
@@ -154,7 +157,7 @@ class Gateway:
             log.info("client gone before the answer", extra={"call_id": str(call_id)})
         except MnemeError as error:
             await self._refuse(state, call_id, error)
-        except Exception:
+        except Exception:  # boundary: the turn pipeline turns any failure into an answer and a log line
             log.exception("request failed", extra={"call_id": str(call_id)})
             self._metrics.degraded("failure")
             await self._refuse(state, call_id, MnemeError("Mneme failed to handle this request; its log says why."))
@@ -189,11 +192,7 @@ class Gateway:
         began = time.perf_counter_ns()
         try:
             async with asyncio.timeout(self._settings.retrieval_deadline_ms / 1000):
-                call.place = await self._preparer.place(call.identity, chat, call.switches, call.at)
-                self._took("reconcile", began)
-                compiling = time.perf_counter_ns()
-                call.prepared = await self._preparer.compile(call.identity, chat, call.place, call.target, call.at)
-                self._took("compile", compiling)
+                await self._recall(call, chat)
         except (TimeoutError, StoreUnavailable, Unavailable) as error:
             self._degrade(call, "deadline" if isinstance(error, TimeoutError) else "store", error)
         except BadRequest:
@@ -206,8 +205,24 @@ class Gateway:
             self._degrade(call, "memory", error)
         else:
             call.status = "ok"
-            call.reason = "no-user" if call.identity.confined else None
-            call.sent = call.prepared.body
+            self._took("remember", began)
+
+    async def _recall(self, call: Call, chat: ChatRequest) -> None:
+        """What memory has to say: the very body of before for a repeated Idempotency-Key, else a compiled one."""
+        call.replay = await self._preparer.replay(call.identity, chat)
+        if call.replay is not None:
+            call.identity = replace(call.identity, retry=max(1, call.identity.retry))
+        began = time.perf_counter_ns()
+        call.place = await self._preparer.place(call.identity, chat, call.switches, call.at)
+        self._took("reconcile", began)
+        if call.replay is not None and call.replay.body is not None:
+            call.sent, call.reason = call.replay.body, "replayed"
+            return
+        began = time.perf_counter_ns()
+        call.prepared = await self._preparer.compile(call.identity, chat, call.place, call.target, call.at)
+        self._took("compile", began)
+        call.sent = call.prepared.body
+        call.reason = "no-user" if call.identity.confined else None
 
     def _degrade(self, call: Call, reason: str, error: BaseException) -> None:
         call.status, call.reason = "degraded", reason
@@ -302,8 +317,11 @@ class Gateway:
         own = {"x-mneme-call-id": str(call.id), "x-mneme-status": call.status}
         if call.reason is not None:
             own["x-mneme-reason"] = call.reason
-        if call.place is not None:
-            own["x-mneme-session-id"] = str(call.place.session_id)
+        session = call.replay.session_id if call.replay and call.replay.answered else None
+        if session is None and call.place is not None:
+            session = call.place.session_id
+        if session is not None:
+            own["x-mneme-session-id"] = str(session)
         compiled = call.prepared.compilation if call.prepared else None
         if compiled is not None:
             own["x-mneme-context"] = (
