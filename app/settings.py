@@ -16,6 +16,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+SUPERVISOR = "MNEME_SUPERVISOR_PID"
+"""No setting: how a worker that `mneme serve` started knows whose it is."""
+
 Placement = Literal["tail", "system", "second_system"]
 
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from types import FrameType
 
 import uvicorn
 
-from app.settings import Settings
+from app.settings import SUPERVISOR, Settings
 from app.store.embedded import EmbeddedPostgres
 
 log = logging.getLogger("mneme.supervise")
@@ -54,13 +55,18 @@ class WorkerProcess:
         failures = 0
         while not self._stopping.is_set():
             # A session of its own: a signal to our group must not end it before the server has drained.
+            # It is told who we are, and ends by itself when we are gone.
+            began = time.monotonic()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "app.cli", "worker"], env=self._environment, start_new_session=True
+                [sys.executable, "-m", "app.cli", "worker"],
+                env=self._environment | {SUPERVISOR: str(os.getpid())},
+                start_new_session=True,
             )
             while self._process.poll() is None:
                 if self._stopping.wait(POLL_S):
                     return
             log.warning("the worker ended", extra={"code": self._process.returncode})
+            failures = 0 if time.monotonic() - began > RESTART_S[-1] else failures
             self._stopping.wait(RESTART_S[min(failures, len(RESTART_S) - 1)])
             failures += 1
 

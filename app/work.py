@@ -20,7 +20,7 @@ from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_rules import rules
 from app.providers.helper import HelperClient, build_helper
-from app.settings import Settings
+from app.settings import SUPERVISOR, Settings
 from app.store.learning import LearningStore
 
 log = logging.getLogger("mneme.work")
@@ -82,10 +82,11 @@ async def _learner(core: Core, helper: HelperClient | None) -> Learner:
 
 
 async def _until_orphaned(stop: asyncio.Event) -> None:
-    """A supervisor that was killed stops nobody: its worker notices by itself, and leaves the jobs to the next one."""
-    parent = os.getppid()
-    while not stop.is_set():
-        if os.getppid() != parent:
+    """A supervisor that was killed stops nobody: its worker notices by itself, and leaves the jobs to the next one. Told who
+    it is, for it may be gone before the first look."""
+    supervisor = os.environ.get(SUPERVISOR)
+    while supervisor is not None and not stop.is_set():
+        if os.getppid() != int(supervisor):
             stop.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ORPHAN_LOOK_S):

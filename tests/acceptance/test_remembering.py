@@ -55,11 +55,12 @@ def test_facts_of_one_session_reach_the_next_and_say_where_they_come_from(
     mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool
 ) -> None:
     introduction = "I'm vegetarian, I live in Lisbon, please call me Ana"
+    name = f"ana {worker}"  # one database for both
     with sdk(mneme.url) as client:
-        client.chat.completions.create(model=MODEL, user="ana", messages=[{"role": "user", "content": introduction}])
+        client.chat.completions.create(model=MODEL, user=name, messages=[{"role": "user", "content": introduction}])
         api = learned(mneme, worker)
         answer = client.chat.completions.with_raw_response.create(
-            model=MODEL, user="ana", messages=[{"role": "user", "content": "suggest a restaurant"}]
+            model=MODEL, user=name, messages=[{"role": "user", "content": "suggest a restaurant"}]
         )
     first, second = (each for each in upstream.requests if each.path == "/v1/chat/completions")
     assert prompt_of(first) == introduction
@@ -68,7 +69,7 @@ def test_facts_of_one_session_reach_the_next_and_say_where_they_come_from(
         assert fact in prompt
     assert prompt.endswith("suggest a restaurant")
 
-    api = Api(mneme, user="ana")
+    api = Api(mneme, user=name)
     calls = api.calls()
     assert [each["memory_status"] for each in calls] == ["ok", "ok"]
     source = next(each for each in api.history(calls[1]["session_id"]) if each["role"] == "user")
@@ -85,7 +86,7 @@ def test_facts_of_one_session_reach_the_next_and_say_where_they_come_from(
 
 
 def test_the_budget_holds_and_is_told(mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool) -> None:
-    headers = {"x-mneme-user": "bea"}
+    headers = {"x-mneme-user": f"bea {worker}"}
     for n in range(12):
         ask(
             mneme,
@@ -100,7 +101,7 @@ def test_the_budget_holds_and_is_told(mneme: MnemeServer, upstream: ScriptedUpst
     assert figures["memories"] > 0
     assert figures["tokens"] <= figures["budget"] <= WINDOW - 100
     assert tokens_of(sent) <= WINDOW - 100
-    explained = Api(mneme, user="bea").get(f"/calls/{call_of(answer)}/context")
+    explained = Api(mneme, user=f"bea {worker}").get(f"/calls/{call_of(answer)}/context")
     left_out = [each for each in explained["items"] if not each["chosen"]]
     assert all(each["reason"] for each in left_out)
     assert len([each for each in explained["items"] if each["chosen"]]) == figures["memories"]
