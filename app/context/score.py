@@ -155,8 +155,8 @@ def _vector(candidates: Sequence[Candidate], context: _Context) -> Column:
     low, high = min(known), max(known)
     if high <= low:
         return [0.0] * len(candidates)
-    scale = 1.0 / (high - low)
-    return [0.0 if each.similarity is None else (each.similarity - low) * scale for each in candidates]
+    span = high - low
+    return [0.0 if each.similarity is None else (each.similarity - low) / span for each in candidates]
 
 
 def _own_words(candidates: Sequence[Candidate], context: _Context) -> Column:
