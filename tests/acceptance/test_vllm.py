@@ -1,0 +1,148 @@
+"""A real vLLM behind Mneme, asked by the OpenAI SDK. Set MNEME_TEST_VLLM_URL to its base URL, such as
+http://127.0.0.1:8101/v1; it serves a tiny model named `tiny`, whose words are gibberish and whose protocol is not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+from tests.support.clients import Api
+from tests.support.server import MnemeServer
+
+URL = os.environ.get("MNEME_TEST_VLLM_URL", "")
+pytestmark = [pytest.mark.heavy, pytest.mark.skipif(not URL, reason="MNEME_TEST_VLLM_URL names no vLLM")]
+
+MODEL = "tiny"
+HELLO: list[Any] = [{"role": "user", "content": "Say hello to my dog Rex."}]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, module_database: str) -> Iterator[MnemeServer]:
+    with MnemeServer(tmp_path_factory.mktemp("vllm"), database=module_database, upstream=URL) as server:
+        yield server
+
+
+@pytest.fixture
+def client(served: MnemeServer) -> Iterator[OpenAI]:
+    with OpenAI(base_url=served.url, api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+def direct() -> Iterator[OpenAI]:
+    with OpenAI(base_url=URL, api_key="none", max_retries=0) as made:
+        yield made
+
+
+def test_chat_is_answered_and_kept(client: OpenAI, served: MnemeServer) -> None:
+    raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=HELLO, max_tokens=8, user="vllm")
+    answer = raw.parse()
+    assert answer.choices[0].message.content is not None
+    assert answer.usage is not None
+    api = Api(served, user="vllm")
+    assert api.raw(raw.headers["x-mneme-call-id"]) == raw.content
+    assert raw.headers["x-mneme-status"] == "ok"
+
+
+def test_the_same_seed_gives_the_same_answer_with_and_without_mneme(client: OpenAI, direct: OpenAI) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 12, "temperature": 0.0, "seed": 7}
+    through = client.chat.completions.create(**asked, extra_headers={"X-Mneme-Memory": "off"})
+    alone = direct.chat.completions.create(**asked)
+    assert through.choices[0].message.content == alone.choices[0].message.content
+    assert through.usage == alone.usage
+
+
+def test_a_stream_comes_in_pieces_with_usage(client: OpenAI) -> None:
+    pieces = list(
+        client.chat.completions.create(
+            model=MODEL, messages=HELLO, max_tokens=16, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    assert len(pieces) > 3
+    assert pieces[-1].usage is not None
+    assert pieces[-1].choices == []
+
+
+def test_tools_are_called(client: OpenAI) -> None:
+    tool: Any = {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "parameters": {"type": "object", "properties": {"city": {"enum": ["Lisbon"]}}, "required": ["city"]},
+        },
+    }
+    answer = client.chat.completions.create(
+        model=MODEL, messages=HELLO, tools=[tool], tool_choice={"type": "function", "function": {"name": "weather"}},
+        max_tokens=64,
+    )  # fmt: skip
+    calls = answer.choices[0].message.tool_calls
+    assert calls
+    assert calls[0].type == "function"
+    assert calls[0].function.name == "weather"
+
+
+def test_logprobs_and_several_choices(client: OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model=MODEL, messages=HELLO, max_tokens=4, n=2, logprobs=True, top_logprobs=2
+    )
+    assert [each.index for each in answer.choices] == [0, 1]
+    for choice in answer.choices:
+        assert choice.logprobs is not None
+        assert choice.logprobs.content
+
+
+def test_guided_json_holds(client: OpenAI) -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    schema |= {"additionalProperties": False}
+    answer = client.chat.completions.create(
+        model=MODEL,
+        messages=HELLO,
+        max_tokens=32,
+        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}},
+    )
+    assert isinstance(json.loads(answer.choices[0].message.content or "")["ok"], bool)
+    unknown = client.chat.completions.create(
+        model=MODEL, messages=HELLO, max_tokens=32, extra_body={"structured_outputs": {"choice": ["yes", "no"]}}
+    )
+    assert unknown.choices[0].message.content in ("yes", "no")
+
+
+def test_an_over_long_prompt_is_refused_by_vllm_itself(client: OpenAI, direct: OpenAI) -> None:
+    long: list[Any] = [{"role": "user", "content": "word " * 4000}]
+    with pytest.raises(openai.BadRequestError) as through:
+        client.chat.completions.create(model=MODEL, messages=long, max_tokens=8)
+    with pytest.raises(openai.BadRequestError) as alone:
+        direct.chat.completions.create(model=MODEL, messages=long, max_tokens=8)
+    assert through.value.body == alone.value.body
+
+
+def longest(direct: OpenAI) -> list[Any]:
+    """A prompt that just fits the window by itself."""
+    for words in range(1100, 100, -20):
+        messages = [{"role": "user", "content": "alpha " * words}]
+        try:
+            direct.chat.completions.create(model=MODEL, max_tokens=8, messages=messages)  # type: ignore[arg-type]  # is one
+        except openai.BadRequestError:
+            continue
+        return messages
+    raise AssertionError("nothing fits")
+
+
+def test_what_memory_adds_never_costs_the_answer(client: OpenAI, direct: OpenAI) -> None:
+    """The window is learned from vLLM; a prompt that nearly fills it gets nothing added, or is sent again as written."""
+    for n in range(6):
+        client.chat.completions.create(
+            model=MODEL, user="full", max_tokens=4,
+            messages=[{"role": "user", "content": f"Remember word list {n}: " + "alpha beta gamma " * 60}],
+        )  # fmt: skip
+    raw = client.chat.completions.with_raw_response.create(
+        model=MODEL, user="full", max_tokens=8, messages=longest(direct)
+    )
+    assert raw.status_code == 200
+    assert raw.headers["x-mneme-status"] in ("ok", "degraded")
