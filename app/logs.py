@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Literal
@@ -13,21 +15,34 @@ from app.gateway.relay import QuietBreaks
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
+# Keys, wherever an error's text may quote them: Mneme's, OpenAI's, and whatever a bearer brings.
+_SECRET = re.compile(r"\b(?:mneme_|sk-)[\w-]{8,}|\bbearer\s+[^\s\"',]{8,}", re.IGNORECASE)
+
+
+def redacted(text: str) -> str:
+    """`text` without what looks like a key."""
+    return _SECRET.sub("***", text)
+
 
 class JsonFormatter(logging.Formatter):
     """A record as one line of JSON: time, level, logger, message, then what was given as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {key: value for key, value in vars(record).items() if key not in _STANDARD and value is not None}
+        given = {key: value for key, value in vars(record).items() if key not in _STANDARD and value is not None}
+        line |= {key: value for key, value in given.items() if key not in line}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        try:
+            text = orjson.dumps(line, default=str).decode()
+        except TypeError:  # a lone surrogate, or a number that orjson has not: a log line must not be lost for it
+            text = json.dumps(line, default=str)
+        return redacted(text)
 
 
 class TextFormatter(logging.Formatter):
@@ -40,7 +55,7 @@ class TextFormatter(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         text = f"{at} {record.levelname.lower():7} {record.getMessage()}"
         text = f"{text}  {fields}" if fields else text
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        return redacted(f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text)
 
 
 def set_up(level: str, shape: Literal["json", "text"]) -> None:

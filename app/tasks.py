@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 log = logging.getLogger("mneme.tasks")
+
+T = TypeVar("T")
 
 
 class Supervisor:
@@ -16,11 +18,12 @@ class Supervisor:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
-        """Run `work` beside everything else."""
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Run `work` beside everything else. Whoever awaits the task should shield it: that is why it is here."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def __len__(self) -> int:
         return len(self._tasks)

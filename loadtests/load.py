@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import cast
 from urllib.parse import urlsplit
 
 import click
@@ -42,6 +43,8 @@ class Plan:
     seconds: float
     stream: bool = False
     limit: int = 1_000_000
+    ramp_s: float = 0.0
+    """Clients begin one after the other over this time: long answers would otherwise all begin and end together."""
 
 
 @dataclass(slots=True)
@@ -137,6 +140,7 @@ class _Run:
         """One client; it connects again when its connection ends before the run does."""
         loop = asyncio.get_running_loop()
         sent = 0
+        await asyncio.sleep(self.plan.ramp_s * number / self.plan.clients)
         while self.goes_on():
             try:
                 made = functools.partial(_Connection, self, number, sent)
@@ -148,11 +152,7 @@ class _Run:
             sent = await connection.ended
 
     def goes_on(self) -> bool:
-        return (
-            time.perf_counter() < self._ends
-            and self._sent < self.plan.limit
-            and self.outcome.errors < MAX_ERRORS
-        )
+        return time.perf_counter() < self._ends and self._sent < self.plan.limit and self.outcome.errors < MAX_ERRORS
 
     def begin(self) -> None:
         self._sent += 1
@@ -184,8 +184,7 @@ class _Connection(asyncio.Protocol):
         self._waiting = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one without saying so
         self._next()
 
     def _next(self) -> None:

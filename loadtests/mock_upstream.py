@@ -1,4 +1,4 @@
-"""A scripted OpenAI upstream. The model's name is the script: `mock`, or `mock:chunks=200,gap_ms=5,status=429`.
+"""A scripted OpenAI upstream. What follows a colon in the model's name is the script: `any:chunks=200,gap_ms=5,status=429`.
 
 `chunks`: words of the answer, each an event of its own in a stream (20). `gap_ms`: milliseconds before each event, and
 before a plain answer (0). `status`: what it answers with (200; anything else is an error in OpenAI's shape).
@@ -54,7 +54,7 @@ class Script:
 def plain_answer(model: str, chunks: int, variant: int) -> bytes:
     """The body of an answer that is not streamed."""
     content = " ".join(Talk(variant).words(chunks))
-    message = {"role": "assistant", "content": content, "refusal": None, "annotations": []}
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None, "annotations": []}
     return orjson.dumps(
         {
             "id": f"chatcmpl-{variant}",
@@ -77,7 +77,7 @@ def stream_events(model: str, chunks: int, variant: int, usage: bool) -> tuple[b
     events.append(_chunk(model, variant, {}, finish="stop"))
     if usage:
         events.append(_chunk(model, variant, None, usage=_usage(chunks)))
-    return tuple(b"data: " + orjson.dumps(each) + b"\n\n" for each in events) + (b"data: [DONE]\n\n",)
+    return (*(b"data: " + orjson.dumps(each) + b"\n\n" for each in events), b"data: [DONE]\n\n")
 
 
 def _chunk(

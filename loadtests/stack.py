@@ -30,6 +30,7 @@ START_S = 120.0
 STOP_S = 30.0
 """Seconds for a process to end after SIGTERM; then it is killed."""
 POLL_S = 0.02
+SAMPLES = "stacks.folded"
 
 UNHURRIED_MS = "60000"
 """Deadline of retrieval and of the pool while measuring. With the usual ones an overloaded Mneme answers without memory: well
@@ -117,6 +118,10 @@ class Stack:
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.mneme_port}"
 
+    @property
+    def samples(self) -> Path:
+        return self.folder / SAMPLES
+
     @contextmanager
     def worker(self) -> Iterator[Service]:
         """A `mneme worker` beside the server, for as long as the block runs."""
@@ -130,8 +135,8 @@ class Stack:
 
 
 @contextmanager
-def running(serve: Sequence[str] = ("-m", "app.cli")) -> Iterator[Stack]:
-    """Start everything. `serve`: what of Python's arguments is Mneme. Raises StackFailed."""
+def running(*, sampler: bool = False) -> Iterator[Stack]:
+    """Start everything. `sampler`: Mneme with the sampler in it, which writes to `Stack.samples`. Raises StackFailed."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mneme-bench-")))
 
@@ -152,11 +157,11 @@ def running(serve: Sequence[str] = ("-m", "app.cli")) -> Iterator[Stack]:
             "MNEME_DATA_DIR": str(folder / "data"),
             "MNEME_UPSTREAM_BASE_URL": f"{upstream}/v1",
             "MNEME_WORKER": "off",
-            "MNEME_DEFAULT_CONTEXT_WINDOW": "131072",
             "MNEME_RETRIEVAL_DEADLINE_MS": UNHURRIED_MS,
             "MNEME_POOL_TIMEOUT_MS": UNHURRIED_MS,
         }
-        mneme = start("mneme", [*serve, "serve", "--port", "0"], environment)
+        program = ["loadtests.sampler", str(folder / SAMPLES)] if sampler else ["app.cli"]
+        mneme = start("mneme", ["-m", *program, "serve", "--port", "0"], environment)
         found = Stack(
             folder=folder,
             mock_port=int(upstream.rpartition(":")[2]),

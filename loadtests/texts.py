@@ -9,8 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-PEOPLE = "Ana Bruno Carla Dmitri Elif Farid Greta Hana Igor Joana Kofi Lena Mateo Nadia Omar Petra Quinn Rosa Sven Tariq"
-PLACES = "Lisbon Oslo Kyoto Nairobi Lima Gdansk Tbilisi Quito Hanoi Cork Turin Izmir Accra Perth Bergen Porto Malmo Leeds"
+PEOPLE = (
+    "Ana Bruno Carla Dmitri Elif Farid Greta Hana Igor Joana Kofi Lena Mateo Nadia Omar Petra Quinn Rosa Sven Tariq"
+)
+PLACES = (
+    "Lisbon Oslo Kyoto Nairobi Lima Gdansk Tbilisi Quito Hanoi Cork Turin Izmir Accra Perth Bergen Porto Malmo Leeds"
+)
 THINGS = (
     "invoice report kitchen garden bicycle contract recipe server database novel guitar budget roof camera tent passport "
     "lecture harvest podcast battery engine puzzle quilt telescope sauna ferry scooter orchard workshop mortgage lamp "
@@ -24,7 +28,9 @@ MANNERS = (
     "cheap quiet wooden digital spare annual broken portable northern bright second-hand narrow modular waterproof "
     "seasonal vintage compact urgent rough solar foldable shared local heavy organic wireless temporary green"
 )
-TOPICS = "cost size colour weather paint wiring transport insurance storage timing noise permits shipping taxes safety heat"
+TOPICS = (
+    "cost size colour weather paint wiring transport insurance storage timing noise permits shipping taxes safety heat"
+)
 
 SAID = (
     "I want to {do} the {manner} {thing} before {person} comes back from {place}.",

@@ -69,6 +69,7 @@ class CallFacts:
     retry_count: int = 0
     error: str | None = None
     stream: StreamRecord | None = None
+    session_id: UUID | None = None
     captured: bool = True
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -56,10 +57,18 @@ FINISH_REASONS = {
 INTERRUPTED = 8
 FINISH_OTHER = 9
 
-SECRET_HEADERS = frozenset(
-    {"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-mneme-key"}
-)
+# A header whose name says that it carries a key, whoever's gateway, cloud or SDK it belongs to. Limits on tokens do not, nor
+# does an Idempotency-Key.
+_SECRET_NAME = re.compile(r"auth|secret|password|credential|cookie|(?<!idempotency-)key$|token$", re.IGNORECASE)
+_CHALLENGES = frozenset({"www-authenticate", "proxy-authenticate"})
 MASK = "***"
+LONG_TEXT = 100_000
+"""Characters of new messages from which they are counted in a thread, so that other requests do not wait: some 50 ms."""
+
+REAL_MAX = 3.4028234663852886e38
+"""Largest number of Postgres' `real` (IEEE 754 binary32)."""
+INT_MAX = 2**31 - 1
+"""Largest number of Postgres' `integer`."""
 
 GIVEN = "_message"
 """Where a message's metadata holds what was given with it and has no column."""
@@ -96,7 +105,11 @@ class Recorder:
         """
         if exchange is None:
             return await self._store.record(build(call, None, _Rows(), compiled))
-        rows = self._messages(call, exchange)
+        new = [*(each.message for each in exchange.said), *(each.message for each in exchange.answers)]
+        if sum(len(text_of(each)) for each in new) > LONG_TEXT:
+            rows = await asyncio.to_thread(self._messages, call, exchange)
+        else:
+            rows = self._messages(call, exchange)
         vectors = await self._vectors(rows.messages)
         system_tokens = self._count(exchange.system_prompt or "") if exchange.system_prompt is not None else None
         turn = build(call, exchange, rows, compiled, system_tokens, self._space, vectors)
@@ -222,7 +235,7 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         call_id=call.call_id,
         tenant_id=call.tenant_id,
         user_id=call.user_id,
-        session_id=exchange.session_id if exchange else None,
+        session_id=exchange.session_id if exchange else call.session_id,
         created_at=call.created_at,
         method=call.method,
         path=_storable(call.path),
@@ -279,9 +292,9 @@ def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant:
         system_prompt=prompt,
         system_prompt_hash=sha256(prompt.encode()).digest() if prompt is not None else None,
         system_prompt_tokens=system_tokens,
-        temperature=exchange.temperature,
-        top_p=exchange.top_p,
-        max_response_tokens=exchange.max_response_tokens,
+        temperature=_real(exchange.temperature),
+        top_p=_real(exchange.top_p),
+        max_response_tokens=_at_most(exchange.max_response_tokens, INT_MAX),
         session_type=None,
         expires_at=exchange.expires_at,
         head_message_id=rows.head,
@@ -336,8 +349,12 @@ def masked(headers: Sequence[tuple[bytes, bytes]]) -> str:
     shown = []
     for name, value in headers:
         text = name.decode("latin-1")
-        shown.append([text, MASK if text.lower() in SECRET_HEADERS else _storable(value.decode("latin-1"))])
+        shown.append([text, MASK if _is_secret(text) else _storable(value.decode("latin-1"))])
     return _json(shown)
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None and name.lower() not in _CHALLENGES
 
 
 def _resume(call: CallFacts) -> tuple[bytes | None, int | None, bytes | None, int | None]:
@@ -363,6 +380,15 @@ def _finish(answer: Answered) -> int | None:
 def _storable(text: str) -> str:
     """Text as Postgres takes it: without U+0000, which is kept in the bytes only."""
     return text.replace("\0", "\ufffd") if "\0" in text else text
+
+
+def _real(value: float | None) -> float | None:
+    """A parameter as a `real` column takes it: what is out of range is the upstream's to judge, and the bytes have it."""
+    return None if value is None else max(-REAL_MAX, min(value, REAL_MAX))
+
+
+def _at_most(value: int | None, limit: int) -> int | None:
+    return None if value is None else min(value, limit)
 
 
 def _metadata(message: Mapping[str, Any]) -> str | None:

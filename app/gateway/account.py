@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,17 +11,18 @@ import orjson
 
 from app.capture import recipe
 from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage
-from app.context.transcript import HASH_BYTES, Transcript, canonical, chain, message_hash
+from app.context.story import SYSTEM_ROLES
+from app.context.transcript import canonical, chain, message_hash
 from app.gateway.call import Call
 from app.gateway.prepare import ChatRequest, leading
-from app.gateway.reconcile import tails
+from app.gateway.reconcile import Place, tails
 from app.gateway.relay import Ending, Tape
 from app.gateway.splice import scan
 from app.gateway.sse import Answer, Choice, answer_of_json, fold, payloads
 from app.gateway.upstream import UpstreamResponse
 from app.providers.models import ModelRegistry
-from app.providers.tokens import CountCache, Tokenizers
-from app.store.turns import StoredMessage, StreamRecord
+from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
+from app.store.turns import StreamRecord
 
 OUTCOMES = {
     "complete": Outcome.COMPLETE,
@@ -29,8 +30,8 @@ OUTCOMES = {
     "gone": Outcome.GONE,
     "cancelled": Outcome.CANCELLED,
 }
-NOTHING_SAID = bytes(HASH_BYTES)
-"""The chain hash of a request without any message that counts."""
+ERROR_CHARS = 1000
+"""Of an upstream's error in mid-stream that is kept beside its bytes."""
 
 
 class Accountant:
@@ -52,7 +53,7 @@ class Accountant:
         answer = _answer(call, tape) if call.chat is not None and good else None
         usage = self._usage(call, answer)
         facts = self._facts(call, response, ending, tape, answer, usage)
-        if call.chat is None or call.place is None or not good or (call.replay is not None and call.replay.answered):
+        if call.chat is None or call.place is None or not good or call.answered_before:
             return facts, None
         exchange = self._exchange(call, call.chat, answer or Answer(), ending, now)
         return facts, exchange
@@ -76,7 +77,7 @@ class Accountant:
             method=call.method,
             path=call.path + query,
             upstream=call.target.name,
-            outcome=OUTCOMES[ending.kind] if response is not None else Outcome.FAILED,
+            outcome=Outcome.FAILED if response is None and ending.kind == "broken" else OUTCOMES[ending.kind],
             memory_status=call.status,
             reason=call.reason,
             model=model,
@@ -92,7 +93,7 @@ class Accountant:
             overhead_us=call.overhead_ns // 1000,
             idempotency_key=call.identity.idempotency_key,
             retry_count=call.identity.retry,
-            error=_error(ending, answer),
+            session_id=call.session_id,
             captured=call.switches.capture,
         )
         if not call.switches.capture:
@@ -100,6 +101,7 @@ class Accountant:
         received, sent = self._recipes(call)
         return replace(
             facts,
+            error=_error(ending, answer),
             request_headers=call.raw_headers,
             response_headers=response.headers if response is not None else (),
             request=received,
@@ -124,22 +126,25 @@ class Accountant:
         chat, place = call.chat, call.place
         if chat is None:
             return None, None
-        spans = [(each.start, each.end) for each in chat.envelope.messages]
         known = place.request_known if place else None
-        received = recipe.make(chat.body, chat.envelope.array_start + 1, spans, known, lead=chat.lead)
+        stable = _stable(chat)
+        received = recipe.make(
+            chat.body, chat.envelope.array_start + 1, chat.envelope.messages, known, stable, chat.lead
+        )
         if call.sent == chat.body:
             return received, None
         document = orjson.loads(call.sent)
         envelope = scan(call.sent, document)
         assert envelope is not None, "what was sent is what was received, with insertions"
-        spans = [(each.start, each.end) for each in envelope.messages]
-        systems = leading(document["messages"])
-        stable = None
+        spans = envelope.messages
         if place is not None and place.server_managed:
             # What Mneme supplied comes back in its own writing; what the client wrote will, too, the next time.
             stable = len(spans) - (len(chat.messages) - chat.lead)
+        elif stable is not None:
+            stable += len(spans) - len(chat.messages)
         known = place.sent_known if place else None
-        return received, recipe.make(call.sent, envelope.array_start + 1, spans, known, stable, systems)
+        lead = leading(document["messages"])
+        return received, recipe.make(call.sent, envelope.array_start + 1, spans, known, stable, lead)
 
     def _usage(self, call: Call, answer: Answer | None) -> Usage:
         """The upstream's own figures, else counted here: never asked for where the client did not ask."""
@@ -151,22 +156,23 @@ class Accountant:
             cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
             return Usage(_int(given.get("prompt_tokens")), _int(given.get("completion_tokens")), _int(cached))
         counter = self._tokenizers.for_model(answer.model or call.chat.model)
-        prompt = sum(self._counts.message(each, counter) for each in call.chat.messages)
+        prompt = sum(self._counts.message(each, counter) for each in call.chat.messages) + REPLY_TOKENS
+        prompt += sum(self._counts.tools(each, counter) for each in call.chat.schemas)
         if call.prepared is not None:
             prompt += call.prepared.compilation.tokens
         completion = sum(counter.count(_spoken(each)) for each in answer.choices)
-        return Usage(prompt, completion, None, counted=True)
+        # A margin is for budgets, which must hold; a figure of use is rather the likely one.
+        likely = 1.0 + counter.margin
+        return Usage(round(prompt / likely), round(completion / likely), None, counted=True)
 
     def _exchange(self, call: Call, chat: ChatRequest, answer: Answer, ending: Ending, now: datetime) -> Exchange:
-        place, prepared = call.place, call.prepared
+        place, transcript = call.place, chat.transcript
         assert place is not None, "a turn has a place"
-        transcript = chat.transcript
         new = range(place.first_new, len(chat.messages))
         said = [Said(chat.messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
-        whole = _whole_chain(place.start_chain, transcript, place.server_managed)
-        answers = [found for each in answer.choices if (found := _answered(each, ending)) is not None]
-        compiled = prepared.compilation if prepared else None
-        epoch = compiled.epoch if compiled else None
+        whole = _question_chain(place, chat)
+        answers = [found for each in answer.choices if (found := _answered(each, answer, ending)) is not None]
+        compiled = call.prepared.compilation if call.prepared else None
         return Exchange(
             session_id=place.session_id,
             user=call.identity.user,
@@ -174,7 +180,7 @@ class Accountant:
             answers=answers,
             question_chain=whole,
             answer_chains=[chain([each.hash], whole)[0] for each in answers],
-            tails=_tails(place.path, transcript, answers[0].hash) if answers else (None, None),
+            tails=_tails(place, chat, answers[0].hash) if answers else (None, None),
             ended_at=now,
             expires_at=now + self._session_ttl,
             session_name=place.external_id,
@@ -183,24 +189,24 @@ class Accountant:
             parent_message_id=place.parent_message_id,
             asked_index=place.asked_index,
             model=chat.model,
-            window=self._models.window(chat.model),
+            window=self._models.window(call.target.model_alias or chat.model),
             system_prompt=chat.system_prompt(),
             temperature=chat.number("temperature"),
             top_p=chat.number("top_p"),
             max_response_tokens=chat.answer_limit,
             block=compiled.new_block if compiled and call.target.placement == "tail" else None,
-            epoch=epoch,
+            epoch=compiled.epoch if compiled else None,
             visible_from=place.visible_from,
             confined=call.identity.confined,
             learn=call.switches.memory == "on",
         )
 
 
-def facts_of(facts: CallFacts, exchange: Exchange | None) -> dict[str, Any]:
+def facts_of(facts: CallFacts) -> dict[str, Any]:
     """What the log line of a call says: figures and ids, never content."""
     return {
         "call_id": str(facts.call_id),
-        "session_id": str(exchange.session_id) if exchange else None,
+        "session_id": str(facts.session_id) if facts.session_id else None,
         "path": facts.path.partition("?")[0],
         "upstream": facts.upstream,
         "model": facts.model,
@@ -223,18 +229,17 @@ def _answer(call: Call, tape: Tape) -> Answer | None:
     return answer_of_json(body) if body else None
 
 
-def _answered(choice: Choice, ending: Ending) -> Answered | None:
-    """A choice as a message; None where nothing of it came."""
+def _answered(choice: Choice, answer: Answer, ending: Ending) -> Answered | None:
+    """A choice as a message, as clients send it back; None where nothing of it came."""
     message: dict[str, Any] = {"role": "assistant", "content": choice.content}
     if choice.refusal:
         message["refusal"] = choice.refusal
-        message["content"] = choice.content or choice.refusal
     if choice.tool_calls:
         message["tool_calls"] = choice.tool_calls
     if choice.function_call:
         message["function_call"] = choice.function_call
-    # Many clients leave once they have seen the finish reason: what was said is whole then, however the stream ended.
-    whole = (ending.kind == "complete" or choice.finish_reason is not None) and choice.finish_reason != "abort"
+    ended = choice.finish_reason != "abort" and (choice.finish_reason is not None or answer.done)
+    whole = ending.kind == "complete" and ended and answer.error is None
     if not whole and not (choice.content or choice.tool_calls or choice.refusal or choice.function_call):
         return None
     form = canonical(message)
@@ -242,18 +247,26 @@ def _answered(choice: Choice, ending: Ending) -> Answered | None:
     return Answered(message, message_hash(form), choice.finish_reason, whole)
 
 
-def _whole_chain(start: bytes, transcript: Transcript, server: bool) -> bytes:
+def _question_chain(place: Place, chat: ChatRequest) -> bytes:
     """The chain hash up to the last message asked."""
-    if not server:
-        return next((each for each in reversed(transcript.chains) if each is not None), NOTHING_SAID)
-    links = chain([each for each in transcript.hashes if each is not None], start)
-    return links[-1] if links else start or NOTHING_SAID
+    chains, hashes = chat.transcript.chains, chat.transcript.hashes
+    if not place.server_managed:
+        return next((each for each in reversed(chains) if each is not None), b"")
+    links = chain([each for each in hashes if each is not None], place.start_chain)
+    return links[-1] if links else place.start_chain
 
 
-def _tails(path: Sequence[StoredMessage], transcript: Transcript, answer: bytes) -> tuple[bytes | None, bytes | None]:
+def _tails(place: Place, chat: ChatRequest, answer: bytes) -> tuple[bytes | None, bytes | None]:
     """The hashes by which a client that cuts off the head of its transcript is found after this answer."""
-    roles = [*(each.role for each in path), *transcript.roles, "assistant"]
-    return tails(roles, [*(each.message_hash for each in path), *transcript.hashes, answer])
+    roles = [*(each.role for each in place.path), *chat.transcript.roles, "assistant"]
+    return tails(roles, [*(each.message_hash for each in place.path), *chat.transcript.hashes, answer])
+
+
+def _stable(chat: ChatRequest) -> int | None:
+    """How many messages the next request will repeat: those before a system message further down, which often is a note on
+    the present and goes with it; None: all."""
+    roles = chat.transcript.roles
+    return next((i for i in range(chat.lead, len(roles)) if roles[i] in SYSTEM_ROLES), None)
 
 
 def _spoken(choice: Choice) -> str:
@@ -269,7 +282,7 @@ def _error(ending: Ending, answer: Answer | None) -> str | None:
     if ending.error is not None:
         return ending.error.message
     if answer is not None and answer.error is not None:
-        return str(answer.error)[:1000]
+        return str(answer.error)[:ERROR_CHARS]
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 from app.gateway.headers import Headers
@@ -46,7 +47,31 @@ class Call:
     status: MemoryStatus = "bypass"
     reason: str | None = None
     sent: bytes = b""
+    waited_ns: int = 0
+    """For the upstream, until the heads of its answers."""
     overhead_ns: int = 0
 
     def elapsed_us(self) -> int:
         return (time.perf_counter_ns() - self.started_ns) // 1000
+
+    @property
+    def kind(self) -> Literal["chat", "passthrough"]:
+        """As the metrics call it."""
+        return "chat" if self.chat is not None else "passthrough"
+
+    @property
+    def bare(self) -> bool:
+        """Nothing of it is to be kept: Mneme only passes it on."""
+        return not self.switches.capture and (self.switches.memory == "off" or self.chat is None)
+
+    @property
+    def answered_before(self) -> bool:
+        """Its Idempotency-Key has an answer already: another one adds nothing to the conversation."""
+        return self.replay is not None and self.replay.answered
+
+    @property
+    def session_id(self) -> UUID | None:
+        """The session that it belongs to, as far as known."""
+        if self.replay is not None and self.replay.answered and self.replay.session_id is not None:
+            return self.replay.session_id
+        return self.place.session_id if self.place is not None else None

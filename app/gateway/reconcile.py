@@ -106,6 +106,12 @@ async def _recognise(store: TurnStore, identity: Identity, transcript: Transcrip
             "tail1": tail1,
             "tail2": tail2,
         }
+        if identity.confined and identity.session is None:
+            # The sessions of all who are not named lie together, and strangers say the same short things ("thanks"): what
+            # is no whole transcript leads to none of them. A repeated Idempotency-Key does: it is the client's own.
+            asked |= {"tail1": None, "tail2": None}
+            if not transcript.answered and not identity.repeats:
+                asked["whole"] = None
     return await store.recognise(
         identity.tenant_id,
         identity.user_id,
@@ -142,6 +148,9 @@ def decide(
     if server:
         return _server_place(found, identity, transcript, now)
     if found.how == "asked" and found.asked_turn_index is not None:
+        only_says = not transcript.answered and identity.session is None and not identity.repeats
+        if only_says and found.tip_turn_index > found.asked_turn_index + 1:
+            return _new(found, identity, now, server=False)  # no retry of that: the conversation has gone on since
         return _known(
             found,
             identity,

@@ -14,23 +14,27 @@ import logging
 import time
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Protocol
+from urllib.parse import quote
 from uuid import UUID
 
 import orjson
 
 from app.capture.record import Recorder
 from app.clock import Clock
-from app.errors import BadRequest, Forbidden, MnemeError, StoreUnavailable, Unavailable, UpstreamError
-from app.gateway.account import Accountant, facts_of
+from app.errors import BadRequest, Forbidden, MnemeError, StoreUnavailable, Unavailable
+from app.gateway.account import Accountant
 from app.gateway.call import Call
-from app.gateway.headers import Headers, request_headers
+from app.gateway.forward import Forwarder, outgoing_headers
+from app.gateway.headers import Headers
 from app.gateway.identify import Principal, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.prepare import ChatRequest, Preparer
 from app.gateway.relay import Ending, Tape, peek, relay
+from app.gateway.sealing import Sealer
 from app.gateway.splice import replace_value, scan, splice
-from app.gateway.upstream import Router, Target, Transport, UpstreamRequest, UpstreamResponse
+from app.gateway.upstream import Router, Target, Transport, UpstreamResponse
 from app.metrics import Metrics
 from app.settings import Settings
 from app.store.ids import uuid7
@@ -88,15 +92,21 @@ class Gateway:
         """`transports`: the real one under False, the simulated one under True."""
         self._authenticator = authenticator
         self._router = router
-        self._transports = transports
         self._preparer = preparer
-        self._recorder = recorder
-        self._accountant = accountant
         self._scout = scout
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
+        self._sealer = Sealer(
+            preparer=preparer,
+            accountant=accountant,
+            recorder=recorder,
+            metrics=metrics,
+            settings=settings,
+            clock=clock,
+        )
+        self._forwarder = Forwarder(transports, self._sealer, metrics, tasks)
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -124,34 +134,9 @@ class Gateway:
         call_id = uuid7(at)
         state = _Sending(send)
         try:
-            raw = list(scope["headers"])
-            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
-            principal = await self._authenticator.check(headers)
-            if not principal.allows("proxy"):
-                raise Forbidden("This key has no scope to call models.", code="missing_scope")
-            chosen = switches(headers)
-            path = scope["path"]
-            if ".." in path.split("/"):
-                raise BadRequest("A path under /v1 must not lead out of it.")
-            is_chat = scope["method"] == "POST" and path == CHAT_PATH
-            call = Call(
-                id=call_id,
-                at=at,
-                started_ns=started_ns,
-                method=scope["method"],
-                path=path,
-                raw_path=scope.get("raw_path") or path.encode(),
-                query=scope.get("query_string", b""),
-                raw_headers=raw,
-                headers=headers,
-                principal=principal,
-                switches=chosen,
-                identity=identify(headers, None, principal),
-                target=self._router.route(None),
-                inbound=inbound,
-                send=state,
-            )
+            call = await self._admit(scope, call_id, at, started_ns, inbound, state)
             self._tasks.spawn(inbound.watch(), f"watch {call_id}")
+            is_chat = call.method == "POST" and call.path == CHAT_PATH
             await (self._chat(call) if is_chat else self._pass_through(call))
         except ClientGone:
             log.info("client gone before the answer", extra={"call_id": str(call_id)})
@@ -163,6 +148,45 @@ class Gateway:
             await self._refuse(state, call_id, MnemeError("Mneme failed to handle this request; its log says why."))
         finally:
             inbound.gone.set()
+
+    async def _admit(
+        self,
+        scope: MutableMapping[str, Any],
+        call_id: UUID,
+        at: datetime,
+        started_ns: int,
+        inbound: Inbound,
+        send: Send,
+    ) -> Call:
+        """Who asks, and for what. Raises what is Mneme's own to refuse: the key, its own headers, the path."""
+        raw = list(scope["headers"])
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
+        principal = await self._authenticator.check(headers)
+        if not principal.allows("proxy"):
+            raise Forbidden("This key has no scope to call models.", code="missing_scope")
+        path, query = scope["path"], scope.get("query_string", b"")
+        raw_path = scope.get("raw_path") or quote(path).encode()
+        if ".." in path.split("/"):
+            raise BadRequest("A path under /v1 must not lead out of it.")
+        if not (raw_path.isascii() and query.isascii()):
+            raise BadRequest("A URL holds ASCII only: percent-encode the rest.")
+        return Call(
+            id=call_id,
+            at=at,
+            started_ns=started_ns,
+            method=scope["method"],
+            path=path,
+            raw_path=raw_path,
+            query=query,
+            raw_headers=raw,
+            headers=headers,
+            principal=principal,
+            switches=switches(headers),
+            identity=identify(headers, None, principal),
+            target=self._router.route(None),
+            inbound=inbound,
+            send=send,
+        )
 
     # --- the main job ------------------------------------------------------------------------------------------------
 
@@ -177,7 +201,7 @@ class Gateway:
             call.target = self._router.route(model if isinstance(model, str) else None)
         if envelope is not None and document is not None and envelope.messages:
             call.chat = ChatRequest.of(body, document, envelope)
-            self._scout.notice(call.target, self._outgoing_headers(call))
+            self._scout.notice(call.target, outgoing_headers(call))
         call.sent = self._aliased(call)
         if call.chat is None:
             call.reason = "not-understood"
@@ -193,15 +217,15 @@ class Gateway:
         try:
             async with asyncio.timeout(self._settings.retrieval_deadline_ms / 1000):
                 await self._recall(call, chat)
-        except (TimeoutError, StoreUnavailable, Unavailable) as error:
-            self._degrade(call, "deadline" if isinstance(error, TimeoutError) else "store", error)
-        except BadRequest:
-            raise
-        except MnemeError as error:
-            if error.status < 500:
+        except TimeoutError as error:
+            self._degrade(call, "deadline", error)
+        except StoreUnavailable as error:
+            self._degrade(call, "store", error)
+        except Unavailable as error:
+            self._degrade(call, "embeddings", error)
+        except Exception as error:  # boundary: memory must never keep a request from its answer
+            if isinstance(error, MnemeError) and error.status < 500:
                 raise
-            self._degrade(call, "memory", error)
-        except Exception as error:  # noqa: BLE001 - boundary: memory must never keep a request from its answer
             self._degrade(call, "memory", error)
         else:
             call.status = "ok"
@@ -211,7 +235,7 @@ class Gateway:
         """What memory has to say: the very body of before for a repeated Idempotency-Key, else a compiled one."""
         call.replay = await self._preparer.replay(call.identity, chat)
         if call.replay is not None:
-            call.identity = replace(call.identity, retry=max(1, call.identity.retry))
+            call.identity = replace(call.identity, repeats=True)
         began = time.perf_counter_ns()
         call.place = await self._preparer.place(call.identity, chat, call.switches, call.at)
         self._took("reconcile", began)
@@ -229,7 +253,7 @@ class Gateway:
         self._metrics.degraded(reason)
         log.warning(
             "answering without memory",
-            extra={"call_id": str(call.id), "reason": reason, "error": str(error)},
+            extra={"call_id": str(call.id), "reason": reason, "error": type(error).__name__},
             exc_info=error if reason == "memory" else None,
         )
 
@@ -243,8 +267,8 @@ class Gateway:
 
     async def _answer(self, call: Call) -> None:
         """Forward, relay, record."""
-        response = await self._forward(call, call.sent)
-        injected = call.prepared is not None and call.sent != call.body
+        response = await self._forwarder.send(call, call.sent)
+        injected = call.prepared is not None and call.sent != self._aliased(call)
         if injected and (response.status in LENGTH_STATUSES or response.status == 200):
             response = await self._unless_too_long(call, response)
         await self._relay(call, response)
@@ -252,7 +276,7 @@ class Gateway:
     async def _unless_too_long(self, call: Call, response: UpstreamResponse) -> UpstreamResponse:
         """The answer; where it refuses the prompt for its length, the answer to the request as the client wrote it."""
         refused = response.status != 200
-        with call.inbound.gone.interrupts():
+        async with self._forwarder.waiting(call, response):
             # Some servers answer an over-long prompt with an empty 200; of a real answer the first byte is enough to know.
             seen, response = await peek(response, ERROR_LIMIT if refused else 1)
         if any(word in seen.lower() for word in LENGTH_WORDS) if refused else not seen:
@@ -265,50 +289,23 @@ class Gateway:
         self._degrade(call, "too-long", Unavailable("The upstream refused the compiled prompt for its length."))
         call.prepared = None
         call.sent = self._aliased(call)
-        return await self._forward(call, call.sent)
-
-    def _outgoing_headers(self, call: Call) -> Headers:
-        return request_headers(call.raw_headers, api_key=call.target.api_key)
-
-    async def _forward(self, call: Call, body: bytes) -> UpstreamResponse:
-        call.overhead_ns = time.perf_counter_ns() - call.started_ns
-        request = UpstreamRequest(
-            call.method, call.target.url(call.raw_path, call.query), self._outgoing_headers(call), body
-        )
-        return await self._send(call, request)
-
-    async def _send(self, call: Call, request: UpstreamRequest) -> UpstreamResponse:
-        """The head of the answer. A call that got none is recorded as failed before the error goes on."""
-        began = time.perf_counter_ns()
-        try:
-            with call.inbound.gone.interrupts():
-                response = await self._transports[call.target.simulated].send(request)
-        except UpstreamError as error:
-            await self._record(call, None, Ending("broken", error), Tape(call.started_ns))
-            raise
-        except ClientGone:
-            await asyncio.shield(self._record(call, None, Ending("gone"), Tape(call.started_ns)))
-            raise
-        self._took("forward", began)
-        return response
+        return await self._forwarder.send(call, call.sent)
 
     async def _relay(self, call: Call, response: UpstreamResponse) -> None:
         tape = Tape(call.started_ns, limit=None if call.chat is not None else self._settings.capture_max_bytes)
 
         async def seal(ending: Ending) -> bool:
-            return await self._record(call, response, ending, tape)
+            return await self._sealer.seal(call, response, ending, tape)
 
-        bare = not call.switches.capture and call.switches.memory == "off"
         ending = await relay(
             response,
             call.send,
             head=self._own_headers(call),
             gone=call.inbound.gone,
-            tape=None if bare else tape,
-            seal=None if bare else seal,
+            tape=None if call.bare else tape,
+            seal=None if call.bare else seal,
         )
-        kind = "chat" if call.chat is not None else "passthrough"
-        self._metrics.request(kind, ending.kind, call.status)
+        self._metrics.request(call.kind, ending.kind, call.status)
         self._metrics.stage("overhead", call.overhead_ns / 1e9)
         if ending.stored is False and not ending.started:
             raise StoreUnavailable("The answer could not be stored, so it is withheld; try again.")
@@ -317,11 +314,8 @@ class Gateway:
         own = {"x-mneme-call-id": str(call.id), "x-mneme-status": call.status}
         if call.reason is not None:
             own["x-mneme-reason"] = call.reason
-        session = call.replay.session_id if call.replay and call.replay.answered else None
-        if session is None and call.place is not None:
-            session = call.place.session_id
-        if session is not None:
-            own["x-mneme-session-id"] = str(session)
+        if call.session_id is not None:
+            own["x-mneme-session-id"] = str(call.session_id)
         compiled = call.prepared.compilation if call.prepared else None
         if compiled is not None:
             own["x-mneme-context"] = (
@@ -330,6 +324,8 @@ class Gateway:
             )
         if call.target.simulated:
             own["x-mneme-upstream"] = "simulated"
+        if self._settings.durability == "best_effort":
+            own["x-mneme-durability"] = "best-effort"
         own["x-mneme-overhead-ms"] = f"{call.overhead_ns / 1e6:.2f}"
         return [(name.encode(), value.encode()) for name, value in own.items()]
 
@@ -351,19 +347,11 @@ class Gateway:
                     call.identity = identify(call.headers, document, call.principal)
                     model = document.get("model")
                     call.target = self._router.route(model if isinstance(model, str) else None)
-            request = UpstreamRequest(
-                call.method, call.target.url(call.raw_path, call.query), self._outgoing_headers(call), body
-            )
+            response = await self._forwarder.send(call, body)
         else:
             call.body_truncated = True
-            request = UpstreamRequest(
-                call.method,
-                call.target.url(call.raw_path, call.query),
-                request_headers(call.raw_headers, api_key=call.target.api_key, streamed=True),
-                self._counted(call),
-            )
-        call.overhead_ns = time.perf_counter_ns() - call.started_ns
-        await self._relay(call, await self._send(call, request))
+            response = await self._forwarder.send(call, self._counted(call))
+        await self._relay(call, response)
 
     async def _counted(self, call: Call) -> Any:
         async for chunk in call.inbound.chunks():
@@ -372,40 +360,6 @@ class Gateway:
 
     def _took(self, stage: str, began_ns: int) -> None:
         self._metrics.stage(stage, (time.perf_counter_ns() - began_ns) / 1e9)
-
-    # --- the record ------------------------------------------------------------------------------------------------------
-
-    async def _record(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> bool:
-        """Make the call and its turn durable. False: it could not be, and the answer must not seem to end well."""
-        if not call.switches.capture and call.switches.memory == "off":
-            return True
-        began = time.perf_counter_ns()
-        try:
-            if call.chat is not None and call.place is None and call.switches.memory != "off":
-                # Memory failed before; perhaps only for a moment. Without it the turn has no session to belong to.
-                call.place = await self._preparer.place(call.identity, call.chat, call.switches, call.at)
-            facts, exchange = self._accountant.close(call, response, ending, tape, self._clock.now())
-            await self._recorder.record(facts, exchange, call.prepared.facts if call.prepared else None)
-        except MnemeError as error:
-            return self._unstored(call, error)
-        except Exception as error:  # noqa: BLE001 - boundary: what could not be recorded is said, never hidden
-            return self._unstored(call, error)
-        self._took("record", began)
-        compiled = call.prepared.compilation if call.prepared else None
-        if compiled is not None:
-            self._metrics.utilisation(compiled.eta)
-        self._metrics.tokens(
-            prompt=facts.usage.prompt or 0,
-            completion=facts.usage.completion or 0,
-            injected=compiled.tokens if compiled else 0,
-        )
-        log.info("answered", extra=facts_of(facts, exchange))
-        return True
-
-    def _unstored(self, call: Call, error: BaseException) -> bool:
-        self._metrics.degraded("unstored")
-        log.error("the call could not be stored", extra={"call_id": str(call.id)}, exc_info=error)
-        return self._settings.durability == "best_effort"
 
     async def _refuse(self, state: _Sending, call_id: UUID, error: MnemeError) -> None:
         """An error of Mneme's own, in OpenAI's shape; nothing where an answer has begun."""

@@ -126,11 +126,6 @@ BEGIN
         head_turn_index := head.turn_index;
     END IF;
     head_visible_from := CASE how WHEN 'rewritten' THEN asked.visible_from ELSE head.visible_from END;
-    request_chain := head.request_chain;
-    request_count := head.request_count;
-    sent_chain := head.sent_chain;
-    sent_count := head.sent_count;
-
     IF head.session_id IS NOT NULL THEN
         SELECT * INTO s FROM agent_data.sessions t
         WHERE t.user_id = p_user AND t.session_id = head.session_id AND t.tenant_id = p_tenant;
@@ -164,6 +159,16 @@ BEGIN
     summary_token_count := s.summary_token_count;
     system_prompt_tokens := s.system_prompt_tokens;
     block_epoch := s.block_epoch;
+    IF head.message_id IS NULL THEN
+        -- Named, or found by its tail: what is stored can be built on all the same.
+        SELECT * INTO head FROM agent_data.session_heads h
+        WHERE h.user_id = p_user AND h.chain_hash = s.head_chain AND h.session_id = s.session_id
+          AND h.message_id = s.head_message_id;
+    END IF;
+    request_chain := head.request_chain;
+    request_count := head.request_count;
+    sent_chain := head.sent_chain;
+    sent_count := head.sent_count;
     IF head_message_id IS NOT NULL THEN
         head_open := head_message_id = s.head_message_id OR NOT EXISTS (
             SELECT FROM agent_data.conversation_history h

@@ -23,7 +23,13 @@ REFUSAL = {"error": {"message": "I do not understand.", "type": "BadRequestError
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
-    return {"MAX_BODY_BYTES": str(LIMIT), "HEAD_TIMEOUT_S": "0.5", "IDLE_TIMEOUT_S": "0.5", "CAPTURE_MAX_BYTES": "4096"}
+    return {
+        "MAX_BODY_BYTES": str(LIMIT),
+        "CONNECT_TIMEOUT_S": "0.5",
+        "HEAD_TIMEOUT_S": "0.5",
+        "IDLE_TIMEOUT_S": "0.5",
+        "CAPTURE_MAX_BYTES": "4096",
+    }
 
 
 @pytest.fixture(scope="module")

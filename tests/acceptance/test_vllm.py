@@ -28,6 +28,15 @@ def served(tmp_path_factory: pytest.TempPathFactory, module_database: str) -> It
         yield server
 
 
+@pytest.fixture(scope="module")
+def misled(tmp_path_factory: pytest.TempPathFactory, module_database: str) -> Iterator[MnemeServer]:
+    """A server that believes in a window far larger than the real one: what it adds is refused."""
+    settings = {"MODEL_WINDOWS": json.dumps({MODEL: 100_000})}
+    folder = tmp_path_factory.mktemp("misled")
+    with MnemeServer(folder, database=module_database, upstream=URL, settings=settings) as server:
+        yield server
+
+
 @pytest.fixture
 def client(served: MnemeServer) -> Iterator[OpenAI]:
     with OpenAI(base_url=served.url, api_key="none", max_retries=0) as made:
@@ -146,3 +155,58 @@ def test_what_memory_adds_never_costs_the_answer(client: OpenAI, direct: OpenAI)
     )
     assert raw.status_code == 200
     assert raw.headers["x-mneme-status"] in ("ok", "degraded")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_prompt_too_long_for_what_was_added_is_sent_again_as_written(
+    misled: MnemeServer, direct: OpenAI, stream: bool
+) -> None:
+    who = f"misled {stream}"
+    with OpenAI(base_url=misled.url, api_key="none", max_retries=0) as client:
+        for n in range(6):
+            client.chat.completions.create(
+                model=MODEL, user=who, max_tokens=4,
+                messages=[{"role": "user", "content": f"Remember word list {n}: " + "alpha beta gamma " * 60}],
+            )  # fmt: skip
+        asked: Any = {"model": MODEL, "user": who, "max_tokens": 8, "messages": longest(direct), "stream": stream}
+        raw = client.chat.completions.with_raw_response.create(**asked)
+        if stream:
+            assert all(each.id for each in raw.parse())
+    assert raw.status_code == 200
+    assert (raw.headers["x-mneme-status"], raw.headers["x-mneme-reason"]) == ("degraded", "too-long")
+    call = raw.headers["x-mneme-call-id"]
+    api = Api(misled, user=who)
+    assert json.loads(api.request(call, sent=True))["messages"] == asked["messages"]
+    assert [each["role"] for each in api.history(raw.headers["x-mneme-session-id"])] == ["user", "assistant"]
+
+
+def test_a_stream_with_several_choices_logprobs_and_guided_json_is_kept_to_the_byte(
+    client: OpenAI, served: MnemeServer
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+        "additionalProperties": False,
+    }
+    with client.chat.completions.with_streaming_response.create(
+        model=MODEL, messages=HELLO, user="stream", max_tokens=32, n=2, logprobs=True, top_logprobs=1, stream=True,
+        stream_options={"include_usage": True}, extra_body={"structured_outputs": {"json": schema}},
+    ) as answer:  # fmt: skip
+        body = b"".join(answer.iter_bytes())
+        call = answer.headers["x-mneme-call-id"]
+    api = Api(served, user="stream")
+    assert body.endswith(b"data: [DONE]\n\n")
+    assert api.stream(call) == api.raw(call) == body
+    history = api.history(api.call(call)["session_id"])
+    assert [each["sibling"] for each in history] == [0, 0, 1]
+    for each in history[1:]:
+        assert isinstance(json.loads(each["content"])["ok"], bool)
+
+
+def test_an_unknown_model_is_vllms_own_404(client: OpenAI, direct: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as through:
+        client.chat.completions.create(model="no-such-model", messages=HELLO)
+    with pytest.raises(openai.NotFoundError) as alone:
+        direct.chat.completions.create(model="no-such-model", messages=HELLO)
+    assert through.value.body == alone.value.body

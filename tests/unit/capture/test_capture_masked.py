@@ -1,0 +1,40 @@
+import json
+
+import pytest
+
+from app.capture.record import MASK, masked
+
+SECRETS = [
+    b"Authorization",
+    b"proxy-authorization",
+    b"Cookie",
+    b"Set-Cookie",
+    b"X-Api-Key",
+    b"api-key",
+    b"X-Mneme-Key",
+    b"x-goog-api-key",
+    b"Ocp-Apim-Subscription-Key",
+    b"X-Amz-Security-Token",
+    b"x-auth-token",
+    b"Helicone-Auth",
+    b"cf-aig-authorization",
+    b"X-Client-Secret",
+]
+HARMLESS = [
+    b"idempotency-key",
+    b"x-ratelimit-remaining-tokens",
+    b"x-ratelimit-limit-tokens",
+    b"www-authenticate",
+    b"x-request-id",
+    b"content-type",
+]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_header_that_carries_a_key_is_masked(name: bytes) -> None:
+    assert json.loads(masked([(name, b"hunter2")])) == [[name.decode(), MASK]]
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_any_other_header_is_kept(name: bytes) -> None:
+    assert json.loads(masked([(name, b"5")])) == [[name.decode(), "5"]]
