@@ -9,10 +9,12 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
+from tomllib import TOMLDecodeError
 from typing import Any, TypeVar
 
 import click
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from app import logs
 from app.errors import MnemeError
@@ -28,6 +30,10 @@ def load_settings(**given: Any) -> Settings:
     except ValidationError as error:
         lines = [f"  MNEME_{'_'.join(map(str, each['loc'])).upper()}: {each['msg']}" for each in error.errors()]
         raise click.UsageError("These settings are wrong:\n" + "\n".join(lines)) from error
+    except SettingsError as error:
+        raise click.UsageError(f"A setting is no JSON: {error}.") from error
+    except TOMLDecodeError as error:
+        raise click.UsageError(f"mneme.toml cannot be read: {error}.") from error
 
 
 def show(data: Any, as_json: bool, text: Callable[[], None]) -> None:

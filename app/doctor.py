@@ -127,7 +127,7 @@ async def _upstream(transport: AiohttpTransport, target: Target) -> Finding:
 async def _database(dsn: str, *, embedded: bool) -> list[Finding]:
     try:
         connection = await asyncpg.connect(dsn, timeout=ASK_S)
-    except (OSError, asyncpg.PostgresError, TimeoutError) as error:
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
         return [Finding("error", f"The database cannot be reached: {error}", "Check MNEME_DATABASE_URL.")]
     try:
         found = [Finding("error", text) for text in await missing(connection)]

@@ -23,7 +23,7 @@ class ImportFailed(MnemeError):
 
 
 def _parts(file: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """(number of the first line, lines). A session is never cut in two: order within it depends on its lines."""
+    """(number of the first line, lines)."""
     part: list[bytes] = []
     first = 1
     with file.open("rb") as lines:
@@ -56,7 +56,7 @@ def send_file(file: Path, base: str, key: str | None) -> dict[str, int]:
             except httpx.HTTPError as error:
                 raise ImportFailed(f"{base} cannot be reached: {error}. Is `mneme serve` running?") from error
             if answer.status_code != 200:
-                raise ImportFailed(f"Lines {first} to {first + len(part) - 1} were refused: {_reason(answer)}")
+                raise ImportFailed(f"Lines {first} to {first + len(part) - 1} were refused: {_reason(answer, first)}")
             for name, value in answer.json().items():
                 if name in totals and isinstance(value, int):
                     totals[name] += value
@@ -64,8 +64,12 @@ def send_file(file: Path, base: str, key: str | None) -> dict[str, int]:
     return totals
 
 
-def _reason(answer: httpx.Response) -> str:
+def _reason(answer: httpx.Response, first: int) -> str:
+    """What was wrong, of a part that begins with line `first` of the file."""
     try:
-        return str(answer.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
+        told = answer.json()
+        if wrong := told.get("errors"):
+            return f"nothing of them was stored; line {first - 1 + wrong[0]['line']}: {wrong[0]['error']}"
+        return str(told["error"]["message"])
+    except (ValueError, LookupError, TypeError, AttributeError):
         return f"HTTP {answer.status_code}"

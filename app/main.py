@@ -94,7 +94,11 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
             sql = Queries.load()["turns.ensure_space"]
             await connection.execute(sql, embedder.space, embedder.dimensions)
 
-    connection = await asyncpg.connect(dsn)
+    try:
+        connection = await asyncpg.connect(dsn)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        reason = str(error) or "no answer"
+        raise NotReady(f"The database cannot be reached: {reason}. Look at MNEME_DATABASE_URL.") from error
     try:
         await migrate(
             connection,

@@ -5,6 +5,7 @@ Read from the environment (prefix `MNEME_`), then `.env`, then `mneme.toml`; the
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,9 @@ from pydantic_settings import (
 
 SUPERVISOR = "MNEME_SUPERVISOR_PID"
 """No setting: how a worker that `mneme serve` started knows whose it is."""
+
+_DSN = re.compile(r"postgres(?:ql)?://(?:[^/?#]*@)?(?P<hosts>[^/?#]*)")
+_HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
 
 Placement = Literal["tail", "system", "second_system"]
 
@@ -160,6 +164,17 @@ class Settings(BaseSettings):
         if not value.startswith(("http://", "https://")):
             raise ValueError("must begin with http:// or https://")
         return value.rstrip("/")
+
+    @field_validator("database_url")
+    @classmethod
+    def _readable_dsn(cls, value: SecretStr | None) -> SecretStr | None:
+        # Checked here, because drivers quote a part of what they cannot read: with a `/` in it, of the password.
+        found = _DSN.match(value.get_secret_value()) if value is not None else None
+        if value is not None and found is None:
+            raise ValueError("must begin with postgresql://")
+        if found is not None and not all(_HOST.fullmatch(each) for each in found["hosts"].split(",")):
+            raise ValueError("has no port that is a number; in user and password write / : @ ? as %2F %3A %40 %3F")
+        return value
 
     @property
     def auth_mode(self) -> Literal["open", "keys"]:

@@ -20,11 +20,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
+from app.errors import NotReady
 from app.settings import SUPERVISOR, Settings
 from app.store.embedded import EmbeddedPostgres
 
@@ -35,6 +35,8 @@ RESTART_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 not spin, and one that was killed should be back before anyone misses it."""
 WORKER_GRACE_S = 10.0
 """Seconds for the worker to finish its jobs after the server has drained; unfinished ones run again later."""
+DATABASE_LOOK_S = 1.0
+"""Seconds between two looks at the embedded Postgres; each reads a lock, some 0.1 ms."""
 POLL_S = 0.2
 """Seconds between two looks at the worker process."""
 
@@ -95,10 +97,27 @@ def database(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
     server = EmbeddedPostgres(settings.data_dir, settings.embedded_port, settings.embedded_settings)
     say("starting the embedded Postgres …")
     dsn = server.start()
+    stopping = threading.Event()
+    watch = threading.Thread(target=_keep_running, args=(server, stopping), name="postgres supervisor", daemon=True)
+    watch.start()
     try:
         yield dsn
     finally:
+        stopping.set()
+        watch.join()
         server.stop()
+
+
+def _keep_running(server: EmbeddedPostgres, stopping: threading.Event) -> None:
+    """Start the embedded Postgres again when it has died: after a crash it recovers by itself what was committed."""
+    while not stopping.wait(DATABASE_LOOK_S):
+        if server.status().running:
+            continue
+        log.error("the embedded Postgres has died; starting it again")
+        try:
+            server.start()
+        except NotReady as error:
+            log.error("the embedded Postgres does not start", extra={"error": error.message})
 
 
 @contextmanager
@@ -119,7 +138,7 @@ def _signals_noted() -> Iterator[None]:
 
 
 def serve(settings: Settings, dsn: str) -> None:
-    """Run the worker and the server until a signal comes."""
+    """Run the worker and the server until a signal comes. Raises NotReady when the server cannot start."""
     os.environ["MNEME_DATABASE_URL"] = dsn
     os.environ["MNEME_HOST"], os.environ["MNEME_PORT"] = settings.host, str(settings.port)
     with _signals_noted(), tempfile.TemporaryDirectory(prefix="mneme-metrics-") as folder:
@@ -144,12 +163,8 @@ def serve(settings: Settings, dsn: str) -> None:
                 date_header=False,
                 timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_s)),
             )
+        except SystemExit as ended:  # with a code of uvicorn's own
+            raise NotReady("The server cannot start; the log says why.") from ended
         finally:
             if worker is not None:
                 worker.stop()
-
-
-def data_folder(settings: Settings) -> Path:
-    """Where Mneme keeps its files, made if it is missing."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    return settings.data_dir

@@ -35,6 +35,11 @@ LIMIT = 20_000
 """Requests of one measurement at most: more tell nothing, and would make the tables grow."""
 WIDTH = 120
 """Characters of the tables where there is no terminal to say it."""
+SETTLE_S = 0.5
+"""Seconds that Postgres gets at most to finish what a measurement left to it: that is this one's cost, not the next one's."""
+SETTLE_STEP_S = 0.05
+IDLE = 0.02
+"""Share of a core below which Postgres counts as idle: its background writers wake from time to time."""
 WORKER_S = 10.0
 """Seconds for which the worker is watched while it learns from the turns of the run."""
 
@@ -45,12 +50,13 @@ class Size:
 
     seconds: float
     rounds: int
+    stream_rounds: int
     users: int
     messages: int
 
 
-FULL = Size(seconds=2.0, rounds=5, users=48, messages=1000)
-QUICK = Size(seconds=0.4, rounds=2, users=6, messages=1000)
+FULL = Size(seconds=2.0, rounds=5, stream_rounds=5, users=48, messages=1000)
+QUICK = Size(seconds=0.4, rounds=3, stream_rounds=1, users=6, messages=1000)
 
 
 class Bench:
@@ -75,11 +81,22 @@ class Bench:
         before = [cpu.cpu_s(root) for root in roots]
         plan = self._plan(contender, kind, clients, f"round {number}", self._size.seconds)
         answers = load.Summary.of(await load.run(plan))
+        if contender.mneme:
+            await self._settled()
         used = [cpu.cpu_s(root) - began for root, began in zip(roots, before, strict=True)]
         server, postgres = (1000 * each / max(1, answers.requests) for each in (*used, 0.0, 0.0)[:2])
         found = Measure(contender.name, kind, clients, number, answers, server, postgres)
         self.measures.append(found)
         return found
+
+    async def _settled(self) -> None:
+        last, deadline = cpu.cpu_s(self._stack.postgres_pid), time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline:
+            await asyncio.sleep(SETTLE_STEP_S)
+            now = cpu.cpu_s(self._stack.postgres_pid)
+            if now - last < IDLE * SETTLE_STEP_S:
+                return
+            last = now
 
     def _plan(self, contender: Contender, kind: Kind, clients: int, seed: str, seconds: float) -> load.Plan:
         port = {"direct": self._stack.mock_port, "floor": self._stack.floor_port}.get(
@@ -146,7 +163,12 @@ def measure_all(
     """Every pair in turn, round after round."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     turns = [
-        (n, kind, count, each) for n in range(size.rounds) for kind in kinds for count in clients for each in contenders
+        (n, kind, count, each)
+        for n in range(max(size.rounds, size.stream_rounds))
+        for kind in kinds
+        if n < (size.stream_rounds if kind == "stream" else size.rounds)
+        for count in clients
+        for each in contenders
     ]
     # Drawn between measurements only.
     with Progress(*columns, console=console, auto_refresh=False) as progress:
@@ -209,7 +231,13 @@ def main(
 ) -> None:
     """Measure what a request costs: directly, through a bare pass-through, and through Mneme."""
     usual = QUICK if quick else FULL
-    size = Size(seconds or usual.seconds, rounds or usual.rounds, users or usual.users, messages or usual.messages)
+    size = Size(
+        seconds or usual.seconds,
+        rounds or usual.rounds,
+        rounds or usual.stream_rounds,
+        users or usual.users,
+        messages or usual.messages,
+    )
     contenders = [each for name, each in CONTENDERS.items() if not only or name in only]
     console = Console()
     if not console.is_terminal:
@@ -222,6 +250,7 @@ def main(
         except KeyboardInterrupt:
             raise click.Abort from None
     show(console, found.cells)
+    console.print(f"worker: {number(found.worker_ms)} ms of CPU per turn, with its Postgres")
     if not no_save:
         console.print(f"written: {report.save(found)}, {report.PAGE}")
 

@@ -68,6 +68,14 @@ def _seconds(ticks: int) -> float:
 
 
 def resident_mb(root: int) -> float:
-    """Resident memory in MiB; pages that are shared count once for each process."""
+    """Resident memory in MiB; a page that several processes share counts once in all, where this user may see that."""
     found = processes()
-    return sum(found[pid].pages for pid in tree(found, root)) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return sum(_resident_bytes(pid, found[pid]) for pid in tree(found, root)) / 2**20
+
+
+def _resident_bytes(pid: int, process: Process) -> int:
+    with contextlib.suppress(OSError):
+        for line in (PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return process.pages * os.sysconf("SC_PAGE_SIZE")

@@ -21,7 +21,8 @@ PART_USERS = 8
 """Users imported by one request."""
 TIMEOUT_S = 300.0
 """Seconds for one request, and for the worker to learn from all."""
-POLL_S = 0.2
+POLL_S = 0.5
+"""Between two looks at the queue, which cost CPU of their own."""
 
 
 def user_name(number: int) -> str:

@@ -144,7 +144,9 @@ def _bars(report: Report) -> list[str]:
         lines.append(f"| its growth from the fewest to the most clients | none (≤ 1) | {grown} |")
         lines.append(f"| pass-through, stream, CPU ÷ floor | ≤ 2 | {ratios('off', 'stream')} |")
     if by.keys() & {("memory", "reply", most), ("memory", "stream", most)}:
-        lines.append(f"| whole path, CPU ÷ floor | (see peers) | {ratios('memory', 'reply')} |")
+        lines.append(
+            f"| whole path, CPU ÷ floor | ≤ about 10 (Portkey's, when last measured) | {ratios('memory', 'reply')} |"
+        )
         lines.append(f"| whole path, stream, CPU ÷ floor | ≤ 2 | {ratios('memory', 'stream')} |")
         lines.append(f"| worker, CPU ms per turn | told beside | {number(report.worker_ms)} |")
     resident = ", ".join(f"{name} {value:.0f} MB" for name, value in report.resident_mb.items())
@@ -156,7 +158,7 @@ def _bars(report: Report) -> list[str]:
         "",
         *lines,
         "",
-        f"Resident memory at the end: {resident} (pages that Postgres' processes share count once for each).",
+        f"Resident memory at the end: {resident}.",
         "",
     ]
 
@@ -175,9 +177,10 @@ def _method(report: Report) -> list[str]:
         "- The job worker is off while requests are measured; what it costs is measured afterwards, on the turns they left.",
         "- CPU is user and system time of all of a proxy's processes, and of all of Postgres' (with its background writers),",
         "  from `/proc`, ÷ requests. It is steadier than requests per second, for which client and upstream compete.",
-        f"- Each chunk of a stream comes by itself, {GAPS_MS['stream']} ms after the one before: a stream takes {STREAM_S:g} s,",
-        "  and its requests/s tell only whether anyone falls behind. Plain answers come at once.",
+        f"- Each chunk of a stream comes by itself, {GAPS_MS['stream']} ms after the last. So a stream takes",
+        f"  {STREAM_S:g} s, and its requests/s tell only whether anyone falls behind. Plain answers come at once.",
         "- Deadlines are lifted: an overloaded Mneme would otherwise answer without memory (*degraded*, counted under errors).",
-        f"- {settings['rounds']} rounds of {settings['seconds']:g} s each; in a round everyone is measured in turn.",
+        f"- {settings['rounds']} rounds ({settings['stream_rounds']} of streams) of {settings['seconds']:g} s each; in a round everyone",
+        "  is measured in turn. What Postgres still does when the last answer is out counts, for up to half a second.",
         "",
     ]

@@ -8,10 +8,12 @@ import that broke off, or is sent again, adds what is missing and nothing else.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import IO, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -79,11 +81,13 @@ class _Checked:
 
 @dataclass(slots=True)
 class _Progress:
-    """A session being imported. `ordinal`: lines of it so far; `last`: the time of the line before."""
+    """A session being imported. `ordinal`: lines of it so far; `last`: the time of the line before; `said`: how often the
+    same was said at the same time."""
 
     session: SessionRef | NewSession
     ordinal: int = 0
     last: datetime | None = None
+    said: Counter[UUID] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -184,7 +188,13 @@ class Importer:
                 )
             if at is None:
                 at = progress.last + _STEP if progress.last is not None else self._scribe.now()
-            said.append(Said(ids.message_id(session, progress.ordinal, line.role, text, at), at, message))
+            ordinal = progress.ordinal
+            if line.created_at is not None:
+                # Not its place: the same line is the same message in another file, or another part of one.
+                same = ids.message_id(session, 0, line.role, text, at)
+                ordinal = progress.said[same]
+                progress.said[same] += 1
+            said.append(Said(ids.message_id(session, ordinal, line.role, text, at), at, message))
             progress.ordinal += 1
             progress.last = at
         return said

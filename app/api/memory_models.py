@@ -151,10 +151,12 @@ class Deleted(BaseModel):
 
 
 def shown(scope: Scope, row: Memory) -> MemoryOut:
+    """A stored memory as clients see it."""
     return MemoryOut.model_validate(_fields(scope, row))
 
 
 def shown_created(scope: Scope, row: Memory, created: bool) -> MemoryCreated:
+    """The same, of a memory that was just said."""
     return MemoryCreated.model_validate(_fields(scope, row) | {"created": created})
 
 

@@ -89,9 +89,7 @@ class Gate:
         if known is not None:
             return known
         principal = await self._authenticator.check(request.headers)
-        reading = request.method in _READING or (
-            request.method == "POST" and request.url.path.endswith(_READING_POSTS)
-        )
+        reading = request.method in _READING or (request.method == "POST" and request.url.path.endswith(_READING_POSTS))
         if not principal.allows("read" if reading else "write"):
             raise Forbidden(f"This key has no scope to {'read' if reading else 'write'} here.", code="missing_scope")
         user = request.headers.get("x-mneme-user")

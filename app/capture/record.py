@@ -238,7 +238,7 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         session_id=exchange.session_id if exchange else call.session_id,
         created_at=call.created_at,
         method=call.method,
-        path=_storable(call.path),
+        path=_storable(masked_path(call.path)),
         upstream=call.upstream,
         model=_storable(call.model),
         answered_model=_storable(call.answered_model) if call.answered_model else None,
@@ -351,6 +351,16 @@ def masked(headers: Sequence[tuple[bytes, bytes]]) -> str:
         text = name.decode("latin-1")
         shown.append([text, MASK if _is_secret(text) else _storable(value.decode("latin-1"))])
     return _json(shown)
+
+
+def masked_path(path: str) -> str:
+    """A path whose query has the values of secret parameters taken out: some servers take their key there."""
+    before, mark, query = path.partition("?")
+    shown = []
+    for part in query.split("&"):
+        name, sign, _ = part.partition("=")
+        shown.append(f"{name}={MASK}" if sign and _is_secret(name) else part)
+    return before + mark + "&".join(shown)
 
 
 def _is_secret(name: str) -> bool:

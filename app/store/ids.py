@@ -7,7 +7,7 @@ a uuid of version 7, which begins with its time (RFC 9562), so that a look-up by
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from uuid import UUID, uuid5
 
@@ -30,11 +30,6 @@ def _uuid7(at: datetime, noise: int) -> UUID:
 def uuid7(at: datetime) -> UUID:
     """A new id whose time is `at` (millisecond precision, 74 random bits)."""
     return _uuid7(at, int.from_bytes(os.urandom(10), "big"))
-
-
-def time_of(identifier: UUID) -> datetime:
-    """When a uuid of version 7 was made (UTC, to the millisecond)."""
-    return datetime.fromtimestamp((identifier.int >> 80) / 1000, UTC)
 
 
 def user_id(tenant: UUID, external: str) -> UUID:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from asyncpg.exceptions import UniqueViolationError
 from asyncpg.pool import PoolConnectionProxy
@@ -42,6 +42,8 @@ _PROVENANCE = {"correction": 2, "preference": 3, "instruction": 5}
 _USER_STATED = 0
 _MEMORY = 1  # item_kind
 _SECRET_BYTES = 32
+_HASH = "content_hash"
+"""In the event of an edit: what the text hashed to before. Forgetting needs it, and nobody is shown it."""
 
 
 class Memories:
@@ -189,6 +191,8 @@ class Memories:
             if text is not None and text.vector is not None:
                 await self._add_vectors(connection, tenant, user, [(memory, text.vector)], found.created_at)
             before, after = _difference(held, found)
+            if text is not None:
+                before[_HASH] = held["content_hash"].hex()
             await self._event(connection, tenant, user, memory, now, "edited", before, after)
         return found
 
@@ -258,11 +262,15 @@ class Memories:
             await connection.execute(self._sql["memories.forget"], tenant, user, memory, now)
             await connection.execute(self._sql["memories.drop_vectors"], tenant, user, memory)
             await self._event(connection, tenant, user, memory, now, "deleted", {"status": held["status"]}, None)
+            earlier = await connection.fetch(self._sql["memories.hashes_before"], tenant, user, memory)
             await connection.execute(self._sql["memories.forget_events"], tenant, user, memory)
-            await connection.execute(
-                self._sql["memories.suppress"],
-                tenant, user, memory, "forgotten", content_hmac(key, held["content_hash"]), now,
-            )  # fmt: skip
+            # Under its own id what it said last; what it said before it was edited is what a transcript would bring back.
+            marks = {memory: content_hmac(key, held["content_hash"])}
+            marks |= {
+                uuid5(memory, row["content_hash"].hex()): content_hmac(key, row["content_hash"]) for row in earlier
+            }
+            for item, mark in marks.items():
+                await connection.execute(self._sql["memories.suppress"], tenant, user, item, "forgotten", mark, now)
         return True
 
     async def _hmac_key(self, tenant: UUID) -> bytes:

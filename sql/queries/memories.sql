@@ -161,6 +161,11 @@ UPDATE agent_data.memory_events SET
     after = CASE WHEN after IS NULL THEN NULL ELSE jsonb_build_object('text', '') END
 WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
 
+-- name: hashes_before
+-- The content hashes of what a memory said before it was edited.
+SELECT DISTINCT decode(before ->> 'content_hash', 'hex') AS content_hash FROM agent_data.memory_events
+WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3 AND before ? 'content_hash'
+
 -- name: suppress
 -- What must not surface, nor be learned again.
 INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac, created_at)
@@ -198,7 +203,7 @@ WHERE u.user_id = $2 AND EXISTS (SELECT FROM held)
 
 -- name: events
 -- What became of a memory, oldest first, after the first $4 changes.
-SELECT at, event, before, after, actor FROM agent_data.memory_events
+SELECT at, event, before - 'content_hash' AS before, after, actor FROM agent_data.memory_events
 WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
 ORDER BY at
 OFFSET $4

@@ -44,6 +44,30 @@ def test_a_wrong_setting_is_wrong_use(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("toml", "settings"), [("port = = 1", {}), ("", {"UPSTREAMS": "no json"})])
+def test_settings_that_cannot_be_read_are_wrong_use(tmp_path: Path, toml: str, settings: dict[str, str]) -> None:
+    (tmp_path / "mneme.toml").write_text(toml)
+    done = MnemeServer(tmp_path, database=None, upstream=None, settings=settings).command("migrate")
+    assert done.returncode == 2
+    assert "Error: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["migrate"], ["doctor"], ["serve"], ["keys", "list"], ["worker"]], ids=" ".join)
+def test_a_database_that_cannot_be_reached_is_one_line(tmp_path: Path, command: list[str]) -> None:
+    nobody = "postgresql://u:p@127.0.0.1:1/x"
+    done = MnemeServer(tmp_path, database=nobody, upstream=None).command(*command)
+    assert done.returncode == 1, done.stderr
+    assert "The database cannot be reached" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken_is_a_failure(mneme: MnemeServer) -> None:
+    done = mneme.command("serve", "--port", str(mneme.port), "--no-worker")
+    assert done.returncode == 1, done.stderr
+    assert "Error: The server cannot start" in done.stderr
+
+
 def test_keys_are_made_listed_and_revoked(mneme: MnemeServer) -> None:
     made = json.loads(mneme.command("keys", "create", "test", "--user", "ana", "--days", "3", "--json").stdout)
     assert made["key"].startswith("mneme_")
@@ -139,6 +163,17 @@ def test_the_embedded_postgres_outlives_a_killed_server_and_is_stopped_by_a_stop
         server.terminate()
         assert server.wait() == 0
         assert not alive(first["pid"])
+
+
+def test_an_embedded_postgres_that_dies_is_started_again(tmp_path: Path, module_upstream: ScriptedUpstream) -> None:
+    asked = {"model": "m", "messages": [{"role": "user", "content": "My boat is called Maria."}]}
+    with MnemeServer(tmp_path, database=None, upstream=module_upstream.url) as server:
+        call = server.http.post("/v1/chat/completions", json=asked).headers["x-mneme-call-id"]
+        record = tmp_path / ".mneme" / "postgres" / "server.json"
+        os.kill(json.loads(record.read_text())["pid"], signal.SIGQUIT)
+        server.wait_for_log("the embedded Postgres has died; starting it again")
+        wait_until(lambda: server.http.get("/readyz").status_code == 200, "the database to be back")
+        assert server.http.get(f"/api/v1/calls/{call}").status_code == 200
 
 
 def test_a_worker_that_dies_is_started_again(tmp_path: Path, database: str, module_upstream: ScriptedUpstream) -> None:

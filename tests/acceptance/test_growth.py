@@ -15,6 +15,8 @@ from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
 TURNS = 200
+FACTS = 60
+"""Things known before, more than a session's blocks have room for."""
 WINDOW = 50
 """Turns compared at the beginning and at the end."""
 TOLERANCE = 1.5
@@ -53,7 +55,7 @@ async def test_stored_bytes_grow_linearly(
 ) -> None:
     headers = {"x-mneme-user": f"{managed}-managed, {memory}"}
     if memory != "nothing to add":
-        for n in range(TURNS):
+        for n in range(FACTS):
             ask(mneme, f"My friend number {n} says: question number {n:06} is about house {n}.", headers=headers)
     if managed == "server":
         headers["x-mneme-session"] = "long"

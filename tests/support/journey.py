@@ -126,7 +126,7 @@ class ScriptedTransport:
         if not isinstance(body, bytes):
             request.body = body = b"".join([chunk async for chunk in body])
         self.requests.append(request)
-        made = self.script(json.loads(body) if body[:1] == b"{" else {})
+        made = self.script(_parsed(body))
         if isinstance(made, Exception):
             raise made
 
@@ -137,6 +137,14 @@ class ScriptedTransport:
 
     async def aclose(self) -> None:
         return None
+
+
+def _parsed(body: bytes) -> Message:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 async def _chunks(reply: Reply) -> AsyncIterator[bytes]:

@@ -63,3 +63,22 @@ def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
 
 def test_a_base_url_has_no_slash_at_its_end() -> None:
     assert Settings(upstream_base_url="http://x/v1/").upstream_base_url == "http://x/v1"
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    ["postgresql://u:p@h:5432/d", "postgres://h/d", "postgresql:///d?host=/run", "postgresql://u@[::1]:5/d",
+     "postgresql://a:1,b:2/d", "postgresql://u:a%2Fb@h/d"],
+)  # fmt: skip
+def test_a_database_url_that_can_be_read(dsn: str) -> None:
+    assert Settings(database_url=dsn).database_url is not None
+
+
+@pytest.mark.parametrize("dsn", ["nonsense", "mysql://h/d", "postgresql://u:se/cret@h/d", "postgresql://h:5 4/d"])
+def test_a_database_url_that_cannot_be_read_is_not_quoted(dsn: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Settings(database_url=dsn)
+    (found,) = refused.value.errors()
+    assert found["loc"] == ("database_url",)
+    assert dsn not in found["msg"]
+    assert "'se" not in found["msg"]

@@ -176,6 +176,8 @@ async def test_scopes_of_a_key(locked: Doors) -> None:
         refused = await client.post("/api/v1/memories", json={"user": "a", "text": "x"})
         assert refused.status_code == 403
         assert error_of(refused)["code"] == "missing_scope"
+        # Only a POST to a search reads: a user may be called anything.
+        assert (await client.patch("/api/v1/users/search", json={"name": "x"})).status_code == 403
     async with locked.client(writer) as client:
         assert (await client.post("/api/v1/memories", json={"user": "a", "text": "x"})).status_code == 201
         assert (await client.get("/api/v1/memories")).status_code == 403

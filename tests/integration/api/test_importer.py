@@ -192,3 +192,11 @@ async def test_tool_calls_and_parts_are_kept(client: httpx.AsyncClient) -> None:
     assert rows[0]["content"] == parts
     assert rows[1]["tool_calls"] == calls
     assert rows[2]["tool_call_id"] == "c"
+
+
+async def test_a_line_is_known_again_wherever_it_stands(client: httpx.AsyncClient) -> None:
+    lines = [line("a", i) for i in range(3)]
+    await send(client, text([*lines, lines[2]]))  # said twice at the same time: two messages
+    earlier = line("a", -1)
+    told = await send(client, text([earlier, *lines, lines[2]]))
+    assert (told["imported"], told["duplicates"]) == (1, 4)

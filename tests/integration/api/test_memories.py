@@ -219,11 +219,17 @@ async def test_forgetting_leaves_no_word(client: httpx.AsyncClient, admin: async
             assert secret not in row["whole"], table
             assert secret.encode().hex() not in row["whole"], table
     assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings") == 0
-    kept = await admin.fetchrow("SELECT * FROM agent_data.suppressions")
-    assert kept is not None
-    assert str(kept["item_id"]) == made["id"]
-    assert kept["reason"] == "forgotten"
-    assert len(kept["content_hmac"]) == 32
+    kept = await admin.fetch("SELECT * FROM agent_data.suppressions")
+    assert made["id"] in [str(each["item_id"]) for each in kept]
+    assert [(each["reason"], len(each["content_hmac"])) for each in kept] == [("forgotten", 32)] * 2
+    assert len({each["content_hmac"] for each in kept}) == 2, "what it said, and what it said before"
+
+
+async def test_an_edit_tells_no_hash(client: httpx.AsyncClient) -> None:
+    made = await add(client, "likes tea")
+    await client.patch(f"/api/v1/memories/{made['id']}", json={"text": "likes coffee"})
+    events = (await client.get(f"/api/v1/memories/{made['id']}/history")).json()["events"]
+    assert (events[1]["before"], events[1]["after"]) == ({"text": "likes tea"}, {"text": "likes coffee"})
 
 
 async def test_forgetting_leaves_the_words_of_others_counted(

@@ -15,6 +15,7 @@ from app.jobs.tasks import Learner
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder
 from app.store.memories import Memories
+from app.store.memory_rows import MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.jobs import rows
@@ -190,6 +191,20 @@ async def test_what_was_forgotten_is_not_learned_again(
     assert await Memories(pool, Queries.load(), FakeClock(NOW), space=space).forget(
         TENANT, talk.user, known["memory_id"]
     )
+    await taught(learn, pool, Talk(name="chat-2"), "I have a cat", "I live in Lisbon")
+    assert await texts(admin) == ["Lives in Lisbon"]
+
+
+async def test_what_a_forgotten_memory_said_before_it_was_edited_is_not_learned_again(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any], space: int
+) -> None:
+    talk = Talk()
+    await taught(learn, pool, talk, "I have a cat")
+    (known,) = await memories(admin)
+    store = Memories(pool, Queries.load(), FakeClock(NOW), space=space)
+    edited = MemoryText("Has two cats", content_hash("Has two cats"), 3, None)
+    await store.change(TENANT, talk.user, known["memory_id"], MemoryChange(text=edited))
+    assert await store.forget(TENANT, talk.user, known["memory_id"])
     await taught(learn, pool, Talk(name="chat-2"), "I have a cat", "I live in Lisbon")
     assert await texts(admin) == ["Lives in Lisbon"]
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from app.capture.record import MASK, masked
+from app.capture.record import MASK, masked, masked_path
 
 SECRETS = [
     b"Authorization",
@@ -38,3 +38,16 @@ def test_a_header_that_carries_a_key_is_masked(name: bytes) -> None:
 @pytest.mark.parametrize("name", HARMLESS)
 def test_any_other_header_is_kept(name: bytes) -> None:
     assert json.loads(masked([(name, b"5")])) == [[name.decode(), "5"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        ("/v1/models", "/v1/models"),
+        ("/v1/models?limit=3", "/v1/models?limit=3"),
+        ("/v1/models?api_key=sk-1&limit=3&key=AIza", "/v1/models?api_key=***&limit=3&key=***"),
+        ("/v1/x?", "/v1/x?"),
+    ],
+)
+def test_a_key_in_the_query_is_taken_out(path: str, kept: str) -> None:
+    assert masked_path(path) == kept

@@ -90,8 +90,10 @@ def repaired(text: str) -> str:
 
 def only_inserted(before: bytes, after: bytes, insertions: list[Insertion]) -> bool:
     """Take the insertions out again, by hand, and get the body back."""
-    for pos, data, drop in sorted(insertions, reverse=True):
-        offset = sum(len(i.data) - i.drop for i in insertions if i.pos < pos)
+    ordered = sorted(insertions, key=lambda each: each.pos)  # those for one place in the order given
+    for n in reversed(range(len(ordered))):
+        pos, data, drop = ordered[n]
+        offset = sum(len(each.data) - each.drop for each in ordered[:n])
         at = pos + offset
         assert after[at : at + len(data)] == data
         after = after[:at] + before[pos : pos + drop] + after[at + len(data) :]

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+
+from app.capture.recipe import blob_hash
+from app.context.assemble import Prepend
+from app.context.compile import Compilation, CompileRequest
+from app.gateway.identify import Identity
+from app.gateway.prepare import ChatRequest, Preparer
+from app.gateway.reconcile import Place
+from app.gateway.replayed import look_up
+from app.gateway.splice import scan
+from app.gateway.upstream import Target
+from app.store.turns import EarlierCall, Recognised, StoredBlock, StoredMessage
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
+TARGET = Target("up", "http://up/v1", None, None, "tail")
+IDENTITY = Identity(TENANT, "ana", USER, False, None, None, None, 0, None)
+
+
+def chat(messages: list[dict[str, Any]], **more: Any) -> ChatRequest:
+    body = json.dumps({"model": "m", "messages": messages, **more}).encode()
+    document = orjson.loads(body)
+    envelope = scan(body, document)
+    assert envelope is not None
+    return ChatRequest.of(body, document, envelope)
+
+
+ASKED = [{"role": "user", "content": "q"}]
+
+
+# --- the request --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit"),
+    [
+        ({}, None),
+        ({"max_tokens": 5}, 5),
+        ({"max_tokens": 5, "max_completion_tokens": 7}, 7),
+        ({"max_tokens": 0}, None),
+        ({"max_tokens": True}, None),
+        ({"max_tokens": "5"}, None),
+    ],
+)
+def test_the_clients_own_limit_is_the_reserve(fields: dict[str, Any], limit: int | None) -> None:
+    assert chat(ASKED, **fields).answer_limit == limit
+
+
+def test_what_a_request_says_of_itself() -> None:
+    request = chat(ASKED, stream=True, temperature=1, top_p="high", tools=[{"a": 1}], response_format={"b": 2})
+    assert request.stream
+    assert (request.number("temperature"), request.number("top_p"), request.number("seed")) == (1.0, None, None)
+    assert request.has_tools
+    assert request.schemas == [[{"a": 1}], {"b": 2}]
+    assert not chat(ASKED, stream="yes", tools=[]).has_tools
+    assert chat(ASKED, functions=[{"name": "f"}]).has_tools
+
+
+def test_the_leading_system_messages_are_the_system_prompt() -> None:
+    parts = [{"type": "text", "text": "C"}, {"type": "image_url"}]
+    request = chat(
+        [
+            {"role": "system", "content": "A"},
+            {"role": "developer", "content": parts},
+            *ASKED,
+            {"role": "system", "content": "later"},
+        ]
+    )
+    assert request.system_prompt() == "A\n\nC"
+    assert request.lead == 2
+    assert chat(ASKED).system_prompt() is None
+    assert chat([{"role": "system", "content": None}]).system_prompt() is None
+
+
+# --- compiling ----------------------------------------------------------------------------------------------------------
+
+
+class StubCompiler:
+    def __init__(self, **given: Any) -> None:
+        self.asked: list[CompileRequest] = []
+        self.given = given
+
+    async def compile(self, request: CompileRequest) -> Compilation:
+        self.asked.append(request)
+        plain: dict[str, Any] = {
+            "edits": [], "history": [], "lead": 0, "new_block": None, "epoch": 0, "memories": 0, "tokens": 0,
+            "budget": 0, "eta": 1.0, "audit": {}, "inputs": {},
+        }  # fmt: skip
+        return Compilation(**plain | self.given)
+
+
+def place(**given: Any) -> Place:
+    plain: dict[str, Any] = {
+        "session_id": SESSION,
+        "new": False,
+        "how": "continue",
+        "server_managed": False,
+        "first_new": 0,
+        "user_id": USER,
+        "retrieval_session": SESSION,
+    }
+    return Place(**plain | given)
+
+
+async def compiled(
+    request: ChatRequest, where: Place, who: Identity = IDENTITY, target: Target = TARGET, **given: Any
+) -> tuple[bytes, CompileRequest]:
+    compiler = StubCompiler(**given)
+    preparer = Preparer(object(), compiler)  # type: ignore[arg-type]  # neither is more than what is asked of it
+    prepared = await preparer.compile(who, request, where, target, NOW)
+    return prepared.body, compiler.asked[0]
+
+
+async def test_nothing_to_add_is_the_very_body() -> None:
+    request = chat(ASKED)
+    body, _ = await compiled(request, place())
+    assert body is request.body
+
+
+async def test_edits_are_made_in_the_clients_bytes() -> None:
+    body, _ = await compiled(chat(ASKED, seed=12345678901234567890), place(), edits=[Prepend(0, "B ")])
+    assert body == b'{"model": "m", "messages": [{"role": "user", "content": "B q"}], "seed": 12345678901234567890}'
+
+
+async def test_the_upstreams_own_name_of_a_model_decides() -> None:
+    body, asked = await compiled(chat(ASKED), place(), target=replace(TARGET, model_alias="theirs"))
+    assert orjson.loads(body)["model"] == "theirs"
+    assert asked.model == "theirs"
+
+
+FOUND = Recognised(
+    "named",
+    SESSION,
+    True,
+    tip_message_id=UUID(int=9),
+    system_prompt="Be brief.",
+    system_prompt_tokens=3,
+    summary_text="so far",
+    summary_token_count=2,
+    block_epoch=4,
+    blocks=(StoredBlock("text", b"c", b"m", UUID(int=8), (UUID(int=7),), 11),),
+    gone_items=frozenset({UUID(int=7)}),
+)
+
+
+async def test_what_is_known_of_the_session_goes_into_the_compile() -> None:
+    _, asked = await compiled(chat(ASKED), place(recognised=FOUND, visible_from=5, ancestors=(UUID(int=6),)))
+    assert (asked.scope.user_id, asked.scope.session, asked.scope.visible_from) == (USER, SESSION, 5)
+    assert asked.scope.ancestors == (UUID(int=6),)
+    assert asked.scope.confine is None
+    assert (asked.block_epoch, asked.blocks[0].text, asked.gone) == (4, "text", FOUND.gone_items)
+    assert asked.summary == "so far"
+    assert not asked.new_session
+    assert asked.system_prompt is None, "the client manages its own"
+
+
+async def test_a_session_without_an_answer_is_new() -> None:
+    _, asked = await compiled(chat(ASKED), place(recognised=replace(FOUND, tip_message_id=None)))
+    assert asked.new_session
+    _, asked = await compiled(chat(ASKED), place(how="new", new=True, recognised=Recognised("none", None, False)))
+    assert asked.new_session
+
+
+async def test_the_sessions_system_prompt_is_supplied_where_the_client_has_none() -> None:
+    server = place(server_managed=True, recognised=FOUND)
+    _, asked = await compiled(chat(ASKED), server)
+    assert (asked.system_prompt, asked.system_prompt_tokens) == ("Be brief.", 3)
+    for role in ("system", "developer"):
+        _, asked = await compiled(chat([{"role": role, "content": "mine"}, *ASKED]), server)
+        assert asked.system_prompt is None
+
+
+async def test_a_branch_has_no_blocks_of_the_session_that_it_left() -> None:
+    _, asked = await compiled(chat(ASKED), place(how="branch", new=True, recognised=FOUND))
+    assert asked.blocks == ()
+    assert asked.block_epoch == 4
+    assert not asked.new_session
+
+
+async def test_nobodys_memory_is_confined() -> None:
+    _, asked = await compiled(chat(ASKED), place(), replace(IDENTITY, confined=True))
+    assert asked.scope.confine == SESSION
+
+
+async def test_stored_messages_are_supplied() -> None:
+    stored = StoredMessage(UUID(int=5), None, 1, 0, "user", "old", message_hash=b"h", token_count=4)
+    _, asked = await compiled(chat(ASKED), place(server_managed=True, path=(stored,), start_chain=b"s"))
+    assert asked.path[0].message == {"role": "user", "content": "old"}
+    assert (asked.start_chain, asked.server_managed) == (b"s", True)
+
+
+# --- replaying ----------------------------------------------------------------------------------------------------------
+
+KEYED = replace(IDENTITY, idempotency_key="k")
+BODY = b'{"messages": [1, 2]}'
+SENT = b'{"messages": [0, 1, 2]}'
+PARTS = (b'{"messages": [', [b"0", b", 1", b", 2"], b"]}")
+
+
+class Ledger:
+    """A store that knows one earlier call."""
+
+    def __init__(self, earlier: EarlierCall | None) -> None:
+        self.earlier = earlier
+        self.asked: list[tuple[UUID, UUID, str]] = []
+
+    async def idempotent(self, tenant: UUID, user: UUID, key: str) -> EarlierCall | None:
+        self.asked.append((tenant, user, key))
+        return self.earlier
+
+
+def earlier(**given: Any) -> EarlierCall:
+    plain: dict[str, Any] = {
+        "call_id": UUID(int=1),
+        "session_id": SESSION,
+        "answered": True,
+        "request_sha256": sha256(BODY).digest(),
+        "body_parts": PARTS,
+        "sha256": sha256(SENT).digest(),
+    }
+    return EarlierCall(**plain | given)
+
+
+async def looked_up(found: EarlierCall | None, who: Identity = KEYED) -> Any:
+    return await look_up(Ledger(found), who, BODY)  # type: ignore[arg-type]  # all it needs of a store
+
+
+async def test_without_a_key_nothing_is_looked_up() -> None:
+    ledger = Ledger(earlier())
+    assert await look_up(ledger, IDENTITY, BODY) is None  # type: ignore[arg-type]  # as above
+    assert ledger.asked == []
+
+
+async def test_a_known_key_gives_the_body_that_was_sent() -> None:
+    replay = await looked_up(earlier())
+    assert (replay.body, replay.session_id, replay.answered) == (SENT, SESSION, True)
+    assert await looked_up(None) is None
+
+
+async def test_another_body_under_the_key_is_no_repetition() -> None:
+    assert await looked_up(earlier(request_sha256=sha256(b"other").digest())) is None
+
+
+async def test_another_session_under_the_key_is_none_either() -> None:
+    assert await looked_up(earlier(), replace(KEYED, session="x", named=UUID(int=77))) is None
+    for own in (replace(KEYED, session="s", named=SESSION), replace(KEYED, session="s", issued=SESSION)):
+        assert (await looked_up(earlier(), own)).body == SENT
+
+
+async def test_what_was_not_captured_is_a_repetition_without_a_body() -> None:
+    replay = await looked_up(earlier(request_sha256=None, body_parts=None, sha256=None))
+    assert (replay.body, replay.answered) == (None, True)
+
+
+async def test_a_body_that_does_not_add_up_is_not_sent() -> None:
+    replay = await looked_up(earlier(sha256=blob_hash(SENT)))
+    assert replay.body is None
+
+
+async def test_the_preparer_passes_both_on() -> None:
+    ledger = Ledger(None)
+    preparer = Preparer(ledger, StubCompiler())  # type: ignore[arg-type]  # as above
+    assert await preparer.replay(KEYED, chat(ASKED)) is None
+    assert ledger.asked == [(TENANT, USER, "k")]

@@ -1,0 +1,597 @@
+"""The pipeline at its doors: what goes out, what comes back, and what is recorded, whatever fails on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from app.api.auth import Principal
+from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
+from app.context.assemble import Prepend
+from app.context.compile import Compilation
+from app.errors import (
+    NotFound,
+    StoreUnavailable,
+    Unauthenticated,
+    Unavailable,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from app.gateway.prepare import ChatRequest, Prepared
+from app.gateway.reconcile import Place
+from app.gateway.replayed import Replay
+from app.gateway.splice import splice
+from app.gateway.upstream import UpstreamBroke
+from app.gateway.weave import weave
+from app.settings import Settings
+from app.store.ids import LOCAL_TENANT
+from tests.support.journey import (
+    UPSTREAM,
+    Client,
+    Journey,
+    Message,
+    Reply,
+    build_journey,
+    completion,
+    error,
+    stream,
+    user,
+)
+from tests.support.sockets import eventually
+
+SESSION = UUID(int=3)
+BLOCK = "<memory> "
+
+
+class StubPreparer:
+    """Knows one session, and adds a block to the last message. `fail`: raised, or waited for, where it stands."""
+
+    def __init__(self) -> None:
+        self.fail: dict[str, BaseException | asyncio.Event] = {}
+        self.found: Replay | None = None
+        self.steps: list[str] = []
+
+    async def _step(self, name: str) -> None:
+        self.steps.append(name)
+        trouble = self.fail.get(name)
+        if isinstance(trouble, asyncio.Event):
+            await trouble.wait()
+        elif trouble is not None:
+            raise trouble
+
+    async def replay(self, identity: Any, chat: ChatRequest) -> Replay | None:
+        await self._step("replay")
+        return self.found
+
+    async def place(self, identity: Any, chat: ChatRequest, switches: Any, now: Any) -> Place:
+        self.identity = identity
+        await self._step("place")
+        return Place(SESSION, True, "new", False, 0, identity.user_id)
+
+    async def compile(self, identity: Any, chat: ChatRequest, place: Place, target: Any, now: Any) -> Prepared:
+        await self._step("compile")
+        edits = [Prepend(len(chat.messages) - 1, BLOCK)]
+        audit = {"history": {"messages": 1}}
+        compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"})
+        body = splice(chat.body, weave(chat.body, chat.envelope, edits, model=target.model_alias))
+        return Prepared(body, compiled)
+
+
+class StubRecorder:
+    """Keeps what it is given. `fail` is raised, or waited for, instead."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[CallFacts, Exchange | None, CompileFacts | None]] = []
+        self.fail: BaseException | None = None
+        self.hold: asyncio.Event | None = None
+
+    async def record(self, facts: CallFacts, exchange: Exchange | None, compiled: CompileFacts | None) -> bool:
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.fail is not None:
+            raise self.fail
+        self.records.append((facts, exchange, compiled))
+        return True
+
+    @property
+    def last(self) -> CallFacts:
+        return self.records[-1][0]
+
+
+class Stage:
+    """A gateway between a scripted client and a scripted upstream."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.preparer, self.recorder = StubPreparer(), StubRecorder()
+        self.journey: Journey = build_journey(
+            None,
+            settings=Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 5000, **settings}),
+            preparer=self.preparer,
+            recorder=self.recorder,
+        )
+        self.upstream = self.journey.upstream
+        self.ask, self.post = self.journey.ask, self.journey.post
+
+    def answering(self, script: Callable[[Message], Reply | Exception]) -> Stage:
+        self.upstream.script = script
+        return self
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+HI = [user("hi")]
+
+
+# --- the main job -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_chat_goes_out_with_its_context_and_comes_back_recorded(stage: Stage) -> None:
+    answer = await stage.ask(HI)
+    assert stage.upstream.asked == [{"model": "gpt-4o", "messages": [user("<memory> hi")]}]
+    assert (answer.status, answer.whole, answer.text) == (200, True, "You said: <memory> hi")
+    head = answer.headers
+    assert head["x-mneme-status"] == "ok"
+    assert head["x-mneme-session-id"] == str(SESSION)
+    assert head["x-mneme-context"] == "memories=2;history=1;tokens=30;budget=100"
+    assert float(head["x-mneme-overhead-ms"]) > 0
+    assert "x-mneme-reason" not in head
+    facts, exchange, compiled = stage.recorder.records[0]
+    assert head["x-mneme-call-id"] == str(facts.call_id)
+    assert (facts.outcome, facts.memory_status) == (Outcome.COMPLETE, "ok")
+    assert exchange is not None
+    assert compiled is not None
+    assert stage.preparer.steps == ["replay", "place", "compile"]
+    assert stage.journey.scout.noticed == ["upstream"]
+    assert stage.journey.count("mneme_requests_total", kind="chat", outcome="complete", memory="ok") == 1
+
+
+async def test_the_answers_bytes_are_the_upstreams(stage: Stage) -> None:
+    reply = stream("a", "b")
+    stage.answering(lambda asked: reply)
+    answer = await stage.ask(HI, stream=True)
+    assert answer.body == b"".join(chunk for chunk in reply.chunks if isinstance(chunk, bytes))
+
+
+async def test_the_end_waits_until_it_is_durable(stage: Stage) -> None:
+    stage.recorder.hold = asyncio.Event()
+    stage.answering(lambda asked: stream("a"))
+    client = Client(stage.journey.gateway)
+    body = json.dumps({"messages": HI, "stream": True}).encode()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(client.request("POST", "/v1/chat/completions", body))
+        await eventually(lambda: b'"stop"' in b"".join(client.parts))
+        assert b"[DONE]" not in b"".join(client.parts)
+        stage.recorder.hold.set()
+    assert task.result().whole
+    assert task.result().body.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_could_not_be_stored_never_ends(stage: Stage, streamed: bool) -> None:
+    stage.recorder.fail = StoreUnavailable()
+    stage.answering(lambda asked: stream("a") if streamed else completion("a"))
+    answer = await stage.ask(HI, stream=streamed)
+    assert not answer.whole
+    assert b"[DONE]" not in answer.body
+    assert stage.journey.count("mneme_degradations_total", reason="unstored") == 1
+
+
+async def test_best_effort_is_said_in_every_answer() -> None:
+    stage = Stage(durability="best_effort")
+    stage.recorder.fail = RuntimeError("a bug")
+    answer = await stage.ask(HI)
+    assert answer.whole
+    assert answer.headers["x-mneme-durability"] == "best-effort"
+
+
+@pytest.mark.parametrize(
+    ("step", "trouble", "reason"),
+    [
+        ("place", StoreUnavailable(), "store"),
+        ("compile", StoreUnavailable(), "store"),
+        ("compile", Unavailable("the embedder is away"), "embeddings"),
+        ("replay", StoreUnavailable(), "store"),
+        ("compile", ValueError("a bug"), "memory"),
+        ("place", RuntimeError("another"), "memory"),
+    ],
+)
+async def test_memory_that_fails_keeps_no_answer_away(stage: Stage, step: str, trouble: Exception, reason: str) -> None:
+    stage.preparer.fail[step] = trouble
+    if step == "place":
+        stage.recorder.fail = None
+    answer = await stage.ask(HI)
+    assert stage.upstream.asked[0]["messages"] == HI
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", reason)
+    assert stage.journey.count("mneme_degradations_total", reason=reason) == 1
+    assert answer.whole == (step != "place"), "without a place the turn cannot be stored"
+
+
+async def test_memory_that_is_slow_keeps_no_answer_waiting() -> None:
+    stage = Stage(retrieval_deadline_ms=1)
+    stage.preparer.fail["compile"] = asyncio.Event()
+    answer = await stage.ask(HI)
+    assert (answer.headers["x-mneme-reason"], answer.whole) == ("deadline", True)
+    facts, exchange, compiled = stage.recorder.records[0]
+    assert exchange is not None, "the place was found in time"
+    assert compiled is None
+    assert facts.reason == "deadline"
+
+
+async def test_a_turn_that_found_no_place_in_time_looks_again_at_its_end() -> None:
+    stage = Stage(retrieval_deadline_ms=1)
+    waiting = asyncio.Event()
+    stage.preparer.fail["place"] = waiting
+
+    def answer(asked: Message) -> Reply:
+        waiting.set()
+        return completion("a")
+
+    stage.answering(answer)
+    got = await stage.ask(HI)
+    assert got.whole
+    assert stage.recorder.records[0][1] is not None
+    assert stage.preparer.steps == ["replay", "place", "place"]
+
+
+async def test_what_should_have_been_refused_but_was_answered_is_a_call_of_no_session() -> None:
+    stage = Stage(retrieval_deadline_ms=1)
+    stage.preparer.fail["place"] = asyncio.Event()
+
+    def answer(asked: Message) -> Reply:
+        stage.preparer.fail["place"] = NotFound("foreign")
+        return completion("a")
+
+    stage.answering(answer)
+    assert (await stage.ask(HI)).whole
+    assert stage.recorder.records[0][1] is None
+
+
+async def test_what_is_mnemes_to_refuse_is_refused_before_the_upstream(stage: Stage) -> None:
+    stage.preparer.fail["place"] = NotFound("There is no such session for this user.", param="X-Mneme-Session")
+    answer = await stage.ask(HI)
+    assert answer.status == 404
+    assert answer.json()["error"] == {
+        "message": "There is no such session for this user.",
+        "type": "not_found_error",
+        "param": "X-Mneme-Session",
+        "code": None,
+    }
+    assert stage.upstream.requests == []
+    assert "x-mneme-call-id" in answer.headers
+
+
+async def test_a_repeated_key_sends_the_stored_body(stage: Stage) -> None:
+    before = b'{"messages": [{"role": "user", "content": "as it was sent"}]}'
+    stage.preparer.found = Replay(before, UUID(int=8), answered=True)
+    stage.answering(lambda asked: completion("a"))
+    answer = await stage.ask(HI)
+    assert stage.upstream.sent == [before]
+    assert stage.preparer.identity.retried
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("ok", "replayed")
+    assert answer.session == str(UUID(int=8))
+    assert stage.recorder.records[0][1] is None
+    assert stage.recorder.last.retry_count == 0, "the client did not say so"
+
+
+# --- switches -----------------------------------------------------------------------------------------------------------
+
+
+async def test_memory_off_changes_nothing(stage: Stage) -> None:
+    body = b'{ "messages":[{"role":"user","content":"hi"}] , "x": 1.0}'
+    answer = await stage.post(body, headers={"x-mneme-memory": "off"})
+    assert stage.upstream.sent == [body]
+    assert stage.preparer.steps == []
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("bypass", "memory-off")
+    assert stage.recorder.records[0][1] is None
+
+
+async def test_capture_off_records_the_turn_and_not_its_context(stage: Stage) -> None:
+    await stage.ask(HI, headers={"x-mneme-capture": "off"})
+    facts, exchange, compiled = stage.recorder.records[0]
+    assert (facts.captured, compiled) == (False, None)
+    assert exchange is not None
+    stage.answering(lambda asked: error(500, "boom"))
+    await stage.ask(HI, headers={"x-mneme-capture": "off"})
+    assert len(stage.recorder.records) == 1, "no turn, no row"
+
+
+async def test_with_both_off_nothing_is_recorded_and_nothing_waits(stage: Stage) -> None:
+    stage.recorder.fail = StoreUnavailable()
+    answer = await stage.ask(HI, headers={"x-mneme-memory": "off", "x-mneme-capture": "off"})
+    assert answer.whole
+    assert stage.recorder.records == []
+
+
+async def test_a_header_of_mnemes_own_is_judged(stage: Stage) -> None:
+    answer = await stage.ask(HI, headers={"x-mneme-memory": "sometimes"})
+    assert (answer.status, answer.json()["error"]["param"]) == (400, "x-mneme-memory")
+
+
+# --- requests that are not understood --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"messages": 3}', b'{"messages": []}', b'{"messages": [1]}', b"\xff\xfe", b"[" * 5000]
+)
+async def test_what_is_not_understood_is_the_upstreams_to_judge(stage: Stage, body: bytes) -> None:
+    stage.answering(lambda asked: error(422, "upstream says no"))
+    answer = await stage.post(body)
+    assert stage.upstream.requests[0].body == body
+    assert (answer.status, answer.json()["error"]["message"]) == (422, "upstream says no")
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("bypass", "not-understood")
+    assert stage.recorder.last.body == body
+
+
+async def test_a_body_over_the_limit_is_refused() -> None:
+    stage = Stage(max_body_bytes=2048)
+    answer = await stage.post(b"x" * 2049)
+    assert answer.status == 413
+    assert stage.upstream.requests == []
+    await stage.journey.settled()
+
+
+@pytest.mark.parametrize("path", ["/v1/../admin", "/v1/a/../../b"])
+async def test_a_path_must_not_lead_out(stage: Stage, path: str) -> None:
+    answer = await Client(stage.journey.gateway).request("GET", path)
+    assert answer.status == 400
+
+
+async def test_a_url_that_is_no_ascii_is_refused_in_words(stage: Stage) -> None:
+    answer = await Client(stage.journey.gateway).request("GET", "/v1/ü", raw_path="/v1/ü".encode())
+    assert answer.status == 400
+    answer = await Client(stage.journey.gateway).request("GET", "/v1/x", query=b"a=\xff")
+    assert answer.status == 400
+
+
+async def test_who_may_not_is_told_so(stage: Stage) -> None:
+    reading = Principal(LOCAL_TENANT, UUID(int=1), None, frozenset({"read"}), "keys")
+    stage.journey.caller.principal = reading
+    answer = await stage.ask(HI)
+    assert (answer.status, answer.json()["error"]["code"]) == (403, "missing_scope")
+
+    async def refuse(headers: Any) -> Principal:
+        raise Unauthenticated(code="invalid_api_key")
+
+    stage.journey.caller.check = refuse  # type: ignore[method-assign]  # another door
+    answer = await stage.ask(HI)
+    assert answer.status == 401
+    assert stage.upstream.requests == []
+
+
+async def test_a_bug_is_a_500_in_openais_shape(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(headers: Any) -> Principal:
+        raise ZeroDivisionError
+
+    stage.journey.caller.check = broken  # type: ignore[method-assign]  # as above
+    answer = await stage.ask(HI)
+    assert (answer.status, answer.json()["error"]["type"]) == (500, "server_error")
+    assert "request failed" in caplog.text
+
+
+# --- upstreams that fail --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("trouble", "status"), [(UpstreamUnreachable("no"), 502), (UpstreamTimeout(), 504)])
+async def test_an_upstream_that_cannot_be_reached(stage: Stage, trouble: Exception, status: int) -> None:
+    stage.answering(lambda asked: trouble)
+    answer = await stage.ask(HI)
+    assert (answer.status, answer.json()["error"]["type"]) == (status, "upstream_error")
+    assert stage.recorder.last.outcome == Outcome.FAILED
+    assert stage.recorder.records[0][1] is None
+    assert stage.journey.count("mneme_requests_total", kind="chat", outcome="failed", memory="ok") == 1
+
+
+async def test_errors_keep_their_status_body_and_headers(stage: Stage) -> None:
+    stage.answering(lambda asked: error(429, "slow down", [(b"retry-after", b"7")]))
+    answer = await stage.ask(HI)
+    assert (answer.status, answer.headers["retry-after"]) == (429, "7")
+    assert answer.json()["error"]["message"] == "slow down"
+    assert stage.recorder.last.status == 429
+
+
+async def test_a_broken_stream_stays_broken(stage: Stage) -> None:
+    stage.answering(lambda asked: stream("half", done=False, finish=None, end=[UpstreamBroke("gone")]))
+    answer = await stage.ask(HI, stream=True)
+    assert not answer.whole
+    assert answer.text == "half"
+    facts, exchange, _ = stage.recorder.records[0]
+    assert facts.outcome == Outcome.BROKEN
+    assert exchange is not None
+    assert not exchange.answers[0].whole
+
+
+def too_long(asked: Message) -> Reply:
+    if BLOCK in asked["messages"][-1]["content"]:
+        return error(400, "This model's maximum context length is 5 tokens")
+    return completion("short enough")
+
+
+async def test_a_prompt_refused_for_its_length_goes_once_more_as_written(stage: Stage) -> None:
+    answer = await stage.answering(too_long).ask(HI)
+    assert [each["messages"] for each in stage.upstream.asked] == [[user("<memory> hi")], HI]
+    assert answer.text == "short enough"
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", "too-long")
+    assert "x-mneme-context" not in answer.headers
+    assert stage.upstream.closed == 2
+
+
+async def test_an_empty_200_is_a_refusal_for_length_too(stage: Stage) -> None:
+    stage.answering(lambda a: Reply(chunks=[]) if BLOCK in a["messages"][-1]["content"] else completion("short"))
+    assert (await stage.ask(HI)).text == "short"
+
+
+async def test_any_other_refusal_comes_through_whole(stage: Stage) -> None:
+    long = "no " * 40_000
+    answer = await stage.answering(lambda asked: error(400, long)).ask(HI)
+    assert answer.json()["error"]["message"] == long
+    assert len(stage.upstream.requests) == 1
+
+
+async def test_what_was_refused_without_an_addition_is_not_sent_again() -> None:
+    stage = Stage(upstreams=[{"name": "a", "base_url": UPSTREAM, "aliases": {"mine": "theirs"}}])
+    stage.preparer.fail["compile"] = StoreUnavailable()
+    stage.answering(lambda asked: error(400, "maximum context length"))
+    answer = await stage.ask(HI, model="mine")
+    assert stage.upstream.asked[0]["model"] == "theirs"
+    assert (answer.status, len(stage.upstream.requests)) == (400, 1)
+
+
+# --- clients that go, servers that stop -------------------------------------------------------------------------------------
+
+
+async def asking(stage: Stage, client: Client) -> Any:
+    return await client.request("POST", "/v1/chat/completions", json.dumps({"messages": HI, "stream": True}).encode())
+
+
+async def test_a_client_that_goes_before_the_head_is_recorded_as_gone(stage: Stage) -> None:
+    entered = asyncio.Event()
+
+    async def never(request: Any) -> Any:
+        entered.set()
+        await asyncio.Event().wait()
+
+    stage.upstream.send = never  # type: ignore[method-assign]  # an upstream that never answers
+    client = Client(stage.journey.gateway)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asking(stage, client))
+        await entered.wait()
+        client.gone.set()
+    assert stage.recorder.last.outcome == Outcome.GONE
+    assert stage.journey.count("mneme_requests_total", kind="chat", outcome="gone", memory="ok") == 1
+    await stage.journey.settled()
+
+
+async def test_a_client_that_goes_while_the_answer_is_looked_at_leaves_no_connection(stage: Stage) -> None:
+    waiting = asyncio.Event()
+    stage.answering(lambda asked: Reply(400, chunks=[b"{", waiting]))
+    client = Client(stage.journey.gateway)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asking(stage, client))
+        await eventually(lambda: len(stage.upstream.requests) == 1)
+        await asyncio.sleep(0)
+        client.gone.set()
+    assert stage.upstream.closed == 1
+    assert stage.recorder.last.outcome == Outcome.GONE
+    waiting.set()
+
+
+async def test_a_client_that_goes_in_mid_stream_leaves_what_had_come(stage: Stage) -> None:
+    waiting = asyncio.Event()
+    stage.answering(lambda asked: stream("so far", end=[waiting]))
+    client = Client(stage.journey.gateway)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asking(stage, client))
+        await eventually(lambda: b"so far" in b"".join(client.parts))
+        client.gone.set()
+    facts, exchange, _ = stage.recorder.records[0]
+    assert facts.outcome == Outcome.GONE
+    assert exchange is not None
+    assert exchange.answers[0].message["content"] == "so far"
+    assert stage.upstream.closed == 1
+    waiting.set()
+
+
+@pytest.mark.parametrize("when", ["head", "stream"])
+async def test_a_server_that_stops_records_what_it_had(stage: Stage, when: str) -> None:
+    waiting = asyncio.Event()
+    if when == "head":
+
+        async def never(request: Any) -> Any:
+            stage.upstream.requests.append(request)
+            await waiting.wait()
+
+        stage.upstream.send = never  # type: ignore[method-assign]  # as above
+    else:
+        stage.answering(lambda asked: stream("so far", end=[waiting]))
+    client = Client(stage.journey.gateway)
+    task = asyncio.get_running_loop().create_task(asking(stage, client))
+    await eventually(lambda: bool(client.parts) if when == "stream" else bool(stage.upstream.requests))
+    task.cancel()
+    await stage.journey.gateway.drained(10)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stage.recorder.last.outcome == Outcome.CANCELLED
+    waiting.set()
+
+
+# --- everything else under /v1 ----------------------------------------------------------------------------------------------
+
+
+async def test_other_paths_pass_through_unchanged(stage: Stage) -> None:
+    stage.answering(lambda asked: Reply(201, [(b"content-type", b"text/plain"), (b"x-own", b"1")], [b"ok"]))
+    answer = await Client(stage.journey.gateway).request(
+        "PUT",
+        "/v1/files/a b",
+        b"data",
+        [("content-length", "4"), ("x-other", "2")],
+        b"q=1",
+        raw_path=b"/v1/files/a%20b",
+    )
+    sent = stage.upstream.requests[0]
+    assert (sent.method, sent.url, sent.body) == ("PUT", f"{UPSTREAM}/files/a%20b?q=1", b"data")
+    assert (b"x-other", b"2") in sent.headers
+    assert (answer.status, answer.body, answer.headers["x-own"]) == (201, b"ok", "1")
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("bypass", "not-chat")
+    assert stage.recorder.last.path == "/v1/files/a b?q=1"
+    assert stage.preparer.steps == []
+
+
+async def test_a_get_of_the_chat_path_is_no_chat(stage: Stage) -> None:
+    stage.answering(lambda asked: Reply(404))
+    await Client(stage.journey.gateway).request("GET", "/v1/chat/completions")
+    assert stage.recorder.last.method == "GET"
+    assert stage.preparer.steps == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "kept", "truncated"),
+    [
+        ([("content-length", "41"), ("content-type", "application/json")], True, False),
+        ([("content-length", "41"), ("content-type", "multipart/form-data; boundary=x")], False, True),
+        ([("transfer-encoding", "chunked")], False, True),
+        ([("content-length", "999999999")], False, True),
+    ],
+)
+async def test_uploads_are_kept_as_far_as_they_are_small_and_plain(
+    stage: Stage, headers: list[tuple[str, str]], kept: bool, truncated: bool
+) -> None:
+    body = b'{"model": "m", "user": "ana", "input": 1}'
+    stage.answering(lambda asked: Reply(chunks=[b"{}"]))
+    await Client(stage.journey.gateway).request("POST", "/v1/embeddings", body, headers)
+    assert stage.upstream.requests[0].body == body
+    facts = stage.recorder.last
+    assert (facts.body is not None, facts.body_truncated, facts.body_size) == (kept, truncated, 41)
+
+
+async def test_the_user_of_another_path_is_whom_it_names(stage: Stage) -> None:
+    stage.answering(lambda asked: Reply(chunks=[b"{}"]))
+    body = b'{"user": "ana", "input": "x"}'
+    headers = [("content-length", str(len(body))), ("content-type", "application/json")]
+    await Client(stage.journey.gateway).request("POST", "/v1/embeddings", body, headers)
+    named = stage.recorder.last.user_id
+    await Client(stage.journey.gateway).request("POST", "/v1/embeddings", body, [*headers, ("x-mneme-user", "bob")])
+    assert stage.recorder.last.user_id != named
+
+
+async def test_a_long_answer_of_another_path_is_kept_up_to_the_limit() -> None:
+    stage = Stage(capture_max_bytes=10)
+    stage.answering(lambda asked: Reply(headers=[(b"content-type", b"audio/mp3")], chunks=[b"x" * 8, b"y" * 8]))
+    answer = await Client(stage.journey.gateway).request("GET", "/v1/audio")
+    assert answer.body == b"x" * 8 + b"y" * 8
+    recorded = stage.recorder.last.stream
+    assert recorded is not None
+    assert (recorded.body, recorded.truncated) == (b"x" * 8, True)
+
+
+async def test_nothing_runs_on_when_the_answer_is_there(stage: Stage) -> None:
+    await stage.ask(HI)
+    await stage.journey.settled()
+    await stage.journey.gateway.drained(0.001)
