@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ from app.store.queue import Queue, install_queue
 from app.store.sessions import Sessions
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
-from app.tasks import Supervisor
+from app.tasks import Supervisor, until_orphaned
 
 log = logging.getLogger("mneme")
 
@@ -303,9 +304,19 @@ class Application:
             space = await core.turns.space_of(core.embedder.space)
             for router in open_doors(core, proxy, metrics, exposition, space):
                 doors.include_router(router)
+            stop = asyncio.Event()
+            core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
             self._gateway = proxy.gateway
             yield
             self._gateway = None
+            stop.set()
+
+
+async def _end_when_orphaned(stop: asyncio.Event) -> None:
+    """One of several server processes must not keep the port of a supervisor that was killed."""
+    if await until_orphaned(stop):
+        log.warning("the supervisor is gone")
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def create_app() -> Application:

@@ -61,7 +61,7 @@ class WorkerProcess:
             began = time.monotonic()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "app.cli", "worker"],
-                env=self._environment | {SUPERVISOR: str(os.getpid())},
+                env=self._environment,
                 start_new_session=True,
             )
             while self._process.poll() is None:
@@ -140,6 +140,7 @@ def _signals_noted() -> Iterator[None]:
 def serve(settings: Settings, dsn: str) -> None:
     """Run the worker and the server until a signal comes. Raises NotReady when the server cannot start."""
     os.environ["MNEME_DATABASE_URL"] = dsn
+    os.environ[SUPERVISOR] = str(os.getpid())
     os.environ["MNEME_HOST"], os.environ["MNEME_PORT"] = settings.host, str(settings.port)
     with _signals_noted(), tempfile.TemporaryDirectory(prefix="mneme-metrics-") as folder:
         if settings.workers > 1:

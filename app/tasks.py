@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from app.settings import SUPERVISOR
+
 log = logging.getLogger("mneme.tasks")
+
+ORPHAN_LOOK_S = 2.0
+"""Seconds between two looks whether the supervisor still lives; the next one starts processes of its own meanwhile."""
 
 T = TypeVar("T")
 
@@ -42,3 +49,22 @@ class Supervisor:
             task.cancel()
         if late:
             await asyncio.wait(late)
+
+
+async def until_orphaned(stop: asyncio.Event) -> bool:
+    """Wait until the process that started this one is gone (True), or until `stop` is set (False).
+
+    A supervisor that was killed stops nobody: its children notice by themselves. They are told who it is, for it may be gone
+    before the first look; a process that nobody told has no supervisor.
+    """
+    supervisor = os.environ.get(SUPERVISOR)
+    if supervisor is None or int(supervisor) == os.getpid():
+        await stop.wait()
+        return False
+    while not stop.is_set():
+        if os.getppid() != int(supervisor):
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ORPHAN_LOOK_S):
+                await stop.wait()
+    return False

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 import signal
 from collections.abc import Sequence
 
@@ -20,16 +18,14 @@ from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_rules import rules
 from app.providers.helper import HelperClient, build_helper
-from app.settings import SUPERVISOR, Settings
+from app.settings import Settings
 from app.store.learning import LearningStore
+from app.tasks import until_orphaned
 
 log = logging.getLogger("mneme.work")
 
 OWNER_ROLE = "mneme_owner"
 """What the schedule makes partitions as."""
-
-ORPHAN_LOOK_S = 2.0
-"""Seconds between two looks whether the supervisor still lives; the next one starts a worker of its own meanwhile."""
 
 
 async def run_worker(settings: Settings) -> None:
@@ -40,7 +36,7 @@ async def run_worker(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     dsn, clock = database_dsn(settings), SystemClock()
     async with open_core(settings, dsn, clock) as core:
-        core.tasks.spawn(_until_orphaned(stop), "orphan watch")
+        core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await asyncio.to_thread(rules)
         helper = build_helper(settings)
         try:
@@ -81,13 +77,7 @@ async def _learner(core: Core, helper: HelperClient | None) -> Learner:
     )
 
 
-async def _until_orphaned(stop: asyncio.Event) -> None:
-    """A supervisor that was killed stops nobody: its worker notices by itself, and leaves the jobs to the next one. Told who
-    it is, for it may be gone before the first look."""
-    supervisor = os.environ.get(SUPERVISOR)
-    while supervisor is not None and not stop.is_set():
-        if os.getppid() != int(supervisor):
-            stop.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ORPHAN_LOOK_S):
-                await stop.wait()
+async def _stop_when_orphaned(stop: asyncio.Event) -> None:
+    """The jobs are left to the worker of the next server."""
+    if await until_orphaned(stop):
+        stop.set()

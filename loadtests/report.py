@@ -180,7 +180,7 @@ def _method(report: Report) -> list[str]:
         f"- Each chunk of a stream comes by itself, {GAPS_MS['stream']} ms after the last. So a stream takes",
         f"  {STREAM_S:g} s, and its requests/s tell only whether anyone falls behind. Plain answers come at once.",
         "- Deadlines are lifted: an overloaded Mneme would otherwise answer without memory (*degraded*, counted under errors).",
-        f"- {settings['rounds']} rounds ({settings['stream_rounds']} of streams) of {settings['seconds']:g} s each; in a round everyone",
-        "  is measured in turn. What Postgres still does when the last answer is out counts, for up to half a second.",
+        f"- {settings['rounds']} rounds ({settings['stream_rounds']} of streams) of {settings['seconds']:g} s each; in a round",
+        "  everyone is measured in turn. What Postgres still does when the last answer is out counts, for up to half a second.",
         "",
     ]

@@ -17,7 +17,8 @@ from uuid import UUID
 
 import orjson
 
-from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange, Outcome, Said, Usage
+from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange
+from app.capture.masking import masked, masked_path
 from app.context.transcript import text_of
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder
@@ -37,19 +38,6 @@ from app.store.turns import (
     TurnStore,
 )
 
-__all__ = [
-    "Answered",
-    "CallFacts",
-    "CompileFacts",
-    "Exchange",
-    "Outcome",
-    "Recorder",
-    "Said",
-    "Usage",
-    "build",
-    "masked",
-]
-
 FINISH_REASONS = {
     "stop": 0, "length": 1, "tool_calls": 2, "content_filter": 3, "function_call": 4, "abort": 5,
 }  # fmt: skip
@@ -57,11 +45,6 @@ FINISH_REASONS = {
 INTERRUPTED = 8
 FINISH_OTHER = 9
 
-# A header whose name says that it carries a key, whoever's gateway, cloud or SDK it belongs to. Limits on tokens do not, nor
-# does an Idempotency-Key.
-_SECRET_NAME = re.compile(r"auth|secret|password|credential|cookie|(?<!idempotency-)key$|token$", re.IGNORECASE)
-_CHALLENGES = frozenset({"www-authenticate", "proxy-authenticate"})
-MASK = "***"
 LONG_TEXT = 100_000
 """Characters of new messages from which they are counted in a thread, so that other requests do not wait: some 50 ms."""
 
@@ -247,8 +230,8 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         outcome=int(call.outcome),
         memory_status=call.memory_status,
         reason=call.reason,
-        request_headers=masked(call.request_headers),
-        response_headers=masked(call.response_headers),
+        request_headers=_json(masked(call.request_headers)),
+        response_headers=_json(masked(call.response_headers)),
         request_body=call.body,
         request_truncated=call.body_truncated,
         request_prefix=request.prefix if request else None,
@@ -342,29 +325,6 @@ def _jobs(call: CallFacts, exchange: Exchange, rows: _Rows) -> list[JobRecord]:
         "learn": exchange.learn,
     }
     return [JobRecord("learn", orjson.dumps(payload), f"learn:{call.call_id}", 0.0)]
-
-
-def masked(headers: Sequence[tuple[bytes, bytes]]) -> str:
-    """Headers as JSON, [[name, value], …], with the values of secret ones taken out."""
-    shown = []
-    for name, value in headers:
-        text = name.decode("latin-1")
-        shown.append([text, MASK if _is_secret(text) else _storable(value.decode("latin-1"))])
-    return _json(shown)
-
-
-def masked_path(path: str) -> str:
-    """A path whose query has the values of secret parameters taken out: some servers take their key there."""
-    before, mark, query = path.partition("?")
-    shown = []
-    for part in query.split("&"):
-        name, sign, _ = part.partition("=")
-        shown.append(f"{name}={MASK}" if sign and _is_secret(name) else part)
-    return before + mark + "&".join(shown)
-
-
-def _is_secret(name: str) -> bool:
-    return _SECRET_NAME.search(name) is not None and name.lower() not in _CHALLENGES
 
 
 def _resume(call: CallFacts) -> tuple[bytes | None, int | None, bytes | None, int | None]:

@@ -1,8 +1,6 @@
-import json
-
 import pytest
 
-from app.capture.record import MASK, masked, masked_path
+from app.capture.masking import MASK, masked, masked_path
 
 SECRETS = [
     b"Authorization",
@@ -32,12 +30,12 @@ HARMLESS = [
 
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_header_that_carries_a_key_is_masked(name: bytes) -> None:
-    assert json.loads(masked([(name, b"hunter2")])) == [[name.decode(), MASK]]
+    assert masked([(name, b"hunter2")]) == [[name.decode(), MASK]]
 
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_any_other_header_is_kept(name: bytes) -> None:
-    assert json.loads(masked([(name, b"5")])) == [[name.decode(), "5"]]
+    assert masked([(name, b"5")]) == [[name.decode(), "5"]]
 
 
 @pytest.mark.parametrize(
