@@ -16,7 +16,8 @@ from app.gateway.relay import QuietBreaks
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
 # Keys, wherever an error's text may quote them: Mneme's, OpenAI's, and whatever a bearer brings.
-_SECRET = re.compile(r"\b(?:mneme_|sk-)[\w-]{8,}|\bbearer\s+[^\s\"',]{8,}", re.IGNORECASE)
+# Keys are written in lower case, and settings, which begin alike, are not.
+_SECRET = re.compile(r"\b(?:mneme_|sk-)[\w-]{8,}|\b[Bb][Ee][Aa][Rr][Ee][Rr]\s+[^\s\"',]{8,}")
 
 
 def redacted(text: str) -> str:

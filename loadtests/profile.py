@@ -30,12 +30,13 @@ WARM_S = 1.0
 TRACK = (
     "CREATE EXTENSION IF NOT EXISTS pg_stat_statements",
     "ALTER SYSTEM SET pg_stat_statements.track = 'all'",
+    "ALTER SYSTEM SET pg_stat_statements.track_planning = on",
     "SELECT pg_reload_conf()",
 )
 FORGET = "SELECT pg_stat_statements_reset()"
 STATEMENTS = """
-SELECT toplevel, calls, total_exec_time AS ms, query FROM pg_stat_statements
-WHERE query NOT LIKE '%pg_stat_statements%' ORDER BY total_exec_time DESC LIMIT 60
+SELECT toplevel, calls, total_exec_time AS ms, total_plan_time AS planning, query FROM pg_stat_statements
+WHERE query NOT LIKE '%pg_stat_statements%' ORDER BY total_exec_time + total_plan_time DESC LIMIT 60
 """
 SHOWN_CHARS = 110
 """Of a statement; the beginning tells which it is."""
@@ -73,11 +74,11 @@ def show_counts(console: Console, title: str, counts: Counter[str], per_sample: 
 
 
 def show_statements(console: Console, rows: Sequence[Mapping[str, object]], requests: int, top: int) -> None:
-    table = Table("ms per request", "calls per request", "", "statement", title="Postgres")
+    table = Table("ms per request", "+ planning", "calls", "", "statement", title="Postgres (wall time)")
     for row in rows[:top]:
         text = " ".join(str(row["query"]).split())[:SHOWN_CHARS]
-        ms, calls = float(str(row["ms"])) / requests, int(str(row["calls"])) / requests
-        table.add_row(number(ms), number(calls), "" if row["toplevel"] else "nested", text)
+        figures = [number(float(str(row[name])) / requests) for name in ("ms", "planning", "calls")]
+        table.add_row(*figures, "" if row["toplevel"] else "nested", text)
     console.print(table)
 
 

@@ -176,7 +176,7 @@ def _method(report: Report) -> list[str]:
         f"  (to {filled['messages_after']} on average at its end).",
         "- The job worker is off while requests are measured; what it costs is measured afterwards, on the turns they left.",
         "- CPU is user and system time of all of a proxy's processes, and of all of Postgres' (with its background writers),",
-        "  from `/proc`, ÷ requests. It is steadier than requests per second, for which client and upstream compete.",
+        "  ÷ requests. It is steadier than requests per second, for which client and upstream compete.",
         f"- Each chunk of a stream comes by itself, {GAPS_MS['stream']} ms after the last. So a stream takes",
         f"  {STREAM_S:g} s, and its requests/s tell only whether anyone falls behind. Plain answers come at once.",
         "- Deadlines are lifted: an overloaded Mneme would otherwise answer without memory (*degraded*, counted under errors).",

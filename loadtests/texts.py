@@ -6,6 +6,7 @@ most in few), some sentences state facts that extraction finds, and no two quest
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Sequence
 
@@ -13,13 +14,18 @@ PEOPLE = (
     "Ana Bruno Carla Dmitri Elif Farid Greta Hana Igor Joana Kofi Lena Mateo Nadia Omar Petra Quinn Rosa Sven Tariq"
 )
 PLACES = (
-    "Lisbon Oslo Kyoto Nairobi Lima Gdansk Tbilisi Quito Hanoi Cork Turin Izmir Accra Perth Bergen Porto Malmo Leeds"
+    "Nor Ash Wind Elm Hart Mill Stan Brad Lang Whit Thorn Oak Black Kings Mar Wel Ever Ald Fair Green",
+    "ford ton ham wick bury field mouth stead worth dale minster port bridge ley burgh cliff",
 )
 THINGS = (
-    "invoice report kitchen garden bicycle contract recipe server database novel guitar budget roof camera tent passport "
-    "lecture harvest podcast battery engine puzzle quilt telescope sauna ferry scooter orchard workshop mortgage lamp "
-    "keyboard greenhouse wardrobe playlist itinerary spreadsheet thesis prototype dashboard archive fence kayak kettle"
+    "river garden paper copper winter kitchen night field stone window market summer water wood wire canal tower school "
+    "bicycle cotton silver village engine harbour theatre orchard forest marble bottle camera basement railway station "
+    "mountain library printer coffee barn gravel studio",
+    "report house lamp contract recipe server novel guitar budget roof box passport lecture podcast battery puzzle quilt "
+    "telescope sauna scooter workshop mortgage keyboard shelf playlist spreadsheet thesis dashboard archive fence kettle "
+    "table licence calendar brochure ladder heater ticket sensor manual",
 )
+"""Compounds, first part and second: some hundreds of places and 1,600 things, so that most of them are said seldom."""
 DOINGS = (
     "repair plan compare paint sell rent translate measure clean rebuild photograph insure borrow design test ship "
     "review estimate assemble sketch catalogue upgrade move replace schedule draft weigh polish label fund"
@@ -56,8 +62,9 @@ ASKED = (
     "Remind me why the {topic} of the {thing} was a problem in {place}.",
     "Can you help me {do} a {manner} {thing} this week, like {person} did?",
 )
-FAVOURED = 2.0
-"""How unevenly words are chosen: the n-th of a list about as often as 1/√n says."""
+FAVOURED = 3.0
+"""How unevenly compounds are chosen: the n-th of a list n^(2/3) times less often than the first. The short lists are even: a
+question then shares a word with a quarter of what was said, as questions in real conversations do."""
 
 
 class Talk:
@@ -65,7 +72,8 @@ class Talk:
 
     def __init__(self, seed: int | str) -> None:
         self._random = random.Random(seed)
-        self._lists = [text.split() for text in (PEOPLE, PLACES, THINGS, DOINGS, MANNERS, TOPICS)]
+        self._common = [text.split() for text in (PEOPLE, DOINGS, MANNERS, TOPICS)]
+        self._compounds = [_compounds(PLACES), _compounds(THINGS)]
 
     def said(self) -> str:
         """What a person tells, one to three sentences."""
@@ -87,17 +95,26 @@ class Talk:
         return words[:count]
 
     def _sentence(self, patterns: Sequence[str]) -> str:
-        people, places, things, doings, manners, topics = map(self._one, self._lists)
+        people, doings, manners, topics = map(self._random.choice, self._common)
+        places, things = map(self._favoured, self._compounds)
         return self._random.choice(patterns).format(
             person=people,
             place=places,
             thing=things,
             do=doings,
             manner=manners,
-            manner2=self._one(self._lists[4]),
+            manner2=self._random.choice(self._common[2]),
             topic=topics,
             number=self._random.randint(2, 999),
         )
 
-    def _one(self, words: Sequence[str]) -> str:
+    def _favoured(self, words: Sequence[str]) -> str:
         return words[int(len(words) * self._random.random() ** FAVOURED)]
+
+
+@functools.cache
+def _compounds(parts: tuple[str, str]) -> list[str]:
+    """All pairs, those of early words first."""
+    firsts, seconds = (text.split() for text in parts)
+    pairs = sorted((i + j, i, j) for i in range(len(firsts)) for j in range(len(seconds)))
+    return [firsts[i] + seconds[j] for _, i, j in pairs]

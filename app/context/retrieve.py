@@ -20,9 +20,9 @@ class Limits(NamedTuple):
     frequent: int
 
 
-PROMPT_LIMITS = Limits(vectors=150, texts=100, frequent=20)
+PROMPT_LIMITS = Limits(vectors=80, texts=50, frequent=20)
 """For a prompt. Seed 000 §6.4 names 50, 20 and 20, for memories alone; raw turns, of which there are many more, share the
-legs here."""
+legs here. A block of 1,500 tokens holds some 40 items; each further candidate costs 30 µs."""
 SEARCH_LIMITS = Limits(vectors=300, texts=300, frequent=20)
 """For a search: both legs find what the other misses up to some 300 each (measured on long conversations)."""
 

@@ -1,0 +1,289 @@
+"""What a question finds: three legs, and what of it may come up."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from app.store import ids
+from app.store.turns import RetrievedRow
+from tests.support.doors import HashEmbedder
+from tests.support.teller import ANA, NOW, OTHER_TENANT, TENANT, Teller, said, talk
+
+S1, S2, S3 = (UUID(int=0x51 + n) for n in range(3))
+
+
+CORPUS = [
+    "the lighthouse keeper lives on the island with two cats",
+    "cats cats cats everywhere in the lighthouse",
+    "a dog barked at the moon all night long while nobody slept",
+    "island life is quiet and slow",
+    "the moon rose over the island and the lighthouse answered with its lamp and the keeper slept",
+]
+
+
+async def memory(teller: Teller, number: int, text: str, **given: Any) -> UUID:
+    fields: dict[str, Any] = {
+        "memory_id": UUID(int=number), "user_id": ANA, "tenant_id": TENANT, "memory_tier": 3, "memory_scope": 1,
+        "content_text": text, "content_hash": text.encode() + bytes([number]), "provenance_type": 0,
+        "token_count": len(text.split()),
+    } | given  # fmt: skip
+    names = ", ".join(fields)
+    marks = ", ".join(f"${n}" for n in range(1, len(fields) + 1))
+    await teller.admin.execute(f"INSERT INTO agent_data.memory_store ({names}) VALUES ({marks})", *fields.values())
+    return UUID(int=number)
+
+
+async def retrieve(teller: Teller, query: str, **given: Any) -> list[RetrievedRow]:
+    asked: dict[str, Any] = {
+        "query": query, "vector": None, "space": 1, "confine": None, "session": None, "visible": 1, "ancestors": [],
+        "history": False, "limits": (10, 10, 10),
+    }  # fmt: skip
+    tenant, user = given.pop("tenant", TENANT), given.pop("user", ANA)
+    return await teller.store.retrieve(tenant, user, **asked | given)
+
+
+def texts(rows: Sequence[RetrievedRow]) -> set[str]:
+    return {row.content for row in rows}
+
+
+async def lexemes(teller: Teller, text: str) -> Counter[str]:
+    rows = await teller.rows("SELECT lexeme, cardinality(positions) AS n FROM unnest(to_tsvector('english', $1))", text)
+    return Counter({row["lexeme"]: row["n"] for row in rows})
+
+
+async def test_the_text_leg_is_bm25_to_the_last_digit(teller: Teller) -> None:
+    k1, b = 1.2, 0.75
+    for n, text in enumerate(CORPUS):
+        await teller.tell(talk(text), session=UUID(int=n))
+    many = " ".join(["moon"] * 37 + ["cats"] * 120)
+    await teller.tell(talk(many), session=S1)
+    await memory(teller, 1, "Ana keeps two cats on an island")
+    await teller.count_words()
+    documents = [*CORPUS, many, "Ana keeps two cats on an island"]
+    counted = {text: await lexemes(teller, text) for text in documents}
+    lengths = {text: len(text.split()) for text in documents}
+    mean = sum(lengths.values()) / len(documents)
+    query = "Do the cats see the moon from the lighthouse island?"
+    expected: dict[str, float] = {}
+    for word in await lexemes(teller, query):
+        holding = [text for text in documents if counted[text][word]]
+        idf = math.log(1 + (len(documents) - len(holding) + 0.5) / (len(holding) + 0.5))
+        for text in holding:
+            n = counted[text][word]
+            share = idf * n * (k1 + 1) / (n + k1 * (1 - b + b * lengths[text] / mean))
+            expected[text] = expected.get(text, 0.0) + share
+    found = {row.content: row.text_score for row in await retrieve(teller, query)}
+    assert set(found) == set(expected)
+    for text, score in expected.items():
+        assert found[text] == pytest.approx(score, rel=1e-4), text[:40]
+
+
+async def test_only_the_rarest_words_are_looked_up(teller: Teller) -> None:
+    for n in range(3):
+        await teller.tell(talk(f"common word number{n}"), session=UUID(int=n))
+    await teller.count_words()
+    await teller.admin.execute("UPDATE agent_data.system_config SET value = '1' WHERE key = 'query_terms'")
+    assert texts(await retrieve(teller, "common number1")) == {"common word number1"}
+
+
+@pytest.mark.parametrize(
+    "query", ["http://ex.com/it's?a=b", "it's a \\ back'slash", "'", "'' & | ! ( ):*", "<->", "a" * 3000]
+)
+async def test_no_question_breaks_the_query(teller: Teller, query: str) -> None:
+    await teller.tell(talk(f"about {query}"), session=S1)
+    await teller.count_words()
+    await retrieve(teller, query)
+
+
+async def vector_of(text: str) -> Any:
+    return (await HashEmbedder().embed([text]))[0]
+
+
+def text_of_vector(vector: Any) -> str:
+    return str(vector.tolist())
+
+
+async def test_the_vector_leg_is_exact_cosine(teller: Teller) -> None:
+    space = await teller.store.space_of(HashEmbedder.space)
+    for n, text in enumerate(CORPUS):
+        await teller.tell(talk(text), session=UUID(int=n))
+    vector = await vector_of("something")
+    rows = await retrieve(teller, "", vector=vector, space=space, limits=(3, 10, 10))
+    cosines = {text: float(np.dot(await vector_of(text), vector)) for text in CORPUS}
+    assert {row.content for row in rows} == set(sorted(cosines, key=cosines.__getitem__)[-3:])
+    for row in rows:
+        assert row.similarity == pytest.approx(cosines[row.content], abs=2e-3)
+        assert (row.text_score, row.frequent) == (None, False)
+
+
+async def test_the_graph_gives_the_same_for_those_with_very_many(teller: Teller) -> None:
+    space = await teller.store.space_of(HashEmbedder.space)
+    for n, text in enumerate(CORPUS):
+        await teller.tell(talk(text), session=UUID(int=n))
+    vector = await vector_of("something")
+    exact = {row.content: row.similarity for row in await retrieve(teller, "", vector=vector, space=space)}
+    await teller.admin.execute("UPDATE agent_data.embeddings SET in_hnsw = true")
+    await teller.admin.execute("UPDATE agent_data.user_stats SET use_hnsw = true")
+    graph = {row.content: row.similarity for row in await retrieve(teller, "", vector=vector, space=space)}
+    assert graph == pytest.approx(exact, abs=1e-3)
+    # And what is said from then on goes into the graph.
+    await teller.tell(talk("one more"), session=S1)
+    assert "one more" in texts(await retrieve(teller, "", vector=vector, space=space, limits=(50, 0, 0)))
+
+
+async def test_the_most_used_memories_come_along(teller: Teller) -> None:
+    for n in range(1, 6):
+        await memory(teller, n, f"fact {n}", access_count=n)
+    await memory(teller, 9, "local", access_count=99, memory_scope=0, session_id=S1)
+    rows = await retrieve(teller, "", limits=(10, 10, 2))
+    assert {(row.content, row.frequent) for row in rows} == {("fact 5", True), ("fact 4", True)}
+
+
+async def test_an_item_that_several_legs_find_comes_once(teller: Teller) -> None:
+    space = await teller.store.space_of(HashEmbedder.space)
+    number = await memory(teller, 1, "two cats", access_count=3)
+    # Its vector was made at another time than itself.
+    await teller.admin.execute(
+        "SELECT agent_data.add_vectors($1, $2, $3::smallint, 1::smallint, ARRAY[$4]::uuid[],"
+        " ARRAY[now() - interval '1 day'], ARRAY[$5::text::halfvec])",
+        TENANT, ANA, space, number, text_of_vector(await vector_of("two cats")),
+    )  # fmt: skip
+    await teller.count_words()
+    (row,) = await retrieve(teller, "cats", vector=await vector_of("two cats"), space=space)
+    assert row.similarity == pytest.approx(1, abs=1e-3)
+    assert row.text_score is not None
+    assert row.frequent
+    assert (row.item_kind, row.kind, row.tier) == (1, "fact", 3)
+
+
+async def scene(teller: Teller) -> tuple[int | None, Any]:
+    """Two sessions about cats, one of them a branch of the other, and memories of both."""
+    await teller.tell(talk("cats one"), "cats two", session=S1)
+    await teller.tell(talk("cats one", "cats two", "cats three"), "cats four", session=S1, new=1)
+    await teller.tell(talk("cats five"), "cats six", session=S2)
+    await memory(teller, 1, "cats global")
+    await memory(teller, 2, "cats of one", session_id=S1, provenance_turn_index=1)
+    await memory(teller, 3, "cats of three", session_id=S1, provenance_turn_index=3)
+    await memory(teller, 4, "cats local to one", session_id=S1, memory_scope=0, provenance_turn_index=1)
+    await memory(teller, 5, "cats local to two", session_id=S2, memory_scope=0, provenance_turn_index=1)
+    await memory(teller, 6, "cats old", expires_at=NOW - timedelta(days=1))
+    await memory(teller, 7, "cats replaced", status="superseded")
+    await memory(teller, 8, "cats forgotten", status="forgotten")
+    rows = await teller.rows("SELECT memory_id, content_text FROM agent_data.memory_store")
+    space = await teller.store.space_of(HashEmbedder.space)
+    for row in rows:
+        await teller.admin.execute(
+            "SELECT agent_data.add_vectors($1, $2, $3::smallint, 1::smallint, ARRAY[$4]::uuid[], ARRAY[now()],"
+            " ARRAY[$5::text::halfvec])",
+            TENANT, ANA, space, row["memory_id"], text_of_vector(await vector_of(row["content_text"])),
+        )  # fmt: skip
+    await teller.count_words()
+    return space, await vector_of("cats")
+
+
+RAW = {"cats one", "cats two", "cats three", "cats four", "cats five", "cats six"}
+GLOBAL = {"cats global", "cats of one", "cats of three"}
+SESSION_1 = {"cats one", "cats two", "cats three", "cats four"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, RAW | GLOBAL | {"cats local to one", "cats local to two"}),
+        ({"session": S3}, RAW | GLOBAL),
+        ({"session": S1, "visible": 1}, {"cats five", "cats six", "cats global"}),
+        (
+            {"session": S1, "visible": 3},
+            {"cats one", "cats two", "cats five", "cats six", "cats global", "cats of one", "cats local to one"},
+        ),
+        ({"session": S2, "visible": 1, "ancestors": [S1]}, {"cats global"}),
+        ({"session": S3, "ancestors": [S1, S2]}, {"cats global"}),
+        ({"session": S1, "confine": S1, "visible": 3}, {"cats one", "cats two", "cats of one", "cats local to one"}),
+        ({"session": S1, "confine": S1, "visible": 1}, set()),
+        ({"only": 0}, RAW),
+        ({"only": 1}, GLOBAL | {"cats local to one", "cats local to two"}),
+        (
+            {"history": True},
+            RAW | GLOBAL | {"cats local to one", "cats local to two", "cats old", "cats replaced"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("leg", ["words", "vectors", "both"])
+async def test_what_may_come_up(teller: Teller, given: dict[str, Any], expected: set[str], leg: str) -> None:
+    space, vector = await scene(teller)
+    query = "" if leg == "vectors" else "cats"
+    legs = {"vector": None if leg == "words" else vector, "space": space, "limits": (50, 50, 0)}
+    rows = await retrieve(teller, query, **legs, **given)
+    assert texts(rows) == expected
+    assert len(rows) == len(expected)
+    statuses = {row.content: row.status for row in rows if row.status != "active"}
+    assert statuses == ({"cats old": "expired", "cats replaced": "superseded"} if given.get("history") else {})
+
+
+async def test_the_most_used_leg_keeps_the_same_rules(teller: Teller) -> None:
+    await scene(teller)
+    rows = await retrieve(teller, "", session=S1, visible=1, limits=(0, 0, 50))
+    assert texts(rows) == {"cats global"}
+    assert await retrieve(teller, "", session=S1, confine=S1, visible=9, limits=(0, 0, 50)) == []
+
+
+async def test_what_is_suppressed_never_comes_up(teller: Teller) -> None:
+    space, vector = await scene(teller)
+    rows = await retrieve(teller, "cats", vector=vector, space=space, limits=(50, 50, 50))
+    gone = {"cats five": "superseded", "cats one": "forgotten", "cats global": "erased"}
+    for row in rows:
+        if row.content in gone:
+            await teller.admin.execute(
+                "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, $4)",
+                ANA, TENANT, row.item_id, gone[row.content],
+            )  # fmt: skip
+    for asked in ({"query": "cats"}, {"query": "", "vector": vector}, {"query": "cats", "vector": vector}):
+        left = await retrieve(teller, **{"space": space, "limits": (50, 50, 50)} | asked)
+        assert not set(gone) & texts(left)
+        told = await retrieve(teller, **{"space": space, "limits": (50, 50, 50), "history": True} | asked)
+        assert set(gone) & texts(told) == {"cats five"}
+        assert {row.status for row in told if row.content == "cats five"} == {"superseded"}
+
+
+async def test_a_long_session_does_not_take_the_places_of_others(teller: Teller) -> None:
+    """What stands in the prompt must not use up what each leg may bring."""
+    space = await teller.store.space_of(HashEmbedder.space)
+    await teller.tell(talk("cats elsewhere"), session=S2)
+    await teller.tell([said("user", f"cats cats cats {n}") for n in range(30)], session=S1)
+    await teller.count_words()
+    here = {"session": S1, "visible": 1, "limits": (2, 2, 0)}
+    assert texts(await retrieve(teller, "cats", **here)) == {"cats elsewhere"}
+    vector = await vector_of("cats cats cats 3")
+    assert texts(await retrieve(teller, "", vector=vector, space=space, **here)) == {"cats elsewhere"}
+
+
+async def test_pruned_messages_are_gone(teller: Teller) -> None:
+    await teller.tell(talk("cats pruned"), session=S1)
+    await teller.count_words()
+    await teller.admin.execute("UPDATE agent_data.conversation_history SET is_pruned = true")
+    assert await retrieve(teller, "cats") == []
+
+
+async def test_what_comes_with_a_message(teller: Teller) -> None:
+    tool = {"role": "tool", "content": "cats by tool", "name": "search"}
+    await teller.tell([tool], session=S1, session_name="mine")
+    await teller.count_words()
+    (row,) = await retrieve(teller, "cats")
+    assert (row.item_kind, row.kind, row.role, row.name) == (0, "message", 3, "search")
+    assert (row.external_id, row.session_id, row.turn_index, row.provenance_type) == ("mine", S1, 1, 6)
+    assert (row.token_count, row.metadata, row.sources) == (3, {}, None)
+
+
+async def test_another_tenant_finds_nothing(teller: Teller) -> None:
+    space, vector = await scene(teller)
+    assert await retrieve(teller, "cats", vector=vector, space=space, tenant=OTHER_TENANT) == []
+    other = ids.user_id(OTHER_TENANT, "ana")
+    assert await retrieve(teller, "cats", vector=vector, space=space, tenant=OTHER_TENANT, user=other) == []

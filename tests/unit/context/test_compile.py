@@ -1,0 +1,462 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.context import compile as compiling
+from app.context.assemble import SEPARATOR, AppendTo, Block, InsertMessage, Prepend
+from app.context.candidates import Candidate
+from app.context.compile import Compilation, Compiler, CompileRequest, PathMessage, SearchRequest
+from app.context.retrieve import PROMPT_LIMITS, SEARCH_LIMITS, Scope
+from app.context.transcript import Transcript, canonical, chain, message_hash
+from app.providers.models import ModelRegistry
+from app.providers.tokens import CountCache, message_tokens, prompt_tokens
+from tests.support.context_samples import NOW, memory, message
+from tests.support.journey import TOKENIZERS
+
+SESSION = UUID(int=77)
+CAP = 300
+Message = dict[str, Any]
+
+
+class Found:
+    """A retriever that finds these."""
+
+    def __init__(self, *candidates: Candidate) -> None:
+        self.candidates_given = list(candidates)
+        self.asked: list[tuple[str, Scope, Any, int | None]] = []
+
+    async def candidates(
+        self, query: str, scope: Scope, limits: Any, *, only: int | None = None
+    ) -> tuple[list[Candidate], dict[UUID, str]]:
+        self.asked.append((query, scope, limits, only))
+        return self.candidates_given, {UUID(int=1): "superseded"}
+
+
+def compiler(found: Found | None = None, windows: dict[str, int] | None = None, cap: int = CAP) -> Compiler:
+    return Compiler(
+        found or Found(),  # type: ignore[arg-type]  # all it needs of a retriever
+        ModelRegistry(windows=windows or {"gpt-4o": 8000}, default_response=100),
+        TOKENIZERS,
+        CountCache(),
+        nonce_key=lambda: b"key",
+        memory_cap=cap,
+    )
+
+
+def said(role: str, content: Any) -> Message:
+    return {"role": role, "content": content}
+
+
+def request(messages: Sequence[Message] = (said("user", "What is number 5?"),), **given: Any) -> CompileRequest:
+    plain: dict[str, Any] = {
+        "scope": Scope(UUID(int=1), UUID(int=2), session=SESSION),
+        "session_id": SESSION,
+        "new_session": False,
+        "messages": messages,
+        "transcript": Transcript.of(messages),
+        "model": "gpt-4o",
+        "now": NOW,
+        "placement": "tail",
+    }
+    return CompileRequest(**plain | given)
+
+
+def hash_of(given: Message) -> bytes:
+    form = canonical(given)
+    assert form is not None
+    return message_hash(form)
+
+
+def path_of(messages: Sequence[Message], tokens: int = 10, begin: int = 1) -> list[PathMessage]:
+    return [PathMessage(each, tokens, hash_of(each), n) for n, each in enumerate(messages, begin)]
+
+
+def shown(compiled: Compilation, asked: CompileRequest) -> list[Message]:
+    """The prompt as the upstream gets it."""
+    lead = compiled.lead
+    messages = [dict(each) for each in (*asked.messages[:lead], *compiled.history, *asked.messages[lead:])]
+    for edit in compiled.edits:
+        if isinstance(edit, InsertMessage):
+            messages.insert(edit.index, said(edit.role, edit.text))
+        else:
+            content = str(messages[edit.message_index]["content"] or "")
+            messages[edit.message_index]["content"] = (
+                edit.text + content if isinstance(edit, Prepend) else content + edit.text
+            )
+    return messages
+
+
+FACTS = [memory(n, f"Number {n} is lucky", similarity=n / 20, token_count=5) for n in range(1, 9)]
+
+
+# --- the block ------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_found_goes_before_the_question() -> None:
+    found = Found(*FACTS)
+    asked = request()
+    compiled = await compiler(found).compile(asked)
+    (edit,) = compiled.edits
+    assert isinstance(edit, Prepend)
+    assert edit.message_index == 0
+    assert "Number 8 is lucky" in edit.text
+    assert edit.text.endswith(SEPARATOR)
+    block = compiled.new_block
+    assert block is not None
+    assert block.text + SEPARATOR == edit.text
+    assert block.anchor == asked.transcript.chains[0]
+    assert (compiled.memories, compiled.tokens) == (8, block.token_count)
+    assert set(block.item_ids) == {each.id for each in FACTS}
+    assert found.asked[0][0] == "What is number 5?"
+    assert found.asked[0][2:] == (PROMPT_LIMITS, None)
+    assert [each.id for each in compiled.considered] == [UUID(int=n) for n in range(8, 0, -1)]
+
+
+async def test_nothing_found_adds_nothing() -> None:
+    compiled = await compiler().compile(request())
+    assert (compiled.edits, compiled.new_block, compiled.tokens, compiled.eta) == ([], None, 0, 1.0)
+
+
+async def test_without_words_nothing_is_looked_for() -> None:
+    found = Found(*FACTS)
+    picture = [{"type": "image_url", "image_url": {"url": "u"}}]
+    compiled = await compiler(found).compile(request([said("user", picture)]))
+    assert (found.asked, compiled.edits) == ([], [])
+
+
+@pytest.mark.parametrize("content", ["I said so: Number 5 is lucky", [{"type": "text", "text": "Tea, please"}]])
+async def test_what_stands_in_the_prompt_is_not_quoted_again(content: Any) -> None:
+    words = "Tea, please" if isinstance(content, list) else content
+    found = Found(message(50, words, similarity=0.9), message(51, "Coffee, please", similarity=0.8))
+    messages = [said("user", content), said("assistant", "Fine"), said("user", "What do I drink?")]
+    compiled = await compiler(found).compile(request(messages))
+    assert compiled.new_block is not None
+    assert "Coffee" in compiled.new_block.text
+    assert words not in compiled.new_block.text
+
+
+async def test_the_account_says_what_became_of_each() -> None:
+    compiled = await compiler(Found(*FACTS), cap=80).compile(request())
+    audit = compiled.audit
+    assert audit["tokens"] == compiled.tokens
+    assert audit["counts"]["chosen"] == compiled.memories < 8
+    assert audit["counts"]["over_budget"] == 8 - compiled.memories
+    assert audit["budget"]["memory"] == 80
+    assert audit["budget"]["available"] == compiled.budget
+    assert audit["history"]["source"] == "none"
+    assert compiled.inputs["query"] == "What is number 5?"
+    assert 0 < compiled.eta <= 1
+
+
+# --- the budget -----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(150, 900),
+    st.integers(0, 120),
+    st.lists(st.integers(1, 60), max_size=12),
+    st.sampled_from(["tail", "system", "second_system"]),
+    st.sampled_from(["gpt-4o", "llama"]),
+    st.integers(0, 8),
+)
+async def test_the_prompt_never_exceeds_the_budget_by_what_was_added(
+    window: int, words: int, sizes: list[int], placement: Any, model: str, turns: int
+) -> None:
+    counter = TOKENIZERS.for_model(model)
+    stored = TOKENIZERS.for_model("gpt-4o")
+    items = [
+        memory(n, text, similarity=1 / n, token_count=stored.count(text))
+        for n, size in enumerate(sizes, 1)
+        if (text := f"fact {n} " * size)
+    ]
+    past = [said(role, f"{role} {n} " * 9) for n in range(turns) for role in ("user", "assistant")]
+    path = [PathMessage(each, stored.count(each["content"]), hash_of(each), n) for n, each in enumerate(past, 1)]
+    own = [said("user", "question " * words + "What is fact 1?")]
+    asked = request(
+        own, placement=placement, model=model, answer_limit=40, path=path, server_managed=True, system_prompt="Be kind.",
+        system_prompt_tokens=stored.count("Be kind."),
+    )  # fmt: skip
+    compiled = await compiler(Found(*items), {model: window}).compile(asked)
+    spent = prompt_tokens(shown(compiled, asked), counter)
+    alone = prompt_tokens([said("system", "Be kind."), *own], counter)
+    assert spent <= max(window - 40, alone)
+
+
+async def test_a_margin_is_taken_once() -> None:
+    counter = TOKENIZERS.for_model("llama")
+    asked = request(
+        [said("system", "S " * 50), said("user", "word " * 100)], model="llama", schemas=[[{"a": "b " * 30}]]
+    )
+    audit = (await compiler(windows={"llama": 8000}).compile(asked)).audit
+    assert audit["budget"]["client"] == message_tokens(asked.messages[1], counter) + 3
+    assert audit["budget"]["system"] == message_tokens(asked.messages[0], counter)
+    assert 30 < audit["budget"]["tools"] < 100
+
+
+async def test_a_full_window_gets_nothing() -> None:
+    found = Found(*FACTS)
+    compiled = await compiler(found, {"gpt-4o": 200}).compile(request([said("user", "number " * 150)]))
+    assert (compiled.edits, compiled.memories, found.asked) == ([], 0, [])
+
+
+async def test_schemas_and_the_reserve_take_their_room() -> None:
+    plain = await compiler().compile(request())
+    schemas = await compiler().compile(request(schemas=[[{"name": "f", "description": "x " * 50}], {"type": "json"}]))
+    limited = await compiler().compile(request(answer_limit=1100))
+    assert plain.budget - schemas.budget > 50
+    assert plain.budget - limited.budget == 1000
+
+
+async def test_long_requests_are_counted_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    real = Compiler._figures
+
+    def watching(self: Compiler, *arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Compiler, "_figures", watching)
+    monkeypatch.setattr(compiling, "LONG_TEXT", 100)
+    await compiler().compile(request())
+    await compiler().compile(request([said("user", "x" * 101)]))
+    assert threads[0] == threading.get_ident() != threads[1]
+
+
+# --- history ----------------------------------------------------------------------------------------------------------------
+
+PAST = [said("user", "q1"), said("assistant", "a1"), said("user", "q2"), said("assistant", "a2")]
+NEW = [said("user", "q3, and number 5?")]
+
+
+async def test_the_history_is_supplied_behind_the_system_messages() -> None:
+    asked = request([said("system", "S"), *NEW], path=path_of(PAST), server_managed=True)
+    compiled = await compiler().compile(asked)
+    assert shown(compiled, asked) == [said("system", "S"), *PAST, *NEW]
+    assert compiled.lead == 1
+    assert compiled.tokens == compiled.audit["budget"]["history"] > 40, "with what stands around each message"
+    assert compiled.audit["history"] == {
+        "source": "server", "messages": 4, "tokens": compiled.tokens, "dropped": 0, "first_kept": 0, "summary": False,
+    }  # fmt: skip
+
+
+async def test_the_sessions_system_prompt_goes_first() -> None:
+    asked = request(NEW, path=path_of(PAST), server_managed=True, system_prompt="Be kind.", system_prompt_tokens=3)
+    compiled = await compiler(Found(*FACTS)).compile(asked)
+    prompt = shown(compiled, asked)
+    assert prompt[0] == said("system", "Be kind.")
+    assert prompt[1:5] == PAST
+    assert prompt[5]["content"].endswith(NEW[0]["content"])
+    assert compiled.audit["history"]["messages"] == 4
+    assert compiled.audit["budget"]["system"] == 3 + 4
+
+
+async def test_the_first_turn_and_a_suffix_are_kept_where_not_all_fits() -> None:
+    past = [each for n in range(40) for each in (said("user", f"q{n}"), said("assistant", f"a{n}"))]
+    found = Found(*FACTS)
+    asked = request(NEW, path=path_of(past, tokens=50), server_managed=True)
+    compiled = await compiler(found, {"gpt-4o": 1500}).compile(asked)
+    kept = [each["content"] for each in compiled.history]
+    assert kept[:2] == ["q0", "a0"]
+    assert kept[-1] == "a39"
+    assert kept[2].startswith("q")
+    assert 4 < len(kept) < 40
+    first = int(kept[2][1:])
+    assert found.asked[0][1].visible_from == 2 * first + 1, "what was left out may be found again"
+    assert compiled.audit["history"]["dropped"] == 80 - len(kept)
+
+
+async def test_what_was_not_even_read_may_be_found_again() -> None:
+    path = [*path_of(PAST[:2]), *path_of(PAST, begin=101)]
+    found = Found(*FACTS)
+    await compiler(found).compile(request(NEW, path=path, path_complete=False, server_managed=True))
+    assert found.asked[0][1].visible_from == 101
+    await compiler(found).compile(request(NEW, path=path_of(PAST, begin=101), server_managed=True))
+    assert found.asked[1][1].visible_from == 101
+
+
+async def test_pictures_in_the_history_have_their_price() -> None:
+    parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "u"}}]
+    plain = await compiler().compile(request(NEW, path=path_of(PAST), server_managed=True))
+    picture = await compiler().compile(
+        request(NEW, path=path_of([said("user", parts), *PAST[1:]]), server_managed=True)
+    )
+    assert picture.tokens - plain.tokens > 1000
+
+
+async def test_what_is_supplied_is_where_the_blocks_belong() -> None:
+    """Anchors are chain hashes of the whole conversation, whoever sends it."""
+    client = Transcript.of([*PAST, *NEW])
+    block = Block(client.chains[2] or b"", b"", UUID(int=5), "<old>", (), 9)
+    whole = await compiler().compile(request([*PAST, *NEW], blocks=[block]))
+    start = chain([hash_of(each) for each in PAST])[-1]
+    supplied = await compiler().compile(
+        request(NEW, path=path_of(PAST), server_managed=True, start_chain=start, blocks=[block])
+    )
+    assert list(whole.edits) == list(supplied.edits) == [Prepend(2, "<old>" + SEPARATOR)]
+    found = await compiler(Found(*FACTS)).compile(
+        request(NEW, path=path_of(PAST), server_managed=True, start_chain=start)
+    )
+    assert found.new_block is not None
+    assert found.new_block.anchor == client.chains[4]
+
+
+async def test_a_summary_is_told_once_and_only_where_something_is_missing() -> None:
+    past = [each for n in range(40) for each in (said("user", f"q{n}"), said("assistant", f"a{n}"))]
+    long = {
+        "path": path_of(past, tokens=50),
+        "server_managed": True,
+        "summary": "They met in Rome.",
+        "summary_tokens": 5,
+    }
+    small = compiler(windows={"gpt-4o": 1500})
+    told = await small.compile(request(NEW, **long))
+    assert told.new_block is not None
+    assert "They met in Rome." in told.new_block.text
+    assert told.audit["history"]["summary"]
+    start = chain([hash_of(each) for each in past])[-1]
+    block = replace(told.new_block, anchor=b"elsewhere", message_hash=hash_of(past[-2]), token_count=40)
+    again = await small.compile(request(NEW, **long, blocks=[block], start_chain=start))
+    assert again.new_block is None
+    short = await compiler().compile(request(NEW, **{**long, "path": path_of(PAST)}))
+    assert short.new_block is None
+
+
+# --- blocks of earlier turns ------------------------------------------------------------------------------------------------
+
+TALK = [said("user", "q1"), said("assistant", "a1"), said("user", "q2, number 5?")]
+
+
+def block_at(messages: Sequence[Message], index: int, tokens: int = 50, *items: int) -> Block:
+    transcript = Transcript.of(messages)
+    return Block(
+        transcript.chains[index] or b"", transcript.hashes[index] or b"", UUID(int=index), f"<block {index}>",
+        tuple(UUID(int=n) for n in items), tokens,
+    )  # fmt: skip
+
+
+async def test_blocks_are_emitted_again_and_what_they_hold_is_not_repeated() -> None:
+    asked = request(TALK, blocks=[block_at(TALK, 0, 50, 8, 7)], block_epoch=3)
+    compiled = await compiler(Found(*FACTS)).compile(asked)
+    first, second = compiled.edits
+    assert first == Prepend(0, "<block 0>" + SEPARATOR)
+    assert isinstance(second, Prepend)
+    assert "Number 6" in second.text
+    assert "Number 8" not in second.text
+    assert compiled.epoch == 3
+    assert compiled.new_block is not None
+    assert compiled.tokens == 50 + compiled.new_block.token_count
+    assert (compiled.audit["live_blocks"], compiled.audit["rebased"]) == (1, None)
+
+
+async def test_forgetting_begins_a_new_epoch() -> None:
+    asked = request(TALK, blocks=[block_at(TALK, 0, 50, 8, 7)], block_epoch=3, gone=[UUID(int=8)])
+    compiled = await compiler(Found(*FACTS)).compile(asked)
+    (edit,) = compiled.edits
+    assert isinstance(edit, Prepend)
+    assert edit.message_index == 2
+    assert "Number 7" in edit.text
+    assert "Number 8" not in edit.text
+    assert (compiled.epoch, compiled.audit["rebased"]) == (4, "items_gone")
+
+
+async def test_a_spent_budget_begins_a_new_epoch() -> None:
+    asked = request(TALK, blocks=[block_at(TALK, 0, 8 * CAP + 1)], block_epoch=0)
+    compiled = await compiler(Found(*FACTS)).compile(asked)
+    assert (compiled.epoch, compiled.audit["rebased"]) == (1, "budget_spent")
+    assert len(compiled.edits) == 1
+
+
+LOOP = [*TALK, {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "f"}}]}]
+LOOP = [*LOOP, {"role": "tool", "tool_call_id": "c", "content": "r"}]
+
+
+async def test_in_a_tool_loop_the_prompt_stays_as_it_is() -> None:
+    block = block_at(LOOP, 2, 8 * CAP + 1)
+    compiled = await compiler(Found(*FACTS)).compile(request(LOOP, blocks=[block]))
+    assert list(compiled.edits) == [Prepend(2, "<block 2>" + SEPARATOR)]
+    assert (compiled.new_block, compiled.epoch) == (None, 0)
+    none = await compiler(Found(*FACTS)).compile(request(LOOP))
+    assert none.edits == []
+    gone = await compiler().compile(request(LOOP, blocks=[block_at(LOOP, 2, 5, 1)], gone=[UUID(int=1)]))
+    assert (gone.edits, gone.epoch) == ([], 1), "but forgetting goes first"
+
+
+async def test_a_loop_that_is_first_seen_gets_its_context() -> None:
+    compiled = await compiler(Found(*FACTS)).compile(request(LOOP, new_session=True))
+    assert [each.message_index for each in compiled.edits if isinstance(each, Prepend)] == [2]
+
+
+async def test_a_question_keeps_the_block_that_it_has() -> None:
+    block = block_at(TALK, 2)
+    compiled = await compiler(Found(*FACTS)).compile(request(TALK, blocks=[block]))
+    assert list(compiled.edits) == [Prepend(2, "<block 2>" + SEPARATOR)]
+    assert compiled.new_block is None
+
+
+async def test_without_a_user_message_there_is_no_place() -> None:
+    compiled = await compiler(Found(*FACTS)).compile(request([said("system", "S"), said("assistant", "a")]))
+    assert compiled.edits == []
+
+
+@pytest.mark.parametrize("placement", ["system", "second_system"])
+async def test_other_placements_have_all_in_one_block_each_time(placement: Any) -> None:
+    messages = [said("system", "S"), *TALK]
+    compiled = await compiler(Found(*FACTS)).compile(
+        request(messages, placement=placement, blocks=[block_at(messages, 1, 50, 8)])
+    )
+    (edit,) = compiled.edits
+    assert isinstance(edit, AppendTo if placement == "system" else InsertMessage)
+    assert "Number 8" in edit.text
+
+
+# --- search -----------------------------------------------------------------------------------------------------------------
+
+
+def search(**given: Any) -> SearchRequest:
+    plain: dict[str, Any] = {"scope": Scope(UUID(int=1), UUID(int=2)), "query": "number", "now": NOW}
+    return SearchRequest(**plain | given)
+
+
+async def test_a_search_is_what_the_compiler_would_choose() -> None:
+    found = Found(*FACTS)
+    result = await compiler(found).search(search())
+    compiled = await compiler(found).compile(request())
+    assert compiled.new_block is not None
+    assert [each.candidate.id for each in result.items] == list(compiled.new_block.item_ids)
+    assert result.tokens == 40
+    assert result.statuses == {UUID(int=1): "superseded"}
+    assert found.asked[0][2] == SEARCH_LIMITS
+
+
+async def test_a_search_has_its_own_limits() -> None:
+    assert len((await compiler(Found(*FACTS)).search(search(k=3))).items) == 3
+    assert (await compiler(Found(*FACTS)).search(search(token_budget=12))).tokens == 10
+    assert (await compiler(Found(*FACTS)).search(search(token_budget=0))).items == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "found", "only"),
+    [
+        ({"tiers": [3]}, {11}, 1),
+        ({"kinds": ["preference"]}, {12}, 1),
+        ({"kinds": ["turn"]}, {13}, 0),
+        ({"kinds": ["message"]}, set(), 0),
+        ({"kinds": ["turn", "preference"]}, {12, 13}, None),
+        ({"kinds": ["preference"], "tiers": [3]}, set(), 1),
+        ({}, {11, 12, 13}, None),
+    ],
+)
+async def test_a_search_asks_only_for_what_it_wants(given: dict[str, Any], found: set[int], only: int | None) -> None:
+    shelf = Found(memory(11, tier=3), memory(12, tier=1, kind="preference"), message(13))
+    result = await compiler(shelf).search(search(**given))
+    assert {each.candidate.id.int for each in result.items} == found
+    assert shelf.asked[0][3] == only
