@@ -326,8 +326,6 @@ class Gateway:
             own["x-mneme-upstream"] = "simulated"
         if self._settings.durability == "best_effort":
             own["x-mneme-durability"] = "best-effort"
-        if self._settings.durability == "best_effort":
-            own["x-mneme-durability"] = "best-effort"
         own["x-mneme-overhead-ms"] = f"{call.overhead_ns / 1e6:.2f}"
         return [(name.encode(), value.encode()) for name, value in own.items()]
 

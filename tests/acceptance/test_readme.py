@@ -58,6 +58,6 @@ def test_every_header_that_the_readme_promises_is_there(served: MnemeServer) -> 
     answer = served.http.post(
         "/v1/chat/completions", json={"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
     )
-    promised = set(re.findall(r"`(x-mneme-[a-z-]+)", README)) - {"x-mneme-reason"}
+    promised = set(re.findall(r"`(x-mneme-[a-z-]+)", README)) - {"x-mneme-reason", "x-mneme-durability"}
     assert promised
     assert promised <= set(answer.headers)
