@@ -109,16 +109,7 @@ class Accountant:
             body=None if received is not None else call.body,
             body_size=call.body_size,
             body_truncated=call.body_truncated,
-            stream=StreamRecord(
-                body=tape.body,
-                truncated=tape.truncated,
-                chunk_offsets=list(tape.chunk_offsets),
-                chunk_times=list(tape.chunk_times),
-                event_offsets=list(tape.event_offsets),
-                event_times=list(tape.event_times),
-            )
-            if response is not None
-            else None,
+            stream=_stream(tape) if response is not None else None,
         )
 
     def _recipes(self, call: Call) -> tuple[recipe.Recipe | None, recipe.Recipe | None]:
@@ -219,6 +210,17 @@ def facts_of(facts: CallFacts) -> dict[str, Any]:
         "latency_ms": facts.latency_ms,
         "overhead_us": facts.overhead_us,
     }
+
+
+def _stream(tape: Tape) -> StreamRecord:
+    return StreamRecord(
+        body=tape.body,
+        truncated=tape.truncated,
+        chunk_offsets=list(tape.chunk_offsets),
+        chunk_times=list(tape.chunk_times),
+        event_offsets=list(tape.event_offsets),
+        event_times=list(tape.event_times),
+    )
 
 
 def _answer(call: Call, tape: Tape) -> Answer | None:

@@ -75,3 +75,24 @@ class Call:
         if self.replay is not None and self.replay.answered and self.replay.session_id is not None:
             return self.replay.session_id
         return self.place.session_id if self.place is not None else None
+
+
+def own_headers(call: Call, *, best_effort: bool) -> Headers:
+    """What Mneme says of an answer in its head. `best_effort`: answers go out even if they could not be stored."""
+    own = {"x-mneme-call-id": str(call.id), "x-mneme-status": call.status}
+    if call.reason is not None:
+        own["x-mneme-reason"] = call.reason
+    if call.session_id is not None:
+        own["x-mneme-session-id"] = str(call.session_id)
+    compiled = call.prepared.compilation if call.prepared else None
+    if compiled is not None:
+        own["x-mneme-context"] = (
+            f"memories={compiled.memories};history={compiled.audit['history']['messages']};"
+            f"tokens={compiled.tokens};budget={compiled.budget}"
+        )
+    if call.target.simulated:
+        own["x-mneme-upstream"] = "simulated"
+    if best_effort:
+        own["x-mneme-durability"] = "best-effort"
+    own["x-mneme-overhead-ms"] = f"{call.overhead_ns / 1e6:.2f}"
+    return [(name.encode(), value.encode()) for name, value in own.items()]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -43,12 +44,16 @@ def _nested(depth: int) -> bytes:
 
 _NESTED = _nested(_DEPTH)
 _VALUE = re.compile(_STRING + rb"|" + _NESTED + rb'|[^\s,{}\[\]"]++')
-_ELEMENT = re.compile(rb"[\s,]*+((?=\{)" + _NESTED + rb")")
-_KEY = re.compile(rb"[\s,]*+(" + _STRING + rb")\s*+:\s*+")
-_BETWEEN = re.compile(rb"[\s,]*+")
+# Python before 3.11.5 gets possessive repeats wrong: there everything is walked, token by token.
+_FAST = sys.version_info >= (3, 11, 5)
+_OBJECT = re.compile(_NESTED)
+_NAME = re.compile(_STRING)
+_COLON = re.compile(rb"\s*:\s*")
+_BETWEEN = re.compile(rb"[\s,]*")
 
-_ANY_STRING = rb'"(?:[^"\\]++|\\.)*+"'
-_ANY_KEY = re.compile(rb"[\s,]*+(" + _ANY_STRING + rb")\s*+:\s*+", re.DOTALL)
+_ANY_STRING = rb'"(?:[^"\\]|\\.)*"'
+_PLAIN_VALUE = re.compile(_ANY_STRING + rb'|[^\s,{}\[\]"]+', re.DOTALL)
+_ANY_NAME = re.compile(_ANY_STRING, re.DOTALL)
 _TOKEN = re.compile(_ANY_STRING + rb"|[{}\[\]]", re.DOTALL)
 
 _QUOTE, _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b'"{}[]'
@@ -128,8 +133,8 @@ def scan(body: bytes, document: object = None) -> Envelope | None:
     messages: list[MessageSpan] = []
     members: dict[str, Span] = {}
     pos = body.index(b"{") + 1
-    while (key := _KEY.match(body, pos) or _ANY_KEY.match(body, pos)) is not None:
-        name, start = _name(key.group(1)), key.end()
+    while (key := _key(body, pos)) is not None:
+        name, start = key
         if name == "messages" and body[start] == _OPEN_ARRAY:
             messages, pos = _elements(body, start)
         else:
@@ -161,7 +166,7 @@ def insert_text(body: bytes, message: MessageSpan, text: str) -> Insertion | Non
     if content.kind == "string":
         return Insertion(content.start + 1, escape(text))
     if content.kind == "array":
-        first = body[_BETWEEN.match(body, content.start + 1).end()]  # type: ignore[union-attr]  # matches nothing too
+        first = body[_between(body, content.start + 1)]
         if first == _CLOSE_ARRAY:
             return Insertion(content.start + 1, _part(text))
         return Insertion(content.start + 1, _part(text) + b",") if first == _OPEN_OBJECT else None
@@ -243,11 +248,29 @@ def _members(body: bytes, start: int, wanted: str) -> dict[str, Span]:
     """The value of the last key `wanted` of the object at `start`."""
     found: dict[str, Span] = {}
     pos = start + 1
-    while (key := _KEY.match(body, pos) or _ANY_KEY.match(body, pos)) is not None:
-        pos = _skip(body, key.end())
-        if _name(key.group(1)) == wanted:
-            found[wanted] = Span(key.end(), pos)
+    while (key := _key(body, pos)) is not None:
+        name, value = key
+        pos = _skip(body, value)
+        if name == wanted:
+            found[wanted] = Span(value, pos)
     return found
+
+
+def _key(body: bytes, pos: int) -> tuple[str, int] | None:
+    """The next key from `pos` on, and the offset of its value; None at the end of the object."""
+    here = _between(body, pos)
+    for pattern in (_NAME, _ANY_NAME) if _FAST else (_ANY_NAME,):
+        name = pattern.match(body, here)
+        if name is not None and (colon := _COLON.match(body, name.end())) is not None:
+            return _name(body[here : name.end()]), colon.end()
+    return None
+
+
+def _between(body: bytes, pos: int) -> int:
+    """The offset behind white space and commas."""
+    found = _BETWEEN.match(body, pos)
+    assert found is not None, "it matches nothing, too"
+    return found.end()
 
 
 def _elements(body: bytes, start: int) -> tuple[list[MessageSpan], int]:
@@ -255,20 +278,17 @@ def _elements(body: bytes, start: int) -> tuple[list[MessageSpan], int]:
     messages: list[MessageSpan] = []
     pos = start + 1
     while True:
-        if (element := _ELEMENT.match(body, pos)) is not None:
-            pos = element.end()
-            messages.append(MessageSpan(*element.span(1)))
-            continue
-        here = _BETWEEN.match(body, pos).end()  # type: ignore[union-attr]  # it matches nothing, too
+        here = _between(body, pos)
         if body[here] != _OPEN_OBJECT:
             return messages, _skip(body, start) if body[here] != _CLOSE_ARRAY else here + 1
-        pos = _walk(body, here)
+        element = _OBJECT.match(body, here) if _FAST else None
+        pos = element.end() if element is not None else _walk(body, here)
         messages.append(MessageSpan(here, pos))
 
 
 def _skip(body: bytes, start: int) -> int:
     """The offset behind the value that begins at `start`."""
-    value = _VALUE.match(body, start)
+    value = (_VALUE if _FAST else _PLAIN_VALUE).match(body, start)
     return value.end() if value is not None else _walk(body, start)
 
 

@@ -25,7 +25,7 @@ from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, MnemeError, StoreUnavailable, Unavailable
 from app.gateway.account import Accountant
-from app.gateway.call import Call
+from app.gateway.call import Call, own_headers
 from app.gateway.forward import Forwarder, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.identify import Principal, identify, switches
@@ -300,7 +300,7 @@ class Gateway:
         ending = await relay(
             response,
             call.send,
-            head=self._own_headers(call),
+            head=own_headers(call, best_effort=self._settings.durability == "best_effort"),
             gone=call.inbound.gone,
             tape=None if call.bare else tape,
             seal=None if call.bare else seal,
@@ -309,25 +309,6 @@ class Gateway:
         self._metrics.stage("overhead", call.overhead_ns / 1e9)
         if ending.stored is False and not ending.started:
             raise StoreUnavailable("The answer could not be stored, so it is withheld; try again.")
-
-    def _own_headers(self, call: Call) -> Headers:
-        own = {"x-mneme-call-id": str(call.id), "x-mneme-status": call.status}
-        if call.reason is not None:
-            own["x-mneme-reason"] = call.reason
-        if call.session_id is not None:
-            own["x-mneme-session-id"] = str(call.session_id)
-        compiled = call.prepared.compilation if call.prepared else None
-        if compiled is not None:
-            own["x-mneme-context"] = (
-                f"memories={compiled.memories};history={compiled.audit['history']['messages']};"
-                f"tokens={compiled.tokens};budget={compiled.budget}"
-            )
-        if call.target.simulated:
-            own["x-mneme-upstream"] = "simulated"
-        if self._settings.durability == "best_effort":
-            own["x-mneme-durability"] = "best-effort"
-        own["x-mneme-overhead-ms"] = f"{call.overhead_ns / 1e6:.2f}"
-        return [(name.encode(), value.encode()) for name, value in own.items()]
 
     # --- everything else under /v1 -------------------------------------------------------------------------------------
 

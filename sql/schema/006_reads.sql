@@ -356,6 +356,8 @@ DECLARE
     own        uuid[];
     suppressed uuid[];
     superseded uuid[];
+    began      timestamptz;
+    ended      timestamptz;
     dims       integer := vector_dims(p_vector);
 BEGIN
     SELECT * INTO stats FROM agent_data.user_stats u WHERE u.user_id = p_user;
@@ -363,23 +365,30 @@ BEGIN
            COALESCE(array_agg(x.item_id) FILTER (WHERE x.reason = 'superseded'), '{}')
     INTO suppressed, superseded FROM agent_data.suppressions x WHERE x.user_id = p_user;
 
+    IF p_confine IS NOT NULL THEN
+        SELECT s.first_message_at, s.last_message_at INTO began, ended
+        FROM agent_data.sessions s WHERE s.user_id = p_user AND s.session_id = p_confine;
+    END IF;
+
     -- Vectors: of one session, its own items; else an index-only scan of all the user's, or the graph for those with very many.
     -- Twice as many as asked for, because the scan does not know which memories are in force.
     IF p_vector IS NOT NULL AND p_vectors > 0 THEN
         SELECT array_agg(h.message_id) INTO hidden
         FROM unnest(p_session || p_ancestors) AS l (session_id)
         JOIN agent_data.sessions s ON s.user_id = p_user AND s.session_id = l.session_id
-        JOIN agent_data.conversation_history h
-          ON h.user_id = p_user AND h.session_id = s.session_id
-         AND h.turn_index >= CASE l.session_id WHEN p_session THEN p_visible ELSE 0 END
-         AND h.created_at >= s.first_message_at AND h.created_at <= s.last_message_at;
+        CROSS JOIN LATERAL (
+            SELECT c.message_id FROM agent_data.conversation_history c
+            WHERE c.user_id = p_user AND c.session_id = s.session_id
+              AND c.turn_index >= CASE l.session_id WHEN p_session THEN p_visible ELSE 0 END
+              AND c.created_at >= s.first_message_at AND c.created_at <= s.last_message_at
+            OFFSET 0  -- session by session, so that only its months are opened
+        ) h;
         hidden := COALESCE(hidden, '{}') || suppressed;
         IF p_confine IS NOT NULL THEN
             SELECT array_agg(o.id) INTO own FROM (
-                SELECT h.message_id AS id FROM agent_data.sessions s JOIN agent_data.conversation_history h
-                  ON h.user_id = p_user AND h.session_id = s.session_id AND h.turn_index < p_visible
-                 AND h.created_at >= s.first_message_at AND h.created_at <= s.last_message_at
-                WHERE s.user_id = p_user AND s.session_id = p_confine
+                SELECT h.message_id AS id FROM agent_data.conversation_history h
+                WHERE h.user_id = p_user AND h.session_id = p_confine AND h.turn_index < p_visible
+                  AND h.created_at >= began AND h.created_at <= ended
                 UNION ALL
                 SELECT m.memory_id FROM agent_data.memory_store m WHERE m.user_id = p_user AND m.session_id = p_confine
             ) o;
@@ -432,7 +441,8 @@ BEGIN
         SELECT h.message_id, 0::smallint, h.created_at, h.content_tsv, h.token_count
         FROM agent_data.conversation_history h
         WHERE said IS NOT NULL AND p_confine IS NOT NULL AND h.user_id = p_user AND h.session_id = p_confine
-          AND h.turn_index < p_visible AND h.content_tsv @@ said AND NOT h.is_pruned
+          AND h.turn_index < p_visible AND h.created_at >= began AND h.created_at <= ended AND h.content_tsv @@ said
+          AND NOT h.is_pruned
         UNION ALL
         SELECT m.memory_id, 1::smallint, m.created_at, m.content_tsv, m.token_count
         FROM agent_data.memory_store m

@@ -61,6 +61,8 @@ DECLARE
     total      integer;
     head_index integer;
     head_ahead integer;
+    began      timestamptz;
+    ended      timestamptz;
 BEGIN
     SELECT count(*) FILTER (WHERE m.turn_index IS NULL), COALESCE(max(m.turn_index), 0) INTO fresh, beside
     FROM unnest(p_messages) m;
@@ -123,7 +125,7 @@ BEGIN
         first_message_at = LEAST(s.first_message_at, (SELECT min(m.created_at) FROM unnest(p_messages) m)),
         last_message_at = GREATEST(s.last_message_at, (SELECT max(m.created_at) FROM unnest(p_messages) m))
     WHERE s.user_id = p_user AND s.session_id = p_session.session_id
-    RETURNING s.turn_count INTO total;
+    RETURNING s.turn_count, s.first_message_at, s.last_message_at INTO total, began, ended;
 
     RETURN QUERY
     WITH placed AS (
@@ -143,6 +145,7 @@ BEGIN
                row_number() OVER (PARTITION BY p.place ORDER BY p.n) - 1 + CASE WHEN p.turn_index > 0 THEN (
                    SELECT count(*) FROM agent_data.conversation_history h
                    WHERE h.user_id = p_user AND h.session_id = p_session.session_id AND h.turn_index = p.turn_index
+                     AND h.created_at >= began AND h.created_at <= ended
                ) ELSE 0 END,
                p.parent_message_id, p.role, p.content, p.content_parts::jsonb, p.name, p.tool_calls::jsonb, p.tool_call_id,
                p.content_hash, p.message_hash,

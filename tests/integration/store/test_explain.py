@@ -1,0 +1,320 @@
+"""Every statement of the hot path opens one hash partition, only the months that it needs, and reads by an index.
+
+The functions are called as the server calls them (role mneme_app); auto_explain tells the plans of what they run inside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from app.store import ids
+from app.store.pools import halfvec, set_codecs
+from app.store.queries import Queries
+from app.store.records import TurnRecord
+from app.store.turns import TurnStore
+from tests.support.doors import HashEmbedder
+from tests.support.teller import ANA, NOW, TENANT, Teller, recipe_of, said, talk
+
+SQL = Queries.load()
+S1, S2 = UUID(int=0x51), UUID(int=0x52)
+BY_MONTH = ("upstream_calls", "streams", "compilations")
+"""Range partitions by the time in the call's id; all others are hash partitions."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One scan that was really made. `by_words`: for whatever message holds some words."""
+
+    statement: str
+    kind: str
+    table: str
+    partition: str
+    index: str | None
+    by_words: bool
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for each in plan.get("Plans", []):
+        yield from nodes(each)
+
+
+class Watch:
+    """A connection as the server's, which tells what its statements did."""
+
+    def __init__(self, connection: asyncpg.Connection[Any], parents: dict[str, str]) -> None:
+        self.connection = connection
+        self._parents = parents
+        self._plans: list[dict[str, Any]] = []
+        connection.add_log_listener(self._listen)
+
+    def _listen(self, _: Any, message: Any) -> None:
+        text = str(message.message)
+        if "plan:" in text:
+            self._plans.append(json.loads(text[text.index("{") :]))
+
+    def _root(self, name: str) -> str:
+        while name in self._parents:
+            name = self._parents[name]
+        return name
+
+    async def scans(self, work: Callable[[], Awaitable[Any]]) -> list[Scan]:
+        """The scans that `work` made, each time it was executed."""
+        self._plans.clear()
+        await work()
+        await self.connection.fetchval("SELECT 1")  # notices come before this
+        return [
+            self._scan(" ".join(logged["Query Text"].split())[:200], node)
+            for logged in self._plans
+            for node in nodes(logged["Plan"])
+            if "Scan" in node["Node Type"] and node.get("Actual Loops") and of_a_table(node)
+        ]
+
+    def _scan(self, statement: str, node: dict[str, Any]) -> Scan:
+        name, index, told = node["Relation Name"], index_of(node), str(node)
+        by_words = "content_tsv" in told and "session_id =" not in told
+        return Scan(
+            statement, node["Node Type"], self._root(name), name, self._root(index) if index else None, by_words
+        )
+
+
+def of_a_table(node: dict[str, Any]) -> bool:
+    """Not of a function, nor of a CTE, and not the driver's own look at types."""
+    return not str(node.get("Relation Name", "pg_")).startswith("pg_")
+
+
+def index_of(node: dict[str, Any]) -> str | None:
+    """The index that a scan uses, in the bitmap below it, too."""
+    return next((each["Index Name"] for each in nodes(node) if "Index Name" in each), None)
+
+
+@pytest.fixture
+async def watch(database: str, teller: Teller) -> Any:
+    await fill(teller)
+    connection: asyncpg.Connection[Any] = await asyncpg.connect(database, statement_cache_size=0)
+    rows = await connection.fetch(
+        "SELECT c.relname AS child, p.relname AS parent FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+        " JOIN pg_class p ON p.oid = i.inhparent JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = 'agent_data'"
+    )
+    await set_codecs(connection, "public")
+    await connection.execute(
+        "LOAD 'auto_explain';"
+        "SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on;"
+        "SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off; SET auto_explain.log_format = 'json';"
+        "SET search_path = agent_data, public; SET jit = off;"
+        # A few rows are read faster without an index: what counts is that there is one.
+        "SET enable_seqscan = off; SET ROLE mneme_app; SET client_min_messages = log"
+    )
+    yield Watch(connection, {row["child"]: row["parent"] for row in rows})
+    await connection.close()
+
+
+FILLER = """
+WITH said AS (
+    INSERT INTO agent_data.conversation_history (message_id, session_id, user_id, tenant_id, turn_index, role, content,
+                                                 content_tsv, token_count, created_at)
+    SELECT gen_random_uuid(), md5($1::uuid::text || n / 30)::uuid, $1::uuid, $2, n % 30, 1, 'word' || n,
+           to_tsvector('english', 'word' || n), 3, $3
+    FROM generate_series(1, 1500) AS n
+)
+INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope, content_text, content_hash,
+                                     provenance_type, token_count)
+SELECT gen_random_uuid(), $1::uuid, $2, 3, 1, 'word' || n, sha256(n::text::bytea), 0, 3
+FROM generate_series(1, 500) AS n
+"""
+"""So much else that a look at all of it costs more than an index."""
+
+
+async def fill(teller: Teller) -> None:
+    """Two users with two sessions each, memories, vectors; this month and the next."""
+    await teller.admin.execute("SELECT agent_data.ensure_history_partitions($1, $2)", NOW, NOW + timedelta(days=40))
+    for name in ("ana", "bob", "carl", "dora"):
+        user = ids.user_id(TENANT, name)
+        facts = {"user_id": user, "request": recipe_of(b"1")[1], "idempotency_key": "k"}
+        given: dict[str, Any] = {"user": user, "facts": facts}
+        one, two = (ids.session_id(TENANT, user, each) for each in "12")
+        sessions = (S1, S2) if name == "ana" else (one, two)
+        await teller.tell(talk("cats q1"), "cats a1", session=sessions[0], system_prompt="Be kind.", **given)
+        await teller.tell(talk("cats q1", "cats a1", "cats q2"), "cats a2", session=sessions[0], new=1, **given)
+        await teller.tell(
+            talk("cats x"), "cats y", session=sessions[1], parent_session_id=sessions[0], branch_turn_index=2, **given
+        )
+        for n in range(20):
+            await teller.admin.execute(
+                "INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope,"
+                " content_text, content_hash, provenance_type, token_count) VALUES ($1, $2, $3, 3, 1, $4, $5, 0, 5)",
+                ids.uuid7(NOW), user, TENANT, f"cats fact {n}", bytes([n]),
+            )  # fmt: skip
+        await teller.admin.execute(FILLER, user, TENANT, NOW)
+        await teller.count_words(user=user)
+        await teller.admin.execute(
+            "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, 'forgotten')",
+            user, TENANT, UUID(int=1),
+        )  # fmt: skip
+    for table in ("conversation_history", "memory_store", "embeddings", "sessions", "session_heads", "lexemes"):
+        await teller.admin.execute(f"ANALYZE agent_data.{table}")
+
+
+async def partition_of(teller: Teller, table: str) -> set[str]:
+    """The partitions of a table in which Ana's rows lie."""
+    rows = await teller.rows(
+        f"SELECT DISTINCT tableoid::regclass::text AS name FROM agent_data.{table} WHERE user_id = $1", ANA
+    )
+    return {row["name"].removeprefix("agent_data.") for row in rows}
+
+
+async def check(teller: Teller, scans: list[Scan], *indexes: str) -> None:
+    """One hash partition of each table, by an index; and these indexes are among them."""
+    assert scans
+    for scan in scans:
+        assert scan.kind != "Seq Scan", scan
+    names = {(scan.table, scan.partition) for scan in scans if scan.partition}
+    partitioned = {table for table, partition in names if table != partition and table not in BY_MONTH}
+    for table in partitioned:
+        opened = {partition for root, partition in names if root == table}
+        hashes = {"_".join(partition.removeprefix(table).split("_")[:2]) for partition in opened}
+        assert len(hashes) == 1, (table, opened)
+        if table == "conversation_history":
+            # What was ever said may hold the words; everything else knows when it was said.
+            dated = {scan.partition for scan in scans if scan.table == table and not scan.by_words}
+            assert dated <= await partition_of(teller, table), "months in which nothing lies stay closed"
+    for table in BY_MONTH:
+        assert len({partition for root, partition in names if root == table}) <= 1, table
+    used = {scan.index for scan in scans}
+    assert used >= set(indexes), used
+
+
+ASKED = talk("cats q1", "cats a1", "cats q2")
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_recognising(watch: Watch, teller: Teller, mode: str) -> None:
+    await watch.connection.execute(f"SET plan_cache_mode = {mode}")
+    ways: list[tuple[list[Any], dict[str, Any], set[str]]] = [
+        (talk("cats q1", "cats a1", "new"), {}, {"session_heads_pkey", "sessions_pkey", "context_blocks_pkey"}),
+        (ASKED, {}, {"session_heads_pkey", "system_prompts_pkey"}),
+        (talk("cats q1", "cats", "new"), {}, {"session_heads_pkey"}),
+        (talk("no", "no", *["cats q2", "cats a2"], "new"), {}, {"sessions_tail"}),
+        ([], {"issued": S2}, {"routes_pkey", "sessions_pkey"}),
+        ([], {"named": S1, "retry": True}, {"history_session_turn"}),
+    ]
+    recorder = Recording(teller)
+    for transcript, given, indexes in ways:
+        await recorder.recognise(transcript, **given)
+        asked = recorder.asked
+        scans = await watch.scans(lambda asked=asked: watch.connection.fetchrow(SQL["turns.recognise"], *asked))  # type: ignore[misc]  # bound now
+        await check(teller, scans, *indexes)
+
+
+class Recording(Teller):
+    """Notes what would be asked of the database."""
+
+    def __init__(self, teller: Teller) -> None:
+        super().__init__(teller.store, teller.recorder, teller.admin)
+        self.asked: tuple[Any, ...] = ()
+        self.store = self  # type: ignore[assignment]  # asks itself
+
+    async def recognise(self, *arguments: Any, **given: Any) -> Any:
+        if arguments and isinstance(arguments[0], UUID):
+            names = ("nobody", "issued", "named", "chains", "question", "whole", "tail1", "tail2", "retry")
+            plain: dict[str, Any] = dict.fromkeys(names) | {"nobody": False, "chains": [], "retry": False}
+            self.asked = (*arguments, *(plain | given).values())
+            return None
+        return await super().recognise(*arguments, **given)
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_reading_the_history(watch: Watch, teller: Teller, mode: str) -> None:
+    await watch.connection.execute(f"SET plan_cache_mode = {mode}")
+    scans = await watch.scans(
+        lambda: watch.connection.fetch(SQL["turns.session_messages"], TENANT, ANA, [S2, S1], [99, 3], 400)
+    )
+    await check(teller, scans, "history_session_turn", "sessions_pkey", "suppressions_pkey")
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize(
+    ("given", "indexes"),
+    [
+        ({}, {"history_text", "memory_text", "memory_frequent", "lexemes_pkey", "history_session_turn"}),
+        ({"confine": S1}, {"history_session_turn", "embeddings_pkey"}),
+        ({"history": True}, {"history_text", "memory_text"}),
+        ({"only": 1}, {"memory_text"}),
+        ({"ancestors": [S2]}, {"history_text"}),
+    ],
+)
+async def test_retrieving(watch: Watch, teller: Teller, mode: str, given: dict[str, Any], indexes: set[str]) -> None:
+    await watch.connection.execute(f"SET plan_cache_mode = {mode}")
+    space = await teller.store.space_of(HashEmbedder.space)
+    scans = await watch.scans(lambda: retrieve(watch, space, given))
+    await check(teller, scans, *indexes)
+
+
+async def retrieve(watch: Watch, space: int | None, given: dict[str, Any]) -> Any:
+    plain: dict[str, Any] = {
+        "confine": None, "session": S1, "visible": 3, "ancestors": [], "history": False,
+        "vectors": 150, "texts": 100, "frequent": 20, "only": None,
+    } | given  # fmt: skip
+    vector = (await HashEmbedder().embed(["cats"]))[0]
+    return await watch.connection.fetch(
+        SQL["turns.retrieve"], TENANT, ANA, "about cats", halfvec(vector), space, *plain.values()
+    )
+
+
+async def test_vectors_are_read_from_the_index_alone(watch: Watch, teller: Teller) -> None:
+    space = await teller.store.space_of(HashEmbedder.space)
+    await watch.connection.execute("RESET ROLE; SET enable_bitmapscan = off")
+    await teller.admin.execute("VACUUM agent_data.embeddings")
+    await watch.connection.execute("SET ROLE mneme_app")
+    scans = await watch.scans(lambda: retrieve(watch, space, {}))
+    kinds = {scan.kind for scan in scans if scan.table == "embeddings"}
+    assert kinds == {"Index Only Scan"}
+    assert f"embeddings_scan_{space}" in {scan.index for scan in scans}
+
+
+async def test_the_graph_is_used_by_those_with_very_many(watch: Watch, teller: Teller) -> None:
+    space = await teller.store.space_of(HashEmbedder.space)
+    await teller.admin.execute("UPDATE agent_data.user_stats SET use_hnsw = true")
+    await teller.admin.execute("UPDATE agent_data.embeddings SET in_hnsw = true")
+    await watch.connection.execute("SET enable_sort = off; SET enable_bitmapscan = off")
+    scans = await watch.scans(lambda: retrieve(watch, space, {}))
+    assert f"embeddings_hnsw_{space}" in {scan.index for scan in scans}
+
+
+async def test_repeating_a_key(watch: Watch, teller: Teller) -> None:
+    scans = await watch.scans(lambda: watch.connection.fetchrow(SQL["turns.idempotent_call"], TENANT, ANA, "k"))
+    await check(teller, scans, "idempotency_keys_pkey", "request_chains_pkey", "message_blobs_pkey")
+    assert {"upstream_calls_pkey", "calls_user"} & {scan.index for scan in scans}
+
+
+async def test_recording(watch: Watch, teller: Teller) -> None:
+    """A regenerated answer reads most: how many stand there already."""
+    turns: list[TurnRecord] = []
+
+    class Shelf(TurnStore):
+        async def record(self, turn: TurnRecord) -> bool:
+            turns.append(turn)
+            return True
+
+    teller.recorder._store = Shelf(teller.store._pool, SQL)
+    rows = await teller.rows(
+        "SELECT message_id FROM agent_data.conversation_history WHERE user_id = $1 AND session_id = $2"
+        " AND turn_index = 1",
+        ANA,
+        S1,
+    )
+    question = rows[0]["message_id"]
+    await teller.tell(
+        [said("user", "cats q1")], "cats a3", session=S1, new=0, asked_index=2, parent_message_id=question
+    )
+    scans = await watch.scans(lambda: watch.connection.fetchval(SQL["turns.record_turn"], *turns[0].arguments()))
+    await check(teller, scans, "history_session_turn", "sessions_pkey")
