@@ -16,6 +16,8 @@ from app.store.memory_rows import Memory
 MAX_TEXT_CHARS = 32_768
 """Longest memory: its words must fit one tsvector (1 MB), and its text a prompt."""
 MAX_TAGS = 64
+SMALLEST_SHARE = 1e-30
+"""What is less is nothing: a column of type `real` refuses what it cannot hold, which is below 1e-45 (IEEE 754 binary32)."""
 
 Kind = Literal[
     "fact", "preference", "instruction", "correction", "episode", "event", "pattern", "procedure", "summary",
@@ -30,11 +32,15 @@ def _worded(text: str) -> str:
     return text
 
 
+def _held(share: float) -> float:
+    return share if share >= SMALLEST_SHARE else 0.0
+
+
 Said = Annotated[
     str, StringConstraints(min_length=1, max_length=MAX_TEXT_CHARS), AfterValidator(clean), AfterValidator(_worded)
 ]
 Tags = Annotated[list[Word], Field(max_length=MAX_TAGS)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(_held)]
 
 
 class MemoryIn(Model):

@@ -5,10 +5,13 @@ An upstream that knows the key refuses it with another body, and a compile of no
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Hashable
 from dataclasses import dataclass
 from hashlib import sha256
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from app.capture.recipe import rebuild
 from app.gateway.identify import Identity
@@ -25,6 +28,45 @@ class Replay:
     body: bytes | None
     session_id: UUID | None
     answered: bool
+
+
+class Passage:
+    """A call's way through the turnstile: alone from its beginning until it leaves, or ends."""
+
+    __slots__ = ("_held", "_lock")
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+        self._held = False
+
+    async def enter(self) -> None:
+        """Wait for whoever is on the way."""
+        await self._lock.acquire()
+        self._held = True
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        if self._held:
+            self._held = False
+            self._lock.release()
+
+
+class Turnstile:
+    """Repeats that come while the first call is still on its way wait for its end: only then can be known whether they add a
+    turn. The first that was answered opens the way, and the others go on side by side.
+
+    It sees the calls of its own process; of the rest, `record_turn` keeps the first one's turn.
+    """
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+
+    def passage(self, identity: Identity, body: bytes) -> Passage:
+        """Of one call, named by its user, key and body; without a key it has the way to itself."""
+        if identity.idempotency_key is None:
+            return Passage(asyncio.Lock())
+        name = (identity.tenant_id, identity.user_id, identity.idempotency_key, sha256(body).digest())
+        return Passage(self._locks.setdefault(name, asyncio.Lock()))
 
 
 async def look_up(store: TurnStore, identity: Identity, body: bytes) -> Replay | None:

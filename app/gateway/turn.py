@@ -32,6 +32,7 @@ from app.gateway.identify import Principal, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.prepare import ChatRequest, Preparer
 from app.gateway.relay import Ending, Tape, peek, relay
+from app.gateway.replayed import Turnstile
 from app.gateway.sealing import Sealer
 from app.gateway.splice import replace_value, scan, splice
 from app.gateway.upstream import Router, Target, Transport, UpstreamResponse
@@ -107,6 +108,7 @@ class Gateway:
             clock=clock,
         )
         self._forwarder = Forwarder(transports, self._sealer, metrics, tasks)
+        self._turnstile = Turnstile()
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -208,8 +210,24 @@ class Gateway:
         elif call.switches.memory == "off":
             call.reason = "memory-off"
         else:
-            await self._remember(call, call.chat)
+            await self._with_memory(call, call.chat)
+            return
         await self._answer(call)
+
+    async def _with_memory(self, call: Call, chat: ChatRequest) -> None:
+        """Remember and answer; a repeat of a call that is still on its way waits for that one's end."""
+        passage = self._turnstile.passage(call.identity, chat.body)
+        began = time.perf_counter_ns()
+        with call.inbound.gone.interrupts():
+            await passage.enter()
+        call.waited_ns += time.perf_counter_ns() - began
+        try:
+            await self._remember(call, chat)
+            if call.answered_before:
+                passage.leave()
+            await self._answer(call)
+        finally:
+            passage.leave()
 
     async def _remember(self, call: Call, chat: ChatRequest) -> None:
         """Reconcile and compile within the deadline; else go on without memory, and say so."""

@@ -27,6 +27,8 @@ MAX_CONTEXT_CHARS = 2_000
 MAX_ANSWER_TOKENS = 1_500
 MAX_CONTENT_CHARS = 300
 MAX_ENTITIES = 5
+CONFIDENCE_DIGITS = 3
+"""Decimals kept of what a model says of its own sureness; they keep 1e-300, which no `real` holds, out of the table."""
 MIN_QUOTE_WORDS = 2
 """Words of a quotation, unless it is the whole message: "yes" alone can be made to prove anything."""
 
@@ -56,7 +58,7 @@ class ExtractedItem(BaseModel):
     content: str
     kind: Literal["preference", "fact", "instruction", "correction", "event"]
     quote: str
-    confidence: float = 0.8
+    confidence: float = Field(0.8, allow_inf_nan=False)
     explicit: bool = False
     subject: str = ""
     predicate: str = ""
@@ -112,7 +114,7 @@ def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, i
     if whole:
         predicate = re.sub(r"\W+", "_", item.predicate.strip().lower()).strip("_")
         triple = Triple(item.subject.strip().lower(), predicate, item.object.strip())
-    confidence = min(max(item.confidence, 0.0), 1.0)
+    confidence = round(min(max(item.confidence, 0.0), 1.0), CONFIDENCE_DIGITS)
     return Candidate(
         content,
         kind,

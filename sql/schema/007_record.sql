@@ -195,6 +195,43 @@ CREATE TABLE agent_data.job_effects (
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('job_effects', current_setting('mneme.hash_partitions')::int);
 
+-- Notes a call under its Idempotency-Key: the first one, until one of them was answered. Where another process answered the same
+-- request meanwhile, `repeated`, and `session_id` is where its turn stands: a second one is not to be added. Whoever comes second
+-- waits at the key's row for the first one's transaction. A request that names its session (`p_session`) is repeated only there.
+CREATE FUNCTION agent_data.note_key(
+    p_call agent_data.call_record, p_session agent_data.session_record, OUT repeated boolean, OUT session_id uuid
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    hash    bytea := sha256(convert_to(p_call.idempotency_key, 'UTF8'));
+    earlier uuid;
+BEGIN
+    repeated := false;
+    session_id := p_call.session_id;
+    INSERT INTO agent_data.idempotency_keys (tenant_id, user_id, key_hash, call_id)
+    VALUES (p_call.tenant_id, p_call.user_id, hash, p_call.call_id)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT k.call_id INTO earlier FROM agent_data.idempotency_keys k
+    WHERE k.user_id = p_call.user_id AND k.key_hash = hash AND k.tenant_id = p_call.tenant_id FOR UPDATE;
+    IF p_session.session_id IS NOT NULL THEN
+        SELECT true, c.session_id INTO repeated, session_id FROM agent_data.upstream_calls c
+        WHERE c.call_id = earlier AND c.user_id = p_call.user_id AND c.tenant_id = p_call.tenant_id
+          AND c.call_id <> p_call.call_id AND c.request_sha256 = p_call.request_sha256
+          AND c.outcome = 0 AND c.status BETWEEN 200 AND 299
+          AND (c.session_id = p_session.session_id OR p_session.external_id IS NULL);
+        IF NOT FOUND THEN
+            repeated := false;
+            session_id := p_call.session_id;
+        END IF;
+    END IF;
+    IF p_call.outcome = 0 AND p_call.status BETWEEN 200 AND 299 AND p_call.request_sha256 IS NOT NULL THEN
+        UPDATE agent_data.idempotency_keys k SET call_id = p_call.call_id
+        WHERE k.user_id = p_call.user_id AND k.key_hash = hash AND k.tenant_id = p_call.tenant_id;
+    END IF;
+END $$;
+
 -- Records one call. Returns false when the call is stored already: a record that comes twice leaves one.
 CREATE FUNCTION agent_data.record_turn(
     p_call agent_data.call_record, p_stream agent_data.stream_record, p_chains agent_data.chain_record[],
@@ -205,10 +242,14 @@ CREATE FUNCTION agent_data.record_turn(
     p_jobs agent_data.job_record[]
 ) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
-    ids    uuid[];
-    places integer[];
+    ids      uuid[];
+    places   integer[];
+    repeated boolean := false;
 BEGIN
-    -- The call row comes first; all else hangs on it (3-data-model: idempotency).
+    IF p_call.idempotency_key IS NOT NULL THEN
+        SELECT n.repeated, n.session_id INTO repeated, p_call.session_id FROM agent_data.note_key(p_call, p_session) n;
+    END IF;
+    -- The call row comes before all else, which hangs on it (3-data-model: idempotency).
     INSERT INTO agent_data.upstream_calls (
         call_id, tenant_id, user_id, session_id, created_at, method, path, upstream, model, answered_model, streamed, status,
         outcome, memory_status, reason, request_headers, response_headers, request_body, request_truncated, request_prefix,
@@ -228,14 +269,6 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    IF p_call.idempotency_key IS NOT NULL THEN
-        -- The first call under a key is the one that is repeated, until one of them was answered.
-        INSERT INTO agent_data.idempotency_keys AS k (tenant_id, user_id, key_hash, call_id)
-        VALUES (p_call.tenant_id, p_call.user_id, sha256(convert_to(p_call.idempotency_key, 'UTF8')), p_call.call_id)
-        ON CONFLICT (user_id, key_hash) DO UPDATE SET call_id = EXCLUDED.call_id
-        WHERE p_call.outcome = 0 AND p_call.status BETWEEN 200 AND 299 AND p_call.request_sha256 IS NOT NULL;
-    END IF;
-
     IF p_stream.body IS NOT NULL THEN
         INSERT INTO agent_data.streams (call_id, tenant_id, user_id, body, truncated, chunk_offsets, chunk_times,
                                         event_offsets, event_times)
@@ -256,7 +289,7 @@ BEGIN
         VALUES (p_call.call_id, p_call.tenant_id, p_call.user_id, p_call.session_id, p_inputs::jsonb, p_audit::jsonb, p_eta);
     END IF;
 
-    IF p_session.session_id IS NOT NULL THEN
+    IF p_session.session_id IS NOT NULL AND NOT repeated THEN
         SELECT array_agg(a.placed_id), array_agg(a.placed_index) INTO ids, places
         FROM agent_data.append_messages(p_call.tenant_id, p_call.user_id, p_session, p_messages, p_call.call_id,
                                         p_call.prompt_tokens, p_call.completion_tokens, p_call.cost_microcents) a;
@@ -278,7 +311,7 @@ BEGIN
             PERFORM agent_data.add_vectors(p_call.tenant_id, p_call.user_id, p_space, 0::smallint, p_items, p_ats, p_vectors);
         END IF;
     END IF;
-    IF cardinality(p_jobs) > 0 THEN
+    IF cardinality(p_jobs) > 0 AND NOT repeated THEN
         PERFORM agent_data.enqueue(p_jobs);
     END IF;
     RETURN true;

@@ -70,6 +70,20 @@ async def test_turns_of_one_session_at_once_all_find_their_place(
             assert asked["turn_index"] < each["turn_index"]
 
 
+async def test_an_idempotency_key_fifty_times_at_once_is_one_turn(
+    mneme: MnemeServer, upstream: ScriptedUpstream
+) -> None:
+    body = json.dumps({"model": "gpt-4o", "messages": [user("once")], "stream": True}).encode()
+    headers = [(b"content-type", b"application/json"), (b"x-mneme-user", b"hasty"), (b"idempotency-key", b"k")]
+    answers = await asyncio.gather(*(fetch(mneme.port, "POST", CHAT, headers, body) for _ in range(50)))
+    assert all(each.ended == "whole" and each.body.endswith(DONE) for each in answers)
+    assert len({each.header("x-mneme-session-id") for each in answers}) == 1
+    api = Api(mneme, user="hasty")
+    (session,) = api.sessions()
+    assert api.said(session["id"]) == [("user", "once"), ("assistant", "One of many.")]
+    assert len({each["id"] for each in api.calls()}) == 50
+
+
 async def test_a_connection_serves_one_request_after_another(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     """Whole, streamed, refused for a header, and something else, on one connection."""
     good = json.dumps({"model": "gpt-4o", "messages": [user("hi")]}).encode()

@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncpg
 import httpx
+import pytest
 
 from tests.support.doors import Doors, all_pages, error_of
 
@@ -37,6 +38,14 @@ async def test_a_memory_is_made_read_and_listed(client: httpx.AsyncClient) -> No
     listed = (await client.get("/api/v1/memories", params={"user": "ana"})).json()
     assert listed == {"memories": [read], "next": None}
     assert (await client.get("/api/v1/memories", params={"user": "bob"})).json()["memories"] == []
+
+
+@pytest.mark.parametrize("share", [1e-300, 1e-46, 5e-324])
+async def test_a_share_too_small_for_its_column_is_none(client: httpx.AsyncClient, share: float) -> None:
+    made = await add(client, "Ana hardly matters", importance=share)
+    assert made["importance"] == 0
+    answer = await client.patch(f"/api/v1/memories/{made['id']}", json={"importance": share, "confidence": share})
+    assert (answer.status_code, answer.json()["confidence"]) == (200, 0)
 
 
 async def test_the_same_words_are_one_memory(client: httpx.AsyncClient) -> None:

@@ -100,7 +100,7 @@ def _try(operation: Any) -> None:
     )
     def run(case: Any) -> None:
         answer = case.call()
-        assert answer.status_code < 500, answer.text
+        assert answer.status_code < 500, f"{answer.text} for {case.as_curl_command()}"
         if answer.status_code >= 400:
             assert set(answer.json()["error"]) == ERROR, answer.text
         else:

@@ -165,6 +165,33 @@ async def test_of_several_calls_under_a_key_the_answered_one_counts(teller: Tell
     assert last.call_id == teller.calls[3]
 
 
+async def test_a_key_that_another_process_answered_meanwhile_adds_no_turn(teller: Teller) -> None:
+    """The turnstile of a process does not see the calls of others: six at once, each of a new session of its own."""
+    given = {"idempotency_key": "k", "request": recipe_of(b"1")[1]}
+    async with asyncio.TaskGroup() as group:
+        for n in range(6):
+            group.create_task(teller.tell(talk("q"), "a", session=UUID(int=n + 1), facts=given))
+    calls = await teller.rows("SELECT session_id FROM agent_data.upstream_calls")
+    assert (len(calls), len({row["session_id"] for row in calls})) == (6, 1)
+    assert len(await teller.places(calls[0]["session_id"])) == 2
+    for table, count in (("sessions", 1), ("conversation_history", 2), ("pgqueuer", 1)):
+        assert len(await teller.rows(f"SELECT 1 FROM agent_data.{table}")) == count, table
+
+
+async def test_a_key_in_another_session_is_a_turn_there(teller: Teller) -> None:
+    for session, body in ((S1, b"1"), (S2, b"1"), (S2, b"2")):
+        given = {"idempotency_key": "k", "request": recipe_of(body)[1]}
+        await teller.tell(talk("q"), "a", session=session, session_name=str(session), facts=given)
+    assert (len(await teller.places(S1)), len(await teller.places(S2))) == (2, 4)
+
+
+async def test_a_key_whose_call_failed_is_no_turn_yet(teller: Teller) -> None:
+    given = {"idempotency_key": "k", "request": recipe_of(b"1")[1]}
+    await teller.tell(talk("q"), session=S1, facts=given | {"outcome": Outcome.BROKEN})
+    await teller.tell(talk("q"), "a", session=S2, facts=given)
+    assert (len(await teller.places(S1)), len(await teller.places(S2))) == (1, 2)
+
+
 # --- recognising ------------------------------------------------------------------------------------------------------------
 
 

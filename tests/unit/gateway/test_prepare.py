@@ -3,23 +3,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
 import orjson
 import pytest
 
-from app.capture.recipe import blob_hash
 from app.context.assemble import Prepend
 from app.context.compile import Compilation, CompileRequest
 from app.gateway.identify import Identity
 from app.gateway.prepare import ChatRequest, Preparer
 from app.gateway.reconcile import Place
-from app.gateway.replayed import look_up
 from app.gateway.splice import scan
 from app.gateway.upstream import Target
-from app.store.turns import EarlierCall, Recognised, StoredBlock, StoredMessage
+from app.store.turns import Recognised, StoredBlock, StoredMessage
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -201,74 +198,19 @@ async def test_stored_messages_are_supplied() -> None:
 
 # --- replaying ----------------------------------------------------------------------------------------------------------
 
-KEYED = replace(IDENTITY, idempotency_key="k")
-BODY = b'{"messages": [1, 2]}'
-SENT = b'{"messages": [0, 1, 2]}'
-PARTS = (b'{"messages": [', [b"0", b", 1", b", 2"], b"]}")
-
 
 class Ledger:
-    """A store that knows one earlier call."""
+    """A store that knows no call, and who asked it for one."""
 
-    def __init__(self, earlier: EarlierCall | None) -> None:
-        self.earlier = earlier
+    def __init__(self) -> None:
         self.asked: list[tuple[UUID, UUID, str]] = []
 
-    async def idempotent(self, tenant: UUID, user: UUID, key: str) -> EarlierCall | None:
+    async def idempotent(self, tenant: UUID, user: UUID, key: str) -> None:
         self.asked.append((tenant, user, key))
-        return self.earlier
 
 
-def earlier(**given: Any) -> EarlierCall:
-    plain: dict[str, Any] = {
-        "call_id": UUID(int=1),
-        "session_id": SESSION,
-        "answered": True,
-        "request_sha256": sha256(BODY).digest(),
-        "body_parts": PARTS,
-        "sha256": sha256(SENT).digest(),
-    }
-    return EarlierCall(**plain | given)
-
-
-async def looked_up(found: EarlierCall | None, who: Identity = KEYED) -> Any:
-    return await look_up(Ledger(found), who, BODY)  # type: ignore[arg-type]  # all it needs of a store
-
-
-async def test_without_a_key_nothing_is_looked_up() -> None:
-    ledger = Ledger(earlier())
-    assert await look_up(ledger, IDENTITY, BODY) is None  # type: ignore[arg-type]  # as above
-    assert ledger.asked == []
-
-
-async def test_a_known_key_gives_the_body_that_was_sent() -> None:
-    replay = await looked_up(earlier())
-    assert (replay.body, replay.session_id, replay.answered) == (SENT, SESSION, True)
-    assert await looked_up(None) is None
-
-
-async def test_another_body_under_the_key_is_no_repetition() -> None:
-    assert await looked_up(earlier(request_sha256=sha256(b"other").digest())) is None
-
-
-async def test_another_session_under_the_key_is_none_either() -> None:
-    assert await looked_up(earlier(), replace(KEYED, session="x", named=UUID(int=77))) is None
-    for own in (replace(KEYED, session="s", named=SESSION), replace(KEYED, session="s", issued=SESSION)):
-        assert (await looked_up(earlier(), own)).body == SENT
-
-
-async def test_what_was_not_captured_is_a_repetition_without_a_body() -> None:
-    replay = await looked_up(earlier(request_sha256=None, body_parts=None, sha256=None))
-    assert (replay.body, replay.answered) == (None, True)
-
-
-async def test_a_body_that_does_not_add_up_is_not_sent() -> None:
-    replay = await looked_up(earlier(sha256=blob_hash(SENT)))
-    assert replay.body is None
-
-
-async def test_the_preparer_passes_both_on() -> None:
-    ledger = Ledger(None)
-    preparer = Preparer(ledger, StubCompiler())  # type: ignore[arg-type]  # as above
-    assert await preparer.replay(KEYED, chat(ASKED)) is None
+async def test_the_preparer_looks_keys_up() -> None:
+    ledger = Ledger()
+    preparer = Preparer(ledger, StubCompiler())  # type: ignore[arg-type]  # all it needs of a store
+    assert await preparer.replay(replace(IDENTITY, idempotency_key="k"), chat(ASKED)) is None
     assert ledger.asked == [(TENANT, USER, "k")]

@@ -144,6 +144,11 @@ def test_kinds_have_their_provenance() -> None:
     assert found[2].importance >= 0.9
 
 
+def test_a_sureness_that_no_column_holds_is_none() -> None:
+    answer = Extracted(items=[item("Is vegan", "I am vegan", confidence=1e-300)])
+    assert [c.confidence for c in checked(answer, Exchange("I am vegan", NOW))] == [0.0]
+
+
 async def test_the_helpers_failure_is_the_callers() -> None:
     with pytest.raises(HelperError):
         await extract_with_helper(Scripted(error=HelperError("down")), exchange("I live in Lisbon"))

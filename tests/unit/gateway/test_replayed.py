@@ -1,0 +1,143 @@
+"""A repeated Idempotency-Key: what went upstream then, and who waits for whom."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from app.capture.recipe import blob_hash
+from app.gateway.identify import Identity
+from app.gateway.replayed import Passage, Turnstile, look_up
+from app.store.turns import EarlierCall
+
+TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
+IDENTITY = Identity(TENANT, "ana", USER, False, None, None, None, 0, None)
+KEYED = replace(IDENTITY, idempotency_key="k")
+BODY = b'{"messages": [1, 2]}'
+SENT = b'{"messages": [0, 1, 2]}'
+PARTS = (b'{"messages": [', [b"0", b", 1", b", 2"], b"]}")
+
+
+class Ledger:
+    """A store that knows one earlier call."""
+
+    def __init__(self, earlier: EarlierCall | None) -> None:
+        self.earlier = earlier
+        self.asked: list[tuple[UUID, UUID, str]] = []
+
+    async def idempotent(self, tenant: UUID, user: UUID, key: str) -> EarlierCall | None:
+        self.asked.append((tenant, user, key))
+        return self.earlier
+
+
+def earlier(**given: Any) -> EarlierCall:
+    plain: dict[str, Any] = {
+        "call_id": UUID(int=1),
+        "session_id": SESSION,
+        "answered": True,
+        "request_sha256": sha256(BODY).digest(),
+        "body_parts": PARTS,
+        "sha256": sha256(SENT).digest(),
+    }
+    return EarlierCall(**plain | given)
+
+
+async def looked_up(found: EarlierCall | None, who: Identity = KEYED) -> Any:
+    return await look_up(Ledger(found), who, BODY)  # type: ignore[arg-type]  # all it needs of a store
+
+
+async def test_without_a_key_nothing_is_looked_up() -> None:
+    ledger = Ledger(earlier())
+    assert await look_up(ledger, IDENTITY, BODY) is None  # type: ignore[arg-type]  # as above
+    assert ledger.asked == []
+
+
+async def test_a_known_key_gives_the_body_that_was_sent() -> None:
+    replay = await looked_up(earlier())
+    assert (replay.body, replay.session_id, replay.answered) == (SENT, SESSION, True)
+    assert await looked_up(None) is None
+
+
+async def test_another_body_under_the_key_is_no_repetition() -> None:
+    assert await looked_up(earlier(request_sha256=sha256(b"other").digest())) is None
+
+
+async def test_another_session_under_the_key_is_none_either() -> None:
+    assert await looked_up(earlier(), replace(KEYED, session="x", named=UUID(int=77))) is None
+    for own in (replace(KEYED, session="s", named=SESSION), replace(KEYED, session="s", issued=SESSION)):
+        assert (await looked_up(earlier(), own)).body == SENT
+
+
+async def test_what_was_not_captured_is_a_repetition_without_a_body() -> None:
+    replay = await looked_up(earlier(request_sha256=None, body_parts=None, sha256=None))
+    assert (replay.body, replay.answered) == (None, True)
+
+
+async def test_a_body_that_does_not_add_up_is_not_sent() -> None:
+    replay = await looked_up(earlier(sha256=blob_hash(SENT)))
+    assert replay.body is None
+
+
+# --- the turnstile ------------------------------------------------------------------------------------------------------
+
+
+async def enters(passage: Passage) -> bool:
+    """Whether the way is free: an entry that has to wait is not done after its first steps."""
+    entry = asyncio.ensure_future(passage.enter())  # noqa: TID251  # what is tested is whether it ends
+    for _ in range(5):
+        await asyncio.sleep(0)
+    if entry.done():
+        return True
+    entry.cancel()
+    return False
+
+
+async def test_a_repeat_waits_until_the_first_leaves() -> None:
+    turnstile = Turnstile()
+    first, second = turnstile.passage(KEYED, BODY), turnstile.passage(KEYED, BODY)
+    await first.enter()
+    waiting = asyncio.ensure_future(second.enter())  # noqa: TID251  # as above
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    first.leave()
+    await waiting
+    first.leave()  # once more changes nothing
+    assert not await enters(turnstile.passage(KEYED, BODY))
+    second.leave()
+    assert await enters(turnstile.passage(KEYED, BODY))
+
+
+async def test_others_do_not_wait() -> None:
+    turnstile = Turnstile()
+    first = turnstile.passage(KEYED, BODY)
+    await first.enter()
+    for who, body in (
+        (IDENTITY, BODY),
+        (replace(KEYED, idempotency_key="other"), BODY),
+        (replace(KEYED, user_id=UUID(int=9)), BODY),
+        (replace(KEYED, tenant_id=UUID(int=9)), BODY),
+        (KEYED, b"another body"),
+    ):
+        assert await enters(turnstile.passage(who, body))
+
+
+async def test_whoever_gives_up_waiting_holds_nobody_up() -> None:
+    turnstile = Turnstile()
+    first, second, third = (turnstile.passage(KEYED, BODY) for _ in range(3))
+    await first.enter()
+    assert not await enters(second)
+    second.leave()
+    assert not await enters(third)
+    first.leave()
+    assert await enters(turnstile.passage(KEYED, BODY))
+
+
+async def test_nothing_is_kept_of_a_key_that_nobody_holds() -> None:
+    turnstile = Turnstile()
+    passage = turnstile.passage(KEYED, BODY)
+    assert len(turnstile._locks) == 1
+    del passage
+    assert len(turnstile._locks) == 0
