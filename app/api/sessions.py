@@ -35,6 +35,9 @@ MAX_MESSAGES = 1000
 SessionStatus = Literal["active", "paused", "closed", "expired"]
 
 
+Owner = Annotated[Name | None, Query(description="Whose, where several users have a session of this name.")]
+
+
 class SessionIn(Model):
     """A session to make."""
 
@@ -201,9 +204,7 @@ class _Doors:
         self,
         scope: Admitted,
         session_id: Segment,
-        user: Annotated[
-            Name | None, Query(description="Whose, where several users have a session of this name.")
-        ] = None,
+        user: Owner = None,
     ) -> SessionOut:
         """Read a session, by Mneme's id of it or by your own."""
         return await self._one(scope, await find_session(self._sessions, scope, session_id, user))
@@ -212,9 +213,7 @@ class _Doors:
         self,
         scope: Admitted,
         session_id: Segment,
-        user: Annotated[
-            Name | None, Query(description="Whose, where several users have a session of this name.")
-        ] = None,
+        user: Owner = None,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
     ) -> HistoryPage:
@@ -249,9 +248,7 @@ class _Doors:
         self,
         scope: Admitted,
         session_id: Segment,
-        user: Annotated[
-            Name | None, Query(description="Whose, where several users have a session of this name.")
-        ] = None,
+        user: Owner = None,
     ) -> SessionOut:
         """End a session. What was said stays; closing one that is closed changes nothing."""
         ref = await find_session(self._sessions, scope, session_id, user)
