@@ -35,6 +35,7 @@ from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
 from app.api.users import users_router
+from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.clock import Clock, SystemClock
 from app.context.compile import Compiler
@@ -210,12 +211,20 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     router = Router.from_settings(settings)
     for target in router.targets:
         log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
+    commit = GroupCommit(
+        core.turns,
+        core.tasks,
+        metrics,
+        turns=settings.commit_turns,
+        queue=settings.commit_queue,
+        timeout_s=settings.commit_timeout_ms / 1000,
+    )
     gateway = Gateway(
         authenticator=authenticator,
         router=router,
         transports=transports,
         preparer=preparer,
-        recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
+        recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl),
         scout=Scout(transports, core.models, core.tasks),
         metrics=metrics,
@@ -227,6 +236,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         yield Proxy(gateway, compiler, preparer, router, authenticator, tenancy)
     finally:
         await gateway.drained(CLOSING_S)
+        await commit.close(CLOSING_S)
         await real.aclose()
         await simulated.aclose()
 

@@ -37,6 +37,9 @@ STAGE_BUCKETS_S = (
 ETA_BUCKETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.98, 1.0)
 """Context utilisation (seed 000 §8.4); 0.92 is its bar."""
 
+COMMIT_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
+"""Turns of one transaction."""
+
 
 class Metrics:
     """Every metric, named by what happened rather than by how it is counted. Label values come from the code, never from
@@ -67,6 +70,12 @@ class Metrics:
             "mneme_pool_connections", "Database connections, by pool and state.", ["pool", "state"],
             multiprocess_mode="livesum", registry=registry,
         )  # fmt: skip
+        self._commit_turns = Histogram(
+            "mneme_commit_turns", "Turns written by one transaction.", buckets=COMMIT_BUCKETS, registry=registry
+        )
+        self._commit_queue = Gauge(
+            "mneme_commit_queue", "Turns that wait to be written.", multiprocess_mode="livesum", registry=registry
+        )
         # `labels` looks a child up under a lock; the few that the hot path uses are kept.
         self._stage_children: dict[str, Histogram] = {}
         self._request_children: dict[tuple[str, str, str], Counter] = {}
@@ -104,6 +113,14 @@ class Metrics:
         """The queue as it stands."""
         for state, count in (("queued", queued), ("running", running), ("dead", dead)):
             self._queue.labels(state).set(count)
+
+    def commit_batch(self, turns: int) -> None:
+        """A transaction has written this many turns."""
+        self._commit_turns.observe(turns)
+
+    def commit_queue(self, turns: int) -> None:
+        """This many turns wait for theirs."""
+        self._commit_queue.set(turns)
 
     def pool(self, name: str, states: Mapping[str, int]) -> None:
         """The connections of a pool: `states` as {"idle": 3, "used": 5}."""

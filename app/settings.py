@@ -145,6 +145,18 @@ class Settings(BaseSettings):
         "required",
         description="best_effort: an answer that could not be stored still ends normally, and says so in the log.",
     )
+    commit_turns: int = Field(
+        16,
+        ge=1,
+        le=256,
+        description="Most turns that one transaction writes; measured: with more a turn gets no cheaper.",
+    )
+    commit_queue: int = Field(
+        256, ge=1, description="Turns of a process that may wait to be written; beyond it the ends of answers wait."
+    )
+    commit_timeout_ms: int = Field(
+        5000, ge=1, description="Milliseconds until a turn's transaction begins; as long as its statement may take."
+    )
     capture_max_bytes: int = Field(
         16 * 1024 * 1024,
         ge=0,

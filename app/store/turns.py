@@ -24,6 +24,7 @@ from app.store.records import (
     StreamRecord,
     TurnRecord,
     Vector,
+    batch,
 )
 
 __all__ = [
@@ -31,6 +32,9 @@ __all__ = [
     "JobRecord", "MessageRecord", "Recognised", "RetrievedRow", "SessionRecord", "StoredBlock", "StoredMessage",
     "StreamRecord", "TurnRecord", "TurnStore", "Vector",
 ]  # fmt: skip
+
+
+_NO_SESSION = UUID(int=0)
 
 
 class StoredBlock(NamedTuple):
@@ -237,8 +241,18 @@ class TurnStore:
 
     async def record(self, turn: TurnRecord) -> bool:
         """Write a turn; returns when it is durable. False: it was stored before."""
+        return await self.record_many([turn])
+
+    async def record_many(self, turns: Sequence[TurnRecord]) -> bool:
+        """Write turns in one transaction, all or none; returns when they are durable. False: all were stored before.
+
+        No two of them have a session or an Idempotency-Key in common. Raises what asyncpg raises for what is wrong with one
+        of them, UniqueViolationError where some of them are stored already and some are not.
+        """
+        ordered = sorted(turns, key=lambda each: (each.call.user_id, each.call.session_id or _NO_SESSION))
+        arguments = batch(ordered)
         async with self._pool.acquire() as connection:
-            return bool(await connection.fetchval(self._sql["turns.record_turn"], *turn.arguments()))
+            return bool(await connection.fetchval(self._sql["turns.record_turns"], *arguments))
 
     async def space_of(self, name: str) -> int | None:
         """The number of an embedding space."""

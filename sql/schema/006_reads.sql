@@ -480,7 +480,7 @@ BEGIN
           AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
                                      p_confine, p_session, p_visible, p_ancestors, p_history)
           AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = m.memory_id)
-        ORDER BY m.access_count DESC LIMIT p_frequent
+        ORDER BY m.use_level DESC LIMIT p_frequent
     ), ids AS (
         SELECT a.id, a.kind, max(a.at) AS at, max(a.sim) AS sim, max(a.score) AS score, bool_or(a.often) AS often FROM (
             SELECT v.id, v.kind, v.at, v.sim, NULL::real AS score, false AS often FROM vectors v
