@@ -85,7 +85,7 @@ class Recorder:
     ) -> None:
         """`counter` makes the stored counts: o200k, whatever model is asked. `commit`: None writes each turn by itself."""
         self._store = store
-        self._write = store.record if commit is None else commit.record
+        self._commit = commit
         self._embedder = embedder
         self._counts = counts
         self._counter = counter
@@ -107,6 +107,9 @@ class Recorder:
         system_tokens = self._count(exchange.system_prompt or "") if exchange.system_prompt is not None else None
         turn = build(call, exchange, rows, compiled, system_tokens, self._space, vectors)
         return await self._write(turn)
+
+    async def _write(self, turn: TurnRecord) -> bool:
+        return await (self._commit or self._store).record(turn)
 
     def _count(self, text: str) -> int:
         return self._counts.text(text, self._counter) if text else 0
