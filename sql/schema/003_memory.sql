@@ -54,6 +54,15 @@ CREATE TABLE agent_data.memory_store (
     PRIMARY KEY (user_id, memory_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('memory_store', current_setting('mneme.hash_partitions')::int);
+-- Room in every page for the next version of a row, so that counting a use writes no index.
+DO $$
+DECLARE
+    part regclass;
+BEGIN
+    FOR part IN SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'agent_data.memory_store'::regclass LOOP
+        EXECUTE format('ALTER TABLE %s SET (fillfactor = 90)', part);
+    END LOOP;
+END $$;
 -- One active memory per text: what makes the exact duplicate check of seed 000 §5.4 hold under concurrency.
 CREATE UNIQUE INDEX memory_content ON agent_data.memory_store (user_id, content_hash, dedup_scope) WHERE is_active;
 CREATE INDEX memory_user_tier ON agent_data.memory_store (user_id, memory_tier, created_at DESC) WHERE is_active;
