@@ -173,11 +173,11 @@ class GroupCommit:
             self._start()
 
     def _take(self) -> list[_Waiting]:
-        """The next turns, first come first served. Of those that share a session or an Idempotency-Key the second depends on
+        """The next turns, first come first served. Of those that share a session or a repeat key the second depends on
         what the first one leaves, and comes later."""
         batch: list[_Waiting] = []
         later: list[_Waiting] = []
-        shared: set[tuple[UUID, UUID | str]] = set()
+        shared: set[tuple[UUID, UUID | bytes]] = set()
         size = 0
         while self._queue and len(batch) < self._most and size < BATCH_BYTES:
             waiting = self._queue.popleft()
@@ -255,10 +255,10 @@ class GroupCommit:
             self._settle(waiting, outcome)
 
 
-def _marks(turn: TurnRecord) -> set[tuple[UUID, UUID | str]]:
+def _marks(turn: TurnRecord) -> set[tuple[UUID, UUID | bytes]]:
     """What no two turns of a transaction may share."""
-    user, key = turn.call.user_id, turn.call.idempotency_key
-    marks: set[tuple[UUID, UUID | str]] = set()
+    user, key = turn.call.user_id, turn.call.repeat_key
+    marks: set[tuple[UUID, UUID | bytes]] = set()
     if turn.session is not None:
         marks.add((user, turn.session.session_id))
     if key is not None:

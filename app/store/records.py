@@ -63,6 +63,7 @@ class CallRecord(NamedTuple):
     first_byte_us: int | None
     overhead_us: int | None
     idempotency_key: str | None
+    repeat_key: bytes | None
     retry_count: int
     error: str | None
     metadata: str
@@ -213,7 +214,7 @@ class TurnRecord:
 
 def batch(turns: Sequence[TurnRecord]) -> tuple[Any, ...]:
     """The arguments of `agent_data.record_turns`, in order. The turns are in the order of users and sessions; no two of them
-    have a session or an Idempotency-Key in common."""
+    have a session or a repeat key in common."""
     places = [_Placed.of(each) for each in turns]
     return (
         [each.call for each in turns],
@@ -221,7 +222,7 @@ def batch(turns: Sequence[TurnRecord]) -> tuple[Any, ...]:
         [each.call.tenant_id for each in turns],
         [each.call.user_id for each in turns],
         [each.call.session_id for each in turns],
-        [n for n, each in enumerate(turns, 1) if each.call.idempotency_key is not None],
+        _keyed(turns),
         [each.stream for each in turns],
         *_flat([list(zip(*each.blobs, strict=True)) for each in turns], 2),
         *_numbered([each.chains for each in turns]),
@@ -283,6 +284,12 @@ def _flat(rows: Sequence[Sequence[tuple[Any, ...]]], width: int) -> list[list[An
     """As `_numbered`, each column a list of its own."""
     turns, all_rows = _numbered(rows)
     return [turns, *([row[column] for row in all_rows] for column in range(width))]
+
+
+def _keyed(turns: Sequence[TurnRecord]) -> list[int]:
+    """Which turns have a repeat key, from 1, in the order of users and keys: as everybody locks them."""
+    keys = [(each.call.user_id, each.call.repeat_key, n) for n, each in enumerate(turns, 1) if each.call.repeat_key]
+    return [n for *_, n in sorted(keys)]
 
 
 def _uses(turns: Sequence[TurnRecord]) -> tuple[Any, ...]:

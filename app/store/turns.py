@@ -116,13 +116,12 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class EarlierCall:
-    """The call that came earlier under an Idempotency-Key. `answered`: to the end. `body_parts`: prefix, elements and suffix
+    """The call that came earlier under a repeat key. `answered`: to the end. `body_parts`: prefix, elements and suffix
     of the body that went upstream, None where it was not captured."""
 
     call_id: UUID
     session_id: UUID | None
     answered: bool
-    request_sha256: bytes | None
     body_parts: tuple[bytes, Sequence[bytes], bytes] | None
     sha256: bytes | None
 
@@ -199,8 +198,8 @@ class TurnStore:
             rows = await connection.fetch(self._sql["turns.session_messages"], tenant, user, sessions, befores, limit)
         return [StoredMessage(**{**dict(row), "role": ROLE_NAMES.get(row["role"], "other")}) for row in rows]
 
-    async def idempotent(self, tenant: UUID, user: UUID, key: str) -> EarlierCall | None:
-        """The call that came earlier under this Idempotency-Key."""
+    async def idempotent(self, tenant: UUID, user: UUID, key: bytes) -> EarlierCall | None:
+        """The call that came earlier under this repeat key."""
         async with self._pool.acquire() as connection:
             row = await connection.fetchrow(self._sql["turns.idempotent_call"], tenant, user, key)
         if row is None or row["call_id"] is None:
@@ -208,9 +207,7 @@ class TurnStore:
         parts = None
         if row["prefix"] is not None and row["elements"] is not None:
             parts = (row["prefix"], row["elements"], row["suffix"] or b"")
-        return EarlierCall(
-            row["call_id"], row["session_id"], bool(row["answered"]), row["request_sha256"], parts, row["sha256"]
-        )
+        return EarlierCall(row["call_id"], row["session_id"], bool(row["answered"]), parts, row["sha256"])
 
     async def retrieve(
         self,
@@ -246,7 +243,7 @@ class TurnStore:
     async def record_many(self, turns: Sequence[TurnRecord]) -> bool:
         """Write turns in one transaction, all or none; returns when they are durable. False: all were stored before.
 
-        No two of them have a session or an Idempotency-Key in common. Raises what asyncpg raises for what is wrong with one
+        No two of them have a session or a repeat key in common. Raises what asyncpg raises for what is wrong with one
         of them, UniqueViolationError where some of them are stored already and some are not.
         """
         ordered = sorted(turns, key=lambda each: (each.call.user_id, each.call.session_id or _NO_SESSION))

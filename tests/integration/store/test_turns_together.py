@@ -150,8 +150,8 @@ async def told(teller: Teller, user: UUID, name: str, base: int, *, together: bo
         talk("z"), "w", session=sessions[2], parent_session_id=sessions[0], branch_turn_index=2, facts={"request": parts},
         system_prompt="Be brief.", **given,
     )  # fmt: skip
-    await scribe.tell(talk("keyed"), "k", session=sessions[3], facts={"idempotency_key": "k"}, **given)
-    lone = shelf.turns[0].call._replace(call_id=ids.uuid7(NOW), session_id=None, idempotency_key=None)
+    await scribe.tell(talk("keyed"), "k", session=sessions[3], facts={"repeat_key": b"k"}, **given)
+    lone = shelf.turns[0].call._replace(call_id=ids.uuid7(NOW), session_id=None, repeat_key=None)
     shelf.turns.append(TurnRecord(lone))
     await write()
 
@@ -352,7 +352,7 @@ async def second_pool(dsn: str) -> Pool:
 
 
 async def test_a_key_that_two_of_a_queue_have_in_common(teller: Teller, together: Together) -> None:
-    given = {"idempotency_key": "k", "request": recipe_of(b"1")[1]}
+    given = {"repeat_key": b"k", "request": recipe_of(b"1")[1]}
     tellers = many(teller, together(teller.store), 5)
     work = (each.tell(talk("q"), "a", session=UUID(int=n + 1), facts=given) for n, each in enumerate(tellers))
     assert await all_of(*work) == [True] * 5

@@ -22,9 +22,11 @@ from app.tasks import Supervisor
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
-def turn(n: int, *, session: int | None = None, key: str | None = None, body: bytes = b"", user: int = 1) -> TurnRecord:
+def turn(
+    n: int, *, session: int | None = None, key: bytes | None = None, body: bytes = b"", user: int = 1
+) -> TurnRecord:
     of_call = dict.fromkeys(CallRecord._fields)
-    call = CallRecord(**of_call | {"call_id": UUID(int=n), "user_id": UUID(int=user), "idempotency_key": key})  # type: ignore[arg-type]  # of a call nothing else is looked at
+    call = CallRecord(**of_call | {"call_id": UUID(int=n), "user_id": UUID(int=user), "repeat_key": key})  # type: ignore[arg-type]  # of a call nothing else is looked at
     of_session = dict.fromkeys(SessionRecord._fields) | {"session_id": UUID(int=session or 0)}
     return TurnRecord(
         call,
@@ -135,8 +137,8 @@ async def test_what_depends_on_one_another_is_not_written_together(
 ) -> None:
     store.open.set()
     sent = await send(
-        make(turns=9), turn(1, session=5), turn(2, session=5), turn(3, key="k"), turn(4, key="k"), turn(5, session=5),
-        turn(6, session=5, user=2), turn(7, key="k", user=2),
+        make(turns=9), turn(1, session=5), turn(2, session=5), turn(3, key=b"k"), turn(4, key=b"k"), turn(5, session=5),
+        turn(6, session=5, user=2), turn(7, key=b"k", user=2),
     )  # fmt: skip
     assert await outcomes(sent) == [True] * 7
     assert store.batches == [[1, 3, 6, 7], [2, 4], [5]]
