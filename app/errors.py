@@ -14,7 +14,8 @@
     │   └── StoreUnavailable            503   Postgres cannot be reached, or is too slow
     ├── UpstreamError                   502 upstream_error
     │   ├── UpstreamUnreachable         502   no connection, or it broke before the head of the answer
-    │   └── UpstreamTimeout             504
+    │   ├── UpstreamTimeout             504
+    │   └── UpstreamSuspended           503   it failed too often just now, and is left alone for a while
     ├── HelperError                     502   the helper LLM failed or answered nonsense (jobs only)
     └── NotReady                        503   set-up is wrong; the message says how to mend it
 
@@ -33,6 +34,8 @@ class MnemeError(Exception):
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
+    retry_after_s: float | None = None
+    """Seconds after which another try makes sense, where that is known: the answer's Retry-After."""
 
     def __init__(self, message: str | None = None, *, param: str | None = None, code: str | None = None) -> None:
         self.message = message or inspect.cleandoc(type(self).__doc__ or "").split("\n", 1)[0]
@@ -139,6 +142,13 @@ class UpstreamTimeout(UpstreamError):
     """The upstream did not answer in time."""
 
     status = 504
+
+
+class UpstreamSuspended(UpstreamError):
+    """The upstream failed too often just now, and is left alone for a moment; try again."""
+
+    status = 503
+    type = "service_unavailable"
 
 
 class HelperError(MnemeError):
