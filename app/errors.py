@@ -11,7 +11,8 @@
     ├── TooLarge                        413 invalid_request_error
     ├── RateLimited                     429 rate_limit_error
     ├── Unavailable                     503 service_unavailable
-    │   └── StoreUnavailable            503   Postgres cannot be reached, or is too slow
+    │   ├── StoreUnavailable            503   Postgres cannot be reached, or is too slow
+    │   └── Stopping                    503   this server ends
     ├── UpstreamError                   502 upstream_error
     │   ├── UpstreamUnreachable         502   no connection, or it broke before the head of the answer
     │   ├── UpstreamTimeout             504
@@ -121,6 +122,12 @@ class Unavailable(MnemeError):
 
 class StoreUnavailable(Unavailable):
     """The database cannot be reached at the moment; try again."""
+
+
+class Stopping(Unavailable):
+    """The server is stopping; try again."""
+
+    retry_after_s = 1.0  # another server has the port by then, or none will
 
 
 class NotReady(Unavailable):

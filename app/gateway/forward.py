@@ -23,6 +23,18 @@ from app.tasks import Supervisor
 log = logging.getLogger("mneme.upstream")
 
 
+LENGTH_STATUSES = frozenset({400, 413, 422})
+"""With these an upstream refuses a prompt that is too long."""
+LENGTH_WORDS = (
+    b"context_length",
+    b"context length",
+    b"maximum context",
+    b"max_model_len",
+    b"too long",
+    b"too many tokens",
+)
+ERROR_LIMIT = 64 * 1024
+"""Bytes of a refusal that are read to find out whether it is one of length; real ones have some hundred."""
 _CREDENTIALS = (b"auth", b"token", b"secret", b"cookie", b"api-key", b"openai-organization", b"openai-project")
 """A header whose name has one of these in it belongs to the upstream that the client means, and to no other."""
 
@@ -37,6 +49,12 @@ def outgoing_headers(call: Call, target: Target | None = None, *, streamed: bool
     if target.stands_in:
         given = [each for each in given if not any(part in each[0].lower() for part in _CREDENTIALS)]
     return request_headers(given, api_key=target.api_key, streamed=streamed)
+
+
+def is_about_length(refusal: bytes) -> bool:
+    """Whether the beginning of an upstream's error says that the prompt is too long."""
+    words = refusal.lower()
+    return any(each in words for each in LENGTH_WORDS)
 
 
 class Forwarder:

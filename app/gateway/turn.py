@@ -23,10 +23,10 @@ import orjson
 
 from app.capture.record import Recorder
 from app.clock import Clock
-from app.errors import BadRequest, Forbidden, MnemeError, StoreUnavailable, Unavailable
+from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable, Unavailable
 from app.gateway.account import Accountant
 from app.gateway.call import Call, own_headers
-from app.gateway.forward import Forwarder, outgoing_headers
+from app.gateway.forward import ERROR_LIMIT, LENGTH_STATUSES, Forwarder, is_about_length, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.identify import Principal, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
@@ -46,20 +46,6 @@ from app.tasks import Supervisor
 log = logging.getLogger("mneme.turn")
 
 CHAT_PATH = "/v1/chat/completions"
-LENGTH_STATUSES = frozenset({400, 413, 422})
-"""With these an upstream refuses a prompt that is too long."""
-LENGTH_WORDS = (
-    b"context_length",
-    b"context length",
-    b"maximum context",
-    b"max_model_len",
-    b"too long",
-    b"too many tokens",
-)
-STOPPED_S = 1.0
-"""Seconds after which whoever was cut off may ask again: another server has the port by then, or none will."""
-ERROR_LIMIT = 64 * 1024
-"""Bytes of a refusal that are read to find out whether it is one of length; real ones have some hundred."""
 
 
 class Authenticator(Protocol):
@@ -152,7 +138,7 @@ class Gateway:
             # Nobody but the server cancels a request, when it stops and the grace is over. What there was is recorded; whoever
             # has seen nothing yet is told, whoever has sees a break.
             log.info("cut off by the end of the server", extra={"call_id": str(call_id)})
-            await state.refuse(call_id, _stopping())
+            await state.refuse(call_id, Stopping(code="server_stopping"))
         except Exception:  # boundary: the turn pipeline turns any failure into an answer and a log line
             log.exception("request failed", extra={"call_id": str(call_id)})
             self._metrics.degraded("failure")
@@ -244,21 +230,15 @@ class Gateway:
             passage.leave()
 
     async def _remember(self, call: Call, chat: ChatRequest) -> None:
-        """Reconcile and compile within the deadline; else go on without memory, and say so."""
+        """Reconcile and compile within the deadline; else go on with what is there, and say so."""
         began = time.perf_counter_ns()
         try:
             async with asyncio.timeout(self._settings.retrieval_deadline_ms / 1000):
                 await self._recall(call, chat)
-        except TimeoutError as error:
-            self._degrade(call, "deadline", error)
-        except StoreUnavailable as error:
-            self._degrade(call, "store", error)
-        except Unavailable as error:
-            self._degrade(call, "embeddings", error)
         except Exception as error:  # boundary: memory must never keep a request from its answer
             if isinstance(error, MnemeError) and error.status < 500:
                 raise
-            self._degrade(call, "memory", error)
+            await self._without_search(call, chat, error)
         else:
             call.status = "ok"
             self._took("remember", began)
@@ -282,11 +262,25 @@ class Gateway:
         call.sent = call.prepared.body
         call.reason = "no-user" if call.identity.confined else None
 
+    async def _without_search(self, call: Call, chat: ChatRequest, error: Exception) -> None:
+        """Where the place is known: the session's history and earlier blocks need no search, and no database."""
+        if call.place is not None and not call.answered_before:
+            try:
+                # A prompt that takes long to count has as much time once more.
+                async with asyncio.timeout(self._settings.retrieval_deadline_ms / 1000):
+                    call.prepared = await self._preparer.compile(
+                        call.identity, chat, call.place, call.target, call.at, search=False
+                    )
+                call.sent = call.prepared.body
+            except Exception as again:  # boundary: as above; what fails here only leaves more out
+                log.info("no history either", extra={"call_id": str(call.id)}, exc_info=again)
+        self._degrade(call, _missing(error), error)
+
     def _degrade(self, call: Call, reason: str, error: BaseException) -> None:
         call.status, call.reason = "degraded", reason
         self._metrics.degraded(reason)
         log.warning(
-            "answering without memory",
+            "answering without memory" if call.prepared is None else "answering without a search of memory",
             extra={"call_id": str(call.id), "reason": reason, "error": type(error).__name__},
             exc_info=error if reason == "memory" else None,
         )
@@ -315,7 +309,7 @@ class Gateway:
         async with self._forwarder.waiting(call, response):
             # Some servers answer an over-long prompt with an empty 200; of a real answer the first byte is enough to know.
             seen, response = await peek(response, ERROR_LIMIT if refused else 1)
-        if any(word in seen.lower() for word in LENGTH_WORDS) if refused else not seen:
+        if is_about_length(seen) if refused else not seen:
             await response.aclose()
             self._forwarder.refused_for_length(call, response.status)
             return await self._as_written(call)
@@ -383,10 +377,13 @@ class Gateway:
         self._metrics.stage(stage, (time.perf_counter_ns() - began_ns) / 1e9)
 
 
-def _stopping() -> Unavailable:
-    error = Unavailable("The server is stopping; try again.", code="server_stopping")
-    error.retry_after_s = STOPPED_S
-    return error
+def _missing(error: Exception) -> str:
+    """What there was not, as `x-mneme-reason` calls it."""
+    if isinstance(error, TimeoutError):
+        return "deadline"
+    if isinstance(error, StoreUnavailable):
+        return "store"
+    return "embeddings" if isinstance(error, Unavailable) else "memory"
 
 
 def _parse(body: bytes) -> dict[str, Any] | None:

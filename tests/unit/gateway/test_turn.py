@@ -73,8 +73,10 @@ class StubPreparer:
         await self._step("place")
         return Place(SESSION, True, "new", False, 0, identity.user_id)
 
-    async def compile(self, identity: Any, chat: ChatRequest, place: Place, target: Any, now: Any) -> Prepared:
-        await self._step("compile")
+    async def compile(
+        self, identity: Any, chat: ChatRequest, place: Place, target: Any, now: Any, *, search: bool = True
+    ) -> Prepared:
+        await self._step("compile" if search else "compile-without-search")
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
         audit = {"history": {"messages": 1}}
         compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"})
@@ -204,7 +206,7 @@ async def test_best_effort_is_said_in_every_answer() -> None:
     ],
 )
 async def test_memory_that_fails_keeps_no_answer_away(stage: Stage, step: str, trouble: Exception, reason: str) -> None:
-    stage.preparer.fail[step] = trouble
+    stage.preparer.fail |= {step: trouble, "compile-without-search": trouble}
     if step == "place":
         stage.recorder.fail = None
     answer = await stage.ask(HI)
@@ -215,14 +217,28 @@ async def test_memory_that_fails_keeps_no_answer_away(stage: Stage, step: str, t
 
 
 async def test_memory_that_is_slow_keeps_no_answer_waiting() -> None:
-    stage = Stage(retrieval_deadline_ms=1)
-    stage.preparer.fail["compile"] = asyncio.Event()
+    stage = Stage(retrieval_deadline_ms=20)
+    stage.preparer.fail |= {"compile": asyncio.Event(), "compile-without-search": asyncio.Event()}
     answer = await stage.ask(HI)
     assert (answer.headers["x-mneme-reason"], answer.whole) == ("deadline", True)
     facts, exchange, compiled = stage.recorder.records[0]
     assert exchange is not None, "the place was found in time"
     assert compiled is None
     assert facts.reason == "deadline"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"), [(None, "deadline"), (StoreUnavailable(), "store"), (Unavailable("no vector"), "embeddings")]
+)
+async def test_a_search_that_fails_leaves_what_the_place_knows(trouble: Exception | None, reason: str) -> None:
+    stage = Stage(retrieval_deadline_ms=200)
+    stage.preparer.fail["compile"] = trouble or asyncio.Event()
+    answer = await stage.ask(HI)
+    assert stage.preparer.steps == ["replay", "place", "compile", "compile-without-search"]
+    assert stage.upstream.asked[0]["messages"] == [user("<memory> hi")]
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", reason)
+    assert stage.recorder.records[0][2] is not None
+    assert stage.journey.count("mneme_degradations_total", reason=reason) == 1
 
 
 async def test_a_turn_that_found_no_place_in_time_looks_again_at_its_end() -> None:
@@ -440,7 +456,7 @@ async def test_any_other_refusal_comes_through_whole(stage: Stage) -> None:
 
 async def test_what_was_refused_without_an_addition_is_not_sent_again() -> None:
     stage = Stage(upstreams=[{"name": "a", "base_url": UPSTREAM, "aliases": {"mine": "theirs"}}])
-    stage.preparer.fail["compile"] = StoreUnavailable()
+    stage.preparer.fail |= {"compile": ValueError("a bug"), "compile-without-search": ValueError("a bug")}
     stage.answering(lambda asked: error(400, "maximum context length"))
     answer = await stage.ask(HI, model="mine")
     assert stage.upstream.asked[0]["model"] == "theirs"
