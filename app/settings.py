@@ -69,9 +69,30 @@ class Settings(BaseSettings):
         le=1024,
         description="The same for conversation_history; seed 000 §3 gives 512 for production.",
     )
-    pool_size: int = Field(8, ge=1, description="Connections per pool; two cores are kept busy by this many.")
+    pool_size: int = Field(
+        4,
+        ge=1,
+        description="Connections of each pool that requests under /v1 wait for: write, history, memory (seed 000 §11.1); "
+        "two cores are kept busy by this many.",
+    )
+    pool_write_size: int | None = Field(None, ge=1, description="For recording; unset: MNEME_POOL_SIZE.")
+    pool_history_size: int | None = Field(None, ge=1, description="For sessions and keys; unset: MNEME_POOL_SIZE.")
+    pool_memory_size: int | None = Field(None, ge=1, description="For retrieval; unset: MNEME_POOL_SIZE.")
+    pool_background_size: int = Field(
+        8,
+        ge=1,
+        description="For all else, opened when needed: /api/v1, imports, and as many jobs as a worker runs at once.",
+    )
     pool_timeout_ms: int = Field(1000, ge=1, description="Wait for a connection, milliseconds, before failing open.")
-    statement_timeout_ms: int = Field(5000, ge=1, description="Seed 000 §11.2: 5 s.")
+    pool_background_timeout_ms: int = Field(
+        5000, ge=1, description="The same for the background pool, milliseconds, before a 503: its callers can wait."
+    )
+    statement_timeout_ms: int = Field(5000, ge=1, description="Longest statement, milliseconds; seed 000 §11.2: 5 s.")
+    background_statement_timeout_ms: int = Field(
+        30_000,
+        ge=1,
+        description="Longest statement of the background pool, milliseconds: an import may take longer than a request may.",
+    )
     statement_cache_size: int = Field(
         256, ge=0, description="Prepared statements per connection; 0 behind PgBouncer in transaction mode."
     )
