@@ -522,9 +522,11 @@ async def test_calls_that_are_abandoned_leave_no_connection(make: Make) -> None:
 
         async def abandoned(number: int) -> None:
             response = await transport.send(request_to(running))
-            if number % 2:
-                await anext(aiter(response.chunks))
-            await response.aclose()
+            try:
+                if number % 2:
+                    await anext(aiter(response.chunks))
+            finally:
+                await response.aclose()
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(abandoned(number)) for number in range(ABANDONED)]
