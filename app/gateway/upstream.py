@@ -166,9 +166,9 @@ class Router:
         Only for requests that name a model: any other may speak of something that only one upstream has, such as a file.
         They keep the placement of `target`, for which the prompt was compiled.
         """
-        if model is None:
-            return []
         names = next((route.fallbacks for route in self._routes if route.target.name == target.name), ())
+        if model is None or not names:
+            return []
         by_name = {route.target.name: route for route in reversed(self._routes)}
         stand_ins = (by_name[name].target_for(model) for name in names)
         return [replace(each, placement=target.placement, stands_in=True) for each in stand_ins]
