@@ -256,6 +256,32 @@ async def test_the_next_one_answers(transport: AiohttpTransport, upstreams: Star
     assert (len(up.requests), len(other.requests)) == (1, 1)
 
 
+ENDLESS = Reply([Send(head_of("503 Busy", [("transfer-encoding", "chunked")])), Stall()])
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_an_answer_that_does_not_stand_is_let_go(
+    transport: AiohttpTransport, upstreams: Start, attempts: int
+) -> None:
+    up, other = upstreams(ENDLESS), upstreams(reply_json(1))
+    bench = Bench(transport, [up.url, other.url], {"upstream_attempts": attempts})
+    assert await bench.status() == ("u1", 200, attempts + 1)
+    await eventually(lambda: up.open_connections == 0)
+
+
+async def test_an_answer_that_is_held_is_let_go_when_nobody_waits_any_more(
+    transport: AiohttpTransport, upstreams: Start
+) -> None:
+    up, other = upstreams(ENDLESS), upstreams(Reply([Stall()]))
+    bench = Bench(transport, [up.url, other.url])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(bench.send())
+        await eventually(lambda: len(other.requests) == 1)
+        assert up.open_connections == 1, "should the fallback fail, this is the answer"
+        task.cancel()
+    await eventually(lambda: up.open_connections == other.open_connections == 0)
+
+
 async def test_a_chain_is_followed_in_order(transport: AiohttpTransport, upstreams: Start) -> None:
     ups = [upstreams(refusal("503 Busy")), upstreams(Reply([Fin()])), upstreams(reply_json(3))]
     bench = Bench(transport, [closed_port(), *(each.url for each in ups)])
