@@ -350,7 +350,7 @@ CREATE FUNCTION agent_data.retrieve(
     kind text, content text, role smallint, name text, session_id uuid, external_id text, turn_index integer,
     tier smallint, provenance_type smallint, confidence real, importance real, access_count integer,
     last_accessed_at timestamptz, created_at timestamptz, token_count integer, content_hash bytea, status text,
-    tags text[], entity_ids text[], sources jsonb, metadata jsonb
+    entity_ids text[], origin uuid, sources jsonb, metadata jsonb
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
 -- Planning for each question would take three times as long as answering it.
 SET plan_cache_mode = force_generic_plan AS $$
@@ -525,8 +525,8 @@ BEGIN
     SELECT i.id, i.kind, i.sim, i.score, i.often, 'message', h.content, h.role, h.name, h.session_id, z.external_id,
            h.turn_index, NULL::smallint, (CASE h.role WHEN 1 THEN 0 WHEN 3 THEN 6 WHEN 4 THEN 6 ELSE 1 END)::smallint, 1::real,
            0.5::real, 0, NULL::timestamptz, h.created_at, h.token_count, h.content_hash,
-           CASE WHEN h.message_id = ANY (superseded) THEN 'superseded' ELSE 'active' END, '{}'::text[], '{}'::text[],
-           NULL::jsonb, h.metadata
+           CASE WHEN h.message_id = ANY (superseded) THEN 'superseded' ELSE 'active' END, NULL::text[], NULL::uuid,
+           NULL::jsonb, NULLIF(h.metadata, '{}')
     FROM ids i
     JOIN agent_data.conversation_history h ON h.user_id = p_user AND h.message_id = i.id AND h.created_at = i.at
     LEFT JOIN agent_data.sessions z ON z.user_id = p_user AND z.session_id = h.session_id
@@ -535,8 +535,10 @@ BEGIN
     SELECT i.id, i.kind, i.sim, i.score, i.often, m.kind, m.content_text, NULL::smallint, NULL, m.session_id, NULL,
            m.provenance_turn_index, m.memory_tier, m.provenance_type, m.confidence, m.importance,
            m.access_count, m.last_accessed_at, m.created_at, m.token_count, m.content_hash,
-           CASE WHEN m.is_active AND m.expires_at <= now() THEN 'expired' ELSE m.status END, m.tags, m.entity_ids,
-           m.sources, m.metadata
+           CASE WHEN m.is_active AND m.expires_at <= now() THEN 'expired' ELSE m.status END,
+           NULLIF(m.entity_ids, '{}'),
+           CASE WHEN m.source_message_ids[1] = ALL (m.source_message_ids) THEN m.source_message_ids[1] END,
+           NULLIF(m.sources, '[]'), NULL::jsonb
     FROM ids i
     JOIN agent_data.memory_store m ON m.user_id = p_user AND m.memory_id = i.id
     WHERE i.kind = 1 AND m.tenant_id = p_tenant;

@@ -279,7 +279,7 @@ async def test_what_comes_with_a_message(teller: Teller) -> None:
     (row,) = await retrieve(teller, "cats")
     assert (row.item_kind, row.kind, row.role, row.name) == (0, "message", 3, "search")
     assert (row.external_id, row.session_id, row.turn_index, row.provenance_type) == ("mine", S1, 1, 6)
-    assert (row.token_count, row.metadata, row.sources) == (3, {}, None)
+    assert (row.token_count, row.metadata, row.sources) == (3, None, None)
 
 
 async def test_another_tenant_finds_nothing(teller: Teller) -> None:
