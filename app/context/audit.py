@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import numpy as np
+
 from app.context.candidates import Candidate
 from app.context.pack import Efficiency, Packed, Reason
 from app.context.score import Scored
@@ -69,8 +71,11 @@ def explain(compiled: Compiled, max_items: int = MAX_ITEMS) -> dict[str, Any]:
     names: list[str] = []
     if packed.chosen or rest:
         names = list((packed.chosen[0] if packed.chosen else rest[0].item).names)
-    rows = [_row(each, Reason.CHOSEN, None, sessions) for each in packed.chosen]
-    rows += [_row(each.item, each.reason, each.because_of, sessions) for each in rest[:room]]
+    told: list[tuple[Scored, Reason, UUID | None]] = [(each, Reason.CHOSEN, None) for each in packed.chosen]
+    told += [(each.item, each.reason, each.because_of) for each in rest[:room]]
+    # All at once: Python's own `round`, value by value, would take as long as all the rest.
+    values = np.round([each.values for each, _, _ in told], DIGITS).tolist()
+    rows = [_row(*each, own, sessions) for each, own in zip(told, values, strict=True)]
     eta = compiled.efficiency
     return {
         "v": VERSION,
@@ -139,7 +144,9 @@ def shown_texts(stored: Mapping[str, Any]) -> dict[str, list[str]]:
     return wanted
 
 
-def _row(item: Scored, reason: Reason, because_of: UUID | None, sessions: dict[str, int]) -> list[Any]:
+def _row(
+    item: Scored, reason: Reason, because_of: UUID | None, values: Sequence[float], sessions: dict[str, int]
+) -> list[Any]:
     candidate = item.candidate
     return [
         candidate.id,
@@ -147,7 +154,7 @@ def _row(item: Scored, reason: Reason, because_of: UUID | None, sessions: dict[s
         candidate.kind,
         candidate.tier,
         round(item.score, DIGITS),
-        [round(value, DIGITS) for value in item.values],
+        values,
         reason.value,
         because_of,
         candidate.token_count,

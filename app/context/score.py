@@ -274,9 +274,7 @@ def score(candidates: Sequence[Candidate], query: QuerySignals, profile: Profile
             worths = [worth + weight * value for worth, value in zip(worths, column, strict=True)]
     scored = [
         Scored(candidate, total, worth if worth > 0.0 else 0.0, names, values)
-        for candidate, total, worth, values in zip(
-            candidates, totals, worths, zip(*columns, strict=True), strict=True
-        )
+        for candidate, total, worth, values in zip(candidates, totals, worths, zip(*columns, strict=True), strict=True)
     ]
     scored.sort(key=by_score)
     return scored
