@@ -190,8 +190,10 @@ async def test_ids_are_as_those_of_the_standard_library(pool: Pool) -> None:
     async with pool.acquire() as connection:
         found = await connection.fetchval("SELECT $1::uuid", value)
         assert found == value
-        assert isinstance(found, UUID) and hash(found) == hash(value)
-        assert orjson.dumps(found)
+        assert isinstance(found, UUID)
+        assert hash(found) == hash(value)
+        assert orjson.loads(orjson.dumps(found, default=str)) == str(value)
+        assert await connection.fetchval("SELECT $1::jsonb", {"id": found}) == {"id": str(value)}
         assert await connection.fetchval("SELECT $1::uuid", str(value)) == value
         assert await connection.fetchval("SELECT $1::uuid[]", [value, str(value)]) == [value, value]
         with pytest.raises(asyncpg.DataError):
