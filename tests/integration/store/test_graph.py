@@ -9,9 +9,11 @@ import pytest
 
 from app.providers.embeddings import Vectors, WordLlamaEmbedder
 from app.store.pools import halfvec, set_codecs
+from app.store.queries import Queries
 from loadtests.texts import Talk
 from tests.support.teller import ANA, NOW, TENANT, Teller
 
+SQL = Queries.load()
 OWN, OTHERS, EACH = 10_000, 100_000, 10_000
 """Vectors of the user; of others, all in the graph of the same partition; and of each of those."""
 QUESTIONS = 30
@@ -53,6 +55,7 @@ def said(embedder: WordLlamaEmbedder, seed: object, count: int) -> Vectors:
 
 
 @pytest.mark.heavy
+@pytest.mark.timeout(1800)  # the graph of 110,000 vectors takes minutes on two cores
 async def test_the_graph_finds_what_the_exact_scan_finds(teller: Teller) -> None:
     await set_codecs(teller.admin, "public")
     embedder = WordLlamaEmbedder()
@@ -66,20 +69,24 @@ async def test_the_graph_finds_what_the_exact_scan_finds(teller: Teller) -> None
     users = await neighbours(teller)
     assert len(users) == OTHERS // EACH
     for user in (ANA, *users):
-        vectors = said(embedder, user, EACH)
+        vectors = said(embedder, user, EACH if user != ANA else OWN)
         ids = [uuid5(user, str(n)) for n in range(len(vectors))]
         await teller.admin.execute(FILL, user, TENANT, space, NOW, ids, [halfvec(each) for each in vectors])
         if user == ANA:
             own = vectors
             await teller.admin.execute(SAID, ANA, TENANT, NOW, ids)
     await teller.admin.execute("SET maintenance_work_mem = '512MB'")
-    await teller.admin.execute(definition)
+    await teller.admin.execute(definition.replace(" ON ONLY ", " ON "))
     await teller.admin.execute(
         "INSERT INTO agent_data.user_stats (user_id, tenant_id, use_hnsw) VALUES ($1, $2, true)"
         " ON CONFLICT (user_id) DO UPDATE SET use_hnsw = true",
         ANA, TENANT,
     )  # fmt: skip
     await teller.admin.execute("ANALYZE agent_data.embeddings")
+    # The graph itself is what is measured, also where the planner would rather look at all of the user's vectors.
+    await teller.admin.execute(
+        "SET search_path = agent_data, public; SET enable_sort = off; SET enable_bitmapscan = off"
+    )
     talk = Talk("questions")
     stored = own.astype(np.float16).astype(np.float32)
     stored /= np.linalg.norm(stored, axis=1, keepdims=True)
@@ -87,12 +94,19 @@ async def test_the_graph_finds_what_the_exact_scan_finds(teller: Teller) -> None
         shares = []
         for _ in range(QUESTIONS):
             vector = embedder.embed_now([talk.asked()])[0]
-            rows = await teller.store.retrieve(
-                TENANT, ANA, query="", vector=vector, space=space, confine=None, session=None, visible=1, ancestors=[],
-                history=False, limits=(wanted, 0, 0),
+            rows = await teller.admin.fetch(
+                SQL["turns.retrieve"],
+                TENANT, ANA, "", vector, space, None, None, 1, [], False, wanted, 0, 0, None,
             )  # fmt: skip
             assert len(rows) == wanted, "as many as were asked for"
             # Of two that are alike to half precision either may come.
             least = np.sort(stored @ vector)[-wanted] - 1e-3
-            shares.append(np.mean([row.similarity is not None and row.similarity >= least for row in rows]))
+            shares.append(np.mean([row["similarity"] >= least for row in rows]))
         assert np.mean(shares) >= LEAST_RECALL, (wanted, np.mean(shares))
+        print(f"{wanted} rows: recall {np.mean(shares):.4f}, the least {min(shares):.4f}")
+    used = await teller.admin.fetchval(
+        "SELECT sum(idx_scan) FROM pg_stat_user_indexes WHERE indexrelid IN"
+        " (SELECT inhrelid FROM pg_inherits WHERE inhparent = $1::regclass)",
+        f"agent_data.{index}",
+    )  # fmt: skip
+    assert used == len(WANTED) * QUESTIONS
