@@ -160,8 +160,14 @@ class RetrievedRow(NamedTuple):
 class TurnStore:
     """Recognise, retrieve, record."""
 
-    def __init__(self, pool: Pool, queries: Queries) -> None:
+    def __init__(
+        self, pool: Pool, queries: Queries, *, history: Pool | None = None, memory: Pool | None = None
+    ) -> None:
+        """`pool`: for recording, and for what the others are not given for. `history`: where a request stands; `memory`: what
+        is found for it."""
         self._pool = pool
+        self._history = history or pool
+        self._memory = memory or pool
         self._sql = queries
 
     async def recognise(
@@ -180,7 +186,7 @@ class TurnStore:
         retry: bool = False,
     ) -> Recognised:
         """The session of a request; see `agent_data.recognise` for what each argument means."""
-        async with self._pool.acquire() as connection:
+        async with self._history.acquire() as connection:
             row = await connection.fetchrow(
                 self._sql["turns.recognise"],
                 tenant, user, nobody, issued, named, list(chains), question, whole, tail1, tail2, retry,
@@ -194,13 +200,13 @@ class TurnStore:
         """Messages of a line of sessions, nearest first, each before the turn index that comes with it; newest first,
         siblings included."""
         sessions, befores = [each for each, _ in line], [before for _, before in line]
-        async with self._pool.acquire() as connection:
+        async with self._history.acquire() as connection:
             rows = await connection.fetch(self._sql["turns.session_messages"], tenant, user, sessions, befores, limit)
         return [StoredMessage(**{**dict(row), "role": ROLE_NAMES.get(row["role"], "other")}) for row in rows]
 
     async def idempotent(self, tenant: UUID, user: UUID, key: bytes) -> EarlierCall | None:
         """The call that came earlier under this repeat key."""
-        async with self._pool.acquire() as connection:
+        async with self._history.acquire() as connection:
             row = await connection.fetchrow(self._sql["turns.idempotent_call"], tenant, user, key)
         if row is None or row["call_id"] is None:
             return None
@@ -228,7 +234,7 @@ class TurnStore:
         """Candidates by three legs; `limits` is how many each of vectors, full text and most used may bring; `only`: 0
         messages, 1 memories."""
         vectors, texts, frequent = limits
-        async with self._pool.acquire() as connection:
+        async with self._memory.acquire() as connection:
             rows = await connection.fetch(
                 self._sql["turns.retrieve"],
                 tenant, user, query, vector, space, confine, session, visible, list(ancestors), history,
