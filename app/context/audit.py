@@ -144,6 +144,15 @@ def shown_texts(stored: Mapping[str, Any]) -> dict[str, list[str]]:
     return wanted
 
 
+def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
+    """The memories that stood in the prompt, with their scores, of what `explain` made."""
+    return [
+        (identity, score)
+        for identity, source, _, _, score, _, reason, *_ in explained.get("items", ())
+        if source == "memory" and reason == Reason.CHOSEN
+    ]
+
+
 def _row(
     item: Scored, reason: Reason, because_of: UUID | None, values: Sequence[float], sessions: dict[str, int]
 ) -> list[Any]:

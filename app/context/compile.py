@@ -203,7 +203,7 @@ class Compiler:
     ) -> tuple[Packed, list[Scored]]:
         """Phase 3: candidates, scores, and the greedy choice within `room` tokens."""
         meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0)
-        if room <= 0 or not query:
+        if room <= 0 or not query or not request.search:
             return Packed((), (), meter.used), []
         scope = request.scope
         if request.path:

@@ -160,8 +160,8 @@ async def test_the_graph_gives_the_same_for_those_with_very_many(teller: Teller)
 
 async def test_the_most_used_memories_come_along(teller: Teller) -> None:
     for n in range(1, 6):
-        await memory(teller, n, f"fact {n}", access_count=n)
-    await memory(teller, 9, "local", access_count=99, memory_scope=0, session_id=S1)
+        await memory(teller, n, f"fact {n}", access_count=3**n)
+    await memory(teller, 9, "local", access_count=999, memory_scope=0, session_id=S1)
     rows = await retrieve(teller, "", limits=(10, 10, 2))
     assert {(row.content, row.frequent) for row in rows} == {("fact 5", True), ("fact 4", True)}
 
