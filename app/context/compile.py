@@ -140,8 +140,9 @@ class Compiler:
         """Phase 1 of seed 000 §6.4. The counter has its margin in it; stored counts have none."""
         scale = 1.0 + counter.margin
         system, client = 0, REPLY_TOKENS
-        for message, role in zip(request.messages, request.transcript.roles, strict=True):
-            count = self._counts.message(message, counter)
+        transcript = request.transcript
+        for message, role, hashed in zip(request.messages, transcript.roles, transcript.hashes, strict=True):
+            count = self._counts.message(message, counter, hashed)
             if role in SYSTEM_ROLES:
                 system += count
             else:

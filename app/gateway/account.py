@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import repeat
 from typing import Any
 
 import orjson
@@ -149,7 +150,8 @@ class Accountant:
             cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
             return Usage(_int(given.get("prompt_tokens")), _int(given.get("completion_tokens")), _int(cached))
         counter = self._tokenizers.for_model(answer.model or call.chat.model)
-        prompt = sum(self._counts.message(each, counter) for each in call.chat.messages) + REPLY_TOKENS
+        hashes = call.chat.transcript.hashes
+        prompt = sum(map(self._counts.message, call.chat.messages, repeat(counter), hashes)) + REPLY_TOKENS
         prompt += sum(self._counts.tools(each, counter) for each in call.chat.schemas)
         if call.prepared is not None:
             prompt += call.prepared.compilation.tokens

@@ -107,7 +107,7 @@ class LearnJob:
             "learn": True,
             "indexed": True,
         }
-        return JobRecord(LEARN, orjson.dumps(payload), f"extract:{messages[0].message_id}", 0.0)
+        return JobRecord(LEARN, orjson.dumps(payload, default=str), f"extract:{messages[0].message_id}", 0.0)
 
 
 class Learner:

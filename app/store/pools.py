@@ -232,15 +232,13 @@ async def set_codecs(connection: asyncpg.Connection[asyncpg.Record], vector_sche
     """How values travel.
 
     json, jsonb: any Python value out; in, any value that orjson takes, but a `str` is JSON text that is ready.
-    uuid: uuid.UUID of the standard library (orjson does not know asyncpg's own); in also as text.
+    uuid: asyncpg's own kind of uuid.UUID, which is read nine times as fast; orjson writes it with `default=str`. In also as
+    text.
     vector, halfvec: float32 arrays of one dimension out; in, anything of one dimension that numpy takes, or bytes that
     are ready (`halfvec`).
     """
     for name in ("json", "jsonb"):
         await connection.set_type_codec(name, schema="pg_catalog", encoder=_json_text, decoder=orjson.loads)
-    await connection.set_type_codec(
-        "uuid", schema="pg_catalog", encoder=_uuid_bytes, decoder=_uuid_from_bytes, format="binary"
-    )
     if vector_schema is None:
         return
     for name, encoder, decoder in (
@@ -302,15 +300,7 @@ def _is_gone(connection: PoolConnectionProxy[Any]) -> bool:
 
 
 def _json_text(value: object) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _uuid_bytes(value: UUID | str) -> bytes:
-    return value.bytes if isinstance(value, UUID) else UUID(value).bytes
-
-
-def _uuid_from_bytes(value: bytes) -> UUID:
-    return UUID(bytes=value)
+    return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
 
 
 def _pack(value: ArrayLike, kind: str) -> bytes:

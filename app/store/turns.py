@@ -127,7 +127,7 @@ class EarlierCall:
 
 
 class RetrievedRow(NamedTuple):
-    """One candidate, as `agent_data.retrieve` returns it."""
+    """One candidate, as `agent_data.retrieve` returns it. `origin`: the only message that a memory comes from."""
 
     item_id: UUID
     item_kind: int
@@ -151,10 +151,10 @@ class RetrievedRow(NamedTuple):
     token_count: int
     content_hash: bytes | None
     status: str
-    tags: list[str]
-    entity_ids: list[str]
+    entity_ids: list[str] | None
+    origin: UUID | None
     sources: list[dict[str, Any]] | None
-    metadata: dict[str, Any]
+    metadata: dict[str, Any] | None
 
 
 class TurnStore:
@@ -240,7 +240,7 @@ class TurnStore:
                 tenant, user, query, vector, space, confine, session, visible, list(ancestors), history,
                 vectors, texts, frequent, only,
             )  # fmt: skip
-        return [RetrievedRow(*row) for row in rows]
+        return list(map(RetrievedRow._make, rows))
 
     async def record(self, turn: TurnRecord) -> bool:
         """Write a turn; returns when it is durable. False: it was stored before."""

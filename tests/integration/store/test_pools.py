@@ -189,13 +189,15 @@ async def test_json_text_is_taken_as_it_is(pool: Pool) -> None:
             await connection.fetchval("SELECT $1::jsonb", "a plain word")
 
 
-async def test_ids_are_of_the_standard_library(pool: Pool) -> None:
+async def test_ids_are_as_those_of_the_standard_library(pool: Pool) -> None:
     value = uuid4()
     async with pool.acquire() as connection:
         found = await connection.fetchval("SELECT $1::uuid", value)
         assert found == value
-        assert type(found) is UUID
-        assert orjson.dumps(found)
+        assert isinstance(found, UUID)
+        assert hash(found) == hash(value)
+        assert orjson.loads(orjson.dumps(found, default=str)) == str(value)
+        assert await connection.fetchval("SELECT $1::jsonb", {"id": found}) == {"id": str(value)}
         assert await connection.fetchval("SELECT $1::uuid", str(value)) == value
         assert await connection.fetchval("SELECT $1::uuid[]", [value, str(value)]) == [value, value]
         with pytest.raises(asyncpg.DataError):
