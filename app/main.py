@@ -42,6 +42,7 @@ from app.context.retrieve import Retriever
 from app.context.transcript import chain, tail_hash
 from app.errors import NotReady
 from app.gateway.account import Accountant
+from app.gateway.limiter import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.scout import Scout
 from app.gateway.simulated import SimulatedTransport
@@ -55,6 +56,7 @@ from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.history import History
+from app.store.limits import LimitStore
 from app.store.memories import Memories
 from app.store.migrate import migrate
 from app.store.pools import Pool, open_pool
@@ -218,6 +220,14 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl),
         scout=Scout(transports, core.models, core.tasks),
+        limiter=Limiter(
+            LimitStore(core.pool, core.queries),
+            core.models,
+            metrics=metrics,
+            settings=settings,
+            clock=core.clock,
+            tasks=core.tasks,
+        ),
         metrics=metrics,
         settings=settings,
         clock=core.clock,

@@ -30,7 +30,9 @@ from app.gateway.forward import Forwarder, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.identify import Principal, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
+from app.gateway.limiter import Limiter
 from app.gateway.prepare import ChatRequest, Preparer
+from app.gateway.refuse import Sending
 from app.gateway.relay import Ending, Tape, peek, relay
 from app.gateway.replayed import Turnstile
 from app.gateway.sealing import Sealer
@@ -85,6 +87,7 @@ class Gateway:
         recorder: Recorder,
         accountant: Accountant,
         scout: Scout,
+        limiter: Limiter,
         metrics: Metrics,
         settings: Settings,
         clock: Clock,
@@ -95,6 +98,7 @@ class Gateway:
         self._router = router
         self._preparer = preparer
         self._scout = scout
+        self._limiter = limiter
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
@@ -134,7 +138,8 @@ class Gateway:
         started_ns, at = time.perf_counter_ns(), self._clock.now()
         inbound = Inbound(receive)
         call_id = uuid7(at)
-        state = _Sending(send)
+        state = Sending(send)
+        call: Call | None = None
         try:
             call = await self._admit(scope, call_id, at, started_ns, inbound, state)
             self._tasks.spawn(inbound.watch(), f"watch {call_id}")
@@ -143,13 +148,15 @@ class Gateway:
         except ClientGone:
             log.info("client gone before the answer", extra={"call_id": str(call_id)})
         except MnemeError as error:
-            await self._refuse(state, call_id, error)
+            await state.refuse(call_id, error)
         except Exception:  # boundary: the turn pipeline turns any failure into an answer and a log line
             log.exception("request failed", extra={"call_id": str(call_id)})
             self._metrics.degraded("failure")
-            await self._refuse(state, call_id, MnemeError("Mneme failed to handle this request; its log says why."))
+            await state.refuse(call_id, MnemeError("Mneme failed to handle this request; its log says why."))
         finally:
             inbound.gone.set()
+            if call is not None:
+                self._limiter.finish(call)
 
     async def _admit(
         self,
@@ -166,6 +173,9 @@ class Gateway:
         principal = await self._authenticator.check(headers)
         if not principal.allows("proxy"):
             raise Forbidden("This key has no scope to call models.", code="missing_scope")
+        asked = switches(headers)
+        if principal.limits is not None and not principal.limits.capture:
+            asked = replace(asked, capture=False)
         path, query = scope["path"], scope.get("query_string", b"")
         raw_path = scope.get("raw_path") or quote(path).encode()
         if ".." in path.split("/"):
@@ -183,7 +193,7 @@ class Gateway:
             raw_headers=raw,
             headers=headers,
             principal=principal,
-            switches=switches(headers),
+            switches=asked,
             identity=identify(headers, None, principal),
             target=self._router.route(None),
             inbound=inbound,
@@ -198,9 +208,8 @@ class Gateway:
         document = _parse(body)
         envelope = scan(body, document) if document is not None else None
         if document is not None:
-            call.identity = identify(call.headers, document, call.principal)
-            model = document.get("model")
-            call.target = self._router.route(model if isinstance(model, str) else None)
+            self._name(call, document)
+        await self._limiter.admit(call, document)
         if envelope is not None and document is not None and envelope.messages:
             call.chat = ChatRequest.of(body, document, envelope)
             self._scout.notice(call.target, outgoing_headers(call))
@@ -336,21 +345,30 @@ class Gateway:
         length = call.headers.get("content-length", "")
         kept = call.switches.capture and not call.headers.get("content-type", "").startswith("multipart/")
         limit = self._settings.capture_max_bytes
+        read = kept or call.principal.limits is not None
         if "transfer-encoding" not in call.headers and (not length or (length.isdigit() and int(length) <= limit)):
             body = await call.inbound.read(self._settings.max_body_bytes)
             call.body_size = len(body)
             call.body, call.body_truncated = (body, False) if kept else (None, bool(body))
-            if kept and call.headers.get("content-type", "").startswith("application/json"):
+            document = None
+            if read and call.headers.get("content-type", "").startswith("application/json"):
                 document = _parse(body)
                 if document is not None:
-                    call.identity = identify(call.headers, document, call.principal)
-                    model = document.get("model")
-                    call.target = self._router.route(model if isinstance(model, str) else None)
+                    self._name(call, document)
+            await self._limiter.admit(call, document)
             response = await self._forwarder.send(call, body)
         else:
             call.body_truncated = True
+            await self._limiter.admit(call, None)
             response = await self._forwarder.send(call, self._counted(call))
         await self._relay(call, response)
+
+    def _name(self, call: Call, document: Mapping[str, Any]) -> None:
+        """Who is meant, and which model: the body may say so."""
+        call.identity = identify(call.headers, document, call.principal)
+        model = document.get("model")
+        call.model = model if isinstance(model, str) else ""
+        call.target = self._router.route(model if isinstance(model, str) else None)
 
     async def _counted(self, call: Call) -> Any:
         async for chunk in call.inbound.chunks():
@@ -359,35 +377,6 @@ class Gateway:
 
     def _took(self, stage: str, began_ns: int) -> None:
         self._metrics.stage(stage, (time.perf_counter_ns() - began_ns) / 1e9)
-
-    async def _refuse(self, state: _Sending, call_id: UUID, error: MnemeError) -> None:
-        """An error of Mneme's own, in OpenAI's shape; nothing where an answer has begun."""
-        if state.started:
-            return
-        body = orjson.dumps(error.body())
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"x-mneme-call-id", str(call_id).encode()),
-        ]
-        try:
-            await state({"type": "http.response.start", "status": error.status, "headers": headers})
-            await state({"type": "http.response.body", "body": body})
-        except OSError:
-            log.info("client gone before the error", extra={"call_id": str(call_id)})
-
-
-class _Sending:
-    """`send`, which remembers whether the answer has begun."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.started = False
-
-    async def __call__(self, message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self.started = True
-        await self._send(message)
 
 
 def _parse(body: bytes) -> dict[str, Any] | None:

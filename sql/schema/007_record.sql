@@ -11,7 +11,7 @@ CREATE TYPE agent_data.call_record AS (
     sent_prefix bytea, sent_suffix bytea, sent_chain bytea, sent_count integer, sent_sha256 bytea,
     prompt_tokens integer, completion_tokens integer, cached_tokens integer, usage_counted boolean, cost_microcents bigint,
     latency_ms integer, first_byte_us bigint, overhead_us bigint, idempotency_key text, retry_count smallint, error text,
-    metadata text
+    metadata text, key_id uuid, priced boolean
 );
 
 CREATE TYPE agent_data.stream_record AS (
@@ -255,7 +255,8 @@ BEGIN
         outcome, memory_status, reason, request_headers, response_headers, request_body, request_truncated, request_prefix,
         request_suffix, request_chain, request_count, request_sha256, request_bytes, sent_prefix, sent_suffix, sent_chain,
         sent_count, sent_sha256, prompt_tokens, completion_tokens, cached_tokens, usage_counted, cost_microcents, latency_ms,
-        first_byte_us, overhead_us, idempotency_key, retry_count, error, metadata)
+        first_byte_us, overhead_us, idempotency_key, retry_count, error, metadata,
+        key_id, priced)
     VALUES (
         p_call.call_id, p_call.tenant_id, p_call.user_id, p_call.session_id, p_call.created_at, p_call.method, p_call.path,
         p_call.upstream, p_call.model, p_call.answered_model, p_call.streamed, p_call.status, p_call.outcome,
@@ -264,7 +265,8 @@ BEGIN
         p_call.request_count, p_call.request_sha256, p_call.request_bytes, p_call.sent_prefix, p_call.sent_suffix,
         p_call.sent_chain, p_call.sent_count, p_call.sent_sha256, p_call.prompt_tokens, p_call.completion_tokens,
         p_call.cached_tokens, p_call.usage_counted, p_call.cost_microcents, p_call.latency_ms, p_call.first_byte_us,
-        p_call.overhead_us, p_call.idempotency_key, p_call.retry_count, p_call.error, COALESCE(p_call.metadata, '{}')::jsonb)
+        p_call.overhead_us, p_call.idempotency_key, p_call.retry_count, p_call.error, COALESCE(p_call.metadata, '{}')::jsonb,
+        p_call.key_id, COALESCE(p_call.priced, true))
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RETURN false;

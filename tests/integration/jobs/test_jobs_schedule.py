@@ -198,10 +198,10 @@ async def test_old_effects_and_logs_are_purged(schedule: Schedule, admin: asyncp
 
 
 async def test_a_task_runs_when_it_is_due(schedule: Schedule, clock: FakeClock) -> None:
-    assert set(await schedule.look()) == {"partitions", "expiry", "vectors", "purge"}
+    assert set(await schedule.look()) == {"partitions", "expiry", "vectors", "purge", "spend", "budgets"}
     assert await schedule.look() == {}
     clock.move(timedelta(minutes=16))
-    assert set(await schedule.look()) == {"vectors"}
+    assert set(await schedule.look()) == {"vectors", "spend"}
     clock.move(timedelta(hours=1))
     assert set(await schedule.look()) == {"expiry", "vectors"}
 
@@ -217,7 +217,7 @@ async def test_a_task_that_fails_does_not_stop_the_others_and_is_tried_again(
     schedule: Schedule, admin: asyncpg.Connection[Any]
 ) -> None:
     await admin.execute("ALTER TABLE agent_data.sessions RENAME COLUMN expires_at TO was")
-    assert set(await schedule.look()) == {"partitions", "vectors", "purge"}
+    assert set(await schedule.look()) == {"partitions", "vectors", "purge", "spend", "budgets"}
     await admin.execute("ALTER TABLE agent_data.sessions RENAME COLUMN was TO expires_at")
     assert set(await schedule.look()) == {"expiry"}
 

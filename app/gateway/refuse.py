@@ -1,0 +1,45 @@
+"""Mneme's own errors on /v1, in OpenAI's shape."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from app.errors import MnemeError, RateLimited
+from app.gateway.inbound import Send
+
+log = logging.getLogger("mneme.turn")
+
+
+class Sending:
+    """`send`, which remembers whether the answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+        await self._send(message)
+
+    async def refuse(self, call_id: UUID, error: MnemeError) -> None:
+        """An error of Mneme's own; nothing where an answer has begun."""
+        if self.started:
+            return
+        body = orjson.dumps(error.body())
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"x-mneme-call-id", str(call_id).encode()),
+            *(error.headers if isinstance(error, RateLimited) else ()),
+        ]
+        try:
+            await self({"type": "http.response.start", "status": error.status, "headers": headers})
+            await self({"type": "http.response.body", "body": body})
+        except OSError:
+            log.info("client gone before the error", extra={"call_id": str(call_id)})
