@@ -28,12 +28,14 @@ from app.api.calls import calls_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import context_router
 from app.api.importer import Importer, importer_router
+from app.api.keys import keys_router
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router
 from app.api.preview import CompilePreviewer
 from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
+from app.api.spend import spend_router
 from app.api.users import users_router
 from app.capture.record import Recorder
 from app.clock import Clock, SystemClock
@@ -63,6 +65,7 @@ from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue, install_queue
 from app.store.sessions import Sessions
+from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from app.tasks import Supervisor, until_orphaned
@@ -280,6 +283,8 @@ def open_doors(
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
+        keys_router(gate, proxy.tenancy, clock),
+        spend_router(gate, SpendStore(pool, sql), clock),
     ]
 
 
@@ -337,8 +342,8 @@ def create_app() -> Application:
 
 
 @asynccontextmanager
-async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[Tenancy]:
-    """Keys and tenants, for the commands."""
+async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[tuple[Tenancy, SpendStore]]:
+    """Keys and tenants, and what they spent, for the commands."""
     pool = await open_pool(
         dsn,
         size=1,
@@ -348,6 +353,6 @@ async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[Tenancy]:
         role=APP_ROLE,
     )
     try:
-        yield Tenancy(pool, Queries.load(), SystemClock())
+        yield Tenancy(pool, (queries := Queries.load()), SystemClock()), SpendStore(pool, queries)
     finally:
         await pool.close()

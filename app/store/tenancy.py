@@ -121,22 +121,37 @@ class Tenancy:
 
         `user`: the one external user id that the key is confined to. Raises BadRequest for an unknown scope.
         """
-        if unknown := sorted(set(scopes) - SCOPES):
-            raise BadRequest(
-                f"There is no scope {unknown[0]!r}; there are {', '.join(sorted(SCOPES))}.", param="scopes"
-            )
+        known_scopes(scopes)
+        async with self._pool.acquire() as connection:
+            now = self._clock.now()
+            tenant_id = await connection.fetchval(self._sql["tenancy.tenant_ensure"], ids.uuid7(now), tenant, now)
+        return await self.create_key_of(
+            tenant_id, name, user=user, expires_at=expires_at, scopes=scopes, limits=limits, tenant_name=tenant
+        )
+
+    async def create_key_of(
+        self,
+        tenant: UUID,
+        name: str,
+        *,
+        user: str | None = None,
+        expires_at: datetime | None = None,
+        scopes: Collection[str] = (),
+        limits: Limits = NO_LIMITS,
+        tenant_name: str = "",
+    ) -> tuple[str, KeyInfo]:
+        """The same for a tenant that is there."""
+        granted = known_scopes(scopes)
         key = KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
         now = self._clock.now()
-        key_id = ids.uuid7(now)
-        async with self._pool.acquire() as connection, connection.transaction():
-            tenant_id = await connection.fetchval(self._sql["tenancy.tenant_ensure"], ids.uuid7(now), tenant, now)
-            hint, granted = key[:_HINT_CHARS], sorted(set(scopes))
+        key_id, hint = ids.uuid7(now), key[:_HINT_CHARS]
+        async with self._pool.acquire() as connection:
             await connection.execute(
                 self._sql["tenancy.key_add"],
-                sha256(key.encode("ascii")).digest(), key_id, tenant_id, name, hint, user, granted, now, expires_at,
+                sha256(key.encode("ascii")).digest(), key_id, tenant, name, hint, user, granted, now, expires_at,
                 limits.as_json(),
             )  # fmt: skip
-        return key, KeyInfo(key_id, tenant_id, tenant, name, hint, user, granted, now, expires_at, None, limits)
+        return key, KeyInfo(key_id, tenant, tenant_name, name, hint, user, granted, now, expires_at, None, limits)
 
     async def list_keys(self, tenant: str | None = None) -> list[KeyInfo]:
         """The keys of a tenant, or all of them, newest first; ended ones too."""
@@ -171,6 +186,12 @@ class Tenancy:
             await connection.execute(self._sql["pool.set_tenant"], str(found.tenant_id))
             await connection.execute(self._sql["limits.forget_periods"], key_id)
         return replace(found, limits=changed, expires_at=ends)
+
+    async def tenant(self, name: str) -> UUID | None:
+        """The tenant of this name."""
+        async with self._pool.acquire() as connection:
+            found: UUID | None = await connection.fetchval(self._sql["tenancy.tenant"], name)
+        return found
 
     async def revoke_key(self, key_id: UUID, tenant: UUID | None = None) -> bool:
         """End a key (of `tenant`, if given); servers notice within MNEME_KEY_CACHE_S. False: there is none still good."""
@@ -235,6 +256,13 @@ async def ensure_user(
     if made is not None:
         await connection.execute(queries["tenancy.stats_ensure"], tenant, user.id)
     return made is not None
+
+
+def known_scopes(scopes: Collection[str]) -> list[str]:
+    """The scopes in order, each once. Raises BadRequest for one that is none."""
+    if unknown := sorted(set(scopes) - SCOPES):
+        raise BadRequest(f"There is no scope {unknown[0]!r}; there are {', '.join(sorted(SCOPES))}.", param="scopes")
+    return sorted(set(scopes))
 
 
 def _key_info(row: Any) -> KeyInfo:

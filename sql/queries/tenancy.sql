@@ -3,6 +3,10 @@
 SELECT key_hash, key_id, tenant_id, user_external_id, scopes, expires_at, revoked_at, limits
 FROM agent_data.api_keys WHERE key_hash = $1
 
+-- name: tenant
+-- The tenant of that name.
+SELECT tenant_id FROM agent_data.tenants WHERE name = $1
+
 -- name: tenant_ensure
 -- The tenant of that name, made where it is missing.
 INSERT INTO agent_data.tenants AS t (tenant_id, name, created_at) VALUES ($1, $2, $3)

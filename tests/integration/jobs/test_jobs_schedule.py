@@ -203,7 +203,7 @@ async def test_a_task_runs_when_it_is_due(schedule: Schedule, clock: FakeClock) 
     clock.move(timedelta(minutes=16))
     assert set(await schedule.look()) == {"vectors", "spend"}
     clock.move(timedelta(hours=1))
-    assert set(await schedule.look()) == {"expiry", "vectors"}
+    assert set(await schedule.look()) == {"expiry", "vectors", "spend", "budgets"}
 
 
 async def test_of_two_workers_one_runs_a_task(schedule: Schedule, admin: asyncpg.Connection[Any]) -> None:
