@@ -186,10 +186,7 @@ class Schedule:
 
     async def _spend(self, connection: Connection, now: datetime) -> int:
         """What calls cost, added to what was spent."""
-        total = 0
-        while (changed := await self._count(connection, "fold_spend", now, BATCH)) > 0:
-            total += changed
-        return total
+        return await self._in_batches(connection, "fold_spend", now)
 
     async def _budgets(self, connection: Connection, now: datetime) -> int:
         """What keys have spent of their budgets: calls that were not settled are in it now."""

@@ -18,12 +18,11 @@ from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 
 CHAT = "/v1/chat/completions"
-KEYS = {"AUTH": "keys", "KEY_CACHE_S": "0"}
 
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
-    return dict(KEYS)
+    return {"AUTH": "keys", "KEY_CACHE_S": "0"}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def listed(server: MnemeServer, name: str) -> dict[str, Any]:
 
 
 def test_two_servers_let_exactly_the_rate_through(own_server: OwnServers, upstream: ScriptedUpstream) -> None:
-    servers = [own_server(upstream.url, **KEYS) for _ in range(2)]
+    servers = [own_server(upstream.url, AUTH="keys", KEY_CACHE_S="0") for _ in range(2)]
     key = servers[0].create_key("busy", "--rpm", "30")
     clients = [httpx.Client(base_url=each.base_url, timeout=60, trust_env=False) for each in servers]
     body = {"model": MODEL, "messages": [user("hi")]}
@@ -112,7 +111,7 @@ def counted(server: MnemeServer, limit: str) -> float:
 
 
 def test_a_budget_holds_but_for_what_was_in_flight(own_server: OwnServers, upstream: ScriptedUpstream) -> None:
-    servers = [own_server(upstream.url, **KEYS) for _ in range(2)]
+    servers = [own_server(upstream.url, AUTH="keys", KEY_CACHE_S="0") for _ in range(2)]
     key = servers[0].create_key("team", "--money-budget", "0.005", "--money-period", "ever")
     flying = 8
     asked = [{"role": "user", "content": "word " * 200}]  # some 250 tokens of gpt-4o

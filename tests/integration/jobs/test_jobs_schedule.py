@@ -197,6 +197,37 @@ async def test_old_effects_and_logs_are_purged(schedule: Schedule, admin: asyncp
     assert set(await admin.fetchval("SELECT array_agg(job_id) FROM agent_data.pgqueuer_log")) == {dead, dead + 2}
 
 
+async def test_what_calls_cost_is_added_up_and_budgets_learn_of_it(
+    schedule: Schedule, admin: asyncpg.Connection[Any], clock: FakeClock
+) -> None:
+    """But for a call that is still to be settled: until its reservation runs out."""
+    key, tenant = UUID(int=0xE1), UUID(int=1)
+    flying, ended = UUID(int=0xF1), UUID(int=0xF2)
+    await admin.execute(
+        "INSERT INTO agent_data.key_usage (key_id, tenant_id, money_since) VALUES ($1, $2, '-infinity')", key, tenant
+    )
+    await admin.execute(
+        "INSERT INTO agent_data.key_reservations VALUES ($1, $2, $3, $4, $4 + interval '1 hour', 0, 0, 0, 5)",
+        key, flying, tenant, clock.now(),
+    )  # fmt: skip
+    for call in (flying, ended):
+        await admin.execute(
+            "INSERT INTO agent_data.spend_entries VALUES ($1, $2, $3, $4, $2, 'm', $5, 1, 1, 0, 0, 7)",
+            call, UUID(int=0), tenant, key, clock.now().date(),
+        )  # fmt: skip
+    assert await schedule.sweep("spend") == 1
+    assert await schedule.sweep("spend") == 0
+    assert await schedule.sweep("budgets") == 1
+    assert await admin.fetchval("SELECT money_spent FROM agent_data.key_usage") == 7
+    clock.move(timedelta(hours=2))
+    assert await schedule.sweep("budgets") == 1
+    assert await admin.fetchval("SELECT money_spent FROM agent_data.key_usage") == 14
+    assert await schedule.sweep("spend") == 1
+    assert await admin.fetchval("SELECT calls FROM agent_data.spend") == 2
+    assert await schedule.sweep("budgets") == 1
+    assert await admin.fetchval("SELECT money_spent FROM agent_data.key_usage") == 14
+
+
 async def test_a_task_runs_when_it_is_due(schedule: Schedule, clock: FakeClock) -> None:
     assert set(await schedule.look()) == {"partitions", "expiry", "vectors", "purge", "spend", "budgets"}
     assert await schedule.look() == {}
