@@ -207,7 +207,7 @@ async def test_what_calls_cost_is_added_up_and_budgets_learn_of_it(
         "INSERT INTO agent_data.key_usage (key_id, tenant_id, money_since) VALUES ($1, $2, '-infinity')", key, tenant
     )
     await admin.execute(
-        "INSERT INTO agent_data.key_reservations VALUES ($1, $2, $3, $4, $4 + interval '1 hour', 0, 0, 0, 5)",
+        "INSERT INTO agent_data.key_reservations VALUES ($1, $2, $3, $4::timestamptz, $4::timestamptz + interval '1 hour', 0, 0, 0, 5)",
         key, flying, tenant, clock.now(),
     )  # fmt: skip
     for call in (flying, ended):
