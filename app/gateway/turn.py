@@ -28,7 +28,7 @@ from app.gateway.account import Accountant
 from app.gateway.call import Call, own_headers
 from app.gateway.forward import Forwarder, outgoing_headers
 from app.gateway.headers import Headers
-from app.gateway.identify import Principal, identify, switches
+from app.gateway.identify import Principal, check_agreement, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.limiter import Limiter
 from app.gateway.prepare import ChatRequest, Preparer
@@ -169,6 +169,7 @@ class Gateway:
     ) -> Call:
         """Who asks, and for what. Raises what is Mneme's own to refuse: the key, its own headers, the path."""
         raw = list(scope["headers"])
+        check_agreement(raw)
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
         principal = await self._authenticator.check(headers)
         if not principal.allows("proxy"):
@@ -228,7 +229,7 @@ class Gateway:
         passage = self._turnstile.passage(call.identity, chat.body)
         began = time.perf_counter_ns()
         with call.inbound.gone.interrupts():
-            await passage.enter()
+            await passage.enter(self._settings.repeat_wait_s)
         call.waited_ns += time.perf_counter_ns() - began
         try:
             await self._remember(call, chat)

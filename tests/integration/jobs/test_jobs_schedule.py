@@ -207,8 +207,8 @@ async def test_what_calls_cost_is_added_up_and_budgets_learn_of_it(
         "INSERT INTO agent_data.key_usage (key_id, tenant_id, money_since) VALUES ($1, $2, '-infinity')", key, tenant
     )
     await admin.execute(
-        "INSERT INTO agent_data.key_reservations VALUES ($1, $2, $3, $4::timestamptz, $4::timestamptz + interval '1 hour', 0, 0, 0, 5)",
-        key, flying, tenant, clock.now(),
+        "INSERT INTO agent_data.key_reservations VALUES ($1, $2, $3, $4, $5, 0, 0, 0, 5)",
+        key, flying, tenant, clock.now(), clock.now() + timedelta(hours=1),
     )  # fmt: skip
     for call in (flying, ended):
         await admin.execute(
