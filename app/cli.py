@@ -3,66 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, timedelta
-from functools import wraps
 from pathlib import Path
-from tomllib import TOMLDecodeError
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
 
 from app import logs
-from app.errors import MnemeError
-from app.settings import Settings
-
-T = TypeVar("T")
-
-
-def load_settings(**given: Any) -> Settings:
-    """The settings, with what the command line says on top. Wrong ones are wrong use."""
-    try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        lines = [f"  MNEME_{'_'.join(map(str, each['loc'])).upper()}: {each['msg']}" for each in error.errors()]
-        raise click.UsageError("These settings are wrong:\n" + "\n".join(lines)) from error
-    except SettingsError as error:
-        raise click.UsageError(f"A setting is no JSON: {error}.") from error
-    except TOMLDecodeError as error:
-        raise click.UsageError(f"mneme.toml cannot be read: {error}.") from error
-
-
-def show(data: Any, as_json: bool, text: Callable[[], None]) -> None:
-    """Print `data` as JSON, or let `text` say it to a person."""
-    if as_json:
-        click.echo(json.dumps(data, default=str, indent=2))
-    else:
-        text()
-
-
-def failing_clearly(command: Callable[..., T]) -> Callable[..., T]:
-    """An error of Mneme's own is one line on standard error and exit code 1."""
-
-    @wraps(command)
-    def run(*args: Any, **kwargs: Any) -> T:
-        try:
-            return command(*args, **kwargs)
-        except MnemeError as error:
-            raise click.ClickException(error.message) from error
-
-    return run
-
-
-def with_database(settings: Settings, work: Callable[[str], Coroutine[Any, Any, T]]) -> T:
-    """Run `work` with a DSN: the configured one, or the embedded server, started for as long as it takes."""
-    from app.supervise import database
-
-    with database(settings, lambda line: click.echo(line, err=True)) as dsn:
-        return asyncio.run(work(dsn))
+from app.console import failing_clearly, load_settings, show, with_database
+from app.keys import keys
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -150,79 +99,7 @@ def vars_of(finding: Any) -> dict[str, Any]:
     return {"level": finding.level, "what": finding.what, "mend": finding.mend}
 
 
-@main.group()
-def keys() -> None:
-    """API keys."""
-
-
-def _with_tenancy(settings: Settings, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-    from app.main import open_tenancy
-
-    async def run(dsn: str) -> T:
-        async with open_tenancy(settings, dsn) as tenancy:
-            return await work(tenancy)
-
-    return with_database(settings, run)
-
-
-@keys.command("create")
-@click.argument("name")
-@click.option("--tenant", default="local", show_default=True, help="Name of the tenant; made if it is new.")
-@click.option("--user", help="Make it a key for this one user.")
-@click.option("--scope", "scopes", multiple=True, help="What it may do: read, write, proxy (default: all).")
-@click.option("--days", type=click.IntRange(1), help="Days until it expires (default: never).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@failing_clearly
-def keys_create(
-    name: str, tenant: str, user: str | None, scopes: tuple[str, ...], days: int | None, as_json: bool
-) -> None:
-    """Make a key called NAME. It is shown once; only its hash is kept."""
-    expires = datetime.now(UTC) + timedelta(days=days) if days is not None else None
-    key, row = _with_tenancy(
-        load_settings(), lambda tenancy: tenancy.create_key(tenant, name, user=user, expires_at=expires, scopes=scopes)
-    )
-    data = {"key": key, "id": str(row.key_id), "tenant": tenant, "name": name, "user": user, "expires_at": expires}
-    show(data, as_json, lambda: click.echo(key))
-
-
-@keys.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@failing_clearly
-def keys_list(as_json: bool) -> None:
-    """List all keys: never the keys themselves."""
-    rows = _with_tenancy(load_settings(), lambda tenancy: tenancy.list_keys())
-    data = [
-        {
-            "id": str(row.key_id),
-            "tenant": str(row.tenant_id),
-            "name": row.name,
-            "hint": row.hint,
-            "user": row.user_external_id,
-            "scopes": list(row.scopes),
-            "expires_at": row.expires_at,
-            "revoked_at": row.revoked_at,
-        }
-        for row in rows
-    ]
-
-    def text() -> None:
-        for each in data:
-            state = "revoked" if each["revoked_at"] else f"until {each['expires_at']}" if each["expires_at"] else ""
-            click.echo(f"{each['id']}  {each['hint']}…  {each['name']}  {each['user'] or ''}  {state}".rstrip())
-
-    show(data, as_json, text)
-
-
-@keys.command("revoke")
-@click.argument("key_id", type=click.UUID)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@failing_clearly
-def keys_revoke(key_id: Any, as_json: bool) -> None:
-    """Revoke the key with this id (see `mneme keys list`)."""
-    found = _with_tenancy(load_settings(), lambda tenancy: tenancy.revoke_key(key_id))
-    if not found:
-        raise click.ClickException(f"There is no key {key_id}; `mneme keys list` shows all.")
-    show({"revoked": str(key_id)}, as_json, lambda: click.echo("Revoked."))
+main.add_command(keys)
 
 
 @main.command("import")

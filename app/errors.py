@@ -9,7 +9,7 @@
     ├── NotFound                        404 not_found_error
     ├── Conflict                        409 conflict_error
     ├── TooLarge                        413 invalid_request_error
-    ├── RateLimited                     429 rate_limit_error
+    ├── RateLimited                     429 requests, tokens or insufficient_quota
     ├── Unavailable                     503 service_unavailable
     │   ├── StoreUnavailable            503   Postgres cannot be reached, or is too slow
     │   └── Stopping                    503   this server ends
@@ -27,6 +27,7 @@ The docstring of a class is its default message. `status` and `type` are what an
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 
@@ -107,10 +108,31 @@ class TooLarge(MnemeError):
 
 
 class RateLimited(MnemeError):
-    """Too many requests."""
+    """Too many requests.
+
+    `kind` takes the place of the type, as OpenAI has it: requests, tokens or insufficient_quota. `headers` go with the answer.
+    """
 
     status = 429
     type = "rate_limit_error"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        kind: str | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().__init__(message, param=param, code=code)
+        self.kind = kind
+        self.headers = headers
+
+    def body(self) -> dict[str, Any]:
+        shaped = super().body()
+        shaped["error"]["type"] = self.kind or type(self).type
+        return shaped
 
 
 class Unavailable(MnemeError):

@@ -28,12 +28,14 @@ from app.api.calls import calls_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import context_router
 from app.api.importer import Importer, importer_router
+from app.api.keys import keys_router
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router
 from app.api.preview import CompilePreviewer
 from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
+from app.api.spend import spend_router
 from app.api.users import users_router
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
@@ -43,6 +45,7 @@ from app.context.retrieve import Retriever
 from app.context.transcript import chain, tail_hash
 from app.errors import NotReady
 from app.gateway.account import Accountant
+from app.gateway.limiter import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.scout import Scout
 from app.gateway.simulated import SimulatedTransport
@@ -56,12 +59,14 @@ from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.history import History
+from app.store.limits import LimitStore
 from app.store.memories import Memories
 from app.store.migrate import migrate
 from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue, install_queue
 from app.store.sessions import Sessions
+from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from app.store.workloads import PoolLimits, Pools, open_pools
@@ -265,6 +270,14 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl),
         scout=Scout(transports, core.models, core.tasks),
+        limiter=Limiter(
+            LimitStore(core.pools.write, core.queries),
+            core.models,
+            metrics=metrics,
+            settings=settings,
+            clock=core.clock,
+            tasks=core.tasks,
+        ),
         metrics=metrics,
         settings=settings,
         clock=core.clock,
@@ -320,6 +333,8 @@ def open_doors(
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
+        keys_router(gate, proxy.tenancy, clock),
+        spend_router(gate, SpendStore(pool, sql), clock),
     ]
 
 
@@ -377,8 +392,8 @@ def create_app() -> Application:
 
 
 @asynccontextmanager
-async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[Tenancy]:
-    """Keys and tenants, for the commands."""
+async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[tuple[Tenancy, SpendStore]]:
+    """Keys and tenants, and what they spent, for the commands."""
     pool = await open_pool(
         dsn,
         size=1,
@@ -388,6 +403,6 @@ async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[Tenancy]:
         role=APP_ROLE,
     )
     try:
-        yield Tenancy(pool, Queries.load(), SystemClock())
+        yield Tenancy(pool, (queries := Queries.load()), SystemClock()), SpendStore(pool, queries)
     finally:
         await pool.close()

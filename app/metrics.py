@@ -63,6 +63,9 @@ class Metrics:
         self._degradations = Counter(
             "mneme_degradations", "Requests that went on without something, by reason.", ["reason"], registry=registry
         )
+        self._refusals = Counter(
+            "mneme_refusals", "Requests that a key's limits kept out, by limit.", ["limit"], registry=registry
+        )
         self._tokens = Counter("mneme_tokens", "Tokens, by what they were.", ["kind"], registry=registry)
         self._eta = Histogram(
             "mneme_context_utilisation", "Share of the memory budget that a compile used (seed 000 §8.4).",
@@ -127,6 +130,10 @@ class Metrics:
     def degraded(self, reason: str) -> None:
         """A request went on without memory, or without durability; `reason` as in `x-mneme-reason`."""
         self._degradations.labels(reason).inc()
+
+    def refused(self, limit: str) -> None:
+        """A key's limit kept a request out: requests, tokens, token_budget or money_budget."""
+        self._refusals.labels(limit).inc()
 
     def tokens(self, *, prompt: int = 0, completion: int = 0, injected: int = 0) -> None:
         """Tokens of one call; `injected` is what Mneme added to the prompt."""

@@ -182,6 +182,10 @@ class Settings(BaseSettings):
         None, description="Unset: `open` on loopback, `keys` on any other address."
     )
     key_cache_s: float = Field(10.0, ge=0, description="Seconds that a checked key stays valid without a look-up.")
+    budget_without_database: Literal["open", "closed"] = Field(
+        "closed",
+        description="Keys with a budget while the database is away: closed answers 503, open lets them call unchecked.",
+    )
     max_body_bytes: int = Field(
         64 * 1024 * 1024, ge=1024, description="Largest request body; images travel inside JSON."
     )

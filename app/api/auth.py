@@ -19,6 +19,7 @@ from app.clock import Clock
 from app.errors import Unauthenticated
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
+from app.store.limits import Limits
 from app.store.tenancy import KEY_PREFIX, KeyRow, Tenancy
 
 CACHE_KEYS = 10_000
@@ -45,13 +46,15 @@ class Headers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls. `user_external_id`: the one user that the key was made for. `scopes`: what the key may do; none: all."""
+    """Who calls. `user_external_id`: the one user that the key was made for. `scopes`: what the key may do; none: all.
+    `limits`: None where the key has none."""
 
     tenant_id: UUID
     key_id: UUID | None
     user_external_id: str | None
     scopes: frozenset[str]
     mode: Mode
+    limits: Limits | None = None
 
     def allows(self, scope: str) -> bool:
         """Whether the key may do `scope`: one of `tenancy.SCOPES`."""
@@ -89,7 +92,8 @@ class Authenticator:
             raise Unauthenticated("This Mneme key was revoked.", code="invalid_api_key")
         if row.expires_at is not None and row.expires_at <= now:
             raise Unauthenticated("This Mneme key has expired.", code="invalid_api_key")
-        return Principal(row.tenant_id, row.key_id, row.user_external_id, frozenset(row.scopes), self._mode)
+        scopes = frozenset(row.scopes)
+        return Principal(row.tenant_id, row.key_id, row.user_external_id, scopes, self._mode, row.limits)
 
     def forget(self) -> None:
         """Look every key up again."""

@@ -73,6 +73,9 @@ class CallFacts:
     stream: StreamRecord | None = None
     session_id: UUID | None = None
     captured: bool = True
+    key_id: UUID | None = None
+    priced: bool = True
+    """The model's price is known; else the cost says 0."""
 
 
 @dataclass(frozen=True, slots=True)

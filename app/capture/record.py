@@ -273,6 +273,8 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         retry_count=call.retry_count,
         error=_storable(call.error) if call.error else None,
         metadata="{}" if call.captured else '{"captured":false}',
+        key_id=call.key_id,
+        priced=call.priced,
     )
 
 

@@ -22,6 +22,7 @@ from app.gateway.replayed import repeat_key
 from app.gateway.splice import scan
 from app.gateway.sse import Answer, Choice, answer_of_json, fold, payloads
 from app.gateway.upstream import UpstreamResponse
+from app.gateway.usage import token_count, usage_told
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
 from app.store.turns import StreamRecord
@@ -53,7 +54,7 @@ class Accountant:
         """The facts of a call, and its exchange where it is a turn of a conversation."""
         good = response is not None and 200 <= response.status < 300
         answer = _answer(call, tape) if call.chat is not None and good else None
-        usage = self._usage(call, answer)
+        usage = self._usage(call, answer) if call.chat is not None or not good else _unread(tape)
         facts = self._facts(call, response, ending, tape, answer, usage)
         if call.chat is None or call.place is None or not good or call.answered_before:
             return facts, None
@@ -69,7 +70,8 @@ class Accountant:
         answer: Answer | None,
         usage: Usage,
     ) -> CallFacts:
-        model = call.chat.model if call.chat else ""
+        model = call.chat.model if call.chat else call.model or ""
+        priced_as = (answer.model if answer else None) or model
         query = "?" + call.query.decode("latin-1") if call.query else ""
         facts = CallFacts(
             call_id=call.id,
@@ -88,8 +90,10 @@ class Accountant:
             status=response.status if response is not None else None,
             usage=usage,
             cost_microcents=self._models.cost_microcents(
-                (answer.model if answer else None) or model, usage.prompt or 0, usage.completion or 0, usage.cached or 0
+                priced_as, usage.prompt or 0, usage.completion or 0, usage.cached or 0
             ),
+            priced=self._models.price(priced_as) is not None,
+            key_id=call.principal.key_id,
             latency_ms=call.elapsed_us() // 1000,
             first_byte_us=tape.chunk_times[0] if tape.chunk_times else None,
             overhead_us=call.overhead_ns // 1000,
@@ -148,7 +152,11 @@ class Accountant:
         if given is not None:
             details = given.get("prompt_tokens_details")
             cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-            return Usage(_int(given.get("prompt_tokens")), _int(given.get("completion_tokens")), _int(cached))
+            return Usage(
+                token_count(given.get("prompt_tokens")),
+                token_count(given.get("completion_tokens")),
+                token_count(cached),
+            )
         counter = self._tokenizers.for_model(answer.model or call.chat.model)
         hashes = call.chat.transcript.hashes
         prompt = sum(map(self._counts.message, call.chat.messages, repeat(counter), hashes)) + REPLY_TOKENS
@@ -214,6 +222,14 @@ def facts_of(facts: CallFacts) -> dict[str, Any]:
         "latency_ms": facts.latency_ms,
         "overhead_us": facts.overhead_us,
     }
+
+
+def _unread(tape: Tape) -> Usage:
+    """Of an answer that Mneme does not understand: what it says itself, else, of a stream, one token an event."""
+    told = usage_told(tape.body)
+    if told is not None or not tape.event_offsets:
+        return told or Usage()
+    return Usage(None, len(tape.event_offsets), None, counted=True)
 
 
 def _stream(tape: Tape) -> StreamRecord:
@@ -290,7 +306,3 @@ def _error(ending: Ending, answer: Answer | None) -> str | None:
     if answer is not None and answer.error is not None:
         return str(answer.error)[:ERROR_CHARS]
     return None
-
-
-def _int(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None

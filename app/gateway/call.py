@@ -9,9 +9,11 @@ from typing import Literal
 from urllib.parse import quote
 from uuid import UUID
 
+from app.capture.facts import CallFacts
 from app.gateway.headers import Headers
 from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.inbound import Inbound, Send
+from app.gateway.limits import Admission
 from app.gateway.prepare import ChatRequest, Prepared
 from app.gateway.reconcile import Place
 from app.gateway.replayed import Replay
@@ -42,6 +44,12 @@ class Call:
     chat: ChatRequest | None = None
     model: str | None = None
     """As the client names it."""
+    admission: Admission | None = None
+    """Of a key with limits."""
+    facts: CallFacts | None = None
+    """What it came to, when it has ended."""
+    recorded: bool = False
+    """Something of it is kept."""
     body: bytes | None = None
     body_size: int = 0
     body_truncated: bool = False
@@ -61,14 +69,20 @@ class Call:
         return (time.perf_counter_ns() - self.started_ns) // 1000
 
     @property
+    def forwarded(self) -> bool:
+        """Whether an upstream was asked."""
+        return self.overhead_ns > 0
+
+    @property
     def kind(self) -> Literal["chat", "passthrough"]:
         """As the metrics call it."""
         return "chat" if self.chat is not None else "passthrough"
 
     @property
     def bare(self) -> bool:
-        """Nothing of it is to be kept: Mneme only passes it on."""
-        return not self.switches.capture and (self.switches.memory == "off" or self.chat is None)
+        """Nothing of it is to be kept, nor counted for the limits of its key: Mneme only passes it on."""
+        kept = self.switches.capture or (self.switches.memory != "off" and self.chat is not None)
+        return not kept and self.admission is None
 
     @property
     def answered_before(self) -> bool:
@@ -105,4 +119,5 @@ def own_headers(call: Call, *, best_effort: bool) -> Headers:
     if best_effort:
         own["x-mneme-durability"] = "best-effort"
     own["x-mneme-overhead-ms"] = f"{call.overhead_ns / 1e6:.2f}"
-    return [(name.encode(), value.encode()) for name, value in own.items()]
+    limits = call.admission.headers if call.admission is not None else []
+    return [*((name.encode(), value.encode()) for name, value in own.items()), *limits]

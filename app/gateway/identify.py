@@ -11,6 +11,7 @@ from uuid import UUID
 from app.errors import BadHeader, Forbidden
 from app.gateway.headers import OWN_PREFIX
 from app.store import ids
+from app.store.limits import Limits
 
 MAX_NAME = 512
 """Longest user or session name, characters: it is an identifier, not a text."""
@@ -21,7 +22,7 @@ LOCAL_USER = "local"
 
 class Principal(Protocol):
     """Who the key belongs to, as the authentication found out. `key_id`: None where none was shown; `user_external_id`:
-    the one user that it was made for."""
+    the one user that it was made for; `limits`: None where it has none."""
 
     @property
     def tenant_id(self) -> UUID: ...
@@ -34,6 +35,9 @@ class Principal(Protocol):
 
     @property
     def mode(self) -> Literal["open", "keys"]: ...
+
+    @property
+    def limits(self) -> Limits | None: ...
 
     def allows(self, scope: str) -> bool:
         """Whether the key may do `scope`."""

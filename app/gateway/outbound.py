@@ -8,7 +8,7 @@ from uuid import UUID
 
 import orjson
 
-from app.errors import MnemeError
+from app.errors import MnemeError, RateLimited
 from app.gateway.inbound import Message, Send
 
 log = logging.getLogger("mneme.turn")
@@ -38,7 +38,9 @@ class Outbound:
             (b"content-length", str(len(body)).encode()),
             (b"x-mneme-call-id", str(call_id).encode()),
         ]
-        if error.retry_after_s is not None:
+        if isinstance(error, RateLimited):
+            headers += error.headers
+        elif error.retry_after_s is not None:
             headers.append((b"retry-after", str(math.ceil(error.retry_after_s)).encode()))
         try:
             await self({"type": "http.response.start", "status": error.status, "headers": headers})

@@ -124,7 +124,8 @@ async def relay(
     Without `seal` nothing waits and nothing is held back. When the result says `started=False` and `stored=False`,
     nothing was sent and the caller can still answer an error. A cancellation is sealed and then goes on.
     """
-    passed = response_headers(response.headers, response.status)
+    own = {name for name, _ in head}  # what Mneme says takes the place of what the upstream says
+    passed = [each for each in response_headers(response.headers, response.status) if each[0].lower() not in own]
     start: Message = {"type": "http.response.start", "status": response.status, "headers": passed + head}
     guard = _guard_for(passed, tape, seal)
     started = False

@@ -64,8 +64,9 @@ class Sealer:
                 # What would have been refused was answered meanwhile: it is nobody's turn, but it is a call.
                 log.warning("a turn of no session", extra={"call_id": str(call.id), "reason": error.message})
         facts, exchange = self._accountant.close(call, response, ending, tape, self._clock.now())
+        call.facts, call.recorded = facts, facts.captured or exchange is not None
         compiled = call.prepared.compilation if call.prepared else None
-        if facts.captured or exchange is not None:
+        if call.recorded:
             explained = call.prepared.facts if call.prepared and facts.captured else None
             await self._recorder.record(facts, exchange, explained)
         if compiled is not None:

@@ -30,6 +30,7 @@ from app.gateway.forward import ERROR_LIMIT, LENGTH_STATUSES, Forwarder, is_abou
 from app.gateway.headers import Headers
 from app.gateway.identify import Principal, check_agreement, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
+from app.gateway.limiter import Limiter
 from app.gateway.outbound import Outbound
 from app.gateway.prepare import ChatRequest, Preparer
 from app.gateway.relay import Ending, Tape, peek, relay
@@ -75,6 +76,7 @@ class Gateway:
         recorder: Recorder,
         accountant: Accountant,
         scout: Scout,
+        limiter: Limiter,
         metrics: Metrics,
         settings: Settings,
         clock: Clock,
@@ -85,6 +87,7 @@ class Gateway:
         self._router = router
         self._preparer = preparer
         self._scout = scout
+        self._limiter = limiter
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
@@ -125,6 +128,7 @@ class Gateway:
         inbound = Inbound(receive)
         call_id = uuid7(at)
         state = Outbound(send)
+        call: Call | None = None
         try:
             call = await self._admit(scope, call_id, at, started_ns, inbound, state)
             self._tasks.spawn(inbound.watch(), f"watch {call_id}")
@@ -145,6 +149,8 @@ class Gateway:
             await state.refuse(call_id, MnemeError("Mneme failed to handle this request; its log says why."))
         finally:
             inbound.gone.set()
+            if call is not None:
+                self._limiter.finish(call)
 
     async def _admit(
         self,
@@ -162,6 +168,9 @@ class Gateway:
         principal = await self._authenticator.check(headers)
         if not principal.allows("proxy"):
             raise Forbidden("This key has no scope to call models.", code="missing_scope")
+        asked = switches(headers)
+        if principal.limits is not None and not principal.limits.capture:
+            asked = replace(asked, capture=False)
         path, query = scope["path"], scope.get("query_string", b"")
         raw_path = scope.get("raw_path") or quote(path).encode()
         if ".." in path.split("/"):
@@ -179,7 +188,7 @@ class Gateway:
             raw_headers=raw,
             headers=headers,
             principal=principal,
-            switches=switches(headers),
+            switches=asked,
             identity=identify(headers, None, principal),
             target=self._router.route(None),
             inbound=inbound,
@@ -195,6 +204,7 @@ class Gateway:
         envelope = scan(body, document) if document is not None else None
         if document is not None:
             self._read(call, document)
+        await self._limiter.admit(call, document)
         if envelope is not None and document is not None and envelope.messages:
             call.chat = ChatRequest.of(body, document, envelope)
             self._scout.notice(call.target, outgoing_headers(call))
@@ -361,11 +371,13 @@ class Gateway:
             document = _parse(body) if kind == "application/json" else None
             if document is not None:
                 self._read(call, document)
+            await self._limiter.admit(call, document)
             if call.target.model_alias is not None:
                 body = with_value(body, "model", call.target.model_alias)
             response = await self._forwarder.send(call, body)
         else:
             call.body_truncated = True
+            await self._limiter.admit(call, None)
             response = await self._forwarder.send(call, self._counted(call))
         await self._relay(call, response)
 

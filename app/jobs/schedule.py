@@ -24,7 +24,7 @@ from app.store.queries import Queries
 log = logging.getLogger(__name__)
 
 LOOK_S = 30.0
-"""Seconds between two looks at what is due; the shortest cadence is 15 minutes."""
+"""Seconds between two looks at what is due; the shortest cadence is a minute."""
 
 LOCK_CLASS = 0x6D6E
 """First half of the advisory locks' key, so that they meet no other locks of the same database."""
@@ -73,6 +73,8 @@ class Schedule:
             Tick("expiry", timedelta(hours=1), self._expiry),  # seed 000 §9.2
             Tick("vectors", timedelta(minutes=15), self._vectors),  # as the promotion sweep of seed 000 §9.1
             Tick("purge", timedelta(hours=6), self._purge),
+            Tick("spend", timedelta(minutes=1), self._spend),
+            Tick("budgets", timedelta(hours=1), self._budgets),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -181,6 +183,17 @@ class Schedule:
         return await self._count(connection, "purge_effects", now - KEEP_EFFECTS) + await self._count(
             connection, "purge_log", now - KEEP_LOG
         )
+
+    async def _spend(self, connection: Connection, now: datetime) -> int:
+        """What calls cost, added to what was spent."""
+        return await self._in_batches(connection, "fold_spend", now)
+
+    async def _budgets(self, connection: Connection, now: datetime) -> int:
+        """What keys have spent of their budgets: calls that were not settled are in it now."""
+        keys = await connection.fetch(self._sql["schedule.budgeted_keys"], timeout=STATEMENT_S)
+        for row in keys:
+            await connection.execute(self._sql["schedule.refresh_budget"], row["key_id"], now, timeout=STATEMENT_S)
+        return len(keys)
 
     async def _in_batches(self, connection: Connection, name: str, subject: object) -> int:
         total = 0

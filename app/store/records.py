@@ -67,6 +67,8 @@ class CallRecord(NamedTuple):
     retry_count: int
     error: str | None
     metadata: str
+    key_id: UUID | None = None
+    priced: bool = True
 
 
 class StreamRecord(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -15,6 +15,7 @@ from asyncpg.pool import PoolConnectionProxy
 from app.clock import Clock
 from app.errors import BadRequest, Conflict
 from app.store import ids
+from app.store.limits import NO_LIMITS, Limits
 from app.store.pools import Pool
 from app.store.queries import Queries
 
@@ -24,8 +25,9 @@ _KEY_BYTES = 32
 _HINT_CHARS = len(KEY_PREFIX) + 4
 """Characters kept to tell keys apart: 24 of a key's 256 bits."""
 
-SCOPES = frozenset({"proxy", "read", "write"})
-"""What a key may do: call models (/v1), read under /api/v1, change things there. A key without scopes may do all."""
+SCOPES = frozenset({"proxy", "read", "write", "admin"})
+"""What a key may do: call models (/v1), read under /api/v1, change things there, manage the tenant's keys. A key without
+scopes may do all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class KeyRow:
     scopes: list[str]
     expires_at: datetime | None
     revoked_at: datetime | None
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class KeyInfo:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class Tenancy:
         """The key with this SHA-256. Raises StoreUnavailable."""
         async with self._pool.acquire() as connection:
             row = await connection.fetchrow(self._sql["tenancy.key"], key_hash)
-        return KeyRow(**dict(row)) if row is not None else None
+        return KeyRow(**{**dict(row), "limits": Limits.of(row["limits"])}) if row is not None else None
 
     async def create_key(
         self,
@@ -111,37 +115,89 @@ class Tenancy:
         user: str | None = None,
         expires_at: datetime | None = None,
         scopes: Collection[str] = (),
+        limits: Limits = NO_LIMITS,
     ) -> tuple[str, KeyInfo]:
         """A new key, shown this once, and its row. The tenant is made where it is missing.
 
         `user`: the one external user id that the key is confined to. Raises BadRequest for an unknown scope.
         """
-        if unknown := sorted(set(scopes) - SCOPES):
-            raise BadRequest(
-                f"There is no scope {unknown[0]!r}; there are {', '.join(sorted(SCOPES))}.", param="scopes"
-            )
+        known_scopes(scopes)
+        async with self._pool.acquire() as connection:
+            now = self._clock.now()
+            tenant_id = await connection.fetchval(self._sql["tenancy.tenant_ensure"], ids.uuid7(now), tenant, now)
+        return await self.create_key_of(
+            tenant_id, name, user=user, expires_at=expires_at, scopes=scopes, limits=limits, tenant_name=tenant
+        )
+
+    async def create_key_of(
+        self,
+        tenant: UUID,
+        name: str,
+        *,
+        user: str | None = None,
+        expires_at: datetime | None = None,
+        scopes: Collection[str] = (),
+        limits: Limits = NO_LIMITS,
+        tenant_name: str = "",
+    ) -> tuple[str, KeyInfo]:
+        """The same for a tenant that is there."""
+        granted = known_scopes(scopes)
         key = KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
         now = self._clock.now()
-        key_id = ids.uuid7(now)
-        async with self._pool.acquire() as connection, connection.transaction():
-            tenant_id = await connection.fetchval(self._sql["tenancy.tenant_ensure"], ids.uuid7(now), tenant, now)
-            hint, granted = key[:_HINT_CHARS], sorted(set(scopes))
+        key_id, hint = ids.uuid7(now), key[:_HINT_CHARS]
+        async with self._pool.acquire() as connection:
             await connection.execute(
                 self._sql["tenancy.key_add"],
-                sha256(key.encode("ascii")).digest(), key_id, tenant_id, name, hint, user, granted, now, expires_at,
+                sha256(key.encode("ascii")).digest(), key_id, tenant, name, hint, user, granted, now, expires_at,
+                limits.as_json(),
             )  # fmt: skip
-        return key, KeyInfo(key_id, tenant_id, tenant, name, hint, user, granted, now, expires_at, None)
+        return key, KeyInfo(key_id, tenant, tenant_name, name, hint, user, granted, now, expires_at, None, limits)
 
     async def list_keys(self, tenant: str | None = None) -> list[KeyInfo]:
         """The keys of a tenant, or all of them, newest first; ended ones too."""
         async with self._pool.acquire() as connection:
             rows = await connection.fetch(self._sql["tenancy.key_list"], tenant)
-        return [KeyInfo(**dict(row)) for row in rows]
+        return [_key_info(row) for row in rows]
 
-    async def revoke_key(self, key_id: UUID) -> bool:
-        """End a key; servers notice within MNEME_KEY_CACHE_S. False: there is none that is still good."""
+    async def keys_of(self, tenant: UUID, *, before: UUID | None = None, limit: int) -> list[KeyInfo]:
+        """The keys of a tenant, newest first, older than the key `before`; ended ones too."""
         async with self._pool.acquire() as connection:
-            return await connection.fetchval(self._sql["tenancy.key_revoke"], key_id, self._clock.now()) is not None
+            rows = await connection.fetch(self._sql["tenancy.key_page"], tenant, before, limit)
+        return [_key_info(row) for row in rows]
+
+    async def change_key(
+        self,
+        key_id: UUID,
+        limits: Mapping[str, Any],
+        *,
+        tenant: UUID | None = None,
+        expires_at: datetime | None = None,
+    ) -> KeyInfo | None:
+        """Set what `limits` names, by the fields of `Limits`, and the expiry where it is given; servers notice within
+        MNEME_KEY_CACHE_S. None: there is no such key (of `tenant`, if given). Raises BadRequest."""
+        async with self._pool.acquire() as connection, connection.transaction():
+            row = await connection.fetchrow(self._sql["tenancy.key_lock"], key_id, tenant)
+            if row is None:
+                return None
+            found = _key_info(row)
+            changed = found.limits.changed(limits)
+            ends = expires_at or found.expires_at
+            await connection.execute(self._sql["tenancy.key_change"], key_id, changed.as_json(), ends)
+            await connection.execute(self._sql["pool.set_tenant"], str(found.tenant_id))
+            await connection.execute(self._sql["limits.forget_periods"], key_id)
+        return replace(found, limits=changed, expires_at=ends)
+
+    async def tenant(self, name: str) -> UUID | None:
+        """The tenant of this name."""
+        async with self._pool.acquire() as connection:
+            found: UUID | None = await connection.fetchval(self._sql["tenancy.tenant"], name)
+        return found
+
+    async def revoke_key(self, key_id: UUID, tenant: UUID | None = None) -> bool:
+        """End a key (of `tenant`, if given); servers notice within MNEME_KEY_CACHE_S. False: there is none still good."""
+        async with self._pool.acquire() as connection:
+            now = self._clock.now()
+            return await connection.fetchval(self._sql["tenancy.key_revoke"], key_id, now, tenant) is not None
 
     # --- users ----------------------------------------------------------------------------------------------------
 
@@ -200,3 +256,14 @@ async def ensure_user(
     if made is not None:
         await connection.execute(queries["tenancy.stats_ensure"], tenant, user.id)
     return made is not None
+
+
+def known_scopes(scopes: Collection[str]) -> list[str]:
+    """The scopes in order, each once. Raises BadRequest for one that is none."""
+    if unknown := sorted(set(scopes) - SCOPES):
+        raise BadRequest(f"There is no scope {unknown[0]!r}; there are {', '.join(sorted(SCOPES))}.", param="scopes")
+    return sorted(set(scopes))
+
+
+def _key_info(row: Any) -> KeyInfo:
+    return KeyInfo(**{**dict(row), "limits": Limits.of(row["limits"]) or NO_LIMITS})

@@ -88,3 +88,38 @@ WITH old AS (
     WHERE l.created < $1 AND NOT EXISTS (SELECT FROM agent_data.pgqueuer q WHERE q.id = l.job_id) RETURNING 1
 )
 SELECT count(*) FROM old
+
+-- name: fold_spend
+-- Adds some of the calls' costs to what was spent; how many. A call that is still to be settled waits: a budget knows it by its
+-- own id until then.
+WITH due AS (
+    SELECT e.call_id, e.user_id FROM agent_data.spend_entries e
+    WHERE NOT EXISTS (SELECT FROM agent_data.key_reservations r
+                      WHERE r.key_id = e.key_id AND r.call_id = e.call_id AND r.expires_at > $1)
+    LIMIT $2 FOR UPDATE SKIP LOCKED
+), taken AS (
+    DELETE FROM agent_data.spend_entries e USING due d WHERE e.call_id = d.call_id AND e.user_id = d.user_id RETURNING e.*
+), added AS (
+    INSERT INTO agent_data.spend AS s (
+        tenant_id, day, key_id, user_id, session_id, model, calls, prompt_tokens, completion_tokens, cached_tokens,
+        unpriced_tokens, cost_microcents)
+    SELECT t.tenant_id, t.day, t.key_id, t.user_id, t.session_id, t.model, count(*), sum(t.prompt_tokens),
+           sum(t.completion_tokens), sum(t.cached_tokens), sum(t.unpriced_tokens), sum(t.cost_microcents)
+    FROM taken t
+    GROUP BY t.tenant_id, t.day, t.key_id, t.user_id, t.session_id, t.model
+    ON CONFLICT (tenant_id, day, key_id, user_id, session_id, model) DO UPDATE SET
+        calls = s.calls + EXCLUDED.calls, prompt_tokens = s.prompt_tokens + EXCLUDED.prompt_tokens,
+        completion_tokens = s.completion_tokens + EXCLUDED.completion_tokens,
+        cached_tokens = s.cached_tokens + EXCLUDED.cached_tokens,
+        unpriced_tokens = s.unpriced_tokens + EXCLUDED.unpriced_tokens,
+        cost_microcents = s.cost_microcents + EXCLUDED.cost_microcents
+)
+SELECT count(*) FROM taken
+
+-- name: budgeted_keys
+-- The keys whose budgets are counted.
+SELECT k.key_id FROM agent_data.key_usage k WHERE k.token_since IS NOT NULL OR k.money_since IS NOT NULL
+
+-- name: refresh_budget
+-- Brings what a key has spent up to date.
+SELECT agent_data.refresh_budget($1, $2)

@@ -1,7 +1,11 @@
 -- name: key
 -- A key by its SHA-256, for the authentication.
-SELECT key_hash, key_id, tenant_id, user_external_id, scopes, expires_at, revoked_at
+SELECT key_hash, key_id, tenant_id, user_external_id, scopes, expires_at, revoked_at, limits
 FROM agent_data.api_keys WHERE key_hash = $1
+
+-- name: tenant
+-- The tenant of that name.
+SELECT tenant_id FROM agent_data.tenants WHERE name = $1
 
 -- name: tenant_ensure
 -- The tenant of that name, made where it is missing.
@@ -11,20 +15,44 @@ RETURNING tenant_id
 
 -- name: key_add
 -- A new key.
-INSERT INTO agent_data.api_keys (key_hash, key_id, tenant_id, name, hint, user_external_id, scopes, created_at, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+INSERT INTO agent_data.api_keys (key_hash, key_id, tenant_id, name, hint, user_external_id, scopes, created_at, expires_at,
+                                 limits)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: key_list
 -- All keys, or those of one tenant, newest first.
 SELECT k.key_id, k.tenant_id, t.name AS tenant, k.name, k.hint, k.user_external_id, k.scopes, k.created_at, k.expires_at,
-       k.revoked_at
+       k.revoked_at, k.limits
 FROM agent_data.api_keys k JOIN agent_data.tenants t ON t.tenant_id = k.tenant_id
 WHERE $1::text IS NULL OR t.name = $1
 ORDER BY k.created_at DESC, k.key_id DESC
 
+-- name: key_page
+-- The keys of a tenant, newest first, older than $2: their ids begin with their time.
+SELECT k.key_id, k.tenant_id, t.name AS tenant, k.name, k.hint, k.user_external_id, k.scopes, k.created_at, k.expires_at,
+       k.revoked_at, k.limits
+FROM agent_data.api_keys k JOIN agent_data.tenants t ON t.tenant_id = k.tenant_id
+WHERE k.tenant_id = $1 AND ($2::uuid IS NULL OR k.key_id < $2)
+ORDER BY k.key_id DESC
+LIMIT $3
+
+-- name: key_lock
+-- A key that is to be changed; of tenant $2 if one is given.
+SELECT k.key_id, k.tenant_id, t.name AS tenant, k.name, k.hint, k.user_external_id, k.scopes, k.created_at, k.expires_at,
+       k.revoked_at, k.limits
+FROM agent_data.api_keys k JOIN agent_data.tenants t ON t.tenant_id = k.tenant_id
+WHERE k.key_id = $1 AND ($2::uuid IS NULL OR k.tenant_id = $2)
+FOR UPDATE OF k
+
+-- name: key_change
+-- The limits and the expiry of a key.
+UPDATE agent_data.api_keys SET limits = $2, expires_at = $3 WHERE key_id = $1
+
 -- name: key_revoke
 -- Ends a key; nothing when it was ended before, or never was.
-UPDATE agent_data.api_keys SET revoked_at = $2 WHERE key_id = $1 AND revoked_at IS NULL RETURNING key_id
+UPDATE agent_data.api_keys SET revoked_at = $2
+WHERE key_id = $1 AND revoked_at IS NULL AND ($3::uuid IS NULL OR tenant_id = $3)
+RETURNING key_id
 
 -- name: user_ensure
 -- A user on first sight; a row only where it is new.

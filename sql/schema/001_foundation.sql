@@ -7,6 +7,7 @@
 --   005 access       row-level security and grants
 --   006 reads        the hot reads, as functions with mandatory tenant and user
 --   007 record       the one write of a turn
+--   008 limits       what a key may use, and what was spent
 --
 -- Three planes share `user_id` as their hash key (seed 000 §2, §3), so that one user's data sits in one partition of each
 -- table and every hot query touches just that one. Every primary and unique key therefore contains `user_id`; references
@@ -126,7 +127,7 @@ CREATE TABLE agent_data.api_keys (
     hint         text NOT NULL,           -- the first characters, to tell keys apart
     user_external_id text,                -- a key made for one user
     scopes       text[] NOT NULL DEFAULT '{}',
-    budgets      jsonb NOT NULL DEFAULT '{}',
+    limits       jsonb NOT NULL DEFAULT '{}',   -- as app/store/limits.py writes them
     created_at   timestamptz NOT NULL DEFAULT now(),
     expires_at   timestamptz,
     revoked_at   timestamptz

@@ -69,6 +69,8 @@ CREATE TABLE agent_data.upstream_calls (
     retry_count        smallint NOT NULL DEFAULT 0,
     error              text,
     metadata           json  NOT NULL DEFAULT '{}',
+    key_id             uuid,                -- NULL: no key was shown
+    priced             boolean NOT NULL DEFAULT true,  -- false: nobody knows the model's price, and the cost says 0
     PRIMARY KEY (call_id, user_id)
 ) PARTITION BY RANGE (call_id);
 CREATE INDEX calls_user ON agent_data.upstream_calls (user_id, call_id DESC);

@@ -11,8 +11,8 @@ CREATE TYPE agent_data.call_record AS (
     request_bytes bigint,
     sent_prefix bytea, sent_suffix bytea, sent_chain bytea, sent_count integer, sent_sha256 bytea,
     prompt_tokens integer, completion_tokens integer, cached_tokens integer, usage_counted boolean, cost_microcents bigint,
-    latency_ms integer, first_byte_us bigint, overhead_us bigint, idempotency_key text, repeat_key bytea, retry_count smallint, error text,
-    metadata text
+    latency_ms integer, first_byte_us bigint, overhead_us bigint, idempotency_key text, repeat_key bytea, retry_count smallint,
+    error text, metadata text, key_id uuid, priced boolean
 );
 
 CREATE TYPE agent_data.stream_record AS (
@@ -307,7 +307,7 @@ BEGIN
         outcome, memory_status, reason, request_headers, response_headers, request_body, request_truncated, request_prefix,
         request_suffix, request_chain, request_count, request_sha256, request_bytes, sent_prefix, sent_suffix, sent_chain,
         sent_count, sent_sha256, prompt_tokens, completion_tokens, cached_tokens, usage_counted, cost_microcents, latency_ms,
-        first_byte_us, overhead_us, idempotency_key, retry_count, error, metadata)
+        first_byte_us, overhead_us, idempotency_key, retry_count, error, metadata, key_id, priced)
     SELECT
         c.call_id, c.tenant_id, c.user_id, sessions[c.ordinality], c.created_at, c.method, c.path, c.upstream, c.model,
         c.answered_model, c.streamed, c.status, c.outcome, c.memory_status, c.reason, c.request_headers::json,
@@ -315,7 +315,7 @@ BEGIN
         c.request_count, c.request_sha256, c.request_bytes, c.sent_prefix, c.sent_suffix, c.sent_chain, c.sent_count,
         c.sent_sha256, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
         c.latency_ms, c.first_byte_us, c.overhead_us, c.idempotency_key, c.retry_count, c.error,
-        COALESCE(c.metadata, '{}')::json
+        COALESCE(c.metadata, '{}')::json, c.key_id, COALESCE(c.priced, true)
     FROM unnest(p_calls) WITH ORDINALITY c
     ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS stored = ROW_COUNT;

@@ -21,11 +21,13 @@ from app.api.calls import calls_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import PreviewRequest, context_router
 from app.api.importer import Importer, importer_router
+from app.api.keys import keys_router
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router
 from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
+from app.api.spend import spend_router
 from app.api.users import users_router
 from app.clock import FakeClock
 from app.context import transcript
@@ -39,6 +41,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue
 from app.store.sessions import Sessions
+from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
 
 DIMENSIONS = 8
@@ -161,6 +164,8 @@ async def build_doors(pool: Pool, space: int, *, auth: Literal["open", "keys"] =
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
+        keys_router(gate, tenancy, clock),
+        spend_router(gate, SpendStore(pool, queries), clock),
         ops_router(checks, Exposition(registry)),
     ):
         app.include_router(router)

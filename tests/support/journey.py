@@ -18,6 +18,7 @@ from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.gateway.account import Accountant
 from app.gateway.headers import Headers
+from app.gateway.limiter import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
@@ -305,6 +306,7 @@ def build_journey(
     recorder: Any = None,
     preparer: Any = None,
     clock: Clock | None = None,
+    ledger: Any = None,
 ) -> Journey:
     """A gateway on `store` (a `TurnStore`, or what stands in for it)."""
     settings = settings or Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=5000)
@@ -316,6 +318,7 @@ def build_journey(
         default_response=settings.default_response_tokens,
     )
     counts, registry = CountCache(), CollectorRegistry()
+    metrics, clock = Metrics(registry), clock or SystemClock()
     compiler = Compiler(
         Retriever(store, embedder),
         models,
@@ -332,9 +335,10 @@ def build_journey(
         recorder=recorder or Recorder(store, embedder, counts, TOKENIZERS.for_model("gpt-4o")),
         accountant=Accountant(models, TOKENIZERS, counts, timedelta(days=90)),
         scout=scout,
-        metrics=Metrics(registry),
+        limiter=Limiter(ledger, models, metrics=metrics, settings=settings, clock=clock, tasks=tasks),
+        metrics=metrics,
         settings=settings,
-        clock=clock or SystemClock(),
+        clock=clock,
         tasks=tasks,
     )
     return Journey(gateway, upstream, tasks, caller, scout, registry, settings)

@@ -21,7 +21,7 @@ def api_routes(app: FastAPI) -> list[tuple[str, str]]:
     for path, item in app.openapi()["paths"].items():
         if path.startswith("/api/"):
             filled = path.replace("{job}", "1")
-            for name in ("memory_id", "session_id", "call_id", "user"):
+            for name in ("memory_id", "session_id", "call_id", "user", "key"):
                 filled = filled.replace(f"{{{name}}}", str(uuid4()))
             assert "{" not in filled
             found += [(method.upper(), filled) for method in item]
@@ -202,7 +202,7 @@ async def fill(client: httpx.AsyncClient) -> dict[str, str]:
 
 
 async def test_a_tenant_sees_nothing_of_another(locked: Doors) -> None:
-    key_a, _ = await locked.tenancy.create_key("a", "a")
+    key_a, row_a = await locked.tenancy.create_key("a", "a")
     key_b, _ = await locked.tenancy.create_key("b", "b")
     async with locked.client(key_a) as client:
         of_a = await fill(client)
@@ -216,7 +216,7 @@ async def test_a_tenant_sees_nothing_of_another(locked: Doors) -> None:
                 continue
             for method in item:
                 filled = path
-                for name, value in {**of_a, "call_id": str(uuid4()), "job": "1"}.items():
+                for name, value in {**of_a, "call_id": str(uuid4()), "job": "1", "key": str(row_a.key_id)}.items():
                     filled = filled.replace(f"{{{name}}}", value)
                 if "{" in path and not path.endswith("/messages"):
                     for query in ({}, {"user": "ana"}):
@@ -230,7 +230,11 @@ async def test_a_tenant_sees_nothing_of_another(locked: Doors) -> None:
                     answer = await client.get(filled)
                     assert answer.status_code == 200
                     assert "canary" not in answer.text
-                    assert next(iter(answer.json().values())) in ([], 0), (path, answer.text)
+                    shown = next(iter(answer.json().values()))
+                    if path.endswith("/keys"):
+                        assert [each["name"] for each in shown] == ["b"], "the one that asks"
+                    else:
+                        assert shown in ([], 0), (path, answer.text)
                     tried += 1
         assert tried > 25
         # The same names are other things here.

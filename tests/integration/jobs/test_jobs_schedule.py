@@ -197,13 +197,44 @@ async def test_old_effects_and_logs_are_purged(schedule: Schedule, admin: asyncp
     assert set(await admin.fetchval("SELECT array_agg(job_id) FROM agent_data.pgqueuer_log")) == {dead, dead + 2}
 
 
+async def test_what_calls_cost_is_added_up_and_budgets_learn_of_it(
+    schedule: Schedule, admin: asyncpg.Connection[Any], clock: FakeClock
+) -> None:
+    """But for a call that is still to be settled: until its reservation runs out."""
+    key, tenant = UUID(int=0xE1), UUID(int=1)
+    flying, ended = UUID(int=0xF1), UUID(int=0xF2)
+    await admin.execute(
+        "INSERT INTO agent_data.key_usage (key_id, tenant_id, money_since) VALUES ($1, $2, '-infinity')", key, tenant
+    )
+    await admin.execute(
+        "INSERT INTO agent_data.key_reservations VALUES ($1, $2, $3, $4, $5, 0, 0, 0, 5)",
+        key, flying, tenant, clock.now(), clock.now() + timedelta(hours=1),
+    )  # fmt: skip
+    for call in (flying, ended):
+        await admin.execute(
+            "INSERT INTO agent_data.spend_entries VALUES ($1, $2, $3, $4, $2, 'm', $5, 1, 1, 0, 0, 7)",
+            call, UUID(int=0), tenant, key, clock.now().date(),
+        )  # fmt: skip
+    assert await schedule.sweep("spend") == 1
+    assert await schedule.sweep("spend") == 0
+    assert await schedule.sweep("budgets") == 1
+    assert await admin.fetchval("SELECT money_spent FROM agent_data.key_usage") == 7
+    clock.move(timedelta(hours=2))
+    assert await schedule.sweep("budgets") == 1
+    assert await admin.fetchval("SELECT money_spent FROM agent_data.key_usage") == 14
+    assert await schedule.sweep("spend") == 1
+    assert await admin.fetchval("SELECT calls FROM agent_data.spend") == 2
+    assert await schedule.sweep("budgets") == 1
+    assert await admin.fetchval("SELECT money_spent FROM agent_data.key_usage") == 14
+
+
 async def test_a_task_runs_when_it_is_due(schedule: Schedule, clock: FakeClock) -> None:
-    assert set(await schedule.look()) == {"partitions", "expiry", "vectors", "purge"}
+    assert set(await schedule.look()) == {"partitions", "expiry", "vectors", "purge", "spend", "budgets"}
     assert await schedule.look() == {}
     clock.move(timedelta(minutes=16))
-    assert set(await schedule.look()) == {"vectors"}
+    assert set(await schedule.look()) == {"vectors", "spend"}
     clock.move(timedelta(hours=1))
-    assert set(await schedule.look()) == {"expiry", "vectors"}
+    assert set(await schedule.look()) == {"expiry", "vectors", "spend", "budgets"}
 
 
 async def test_of_two_workers_one_runs_a_task(schedule: Schedule, admin: asyncpg.Connection[Any]) -> None:
@@ -217,7 +248,7 @@ async def test_a_task_that_fails_does_not_stop_the_others_and_is_tried_again(
     schedule: Schedule, admin: asyncpg.Connection[Any]
 ) -> None:
     await admin.execute("ALTER TABLE agent_data.sessions RENAME COLUMN expires_at TO was")
-    assert set(await schedule.look()) == {"partitions", "vectors", "purge"}
+    assert set(await schedule.look()) == {"partitions", "vectors", "purge", "spend", "budgets"}
     await admin.execute("ALTER TABLE agent_data.sessions RENAME COLUMN was TO expires_at")
     assert set(await schedule.look()) == {"expiry"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import cast
@@ -15,6 +16,7 @@ from app.clock import FakeClock
 from app.errors import StoreUnavailable, Unauthenticated
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
+from app.store.limits import Limits
 from app.store.tenancy import KeyRow, Tenancy
 
 KEY = "mneme_" + "k" * 43
@@ -72,6 +74,41 @@ async def test_a_known_key_is_looked_up_once_in_its_time(keys: Keys, clock: Fake
     gate.forget()
     await gate.check({"x-mneme-key": KEY})
     assert keys.looked == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"limits": Limits(token_budget=1)}, {"revoked_at": datetime(2026, 11, 1, tzinfo=UTC)}, {"scopes": ["read"]},
+     {"expires_at": datetime(2026, 11, 1, tzinfo=UTC)}],
+    ids=lambda change: next(iter(change)),
+)  # fmt: skip
+async def test_a_changed_key_lives_no_longer_than_the_cache(
+    keys: Keys, clock: FakeClock, change: dict[str, object]
+) -> None:
+    row = keys.add(KEY, limits=Limits(requests_per_minute=5))
+    gate = authenticator(keys, clock, key_cache_s=10)
+    assert (await gate.check({"x-mneme-key": KEY})).limits == Limits(requests_per_minute=5)
+    keys.rows[row.key_hash] = replace(row, **change)  # type: ignore[arg-type]  # by name
+    for _ in range(9):
+        clock.move(timedelta(seconds=1))
+        await gate.check({"x-mneme-key": KEY})  # its use does not lengthen its life
+    clock.move(timedelta(seconds=1))
+    if "revoked_at" in change or "expires_at" in change:
+        with pytest.raises(Unauthenticated):
+            await gate.check({"x-mneme-key": KEY})
+    else:
+        found = await gate.check({"x-mneme-key": KEY})
+        assert (found.limits, found.allows("write")) != (row.limits, True)
+
+
+async def test_a_known_expiry_ends_a_key_at_once(keys: Keys, clock: FakeClock) -> None:
+    keys.add(KEY, expires_at=clock.now() + timedelta(seconds=3))
+    gate = authenticator(keys, clock, key_cache_s=10)
+    await gate.check({"x-mneme-key": KEY})
+    clock.move(timedelta(seconds=3))
+    with pytest.raises(Unauthenticated):
+        await gate.check({"x-mneme-key": KEY})
+    assert keys.looked == 1
 
 
 async def test_a_key_that_cannot_be_checked_is_not_let_in(keys: Keys, clock: FakeClock) -> None:
