@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ledger import Ledger, Talker, acknowledged
+from tests.support.ledger import Ledger, Talker
 from tests.support.sockets import RawResponse
-from tests.support.own_postgres import OwnPostgres
 from tests.support.stage import Stage
 
 HEALING_S = 2.0

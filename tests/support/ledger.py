@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from app.capture.facts import Outcome
 from tests.support.clients import MODEL, Message, assistant, user
 from tests.support.database import connected
-from tests.support.replies import Recorded, Reply, Script, chat_script
+from tests.support.replies import Reply, Script, chat_script
 from tests.support.sockets import RawClient, RawResponse
 
 CHAT = "/v1/chat/completions"
@@ -65,21 +65,15 @@ class Ledger:
 # --- the client ---------------------------------------------------------------------------------------------------------
 
 
-def scripted(answer: Any = None) -> Script:
+def scripted(answer: Callable[[str], Sequence[str] | Reply] | None = None) -> Script:
     """An upstream that answers "question X?" with "answer X, as asked."; `answer`, given X, may say otherwise."""
 
-    def reply(asked: dict[str, Any]) -> str | Sequence[str] | Reply:
-        name = name_of(asked)
-        other = answer(name) if answer is not None else None
-        return other if other is not None else pieces_of(name)
-
-    return chat_script(reply)
+    return chat_script(lambda asked: (answer or pieces_of)(name_of(asked)))
 
 
-def name_of(asked: dict[str, Any] | Recorded) -> str:
+def name_of(asked: dict[str, Any]) -> str:
     """The X of the last question in a request, which memory may stand before."""
-    body = asked.json() if isinstance(asked, Recorded) else asked
-    return ASKED.findall(str(body["messages"][-1]["content"]))[-1]
+    return str(ASKED.findall(str(asked["messages"][-1]["content"]))[-1])
 
 
 def pieces_of(name: str) -> list[str]:

@@ -197,4 +197,3 @@ def _children(pid: int) -> list[int]:
 def _signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
