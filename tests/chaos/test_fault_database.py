@@ -42,7 +42,7 @@ async def goes_on(stage: Stage, talker: Talker, name: str) -> RawResponse:
     return answer
 
 
-# --- 1: killed, frozen, read-only ------------------------------------------------------------------------------------------
+# --- 1: killed, frozen, read-only -------------------------------------------------------------------------------------
 
 
 async def test_backends_that_are_killed(stage: Stage, ledger: Ledger) -> None:
@@ -94,7 +94,7 @@ async def test_a_route_that_is_lost(stage: Stage, ledger: Ledger, how: str) -> N
     await stage.settled(ledger)
 
 
-# --- 2: away for a while -----------------------------------------------------------------------------------------------------
+# --- 2: away for a while ----------------------------------------------------------------------------------------------
 
 SPOOLED = pytest.mark.xfail(strict=True, reason="there is no spool yet: without Postgres an answer's end is withheld")
 
@@ -168,7 +168,7 @@ async def goes_on_or_is_refused(stage: Stage, talker: Talker, name: str) -> None
     assert answer.status in (200, 503), answer.body
 
 
-# --- 3: full --------------------------------------------------------------------------------------------------------------------
+# --- 3: full ----------------------------------------------------------------------------------------------------------
 
 FULL_BYTES = 160 * 1024 * 1024
 """A disk that an empty cluster with Mneme's schema takes half of."""
@@ -221,7 +221,7 @@ async def test_a_disk_that_is_full(tmp_path: Path, small_disk: Path, ledger: Led
         await stage.settled(ledger)
 
 
-# --- all of it, by chance ----------------------------------------------------------------------------------------------------
+# --- all of it, by chance ---------------------------------------------------------------------------------------------
 
 
 STORM_S = 45.0

@@ -76,7 +76,7 @@ def chats(upstream: ScriptedUpstream) -> list[Recorded]:
     return [each for each in upstream.requests if each.path == CHAT]
 
 
-# --- 4: kill -9 -------------------------------------------------------------------------------------------------------------
+# --- 4: kill -9 -------------------------------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
@@ -165,7 +165,7 @@ async def test_killed_at_any_of_these_points_nothing_false_was_said(
     await agree(ledger, module_database, whole=[f"end-{n}" for n in range(10)])
 
 
-# --- 5: SIGTERM ---------------------------------------------------------------------------------------------------------------
+# --- 5: SIGTERM -------------------------------------------------------------------------------------------------------
 
 
 async def test_sigterm_with_twenty_open_streams(

@@ -7,8 +7,9 @@ captured answer cut anywhere. Here: on the whole server, with memory and the rec
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from tests.acceptance.sdk_upstream import chunk
 from tests.support.clients import Api, user
 from tests.support.database import connected
+from tests.support.jobs import until
 from tests.support.ledger import CHAT, DONE
 from tests.support.replies import (
     Fin,
@@ -36,7 +38,7 @@ from tests.support.replies import (
 )
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
-from tests.support.sockets import DEADLINE_S, RawClient, RawResponse, eventually, fetch
+from tests.support.sockets import RawClient, RawResponse, eventually, fetch
 
 CLOSING_S = 1.0
 """4-quality.md, fault 6: the upstream is closed within a second of the client's going."""
@@ -84,7 +86,7 @@ def begun(*pieces: str, end: list[Step]) -> Reply:
     return reply_events([chunk("gpt-4o", delta) for delta in deltas], end=end)
 
 
-# --- 6: a client that goes ---------------------------------------------------------------------------------------------------
+# --- 6: a client that goes --------------------------------------------------------------------------------------------
 
 GOING: dict[str, tuple[Reply, bytes | None, str]] = {
     "before the head": (Reply([Stall()]), None, ""),
@@ -106,19 +108,14 @@ async def test_a_client_that_goes(mneme: MnemeServer, upstream: ScriptedUpstream
         if read is not None:
             await client.read_until(read)
         getattr(client, how)()
-        await within(CLOSING_S * BUSY, chats(upstream)[0].peer_closed.is_set)
+        async with asyncio.timeout(CLOSING_S * BUSY):
+            await eventually(chats(upstream)[0].peer_closed.is_set)
     api = Api(mneme, user=who)
     await eventually(lambda: len(api.calls()) == 1, "the call to be recorded")
     (call,) = api.calls()
     assert call["outcome"] in ("gone", "failed" if read is None else "gone")
     if kept:
         assert api.said(call["session_id"]) == [("user", "Tell me"), ("assistant", kept)]
-
-
-async def within(seconds: float, condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def leave(mneme: MnemeServer, number: int) -> None:
@@ -144,13 +141,15 @@ async def leaves_nothing_behind(mneme: MnemeServer, upstream: ScriptedUpstream, 
     await eventually(lambda: open_files(mneme) <= files + POOL + 2, f"{open_files(mneme)} files, {files} before")
     async with connected(database) as admin:
         asked = len(chats(upstream))
-        async with asyncio.timeout(DEADLINE_S):
-            while (await admin.fetchval(LEFT)) < asked - times // 3:
-                await asyncio.sleep(0.01)
-        busy = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mneme' AND state <> 'idle'"
-        async with asyncio.timeout(DEADLINE_S):
-            while await admin.fetchval(busy):
-                await asyncio.sleep(0.01)
+
+        async def recorded() -> bool:
+            return bool(await admin.fetchval(LEFT) >= asked - times // 3)
+
+        async def idle() -> bool:
+            return not await admin.fetchval(BUSY_BACKENDS)
+
+        await until(recorded, "all calls are recorded")
+        await until(idle, "no connection is in use")
         assert await admin.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mneme'") <= POOL
         halves = await admin.fetchval(
             "SELECT count(*) FROM agent_data.conversation_history WHERE content = 'Some words'"
@@ -162,6 +161,7 @@ async def leaves_nothing_behind(mneme: MnemeServer, upstream: ScriptedUpstream, 
 
 
 LEFT = "SELECT count(*) FROM agent_data.upstream_calls WHERE outcome = 2"
+BUSY_BACKENDS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mneme' AND state <> 'idle'"
 
 
 def open_files(mneme: MnemeServer) -> int:
@@ -181,7 +181,7 @@ async def test_five_hundred_clients_that_go_leave_nothing_behind(
     await leaves_nothing_behind(mneme, upstream, module_database, 500)
 
 
-# --- 7: a client that does not read --------------------------------------------------------------------------------------------
+# --- 7: a client that does not read -----------------------------------------------------------------------------------
 
 SLOW_EVENT = b"data: " + b"x" * 99_992 + b"\n\n"
 SLOW_EVENTS = 1000
@@ -213,9 +213,10 @@ async def test_slow_readers_hold_their_upstreams_up_and_nothing_else(
             await client.__aenter__()
             await client.send("POST", CHAT, headers_of(f"slow-{n}"), body_of())
             await client.read_until(b"\r\n\r\n")
-        last = -1
-        while last != (last := sum(play.done for play in plays)) or last < len(plays) * 5:
-            await asyncio.sleep(0.3)  # until nothing moves any more
+        last, now = -1, 0
+        while last != now or now < len(plays) * 5:  # until nothing moves any more
+            await asyncio.sleep(0.3)
+            last, now = now, sum(play.done for play in plays)
         assert last * len(SLOW_EVENT) < len(plays) * BUFFERS_BYTES
         assert memory_of(mneme) - before < len(plays) * BUFFERS_BYTES
         upstream.script = chat_script(lambda asked: "All right.")
@@ -236,7 +237,7 @@ def memory_of(mneme: MnemeServer) -> int:
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
 
-# --- 8: an upstream that says strange things --------------------------------------------------------------------------------------
+# --- 8: an upstream that says strange things --------------------------------------------------------------------------
 
 WORDS = [chunk("gpt-4o", {"role": "assistant", "content": ""}), chunk("gpt-4o", {"content": "Grüße, 世界 🌍"})]
 LAST = [chunk("gpt-4o", {}, "stop"), DONE]
@@ -255,8 +256,12 @@ STRANGE: dict[str, Reply] = {
     "429": reply_json(ERROR, "429 Too Many Requests", [("retry-after", "7"), ("x-ratelimit-remaining-requests", "0")]),
     "500": reply_json({"detail": "oh no"}, "500 Internal Server Error"),
     "503 of a load balancer": Reply(
-        [Send(head_of("503 Service Unavailable", [("content-type", "text/html"), ("content-length", "9")]) + b"<h1>no")]
-        + [Send(b"</h")]
+        [
+            Send(
+                head_of("503 Service Unavailable", [("content-type", "text/html"), ("content-length", "9")]) + b"<h1>no"
+            ),
+            Send(b"</h"),
+        ]
     ),
     "stall": reply_events(WORDS, end=[Stall()]),
     "cut": reply_events(WORDS, end=[Rst()]),
@@ -354,5 +359,4 @@ def test_where_chunks_end_changes_nothing(mneme: MnemeServer, upstream: Scripted
 
 
 def cut_at(data: bytes, places: list[int]) -> list[bytes]:
-    ends = [0, *sorted(places), len(data)]
-    return [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    return [data[start:end] for start, end in itertools.pairwise([0, *sorted(places), len(data)])]

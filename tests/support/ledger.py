@@ -47,7 +47,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = open(path, "ab", buffering=0)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - open for as long as the ledger is
 
     def note(self, entry: Entry) -> None:
         """Durable when this returns."""

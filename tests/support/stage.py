@@ -25,7 +25,10 @@ IMPATIENT = {
 
 
 class Stage:
-    """`server` on `postgres` through `proxy`, before `upstream`. Use as a context manager. `place`: where Postgres keeps its data."""
+    """`server` on `postgres` through `proxy`, before `upstream`. Use as a context manager.
+
+    `place`: where Postgres keeps its data.
+    """
 
     def __init__(self, folder: Path, *, place: Path | None = None, worker: bool = False, **settings: str) -> None:
         self._folder = folder

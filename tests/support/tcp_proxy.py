@@ -118,8 +118,8 @@ class TcpProxy:
     async def _end(self) -> None:
         await self._refuse()
         await self._set()
-        while self._pairs:
-            await asyncio.sleep(0)
+        for pair in list(self._pairs):
+            await pair.ended.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -141,6 +141,7 @@ class TcpProxy:
             self._pairs.discard(pair)
             writer.close()
             far_writer.close()
+            pair.ended.set()
 
     async def _pass(
         self, pair: _Pair, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
@@ -176,6 +177,7 @@ class _Pair:
     def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         self.lost = False
         self.broken = False
+        self.ended = asyncio.Event()
         self._both = (near, far)
 
     def reset(self) -> None:
