@@ -205,7 +205,7 @@ def fill(place: Path) -> Path:
 async def test_a_disk_that_is_full(tmp_path: Path, small_disk: Path, ledger: Ledger, what: str) -> None:
     """Postgres cannot write its WAL any more, and ends. What was not kept was not said to be."""
     settings = {"DATA_DIR": str(small_disk / "spool")} if "spool" in what else {}
-    with Stage(tmp_path, place=small_disk, **settings) as stage:
+    with Stage(tmp_path, place=small_disk, settings=settings) as stage:
         talkers = talkers_of(ledger, "full")
         for talker in talkers:
             await stage.ask(talker, f"{talker.who}-before")
@@ -251,7 +251,7 @@ async def test_a_storm(tmp_path: Path, ledger: Ledger, rng: random.Random) -> No
                 group.create_task(talk(Talker(ledger, f"storm-{n}", stream=n % 2 == 0)))
             loop = asyncio.get_running_loop()
             end = loop.time() + STORM_S
-            healing = []
+            healing: list[float] = []
             while loop.time() < end:
                 fault = rng.choice(FAULTS)
                 print(f"{loop.time():.1f} {fault.__name__}")

@@ -54,7 +54,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory, helper: ScriptedUpstream) ->
     given = {"HELPER_BASE_URL": helper.url, "HELPER_MODEL": "helper", "JOB_LEASE_S": str(LEASE_S), "JOB_ATTEMPTS": "2"}
     # A job that waits for its helper must not be what ends first.
     given |= {"HELPER_TIMEOUT_S": "60"}
-    with Stage(tmp_path_factory.mktemp("stage"), worker=True, **given) as stage:
+    with Stage(tmp_path_factory.mktemp("stage"), worker=True, settings=given) as stage:
         stage.upstream.script = chat_script(lambda asked: "All right.")
         wait_until(lambda: len(stage.server.workers) == 1, "the worker to start")
         yield stage

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from tests.support.ledger import Ledger, Talker, differences, scripted
 from tests.support.own_postgres import OwnPostgres
@@ -30,7 +30,14 @@ class Stage:
     `place`: where Postgres keeps its data.
     """
 
-    def __init__(self, folder: Path, *, place: Path | None = None, worker: bool = False, **settings: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        place: Path | None = None,
+        worker: bool = False,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._folder = folder
         self._place = place or folder / "db"
         self._worker = worker
