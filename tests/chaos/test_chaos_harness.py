@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -80,8 +81,9 @@ async def echo() -> AsyncIterator[int]:
     """A server that says what it hears, on this port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(100):
-            writer.write(data)
+        with contextlib.suppress(ConnectionResetError):
+            while data := await reader.read(100):
+                writer.write(data)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
