@@ -71,14 +71,16 @@ class Turnstile:
 
 async def look_up(store: TurnStore, identity: Identity, body: bytes) -> Replay | None:
     """The earlier call of a request; None where its key is new, or came with another body: that is for the upstream to
-    judge. None, too, where the request names another session: what went upstream then may hold that session's history.
-    Raises StoreUnavailable."""
+    judge. None, too, where the request names another session: what went upstream then may hold that session's history; and
+    where the earlier one was answered without memory, as a turn of no session. Raises StoreUnavailable."""
     if identity.idempotency_key is None:
         return None
     earlier = await store.idempotent(identity.tenant_id, identity.user_id, identity.idempotency_key)
     if earlier is None or earlier.request_sha256 not in (None, sha256(body).digest()):
         return None
     if identity.session is not None and earlier.session_id not in (None, identity.named, identity.issued):
+        return None
+    if earlier.answered and earlier.session_id is None:
         return None
     return Replay(_body(earlier), earlier.session_id, earlier.answered)
 

@@ -28,7 +28,7 @@ from app.gateway.account import Accountant
 from app.gateway.call import Call, own_headers
 from app.gateway.forward import Forwarder, outgoing_headers
 from app.gateway.headers import Headers
-from app.gateway.identify import Principal, identify, switches
+from app.gateway.identify import Principal, check_agreement, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.prepare import ChatRequest, Preparer
 from app.gateway.relay import Ending, Tape, peek, relay
@@ -162,6 +162,7 @@ class Gateway:
     ) -> Call:
         """Who asks, and for what. Raises what is Mneme's own to refuse: the key, its own headers, the path."""
         raw = list(scope["headers"])
+        check_agreement(raw)
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
         principal = await self._authenticator.check(headers)
         if not principal.allows("proxy"):

@@ -197,7 +197,8 @@ SELECT agent_data.make_hash_partitions('job_effects', current_setting('mneme.has
 
 -- Notes a call under its Idempotency-Key: the first one, until one of them was answered. Where another process answered the same
 -- request meanwhile, `repeated`, and `session_id` is where its turn stands: a second one is not to be added. Whoever comes second
--- waits at the key's row for the first one's transaction. A request that names its session (`p_session`) is repeated only there.
+-- waits at the key's row for the first one's transaction. A request that names its session (`p_session`) is repeated only there;
+-- a call of no session (memory off, or no chat) is no turn, and takes the key from none.
 CREATE FUNCTION agent_data.note_key(
     p_call agent_data.call_record, p_session agent_data.session_record, OUT repeated boolean, OUT session_id uuid
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
@@ -219,14 +220,15 @@ BEGIN
         SELECT true, c.session_id INTO repeated, session_id FROM agent_data.upstream_calls c
         WHERE c.call_id = earlier AND c.user_id = p_call.user_id AND c.tenant_id = p_call.tenant_id
           AND c.call_id <> p_call.call_id AND c.request_sha256 = p_call.request_sha256
-          AND c.outcome = 0 AND c.status BETWEEN 200 AND 299
+          AND c.outcome = 0 AND c.status BETWEEN 200 AND 299 AND c.session_id IS NOT NULL
           AND (c.session_id = p_session.session_id OR p_session.external_id IS NULL);
         IF NOT FOUND THEN
             repeated := false;
             session_id := p_call.session_id;
         END IF;
     END IF;
-    IF p_call.outcome = 0 AND p_call.status BETWEEN 200 AND 299 AND p_call.request_sha256 IS NOT NULL THEN
+    IF p_call.outcome = 0 AND p_call.status BETWEEN 200 AND 299 AND p_call.request_sha256 IS NOT NULL
+       AND p_call.session_id IS NOT NULL THEN
         UPDATE agent_data.idempotency_keys k SET call_id = p_call.call_id
         WHERE k.user_id = p_call.user_id AND k.key_hash = hash AND k.tenant_id = p_call.tenant_id;
     END IF;

@@ -149,3 +149,20 @@ def test_a_key_whose_first_attempt_failed_sends_the_same_body_again(
     assert "Minka" in bodies[0].decode()
     assert bodies[0] == bodies[1]
     assert [each["role"] for each in api.history(session_of(answer))] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("order", [["off", "on"], ["on", "off", "on"]], ids="-".join)
+def test_a_key_that_was_used_without_memory_takes_no_turn_away(
+    mneme: MnemeServer, upstream: ScriptedUpstream, api: Api, someone: str, order: list[str]
+) -> None:
+    told = [
+        ask(
+            mneme,
+            "I live in Lisbon.",
+            headers={"X-Mneme-User": someone, "Idempotency-Key": "k", "X-Mneme-Memory": memory},
+        )
+        for memory in order
+    ]
+    (session,) = api.sessions()
+    assert session_of(told[-1]) == session["id"]
+    assert api.said(session["id"]) == [("user", "I live in Lisbon."), ("assistant", "You said: I live in Lisbon.")]

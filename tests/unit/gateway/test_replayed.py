@@ -71,6 +71,11 @@ async def test_another_session_under_the_key_is_none_either() -> None:
         assert (await looked_up(earlier(), own)).body == SENT
 
 
+async def test_what_was_answered_without_memory_is_no_turn_yet() -> None:
+    assert await looked_up(earlier(session_id=None)) is None
+    assert (await looked_up(earlier(session_id=None, answered=False))).body == SENT
+
+
 async def test_what_was_not_captured_is_a_repetition_without_a_body() -> None:
     replay = await looked_up(earlier(request_sha256=None, body_parts=None, sha256=None))
     assert (replay.body, replay.answered) == (None, True)
