@@ -91,7 +91,8 @@ async def recovered(mneme: MnemeServer, who: str) -> tuple[str, list[str]]:
     api = Api(mneme, user=who)
     await asyncio.to_thread(wait_until, lambda: len(api.calls()) == 1, "the call to be recovered", RECOVERY_S)
     (call,) = api.calls()
-    return call["outcome"], [text for _, text in api.said(call["session_id"])]
+    known = call["session_id"] is not None and api.send("GET", f"/sessions/{call['session_id']}").is_success
+    return call["outcome"], [text for _, text in api.said(call["session_id"])] if known else []
 
 
 @JOURNALED

@@ -186,7 +186,7 @@ async def differences(ledger: Ledger, dsn: str, *, whole: Sequence[str] = ()) ->
 
 
 def _of_one(entry: Entry, calls: list[dict[str, Any]], said: list[dict[str, Any]]) -> list[str]:
-    name = f"call {entry.call} ({entry.question!r} of {entry.conversation})"
+    name = f"call {entry.call} ({entry.question[:80]!r} of {entry.conversation})"
     if not calls:
         return [f"{name} was acknowledged and is lost"]
     found = []
@@ -198,9 +198,9 @@ def _of_one(entry: Entry, calls: list[dict[str, Any]], said: list[dict[str, Any]
     questions = [row["content"] for row in said if row["role"] == USER]
     answers = [row["content"] for row in said if row["role"] == ASSISTANT]
     if questions[-1:] != [entry.question] and call["session"] is not None:
-        found.append(f"{name} has the questions {questions}")
+        found.append(f"{name} has the questions {_short(questions)}")
     if answers != [entry.answer]:
-        found.append(f"{name} has the answers {answers}, the client saw {entry.answer!r}")
+        found.append(f"{name} has the answers {_short(answers)}, the client saw {entry.answer[:80]!r}")
     return found
 
 
@@ -211,7 +211,11 @@ def _of_conversation(own: Sequence[Entry], calls: _ByCall, messages: Sequence[di
         return [f"{name} of {len(own)} turns is in the sessions {sessions}"]
     held = [text for entry in sorted(own, key=lambda e: e.turn) for text in (entry.question, entry.answer)]
     stored = [row["content"] for row in messages if row["session"] in sessions]
-    found = [] if stored == held else [f"{name} was\n  {held}\nand is there as\n  {stored}"]
+    found = [] if stored == held else [f"{name} was\n  {_short(held)}\nand is there as\n  {_short(stored)}"]
     if any(row["parent"] is not None for row in messages if row["session"] in sessions):
         found.append(f"{name} is a branch of another session")
     return found
+
+
+def _short(texts: Sequence[str | None]) -> list[str | None]:
+    return [text if text is None else text[:80] for text in texts]
