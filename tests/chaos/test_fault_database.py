@@ -151,6 +151,22 @@ async def test_a_spool_outlives_the_server(stage: Stage, ledger: Ledger) -> None
     await stage.settled(ledger, whole=[each.who for each in talkers])
 
 
+@SPOOLED
+async def test_a_spool_that_is_full(tmp_path: Path, ledger: Ledger) -> None:
+    """New answers lack their end, and a metric says why; what was taken in is there afterwards."""
+    with Stage(tmp_path, settings={"SPOOL_MAX_BYTES": "20000"}) as stage:
+        talkers = talkers_of(ledger, "crowd")
+        async with away(stage):
+            for n, talker in itertools.product(range(20), talkers):
+                if not any(each.unacknowledged for each in talkers):
+                    await stage.ask(talker, f"{talker.who}-{n}")
+            assert ledger.entries, "nothing was taken in"
+            assert sum(each.unacknowledged for each in talkers) > 0, "it was never full"
+            assert 'mneme_spool_calls_total{event="refused"}' in stage.server.http.get("/metrics").text
+        await stage.healed(Talker(ledger, "healer"), "crowd-healed")
+        await stage.settled(ledger)
+
+
 async def test_without_postgres_nobody_is_told_what_is_not_so(stage: Stage, ledger: Ledger) -> None:
     """With a spool or without: an answer that ends is kept, and one that cannot be kept does not end."""
     talkers = talkers_of(ledger, "honest")
