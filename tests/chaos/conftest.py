@@ -16,9 +16,7 @@ import pytest
 from tests.support.database import fresh_database
 from tests.support.ledger import Ledger
 from tests.support.server import MnemeServer
-from tests.support.stage import Stage
-
-LOG_LINES = 20
+from tests.support.stage import Stage, complaints
 
 
 @pytest.hookimpl(wrapper=True)
@@ -27,11 +25,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         for given in getattr(item, "funcargs", {}).values():
-            servers = given.servers if isinstance(given, Stage) else [given] if isinstance(given, MnemeServer) else []
-            for server in servers:
-                lines = [line for line in server.logs if line.get("level") not in ("debug", "info")][-LOG_LINES:]
-                told = "\n".join(f"{line.get('message', line)}\n{line.get('error', '')}" for line in lines)
-                report.sections.append(("the server's complaints", told))
+            server = given.server if isinstance(given, Stage) else given
+            if isinstance(server, MnemeServer):
+                report.sections.append(("the server's complaints", complaints(server)))
     return report
 
 

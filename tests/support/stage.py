@@ -23,6 +23,8 @@ IMPATIENT = {
     "IDLE_TIMEOUT_S": "20",
 }
 
+LOG_LINES = 20
+
 
 class Stage:
     """`server` on `postgres` through `proxy`, before `upstream`. Use as a context manager.
@@ -63,13 +65,11 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            print(complaints(self.server))
         self.proxy.heal()
         self.postgres.thaw()
         self._stack.close()
-
-    @property
-    def servers(self) -> list[MnemeServer]:
-        return [self.server]
 
     async def ask(self, talker: Talker, name: str) -> RawResponse | None:
         return await talker.ask(self.server.port, name)
@@ -89,6 +89,12 @@ class Stage:
     async def settled(self, ledger: Ledger, *, whole: list[str] | None = None) -> None:
         """The ledger and the database agree: at once, or, what a spool holds, within a while."""
         await agree(ledger, self.postgres.dsn, whole=whole)
+
+
+def complaints(server: MnemeServer) -> str:
+    """The last warnings and errors of a server's log."""
+    lines = [line for line in server.logs if line.get("level") not in ("debug", "info")][-LOG_LINES:]
+    return "\n".join(f"{line.get('message', line)}\n{line.get('error', '')}" for line in lines)
 
 
 async def agree(ledger: Ledger, dsn: str, *, whole: list[str] | None = None) -> None:
