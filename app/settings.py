@@ -153,6 +153,11 @@ class Settings(BaseSettings):
     session_ttl_days: int = Field(
         90, ge=1, description="A session untouched for this long is expired (as L2 memories: seed 000 §5.1)."
     )
+    repeat_wait_s: float = Field(
+        10.0,
+        ge=0,
+        description="Seconds that a repeated Idempotency-Key waits for the call in flight; ordinary answers take less.",
+    )
     job_lease_s: float = Field(60.0, gt=0, description="Seconds without a heartbeat until a job is given to another.")
     job_attempts: int = Field(5, ge=1, description="Tries before a job is kept as a dead letter.")
 

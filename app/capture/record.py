@@ -254,6 +254,7 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         first_byte_us=call.first_byte_us,
         overhead_us=call.overhead_us,
         idempotency_key=_storable(call.idempotency_key) if call.idempotency_key else None,
+        repeat_key=call.repeat_key,
         retry_count=call.retry_count,
         error=_storable(call.error) if call.error else None,
         metadata="{}" if call.captured else '{"captured":false}',

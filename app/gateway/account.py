@@ -17,6 +17,7 @@ from app.gateway.call import Call
 from app.gateway.prepare import ChatRequest, leading
 from app.gateway.reconcile import Place, tails
 from app.gateway.relay import Ending, Tape
+from app.gateway.replayed import repeat_key
 from app.gateway.splice import scan
 from app.gateway.sse import Answer, Choice, answer_of_json, fold, payloads
 from app.gateway.upstream import UpstreamResponse
@@ -92,6 +93,7 @@ class Accountant:
             first_byte_us=tape.chunk_times[0] if tape.chunk_times else None,
             overhead_us=call.overhead_ns // 1000,
             idempotency_key=call.identity.idempotency_key,
+            repeat_key=repeat_key(call.identity, call.chat.body) if call.chat is not None and call.place else None,
             retry_count=call.identity.retry,
             session_id=call.session_id,
             captured=call.switches.capture,

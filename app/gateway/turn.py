@@ -220,7 +220,7 @@ class Gateway:
         passage = self._turnstile.passage(call.identity, chat.body)
         began = time.perf_counter_ns()
         with call.inbound.gone.interrupts():
-            await passage.enter()
+            await passage.enter(self._settings.repeat_wait_s)
         call.waited_ns += time.perf_counter_ns() - began
         try:
             await self._remember(call, chat)

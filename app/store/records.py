@@ -63,6 +63,7 @@ class CallRecord(NamedTuple):
     first_byte_us: int | None
     overhead_us: int | None
     idempotency_key: str | None
+    repeat_key: bytes | None
     retry_count: int
     error: str | None
     metadata: str

@@ -112,13 +112,12 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class EarlierCall:
-    """The call that came earlier under an Idempotency-Key. `answered`: to the end. `body_parts`: prefix, elements and suffix
+    """The call that came earlier under a repeat key. `answered`: to the end. `body_parts`: prefix, elements and suffix
     of the body that went upstream, None where it was not captured."""
 
     call_id: UUID
     session_id: UUID | None
     answered: bool
-    request_sha256: bytes | None
     body_parts: tuple[bytes, Sequence[bytes], bytes] | None
     sha256: bytes | None
 
@@ -195,8 +194,8 @@ class TurnStore:
             rows = await connection.fetch(self._sql["turns.session_messages"], tenant, user, sessions, befores, limit)
         return [StoredMessage(**{**dict(row), "role": ROLE_NAMES.get(row["role"], "other")}) for row in rows]
 
-    async def idempotent(self, tenant: UUID, user: UUID, key: str) -> EarlierCall | None:
-        """The call that came earlier under this Idempotency-Key."""
+    async def idempotent(self, tenant: UUID, user: UUID, key: bytes) -> EarlierCall | None:
+        """The call that came earlier under this repeat key."""
         async with self._pool.acquire() as connection:
             row = await connection.fetchrow(self._sql["turns.idempotent_call"], tenant, user, key)
         if row is None or row["call_id"] is None:
@@ -204,9 +203,7 @@ class TurnStore:
         parts = None
         if row["prefix"] is not None and row["elements"] is not None:
             parts = (row["prefix"], row["elements"], row["suffix"] or b"")
-        return EarlierCall(
-            row["call_id"], row["session_id"], bool(row["answered"]), row["request_sha256"], parts, row["sha256"]
-        )
+        return EarlierCall(row["call_id"], row["session_id"], bool(row["answered"]), parts, row["sha256"])
 
     async def retrieve(
         self,

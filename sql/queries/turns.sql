@@ -19,7 +19,7 @@ SELECT agent_data.record_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
 SELECT space FROM agent_data.embedding_spaces WHERE name = $1
 
 -- name: idempotent_call
--- The call that came earlier under the same Idempotency-Key, with what is needed to send the very same body again.
+-- The call that came earlier under the same repeat key, with what is needed to send the very same body again.
 SELECT * FROM agent_data.idempotent_call($1, $2, $3)
 
 -- name: secret

@@ -140,7 +140,7 @@ BEGIN
     RETURN made;
 END $$;
 
--- An answer of an earlier call under the same Idempotency-Key.
+-- The call that a repetition repeats: the hash is of its Idempotency-Key, the session it names, and its body.
 CREATE TABLE agent_data.idempotency_keys (
     tenant_id  uuid NOT NULL,
     user_id    uuid NOT NULL,

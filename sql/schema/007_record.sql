@@ -10,7 +10,7 @@ CREATE TYPE agent_data.call_record AS (
     request_bytes bigint,
     sent_prefix bytea, sent_suffix bytea, sent_chain bytea, sent_count integer, sent_sha256 bytea,
     prompt_tokens integer, completion_tokens integer, cached_tokens integer, usage_counted boolean, cost_microcents bigint,
-    latency_ms integer, first_byte_us bigint, overhead_us bigint, idempotency_key text, retry_count smallint, error text,
+    latency_ms integer, first_byte_us bigint, overhead_us bigint, idempotency_key text, repeat_key bytea, retry_count smallint, error text,
     metadata text
 );
 
@@ -195,42 +195,34 @@ CREATE TABLE agent_data.job_effects (
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('job_effects', current_setting('mneme.hash_partitions')::int);
 
--- Notes a call under its Idempotency-Key: the first one, until one of them was answered. Where another process answered the same
--- request meanwhile, `repeated`, and `session_id` is where its turn stands: a second one is not to be added. Whoever comes second
--- waits at the key's row for the first one's transaction. A request that names its session (`p_session`) is repeated only there;
--- a call of no session (memory off, or no chat) is no turn, and takes the key from none.
-CREATE FUNCTION agent_data.note_key(
-    p_call agent_data.call_record, p_session agent_data.session_record, OUT repeated boolean, OUT session_id uuid
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+-- Notes a call under its repeat key (user, Idempotency-Key, session named, body): the first one, until one of them was answered.
+-- Where another process answered the same request meanwhile, `repeated`, and `session_id` is where its turn stands: a second one
+-- is not to be added. Whoever comes second waits at the key's row for the first one's transaction.
+CREATE FUNCTION agent_data.note_key(p_call agent_data.call_record, OUT repeated boolean, OUT session_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
-    hash    bytea := sha256(convert_to(p_call.idempotency_key, 'UTF8'));
     earlier uuid;
 BEGIN
     repeated := false;
     session_id := p_call.session_id;
     INSERT INTO agent_data.idempotency_keys (tenant_id, user_id, key_hash, call_id)
-    VALUES (p_call.tenant_id, p_call.user_id, hash, p_call.call_id)
+    VALUES (p_call.tenant_id, p_call.user_id, p_call.repeat_key, p_call.call_id)
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
         RETURN;
     END IF;
     SELECT k.call_id INTO earlier FROM agent_data.idempotency_keys k
-    WHERE k.user_id = p_call.user_id AND k.key_hash = hash AND k.tenant_id = p_call.tenant_id FOR UPDATE;
-    IF p_session.session_id IS NOT NULL THEN
-        SELECT true, c.session_id INTO repeated, session_id FROM agent_data.upstream_calls c
-        WHERE c.call_id = earlier AND c.user_id = p_call.user_id AND c.tenant_id = p_call.tenant_id
-          AND c.call_id <> p_call.call_id AND c.request_sha256 = p_call.request_sha256
-          AND c.outcome = 0 AND c.status BETWEEN 200 AND 299 AND c.session_id IS NOT NULL
-          AND (c.session_id = p_session.session_id OR p_session.external_id IS NULL);
-        IF NOT FOUND THEN
-            repeated := false;
-            session_id := p_call.session_id;
-        END IF;
+    WHERE k.user_id = p_call.user_id AND k.key_hash = p_call.repeat_key AND k.tenant_id = p_call.tenant_id FOR UPDATE;
+    SELECT true, c.session_id INTO repeated, session_id FROM agent_data.upstream_calls c
+    WHERE c.call_id = earlier AND c.user_id = p_call.user_id AND c.tenant_id = p_call.tenant_id
+      AND c.call_id <> p_call.call_id AND c.outcome = 0 AND c.status BETWEEN 200 AND 299;
+    IF NOT FOUND THEN
+        repeated := false;
+        session_id := p_call.session_id;
     END IF;
-    IF p_call.outcome = 0 AND p_call.status BETWEEN 200 AND 299 AND p_call.request_sha256 IS NOT NULL
-       AND p_call.session_id IS NOT NULL THEN
+    IF p_call.outcome = 0 AND p_call.status BETWEEN 200 AND 299 THEN
         UPDATE agent_data.idempotency_keys k SET call_id = p_call.call_id
-        WHERE k.user_id = p_call.user_id AND k.key_hash = hash AND k.tenant_id = p_call.tenant_id;
+        WHERE k.user_id = p_call.user_id AND k.key_hash = p_call.repeat_key AND k.tenant_id = p_call.tenant_id;
     END IF;
 END $$;
 
@@ -248,8 +240,8 @@ DECLARE
     places   integer[];
     repeated boolean := false;
 BEGIN
-    IF p_call.idempotency_key IS NOT NULL THEN
-        SELECT n.repeated, n.session_id INTO repeated, p_call.session_id FROM agent_data.note_key(p_call, p_session) n;
+    IF p_call.repeat_key IS NOT NULL THEN
+        SELECT n.repeated, n.session_id INTO repeated, p_call.session_id FROM agent_data.note_key(p_call) n;
     END IF;
     -- The call row comes before all else, which hangs on it (3-data-model: idempotency).
     INSERT INTO agent_data.upstream_calls (

@@ -139,11 +139,12 @@ async def fill(teller: Teller) -> None:
     await teller.admin.execute("SELECT agent_data.ensure_history_partitions($1, $2)", NOW, NOW + timedelta(days=40))
     for name in ("ana", "bob", "carl", "dora"):
         user = ids.user_id(TENANT, name)
-        facts = {"user_id": user, "request": recipe_of(b"1")[1], "idempotency_key": "k"}
+        facts = {"user_id": user, "request": recipe_of(b"1")[1]}
         given: dict[str, Any] = {"user": user, "facts": facts}
+        keyed = given | {"facts": facts | {"repeat_key": b"k"}}
         one, two = (ids.session_id(TENANT, user, each) for each in "12")
         sessions = (S1, S2) if name == "ana" else (one, two)
-        await teller.tell(talk("cats q1"), "cats a1", session=sessions[0], system_prompt="Be kind.", **given)
+        await teller.tell(talk("cats q1"), "cats a1", session=sessions[0], system_prompt="Be kind.", **keyed)
         await teller.tell(talk("cats q1", "cats a1", "cats q2"), "cats a2", session=sessions[0], new=1, **given)
         await teller.tell(
             talk("cats x"), "cats y", session=sessions[1], parent_session_id=sessions[0], branch_turn_index=2, **given
@@ -291,7 +292,7 @@ async def test_the_graph_is_used_by_those_with_very_many(watch: Watch, teller: T
 
 
 async def test_repeating_a_key(watch: Watch, teller: Teller) -> None:
-    scans = await watch.scans(lambda: watch.connection.fetchrow(SQL["turns.idempotent_call"], TENANT, ANA, "k"))
+    scans = await watch.scans(lambda: watch.connection.fetchrow(SQL["turns.idempotent_call"], TENANT, ANA, b"k"))
     await check(teller, scans, "idempotency_keys_pkey", "request_chains_pkey", "message_blobs_pkey")
     assert {"upstream_calls_pkey", "calls_user"} & {scan.index for scan in scans}
 
