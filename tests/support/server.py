@@ -99,6 +99,11 @@ class MnemeServer:
         return self._process.pid
 
     @property
+    def environment(self) -> dict[str, str]:
+        """What another command needs to be of this server."""
+        return dict(self._environment)
+
+    @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -1,0 +1,184 @@
+"""Faults 10 and 11: workers that are killed or frozen in the middle of a job, and listeners that are lost.
+
+Leases, retries and deaf listeners are tried one by one in tests/integration/jobs; here with the real worker process, which
+a helper LLM holds in the middle of a job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.clients import Api, ask
+from tests.support.jobs import until
+from tests.support.own_postgres import WORKER
+from tests.support.replies import Recorded, Reply, Until, chat_script, reply_json
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer, runs, wait_until
+from tests.support.sockets import eventually
+from tests.support.stage import Stage
+
+SAID = "I moved house, my new home is Porto, by the way."
+LEASE_S = 1.0
+ITEM = {
+    "content": "Lives in Porto",
+    "kind": "fact",
+    "quote": "my new home is Porto",
+    "confidence": 0.9,
+    "explicit": False,
+    "subject": "user",
+    "predicate": "lives_in",
+    "object": "Porto",
+    "entities": ["Porto"],
+}
+LEARNED = reply_json({"choices": [{"message": {"content": json.dumps({"items": [ITEM]})}, "finish_reason": "stop"}]})
+
+
+@pytest.fixture(scope="module")
+def helper() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream(LEARNED) as helper:
+        yield helper
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory, helper: ScriptedUpstream) -> Iterator[Stage]:
+    given = {"HELPER_BASE_URL": helper.url, "HELPER_MODEL": "helper", "JOB_LEASE_S": str(LEASE_S), "JOB_ATTEMPTS": "2"}
+    # A job that waits for its helper must not be what ends first.
+    given |= {"HELPER_TIMEOUT_S": "60"}
+    with Stage(tmp_path_factory.mktemp("stage"), worker=True, settings=given) as stage:
+        stage.upstream.script = chat_script(lambda asked: "All right.")
+        wait_until(lambda: len(stage.server.workers) == 1, "the worker to start")
+        yield stage
+
+
+def say(stage: Stage, who: str) -> Api:
+    assert ask(stage.server, SAID, headers={"x-mneme-user": who}).status_code == 200
+    return Api(stage.server, user=who)
+
+
+def learned(api: Api) -> list[str]:
+    return [each["text"] for each in api.all("/memories", "memories")]
+
+
+def only_the_first_waits(helper: ScriptedUpstream, go: threading.Event) -> list[Recorded]:
+    """Hold the helper's first answer until `go`; the requests are noted in the list."""
+    asked: list[Recorded] = []
+
+    def answer(request: Recorded) -> Reply:
+        asked.append(request)
+        return Reply([Until(go), *LEARNED.steps]) if len(asked) == 1 else LEARNED
+
+    helper.script = answer
+    return asked
+
+
+# --- 10: the worker ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_killed_in_its_job(stage: Stage, helper: ScriptedUpstream) -> None:
+    go = threading.Event()
+    asked = only_the_first_waits(helper, go)
+    api = say(stage, "killed")
+    await eventually(lambda: len(asked) == 1, "the job to begin")
+    (worker,) = stage.server.workers
+    os.kill(worker, signal.SIGKILL)
+    await eventually(lambda: len(asked) == 2, "the job to begin again")
+    api.wait_for_quiet()
+    go.set()
+    assert learned(api) == ["Lives in Porto"]
+
+
+async def test_a_worker_frozen_past_its_lease(stage: Stage, helper: ScriptedUpstream) -> None:
+    """Another one does its job; when it thaws, its own end of the job is refused and nothing is learned twice."""
+    await eventually(lambda: len(stage.server.workers) == 1, "the worker to start")
+    go = threading.Event()
+    asked = only_the_first_waits(helper, go)
+    api = say(stage, "frozen")
+    await eventually(lambda: len(asked) == 1, "the job to begin")
+    (zombie,) = stage.server.workers
+    os.kill(zombie, signal.SIGSTOP)
+    try:
+        with other_worker(stage.server):
+            await eventually(lambda: len(asked) == 2, "another worker to take the job")
+            api.wait_for_quiet()
+            assert learned(api) == ["Lives in Porto"]
+    finally:
+        os.kill(zombie, signal.SIGCONT)
+        go.set()
+    told = "a job has no effect: it had it before, or its user is gone"
+    await eventually(lambda: bool(stage.server.said(told)), "the zombie to end its job")
+    assert runs(zombie)
+    api.wait_for_quiet()
+    assert learned(api) == ["Lives in Porto"]
+    (memory,) = api.all("/memories", "memories")
+    assert [each["event"] for each in history_of(api, memory["id"])] == ["created"]
+
+
+def history_of(api: Api, memory: str) -> list[dict[str, Any]]:
+    return [dict(each) for each in api.get(f"/memories/{memory}/history")["events"]]
+
+
+class other_worker:  # noqa: N801 - a context manager that reads like a function
+    """A second `mneme worker` beside the server's own."""
+
+    def __init__(self, server: MnemeServer) -> None:
+        self._server = server
+
+    def __enter__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "app.cli", "worker"],
+            cwd=self._server.folder,
+            env=self._server.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+
+
+async def test_a_dead_letter_is_seen_and_tried_again(stage: Stage, helper: ScriptedUpstream) -> None:
+    helper.script = reply_json({"error": "canary of the helper"}, "500 Internal Server Error")
+    api = say(stage, "dead")
+    await eventually(lambda: api.get("/queue")["dead"] == 1, "the job to be given up")
+    (letter,) = api.get("/queue/dead")["dead"]
+    assert letter["attempts"] == 2
+    assert letter["error"].startswith("HelperError")
+    assert "canary" not in json.dumps(letter) + stage.server.log_text()
+    assert learned(api) == []
+    helper.script = LEARNED
+    assert api.post(f"/queue/dead/{letter['id']}/retry", {}) == {"id": letter["id"], "retried": True}
+    api.wait_for_quiet()
+    assert learned(api) == ["Lives in Porto"]
+
+
+# --- 11: the listener ----------------------------------------------------------------------------------------------------
+
+
+async def listens(stage: Stage) -> bool:
+    return len(await stage.postgres.backends(WORKER, query="LISTEN%")) == 1
+
+
+@pytest.mark.parametrize("how", ["loudly", "silently"])
+async def test_a_listener_that_is_lost(stage: Stage, helper: ScriptedUpstream, how: str) -> None:
+    """Loudly: its connection is ended. Silently: it stays open, and brings nothing."""
+    helper.script = LEARNED
+    await until(lambda: listens(stage), "a listener")
+    if how == "loudly":
+        assert await stage.postgres.terminate_backends(WORKER, query="LISTEN%") == 1
+    else:
+        assert await stage.postgres.freeze_backends(WORKER, query="LISTEN%") == 1
+    api = say(stage, how)
+    # Nothing tells a listener that is found again what it has missed: what is done now was polled.
+    wait_until(lambda: learned(api) == ["Lives in Porto"], "the job to be done")
+    stage.postgres.thaw()
