@@ -426,7 +426,7 @@ BEGIN
             ) o;
         ELSIF many THEN
             PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true),
-                    set_config('hnsw.ef_search', least(1000, greatest(100, 2 * p_vectors))::text, true);
+                    set_config('hnsw.ef_search', least(1000, greatest(200, 4 * p_vectors))::text, true);
         END IF;
         EXECUTE format(
             'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg((1 - distance)::real) FROM ('
