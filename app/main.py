@@ -29,7 +29,7 @@ from app.api.common import DoorMiddleware, install_errors
 from app.api.context import context_router
 from app.api.importer import Importer, importer_router
 from app.api.memories import memories_router
-from app.api.ops import ops_router, queue_router
+from app.api.ops import ops_router, queue_router, storage_router
 from app.api.preview import CompilePreviewer
 from app.api.scope import Gate
 from app.api.search import search_router
@@ -54,12 +54,14 @@ from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.erasure import ERASER_ROLE, Connect, Eraser
 from app.store.history import History
 from app.store.memories import Memories
 from app.store.migrate import migrate
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue, install_queue
+from app.store.retention import Storage, by_group
 from app.store.sessions import Sessions
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
@@ -113,11 +115,25 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
         await embedder.close()
 
 
+def own_connection(dsn: str, role: str) -> Connect:
+    """Opens direct connections of a role other than the pool's (no PgBouncer in transaction mode)."""
+
+    async def connect() -> asyncpg.Connection[Any]:
+        return await asyncpg.connect(
+            dsn,
+            timeout=CLOSING_S,
+            server_settings={"role": role, "application_name": role, "search_path": "agent_data, public"},
+        )
+
+    return connect
+
+
 @dataclass(frozen=True, slots=True)
 class Core:
     """What every process needs."""
 
     settings: Settings
+    dsn: str
     clock: Clock
     queries: Queries
     pool: Pool
@@ -153,6 +169,7 @@ async def open_core(settings: Settings, dsn: str, clock: Clock) -> AsyncIterator
         stack.push_async_callback(tasks.close, CLOSING_S)
         yield Core(
             settings=settings,
+            dsn=dsn,
             clock=clock,
             queries=queries,
             pool=pool,
@@ -242,7 +259,8 @@ def open_doors(
     scribe = Scribe(core.embedder, core.counter, clock)
     memories = Memories(pool, sql, clock, space=space)
     captures = Captures(pool, sql)
-    queue = Queue(pool, sql)
+    queue, storage = Queue(pool, sql), Storage(pool, sql)
+    eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock)
     default_model = core.settings.default_model or STORED_COUNTS
 
     async def database() -> None:
@@ -257,6 +275,9 @@ def open_doors(
         metrics.pool("main", {"idle": pool.idle, "used": pool.size - pool.idle})
         counts = await queue.counts()
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
+        metrics.storage(by_group(await storage.figures()))
+        for ran in await storage.ticks():
+            metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
 
     checks = {"database": database, "embedder": embedder}
     return [
@@ -264,12 +285,13 @@ def open_doors(
         search_router(gate, sessions, proxy.compiler, clock),
         memories_router(gate, memories, sessions, scribe),
         context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
-        users_router(gate, proxy.tenancy, clock),
+        users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, scribe),
         history_router(gate, sessions, history, scribe),
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
+        storage_router(gate, storage.figures),
     ]
 
 

@@ -221,7 +221,7 @@ END $$;
 
 -- Messages of a line of sessions, nearest first, each before a turn of its own; newest first. The caller follows
 -- `parent_message_id` to the path that is in force. `hidden`: forgotten or erased, not to be shown again; what is merely
--- superseded was still said.
+-- superseded, or sent again after an erasure, was still said.
 CREATE FUNCTION agent_data.session_messages(
     p_tenant uuid, p_user uuid, p_sessions uuid[], p_befores integer[], p_limit integer
 ) RETURNS TABLE (
@@ -233,7 +233,7 @@ CREATE FUNCTION agent_data.session_messages(
            h.tool_calls, h.tool_call_id, h.message_hash, h.token_count, h.created_at, h.metadata,
            h.is_compressed OR h.is_pruned OR EXISTS (
                SELECT FROM agent_data.suppressions x
-               WHERE x.user_id = p_user AND x.item_id = h.message_id AND x.reason <> 'superseded')
+               WHERE x.user_id = p_user AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
     FROM unnest(p_sessions, p_befores) WITH ORDINALITY AS l (session_id, before, n)
     JOIN agent_data.sessions s ON s.user_id = p_user AND s.session_id = l.session_id AND s.tenant_id = p_tenant
     CROSS JOIN LATERAL (

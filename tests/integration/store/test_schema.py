@@ -105,9 +105,9 @@ async def test_functions_that_see_all_tenants_belong_to_the_definer_and_ask_for_
         assert row["owner"] == "mneme_definer", row["name"]
         assert not row["public"], row["name"]
         assert any("search_path=agent_data, public, pg_temp" in each for each in row["config"]), row["name"]
-    # The rows that they write name their tenant themselves (record_turn, enqueue), or they read word counts by user.
+    # The rows that they write name their tenant themselves (record_turn, note_key, enqueue), or they read word counts by user.
     without = {row["name"] for row in found if list(row["names"])[:2] != ["p_tenant", "p_user"]}
-    assert without == {"record_turn", "enqueue", "query_terms"}
+    assert without == {"record_turn", "note_key", "enqueue", "query_terms"}
 
 
 # --- partitions and keys ------------------------------------------------------------------------------------------------
