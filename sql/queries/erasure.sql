@@ -83,15 +83,15 @@ ON CONFLICT DO NOTHING
 
 -- name: calls
 -- Erases some of the user's captured calls, each with its stream and its compilation: how many of each.
-WITH some AS MATERIALIZED (
+WITH few AS MATERIALIZED (
     SELECT c.call_id FROM agent_data.upstream_calls c
     WHERE c.tenant_id = $1 AND c.user_id = $2 ORDER BY c.call_id LIMIT $3
 ), s AS (
-    DELETE FROM agent_data.streams t USING some WHERE t.call_id = some.call_id AND t.user_id = $2 RETURNING 1
+    DELETE FROM agent_data.streams t USING few WHERE t.call_id = few.call_id AND t.user_id = $2 RETURNING 1
 ), p AS (
-    DELETE FROM agent_data.compilations t USING some WHERE t.call_id = some.call_id AND t.user_id = $2 RETURNING 1
+    DELETE FROM agent_data.compilations t USING few WHERE t.call_id = few.call_id AND t.user_id = $2 RETURNING 1
 ), c AS (
-    DELETE FROM agent_data.upstream_calls t USING some WHERE t.call_id = some.call_id AND t.user_id = $2 RETURNING 1
+    DELETE FROM agent_data.upstream_calls t USING few WHERE t.call_id = few.call_id AND t.user_id = $2 RETURNING 1
 )
 SELECT (SELECT count(*) FROM c) AS upstream_calls, (SELECT count(*) FROM s) AS streams,
        (SELECT count(*) FROM p) AS compilations
