@@ -22,16 +22,23 @@ WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind = 'r'
 -- The newest call of those beyond $1 bytes, counted from the newest back: it and all before it are to go; NULL: all fit. Counted is
 -- what the rows hold; the requests' blobs and chains, which calls share, are spread evenly over all calls.
 WITH sizes AS MATERIALIZED (
+    -- Column by column: a whole row as a value would have its large parts read and put into it. 500 bytes for the small ones.
     SELECT c.call_id,
-           pg_column_size(c.*) + COALESCE(pg_column_size(c.request_body), 0) + COALESCE((
-               SELECT pg_column_size(s.body) + pg_column_size(s.*) FROM agent_data.streams s
-               WHERE s.call_id = c.call_id AND s.user_id = c.user_id), 0) + COALESCE((
+           500 + pg_column_size(c.request_headers) + pg_column_size(c.response_headers)
+           + COALESCE(pg_column_size(c.request_body), 0) + COALESCE(pg_column_size(c.request_prefix), 0)
+           + COALESCE(pg_column_size(c.request_suffix), 0) + COALESCE(pg_column_size(c.sent_prefix), 0)
+           + COALESCE(pg_column_size(c.sent_suffix), 0)
+           + COALESCE((
+               SELECT pg_column_size(s.body) + pg_column_size(s.chunk_offsets) + pg_column_size(s.chunk_times)
+                      + pg_column_size(s.event_offsets) + pg_column_size(s.event_times)
+               FROM agent_data.streams s WHERE s.call_id = c.call_id AND s.user_id = c.user_id), 0)
+           + COALESCE((
                SELECT pg_column_size(p.inputs) + pg_column_size(p.audit) FROM agent_data.compilations p
                WHERE p.call_id = c.call_id AND p.user_id = c.user_id), 0) AS bytes
     FROM agent_data.upstream_calls c
 ), shared AS (
     SELECT (SELECT COALESCE(sum(pg_column_size(b.body) + 60), 0) FROM agent_data.message_blobs b)
-         + (SELECT COALESCE(sum(pg_column_size(r.*)), 0) FROM agent_data.request_chains r) AS bytes
+         + (SELECT COALESCE(sum(pg_column_size(r.blobs) + 100), 0) FROM agent_data.request_chains r) AS bytes
 ), whole AS (
     SELECT COALESCE(sum(z.bytes), 0) AS bytes FROM sizes z
 )
