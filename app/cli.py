@@ -81,11 +81,13 @@ def main() -> None:
 @failing_clearly
 def serve(host: str | None, port: int | None, workers: int | None, no_worker: bool) -> None:
     """Start the proxy, its worker and, without MNEME_DATABASE_URL, the embedded Postgres."""
+    from app.gateway.redact import Redactor
     from app.main import prepare_database
     from app.supervise import database
     from app.supervise import serve as run
 
     settings = load_settings(host=host, port=port, workers=workers, worker="off" if no_worker else None)
+    Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins
     logs.set_up(settings.log_level, settings.log_format)
     log = logging.getLogger("mneme")
     for unknown in unknown_names(os.environ):

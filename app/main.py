@@ -43,6 +43,7 @@ from app.context.transcript import chain, tail_hash
 from app.errors import NotReady
 from app.gateway.account import Accountant
 from app.gateway.prepare import Preparer
+from app.gateway.redact import Redactor
 from app.gateway.scout import Scout
 from app.gateway.simulated import SimulatedTransport
 from app.gateway.transport import AiohttpTransport
@@ -216,7 +217,8 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         nonce_key=lambda: secret,
         memory_cap=settings.memory_budget_tokens,
     )
-    preparer = Preparer(core.turns, compiler)
+    redactor = Redactor(settings.redact_paths, settings.redact_headers)
+    preparer = Preparer(core.turns, compiler, redactor)
     real = AiohttpTransport(
         connect_timeout_s=settings.connect_timeout_s,
         head_timeout_s=settings.head_timeout_s,
@@ -233,7 +235,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         transports=transports,
         preparer=preparer,
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
-        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl),
+        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
         scout=Scout(transports, core.models, core.tasks),
         metrics=metrics,
         settings=settings,

@@ -71,6 +71,8 @@ class CallFacts:
     stream: StreamRecord | None = None
     session_id: UUID | None = None
     captured: bool = True
+    redacted: Sequence[str] = ()
+    """What of it lacks values that the settings say are not to be stored: request, sent, response."""
 
 
 @dataclass(frozen=True, slots=True)

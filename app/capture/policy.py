@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
 from uuid import UUID
+
+from app.settings import Settings
 
 RANDOM_BITS = 62
 """Last bits of a uuid of version 7: random ones (RFC 9562), so that they draw the sample, and draw it again the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class CapturePolicy:
-    """`sample`: the share of calls captured, 0 to 1; `off`: tenants whose calls never are."""
-
-    sample: float = 1.0
-    off: Collection[UUID] = ()
-
-    def wants(self, call: UUID, tenant: UUID) -> bool:
-        """Whether this call is to be captured."""
-        drawn: int = call.int & ((1 << RANDOM_BITS) - 1)
-        return tenant not in self.off and drawn < self.sample * (1 << RANDOM_BITS)
+def wanted(settings: Settings, call: UUID, tenant: UUID) -> bool:
+    """Whether this call of a tenant is to be captured."""
+    drawn: int = call.int & ((1 << RANDOM_BITS) - 1)
+    return tenant not in settings.capture_off_tenants and drawn < settings.capture_sample * (1 << RANDOM_BITS)

@@ -22,8 +22,9 @@ log = logging.getLogger("mneme.replayed")
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What came of the key before. `body`: as it went upstream then; None where that was not captured, and has to be
-    compiled anew. `answered`: its answer is stored to its end, so that another one adds nothing to the conversation."""
+    """What came of the key before. `body`: as it went upstream then; None where that was not captured, or lacks what is not to
+    be stored, and has to be compiled anew. `answered`: its answer is stored to its end, so that another one adds nothing to
+    the conversation."""
 
     body: bytes | None
     session_id: UUID | None
@@ -70,9 +71,9 @@ class Turnstile:
 
 
 async def look_up(store: TurnStore, identity: Identity, body: bytes) -> Replay | None:
-    """The earlier call of a request; None where its key is new, or came with another body: that is for the upstream to
-    judge. None, too, where the request names another session: what went upstream then may hold that session's history.
-    Raises StoreUnavailable."""
+    """The earlier call of a request, whose `body` is as it would be stored; None where its key is new, or came with another
+    body: that is for the upstream to judge. None, too, where the request names another session: what went upstream then may
+    hold that session's history. Raises StoreUnavailable."""
     if identity.idempotency_key is None:
         return None
     earlier = await store.idempotent(identity.tenant_id, identity.user_id, identity.idempotency_key)

@@ -21,7 +21,7 @@ from uuid import UUID
 
 import orjson
 
-from app.capture.policy import CapturePolicy
+from app.capture.policy import wanted
 from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, MnemeError, StoreUnavailable, Unavailable
@@ -109,7 +109,6 @@ class Gateway:
             clock=clock,
         )
         self._forwarder = Forwarder(transports, self._sealer, metrics, tasks)
-        self._policy = CapturePolicy(settings.capture_sample, frozenset(settings.capture_off_tenants))
         self._turnstile = Turnstile()
         self._running = 0
         self._idle = asyncio.Event()
@@ -168,9 +167,6 @@ class Gateway:
         principal = await self._authenticator.check(headers)
         if not principal.allows("proxy"):
             raise Forbidden("This key has no scope to call models.", code="missing_scope")
-        asked = switches(headers)
-        if not self._policy.wants(call_id, principal.tenant_id):
-            asked = replace(asked, capture=False)
         path, query = scope["path"], scope.get("query_string", b"")
         raw_path = scope.get("raw_path") or quote(path).encode()
         if ".." in path.split("/"):
@@ -188,7 +184,7 @@ class Gateway:
             raw_headers=raw,
             headers=headers,
             principal=principal,
-            switches=asked,
+            switches=switches(headers, captured=wanted(self._settings, call_id, principal.tenant_id)),
             identity=identify(headers, None, principal),
             target=self._router.route(None),
             inbound=inbound,

@@ -271,7 +271,7 @@ RETURNS TABLE (body bytea) LANGUAGE sql STABLE SECURITY DEFINER SET search_path 
 $$;
 
 -- The call that came earlier under the same Idempotency-Key, with the parts of the body that went upstream then (none where it
--- was not captured). `answered`: its answer came whole, so that another one adds nothing.
+-- was not captured, or lacks what is not to be stored). `answered`: its answer came whole, so that another one adds nothing.
 CREATE FUNCTION agent_data.idempotent_call(
     p_tenant uuid, p_user uuid, p_key text,
     OUT call_id uuid, OUT session_id uuid, OUT answered boolean, OUT request_sha256 bytea,
@@ -279,16 +279,20 @@ CREATE FUNCTION agent_data.idempotent_call(
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     chain bytea;
+    lacks boolean;
 BEGIN
     SELECT c.call_id, c.session_id, c.outcome = 0 AND c.status BETWEEN 200 AND 299, c.request_sha256,
            COALESCE(c.sent_prefix, c.request_prefix), COALESCE(c.sent_suffix, c.request_suffix),
-           COALESCE(c.sent_sha256, c.request_sha256), COALESCE(c.sent_chain, c.request_chain)
-    INTO call_id, session_id, answered, request_sha256, prefix, suffix, sha256, chain
+           COALESCE(c.sent_sha256, c.request_sha256), COALESCE(c.sent_chain, c.request_chain),
+           COALESCE(c.metadata -> 'redacted' ? CASE WHEN c.sent_prefix IS NULL THEN 'request' ELSE 'sent' END, false)
+    INTO call_id, session_id, answered, request_sha256, prefix, suffix, sha256, chain, lacks
     FROM agent_data.idempotency_keys k
     JOIN agent_data.upstream_calls c ON c.call_id = k.call_id AND c.user_id = p_user
     WHERE k.user_id = p_user AND k.key_hash = sha256(convert_to(p_key, 'UTF8'))
       AND k.tenant_id = p_tenant AND c.tenant_id = p_tenant;
-    IF chain IS NOT NULL THEN
+    IF lacks THEN
+        prefix := NULL;
+    ELSIF chain IS NOT NULL THEN
         SELECT array_agg(e.body) INTO elements FROM agent_data.request_elements(p_tenant, p_user, chain) e;
     END IF;
 END $$;

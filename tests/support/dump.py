@@ -21,17 +21,20 @@ async def dump_of(dsn: str) -> bytes:
         programs = Path(await connection.fetchval("SELECT setting FROM pg_config WHERE name = 'BINDIR'"))
     finally:
         await connection.close()
-    done = await asyncio.to_thread(
-        subprocess.run,
+    done = await asyncio.to_thread(_dump, programs, dsn)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"PostgreSQL database dump complete" in done.stdout
+    return done.stdout.lower()
+
+
+def _dump(programs: Path, dsn: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
         [programs / "pg_dump", "--dbname", dsn],
         env={"PATH": os.defpath, "LC_ALL": "C", "LD_LIBRARY_PATH": str(programs.parent / "lib")},
         capture_output=True,
         timeout=DUMP_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"PostgreSQL database dump complete" in done.stdout
-    return done.stdout.lower()
 
 
 def stands_in(word: str, dump: bytes) -> bool:
