@@ -246,8 +246,10 @@ def unknown_names(environment: Mapping[str, str], folder: Path = Path()) -> list
     if files[1].is_file():
         table = tomllib.loads(files[1].read_text())
         given += [("mneme.toml", PREFIX + name.upper(), name) for name in table if name.lower() != "openai_api_key"]
+    # Compared without what all have in common.
+    own = {each.removeprefix(PREFIX): each for each in known - {SUPERVISOR}}
     return [
-        Unknown(name, source, next(iter(get_close_matches(full, known, 1)), None))
+        Unknown(name, source, next((own[each] for each in get_close_matches(full.removeprefix(PREFIX), own, 1)), None))
         for source, full, name in given
         if full not in known
     ]

@@ -23,7 +23,8 @@ from app.store.turns import StreamRecord
 _MASKED = orjson.dumps(MASK)
 _MASKED_EVENT = b"data: " + _MASKED + b"\n\n"
 _JSON_BEGINS = b"{["
-_BLANK = b" \t\r\n"
+_BEFORE_JSON = b" \t\r\n\0\xef\xbb\xbf\xfe\xff"
+"""White space, byte order marks, and the empty halves of UTF-16: some servers read through them."""
 
 
 class Redactor:
@@ -93,7 +94,7 @@ class Redactor:
 
 def _begin(body: bytes) -> int | None:
     """Where the object or array of a JSON body begins; None where it is none."""
-    rest = body.lstrip(_BLANK)
+    rest = body.lstrip(_BEFORE_JSON)
     return len(body) - len(rest) if rest[:1] and rest[0] in _JSON_BEGINS else None
 
 
