@@ -86,7 +86,7 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
             asked, f"{name} a{n}", session=session, user=user, tenant=tenant, facts=own, system_prompt=f"{name} {n}"
         )
     call = teller.calls[-1]
-    simple = {
+    simple: dict[str, tuple[str, str, list[Any]]] = {
         "compilations": ("call_id, inputs, audit", "$3, '{}', '{}'", [call]),
         "context_blocks": (
             "session_id, epoch, message_id, chain_hash, message_hash, text, item_ids, token_count",

@@ -150,15 +150,12 @@ async def test_what_only_old_calls_needed_is_collected_and_what_new_ones_need_is
     assert (await retain.run(owner, NOW + 2 * DAY)).collected == 0
 
 
-async def test_what_comes_into_use_again_is_not_collected(
-    teller: Teller, admin: Admin, owner: Any, pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the look and the deletion the same words are said again: the chain that is not there any more would be missed."""
+async def test_what_comes_into_use_again_is_not_collected(teller: Teller, admin: Admin, owner: Any, pool: Pool) -> None:
+    """The same words are said again after their chain was given up: only the new call leads to it."""
     await call(teller, OLD[1], b'"again"')
     await admin.execute("UPDATE agent_data.session_heads SET created_at = $1", OLD[1])
     retain = Retention(SQL, Limits(days=10))
     await retain.run(owner, NOW)
-    # The look: as `collect_captures` does it, and then a call before it has the lock.
     await call(teller, NOW + DAY, b'"again"', session=2)
     again = teller.calls[-1]
     await admin.execute("DELETE FROM agent_data.session_heads")
