@@ -160,6 +160,8 @@ class _Doors:
         named = scope.user(user)
         work = self._eraser.erase(scope.tenant, named.id, external=named.external, tombstones=tombstones)
         receipt = await asyncio.shield(self._tasks.spawn(work, "erasure"))
+        if not receipt.rows:
+            raise NotFound("There is no such user: nothing was stored of them.")
         return Erased(
             id=receipt.erasure_id,
             user_hash=receipt.user_hash.hex(),
