@@ -15,6 +15,7 @@ from app.api.common import DEFAULT_PAGE, Cursor, Limit, decode_cursor, encode_cu
 from app.api.scope import Admitted, Gate
 from app.errors import BadRequest, Forbidden, MnemeError, NotFound
 from app.metrics import Exposition
+from app.store.ids import LOCAL_TENANT
 from app.store.queue import Counts, DeadLetter
 from app.store.retention import Stored, by_group
 
@@ -91,9 +92,11 @@ def storage_router(gate: Gate, figures: Callable[[], Awaitable[list[Stored]]]) -
     """/api/v1/storage."""
 
     async def storage(scope: Admitted) -> StorageOut:
-        """How much is stored, by group of tables and by month."""
-        if scope.confined is not None:
-            raise Forbidden("This key was made for one user; storage is everybody's.")
+        """How much is stored, by group of tables and by month. For keys of the tenant `local` only, who is the operator."""
+        if scope.confined is not None or scope.tenant != LOCAL_TENANT:
+            raise Forbidden(
+                "Storage is everybody's: it is told to keys of the tenant `local`, made for no single user."
+            )
         found = await figures()
         groups = by_group(found)
         tables = [StoredOut.model_validate(each, from_attributes=True) for each in found]

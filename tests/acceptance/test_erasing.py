@@ -131,7 +131,7 @@ def test_the_command_says_what_is_wrong(mneme: MnemeServer) -> None:
 
 
 def test_storage_is_told(mneme: MnemeServer) -> None:
-    key = mneme.create_key("ops", "--tenant", "one")
+    key = mneme.create_key("ops")
     told = Api(mneme, key=key).get("/storage")
     assert told["bytes"] == sum(told["groups"].values()) == sum(each["bytes"] for each in told["tables"])
     assert {"captures", "history", "memories", "vectors", "queue", "other"} == set(told["groups"])
