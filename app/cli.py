@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import click
 from app import logs
 from app.console import failing_clearly, load_settings, show, with_database
 from app.keys import keys
+from app.settings import unknown_names
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,13 +31,17 @@ def main() -> None:
 @failing_clearly
 def serve(host: str | None, port: int | None, workers: int | None, no_worker: bool) -> None:
     """Start the proxy, its worker and, without MNEME_DATABASE_URL, the embedded Postgres."""
+    from app.gateway.redact import Redactor
     from app.main import prepare_database
     from app.supervise import database
     from app.supervise import serve as run
 
     settings = load_settings(host=host, port=port, workers=workers, worker="off" if no_worker else None)
+    Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins
     logs.set_up(settings.log_level, settings.log_format)
     log = logging.getLogger("mneme")
+    for unknown in unknown_names(os.environ):
+        log.warning(unknown.told)
     with database(settings, log.info) as dsn:
         asyncio.run(prepare_database(settings, dsn, lambda name: log.info("migrated", extra={"file": name})))
         run(settings, dsn)
@@ -100,6 +107,72 @@ def vars_of(finding: Any) -> dict[str, Any]:
 
 
 main.add_command(keys)
+
+
+@main.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@failing_clearly
+def retention(dry_run: bool, as_json: bool) -> None:
+    """Drop captured calls past MNEME_CAPTURE_DAYS and MNEME_CAPTURE_MAX_GB, as the worker does by itself."""
+    from app.keeping import retain
+
+    settings = load_settings()
+    outcome = with_database(settings, lambda dsn: retain(settings, dsn, dry=dry_run))
+    done = "would be" if dry_run else "were"
+    what = f"{len(outcome.months)} months ({outcome.bytes} bytes) and {outcome.calls} further calls {done} dropped"
+
+    def text() -> None:
+        click.echo(f"Of the captures before {outcome.before}, {what}." if outcome.before else "All captures stay.")
+        if outcome.collected:
+            click.echo(f"{outcome.collected} rows that nothing referred to any more were collected.")
+
+    show(dataclasses.asdict(outcome) | {"dry_run": dry_run}, as_json, text)
+
+
+@main.command()
+@click.option("--user", required=True, help="The user, as the application calls them.")
+@click.option("--tenant", default="local", show_default=True, help="Name of the tenant.")
+@click.option("--no-tombstones", is_flag=True, help="Keep no keyed hashes: what a client sends again is learned again.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@failing_clearly
+def erase(user: str, tenant: str, no_tombstones: bool, as_json: bool) -> None:
+    """Erase every trace of a user. It can be stopped, and goes on when it is asked for again."""
+    from rich.console import Console
+
+    from app.keeping import erase_user
+    from app.store.erasure import NOTE
+
+    settings = load_settings()
+    console = Console(stderr=True)
+    with console.status(f"erasing {user} …") as status:
+
+        def progress(table: str, rows: int) -> None:
+            status.update(f"{table}: {rows} rows")
+
+        receipt = with_database(
+            settings,
+            lambda dsn: erase_user(settings, dsn, tenant, user, tombstones=not no_tombstones, progress=progress),
+        )
+    data = {
+        "id": str(receipt.erasure_id),
+        "tenant": str(receipt.tenant_id),
+        "user_hash": receipt.user_hash.hex(),
+        "tombstones": receipt.tombstones,
+        "rows": receipt.rows,
+        "tables": receipt.counts,
+        "began_at": receipt.began_at,
+        "finished_at": receipt.finished_at,
+        "note": NOTE,
+    }
+
+    def text() -> None:
+        click.echo(f"{receipt.rows} rows erased (receipt {receipt.erasure_id}).")
+        for table, rows in sorted(receipt.counts.items()):
+            click.echo(f"  {table}: {rows}")
+        click.echo(NOTE)
+
+    show(data, as_json, text)
 
 
 @main.command("import")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 from collections.abc import Iterator
@@ -16,8 +17,10 @@ from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
-from app.settings import Settings
+from app.settings import Settings, unknown_names
 from app.store.migrate import careless, missing, pending
+from app.store.queries import Queries
+from app.store.retention import MB, by_group, storage_of
 from app.supervise import database
 
 LITTLE_DISK = 1 << 30
@@ -37,7 +40,7 @@ class Finding:
 
 def examine(settings: Settings) -> list[Finding]:
     """Everything, in the order in which it is needed."""
-    found = [*_disk(settings), *_doors(settings), *_providers(settings)]
+    found = [*_names(), *_disk(settings), *_doors(settings), *_providers(settings)]
     found += asyncio.run(_upstreams(settings))
     try:
         with database(settings, lambda _: None) as dsn:
@@ -45,6 +48,11 @@ def examine(settings: Settings) -> list[Finding]:
     except MnemeError as error:
         found.append(Finding("error", "The embedded Postgres does not start.", error.message))
     return found
+
+
+def _names() -> Iterator[Finding]:
+    for unknown in unknown_names(os.environ):
+        yield Finding("warning", unknown.told, "Take it away, or write it as docs/settings.md does.")
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
@@ -139,6 +147,10 @@ async def _database(dsn: str, *, embedded: bool) -> list[Finding]:
         waiting = await pending(connection)
         if waiting:
             found.append(Finding("warning", f"{len(waiting)} migrations are not applied.", "Run `mneme migrate`."))
+        stored = [] if waiting else await storage_of(connection, Queries.load())
     finally:
         await connection.close()
-    return found or [Finding("ok", "The database has all that is needed, and keeps what it acknowledges.")]
+    found = found or [Finding("ok", "The database has all that is needed, and keeps what it acknowledges.")]
+    groups = by_group(stored)
+    told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))
+    return [*found, Finding("ok", f"Stored: {told}.")] if groups else found

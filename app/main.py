@@ -30,7 +30,7 @@ from app.api.context import context_router
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
-from app.api.ops import ops_router, queue_router
+from app.api.ops import ops_router, queue_router, storage_router
 from app.api.preview import CompilePreviewer
 from app.api.scope import Gate
 from app.api.search import search_router
@@ -47,6 +47,7 @@ from app.errors import NotReady
 from app.gateway.account import Accountant
 from app.gateway.limiter import Limiter
 from app.gateway.prepare import Preparer
+from app.gateway.redact import Redactor
 from app.gateway.scout import Scout
 from app.gateway.simulated import SimulatedTransport
 from app.gateway.transport import AiohttpTransport
@@ -58,6 +59,7 @@ from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.erasure import ERASER_ROLE, Connect, Eraser
 from app.store.history import History
 from app.store.limits import LimitStore
 from app.store.memories import Memories
@@ -65,6 +67,7 @@ from app.store.migrate import migrate
 from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue, install_queue
+from app.store.retention import Storage, by_group
 from app.store.sessions import Sessions
 from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
@@ -123,11 +126,25 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
         await embedder.close()
 
 
+def own_connection(dsn: str, role: str) -> Connect:
+    """Opens direct connections of a role other than the pool's (no PgBouncer in transaction mode)."""
+
+    async def connect() -> asyncpg.Connection[Any]:
+        return await asyncpg.connect(
+            dsn,
+            timeout=CLOSING_S,
+            server_settings={"role": role, "application_name": role, "search_path": "agent_data, public"},
+        )
+
+    return connect
+
+
 @dataclass(frozen=True, slots=True)
 class Core:
     """What every process needs."""
 
     settings: Settings
+    dsn: str
     clock: Clock
     queries: Queries
     pools: Pools
@@ -191,6 +208,7 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
         stack.push_async_callback(tasks.close, CLOSING_S)
         yield Core(
             settings=settings,
+            dsn=dsn,
             clock=clock,
             queries=queries,
             pools=pools,
@@ -231,6 +249,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     secret = await core.turns.secret()
     tenancy = Tenancy(core.pools.background, core.queries, core.clock)
     authenticator = Authenticator(Tenancy(core.pools.history, core.queries, core.clock), settings, core.clock)
+    redactor = Redactor(settings.redact_paths, settings.redact_headers)
 
     def compiler(turns: TurnStore) -> Compiler:
         return Compiler(
@@ -268,7 +287,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         transports=transports,
         preparer=Preparer(core.turns, compiler(core.turns)),
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
-        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl),
+        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
         scout=Scout(transports, core.models, core.tasks),
         limiter=Limiter(
             LimitStore(core.pools.write, core.queries),
@@ -303,7 +322,8 @@ def open_doors(
     scribe = Scribe(core.embedder, core.counter, clock)
     memories = Memories(pool, sql, clock, space=space)
     captures = Captures(pool, sql)
-    queue = Queue(pool, sql)
+    queue, storage = Queue(pool, sql), Storage(pool, sql)
+    eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock)
     default_model = core.settings.default_model or STORED_COUNTS
 
     async def database() -> None:
@@ -320,6 +340,9 @@ def open_doors(
             metrics.pool(name, {"idle": each.idle, "used": each.size - each.idle})
         counts = await queue.counts()
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
+        metrics.storage(by_group(await storage.figures()))
+        for ran in await storage.ticks():
+            metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
 
     checks = {"database": database, "embedder": embedder}
     return [
@@ -327,7 +350,7 @@ def open_doors(
         search_router(gate, sessions, proxy.compiler, clock),
         memories_router(gate, memories, sessions, scribe),
         context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
-        users_router(gate, proxy.tenancy, clock),
+        users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, scribe),
         history_router(gate, sessions, history, scribe),
         calls_router(gate, captures, sessions),
@@ -335,6 +358,7 @@ def open_doors(
         queue_router(gate, queue),
         keys_router(gate, proxy.tenancy, clock),
         spend_router(gate, SpendStore(pool, sql), clock),
+        storage_router(gate, storage.figures),
     ]
 
 

@@ -93,6 +93,18 @@ class Metrics:
             "mneme_upstream_breaker", "Circuit breaker: 0 closed, 1 half open, 2 open.", ["upstream"],
             multiprocess_mode="livemax", registry=registry,
         )  # fmt: skip
+        self._storage = Gauge(
+            "mneme_storage_bytes", "Bytes in Postgres' files, by group of tables, when last looked at.", ["group"],
+            multiprocess_mode="mostrecent", registry=registry,
+        )  # fmt: skip
+        self._ticks = Gauge(
+            "mneme_schedule_last_run_seconds", "Unix time of a scheduled task's last run.", ["task"],
+            multiprocess_mode="mostrecent", registry=registry,
+        )  # fmt: skip
+        self._changed = Gauge(
+            "mneme_schedule_changed", "What a scheduled task changed when it last ran: rows, partitions.", ["task"],
+            multiprocess_mode="mostrecent", registry=registry,
+        )  # fmt: skip
         # `labels` looks a child up under a lock; the few that the hot path uses are kept.
         self._stage_children: dict[str, Histogram] = {}
         self._request_children: dict[tuple[str, str, str], Counter] = {}
@@ -157,6 +169,16 @@ class Metrics:
     def commit_queue(self, turns: int) -> None:
         """This many turns wait for theirs."""
         self._commit_queue.set(turns)
+
+    def storage(self, groups: Mapping[str, int]) -> None:
+        """Bytes by group of tables."""
+        for group, size in groups.items():
+            self._storage.labels(group).set(size)
+
+    def scheduled(self, task: str, at: float, changed: int) -> None:
+        """A task of the worker's schedule ran at the Unix time `at`."""
+        self._ticks.labels(task).set(at)
+        self._changed.labels(task).set(changed)
 
     def pool(self, name: str, states: Mapping[str, int]) -> None:
         """The connections of a pool: `states` as {"idle": 3, "used": 5}."""

@@ -6,9 +6,15 @@ Read from the environment (prefix `MNEME_`), then `.env`, then `mneme.toml`; the
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
+from uuid import UUID
 
+from dotenv import dotenv_values
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
@@ -17,6 +23,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+PREFIX = "MNEME_"
 SUPERVISOR = "MNEME_SUPERVISOR_PID"
 """No setting: how a worker that `mneme serve` started knows whose it is."""
 
@@ -48,7 +55,7 @@ class UpstreamRoute(BaseModel):
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
-        env_prefix="MNEME_", env_file=".env", toml_file="mneme.toml", extra="ignore", populate_by_name=True
+        env_prefix=PREFIX, env_file=".env", toml_file="mneme.toml", extra="ignore", populate_by_name=True
     )
 
     # --- the database -------------------------------------------------------------------------------------------
@@ -215,6 +222,23 @@ class Settings(BaseSettings):
         ge=0,
         description="Largest body of the other /v1 paths kept; beyond it is marked truncated.",
     )
+    capture_days: int | None = Field(None, ge=1, description="Days that captured calls stay; unset: for ever.")
+    capture_max_gb: float | None = Field(
+        None, gt=0, description="Gigabytes of captured calls; beyond it the oldest go first. Unset: no limit."
+    )
+    capture_sample: float = Field(
+        1.0, ge=0, le=1, description="Share of calls that are captured; of the others only the turn is kept."
+    )
+    capture_off_tenants: list[UUID] = Field(
+        [], description="Ids of tenants whose calls are never captured, as JSON; their turns are kept."
+    )
+    redact_paths: list[str] = Field(
+        [],
+        description='Values that are not stored, as JSON paths in requests, answers and events: `["$.metadata.ssn"]`.',
+    )
+    redact_headers: list[str] = Field(
+        [], description="Names of headers whose values are not stored, as JSON, beside those that carry keys."
+    )
     session_ttl_days: int = Field(
         90, ge=1, description="A session untouched for this long is expired (as L2 memories: seed 000 §5.1)."
     )
@@ -273,3 +297,39 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, dotenv_settings, TomlConfigSettingsSource(settings_cls)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A name that no setting has, where it stands, and the setting that was probably meant."""
+
+    name: str
+    source: str
+    nearest: str | None
+
+    @property
+    def told(self) -> str:
+        """The same as a sentence."""
+        meant = f" Is {self.nearest} meant?" if self.nearest else ""
+        return f"{self.name} in {self.source} is no setting.{meant}"
+
+
+def unknown_names(environment: Mapping[str, str], folder: Path = Path()) -> list[Unknown]:
+    """Names in the environment, `.env` and `mneme.toml` that no setting has: a typing error would go unnoticed."""
+    fields = Settings.model_fields
+    known = {str(field.validation_alias or PREFIX + name.upper()) for name, field in fields.items()} | {SUPERVISOR}
+    files = folder / ".env", folder / "mneme.toml"
+    given = [("the environment", name.upper(), name) for name in environment if name.upper().startswith(PREFIX)]
+    if files[0].is_file():
+        dotenv = dotenv_values(files[0])
+        given += [(".env", name.upper(), name) for name in dotenv if name.upper().startswith(PREFIX)]
+    if files[1].is_file():
+        table = tomllib.loads(files[1].read_text())
+        given += [("mneme.toml", PREFIX + name.upper(), name) for name in table if name.lower() != "openai_api_key"]
+    # Compared without what all have in common.
+    own = {each.removeprefix(PREFIX): each for each in known - {SUPERVISOR}}
+    return [
+        Unknown(name, source, next((own[each] for each in get_close_matches(full.removeprefix(PREFIX), own, 1)), None))
+        for source, full, name in given
+        if full not in known
+    ]

@@ -9,17 +9,20 @@ from collections.abc import Sequence
 
 from app.clock import SystemClock
 from app.jobs.lease import connector
+from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
 from app.jobs.tasks import Learner
 from app.jobs.worker import Worker
-from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
+from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core, own_connection
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_rules import rules
 from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
+from app.store.erasure import ERASER_ROLE, Eraser
 from app.store.learning import LearningStore
+from app.store.retention import GB, Limits, Retention
 from app.tasks import until_orphaned
 
 log = logging.getLogger("mneme.work")
@@ -39,12 +42,16 @@ async def run_worker(settings: Settings) -> None:
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await asyncio.to_thread(rules)
         helper = build_helper(settings)
+        eraser = Eraser(own_connection(dsn, ERASER_ROLE), core.queries, clock)
+        ticks = privacy_ticks(Retention(core.queries, capture_limits(settings)), eraser, core.queries)
         try:
             worker = Worker(
                 connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
                 handlers=(await _learner(core, helper)).handlers(),
-                schedule=Schedule(connector(dsn, role=OWNER_ROLE, name="mneme schedule"), core.queries, clock),
+                schedule=Schedule(
+                    connector(dsn, role=OWNER_ROLE, name="mneme schedule"), core.queries, clock, further=ticks
+                ),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
                 grace_s=CLOSING_S,
@@ -55,6 +62,12 @@ async def run_worker(settings: Settings) -> None:
             stop.set()
             if helper is not None:
                 await helper.close()
+
+
+def capture_limits(settings: Settings) -> Limits:
+    """How long captures stay."""
+    size = settings.capture_max_gb
+    return Limits(settings.capture_days, None if size is None else int(size * GB))
 
 
 async def _learner(core: Core, helper: HelperClient | None) -> Learner:

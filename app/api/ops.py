@@ -15,7 +15,9 @@ from app.api.common import DEFAULT_PAGE, Cursor, Limit, decode_cursor, encode_cu
 from app.api.scope import Admitted, Gate
 from app.errors import BadRequest, Forbidden, MnemeError, NotFound
 from app.metrics import Exposition
+from app.store.ids import LOCAL_TENANT
 from app.store.queue import Counts, DeadLetter
+from app.store.retention import Stored, by_group
 
 CHECK_TIMEOUT_S = 2.0
 """Seconds for one readiness check: shorter than the probes of orchestrators usually wait."""
@@ -67,6 +69,42 @@ class DeadPage(BaseModel):
 class Retried(BaseModel):
     id: int
     retried: bool
+
+
+class StoredOut(BaseModel):
+    """A group of tables, or one month of it: bytes of files, indexes included; rows as Postgres estimates them."""
+
+    group: str
+    month: str | None
+    bytes: int
+    rows: int
+
+
+class StorageOut(BaseModel):
+    """How much is stored, of all tenants together: files do not know tenants."""
+
+    bytes: int
+    groups: dict[str, int]
+    tables: list[StoredOut]
+
+
+def storage_router(gate: Gate, figures: Callable[[], Awaitable[list[Stored]]]) -> APIRouter:
+    """/api/v1/storage."""
+
+    async def storage(scope: Admitted) -> StorageOut:
+        """How much is stored, by group of tables and by month. For keys of the tenant `local` only, who is the operator."""
+        if scope.confined is not None or scope.tenant != LOCAL_TENANT:
+            raise Forbidden(
+                "Storage is everybody's: it is told to keys of the tenant `local`, made for no single user."
+            )
+        found = await figures()
+        groups = by_group(found)
+        tables = [StoredOut.model_validate(each, from_attributes=True) for each in found]
+        return StorageOut(bytes=sum(groups.values()), groups=groups, tables=tables)
+
+    router = gate.router("operations")
+    router.add_api_route("/storage", storage, methods=["GET"], response_model=StorageOut)
+    return router
 
 
 def queue_router(gate: Gate, queue: JobQueue) -> APIRouter:

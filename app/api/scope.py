@@ -16,7 +16,7 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 
 from app.api.auth import Authenticator, Principal
 from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, DoorRequest, clean, header_text, is_json
-from app.errors import BadHeader, BadRequest, Forbidden, Unauthenticated
+from app.errors import BadBody, BadHeader, BadRequest, Forbidden, Unauthenticated
 from app.gateway.identify import check_agreement
 from app.store import ids
 from app.store.tenancy import UserRef
@@ -126,13 +126,17 @@ class Gate:
         class DoorRoute(APIRoute):
             def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
                 handle: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
+                takes_a_body = self.body_field is not None
 
                 async def guarded(request: Request) -> Response:
                     door = DoorRequest(request.scope, request.receive)
                     # First who, then what: FastAPI alone would read and parse a stranger's body before it asks.
                     await gate.admit(door)
-                    if is_json(door.headers.get("content-type")) and await door.body():
+                    json = is_json(door.headers.get("content-type"))
+                    if json and await door.body():
                         await door.json()
+                    if not json and takes_a_body and await door.body():
+                        raise BadBody("Send JSON, with the header Content-Type: application/json.", code="content_type")
                     return await handle(door)
 
                 return guarded

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Annotated, Any
+from uuid import UUID
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import (
@@ -23,7 +25,9 @@ from app.api.scope import Admitted, Gate
 from app.clock import Clock
 from app.errors import BadBody, NotFound
 from app.store import ids
+from app.store.erasure import NOTE, Eraser
 from app.store.tenancy import Tenancy, User, UserChange
+from app.tasks import Supervisor
 
 MAX_EMAIL_CHARS = 320
 """64 before the @, 255 after it (RFC 5321)."""
@@ -64,6 +68,20 @@ class UserOut(BaseModel):
     last_active: datetime
 
 
+class Erased(BaseModel):
+    """The receipt of an erasure: how many rows of which table, and nothing of the user but a keyed hash of the id. `note`: what
+    an erasure does not reach."""
+
+    id: UUID
+    user_hash: str
+    tombstones: bool
+    rows: int
+    tables: dict[str, int]
+    began_at: datetime
+    finished_at: datetime
+    note: str = NOTE
+
+
 class UserCreated(UserOut):
     created: bool
 
@@ -73,21 +91,24 @@ class UserPage(BaseModel):
     next: str | None
 
 
-def users_router(gate: Gate, tenancy: Tenancy, clock: Clock) -> APIRouter:
+def users_router(gate: Gate, tenancy: Tenancy, clock: Clock, eraser: Eraser, tasks: Supervisor) -> APIRouter:
     """The routes of /api/v1/users."""
-    doors = _Doors(tenancy, clock)
+    doors = _Doors(tenancy, clock, eraser, tasks)
     router = gate.router("users")
     router.add_api_route("/users", doors.listing, methods=["GET"], response_model=UserPage)
     router.add_api_route("/users", doors.create, methods=["POST"], response_model=UserCreated, status_code=201)
     router.add_api_route("/users/{user}", doors.get, methods=["GET"], response_model=UserOut)
     router.add_api_route("/users/{user}", doors.patch, methods=["PATCH"], response_model=UserOut)
+    router.add_api_route("/users/{user}", doors.erase, methods=["DELETE"], response_model=Erased)
     return router
 
 
 class _Doors:
-    def __init__(self, tenancy: Tenancy, clock: Clock) -> None:
+    def __init__(self, tenancy: Tenancy, clock: Clock, eraser: Eraser, tasks: Supervisor) -> None:
         self._tenancy = tenancy
         self._clock = clock
+        self._eraser = eraser
+        self._tasks = tasks
 
     async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> UserPage:
         """List users, by their ids. A key made for one user sees that one."""
@@ -126,6 +147,30 @@ class _Doors:
         if found is None:
             raise NotFound("There is no such user.")
         return _out(found)
+
+    async def erase(
+        self,
+        scope: Admitted,
+        user: Segment,
+        tombstones: Annotated[
+            bool, Query(description="Keep keyed hashes of what was said, so that it is not learned again.")
+        ] = True,
+    ) -> Erased:
+        """Erase a user: every trace, at once. It goes on if you do not wait for it. 409: it is being done already."""
+        named = scope.user(user)
+        work = self._eraser.erase(scope.tenant, named.id, external=named.external, tombstones=tombstones)
+        receipt = await asyncio.shield(self._tasks.spawn(work, "erasure"))
+        if not receipt.rows:
+            raise NotFound("There is no such user: nothing was stored of them.")
+        return Erased(
+            id=receipt.erasure_id,
+            user_hash=receipt.user_hash.hex(),
+            tombstones=receipt.tombstones,
+            rows=receipt.rows,
+            tables=receipt.counts,
+            began_at=receipt.began_at,
+            finished_at=receipt.finished_at,
+        )
 
 
 def _out(row: User) -> UserOut:

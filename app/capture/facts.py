@@ -76,6 +76,8 @@ class CallFacts:
     key_id: UUID | None = None
     priced: bool = True
     """The model's price is known; else the cost says 0."""
+    redacted: Sequence[str] = ()
+    """What of it lacks values that the settings say are not to be stored: request, sent, response."""
 
 
 @dataclass(frozen=True, slots=True)

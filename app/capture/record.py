@@ -19,7 +19,7 @@ import orjson
 
 from app.capture.commit import GroupCommit
 from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange
-from app.capture.masking import masked, masked_path
+from app.capture.masking import MASK, masked, masked_path
 from app.context.audit import used_memories
 from app.context.transcript import text_of
 from app.memory.ingest_text import content_hash
@@ -212,7 +212,8 @@ def build(
             for node in nodes.values()
         ],
         blobs=(list(blobs), list(blobs.values())),
-        inputs=_json(compiled.inputs) if compiled else None,
+        # The query is made of what was asked.
+        inputs=_json({**compiled.inputs, **({"query": MASK} if call.redacted else {})}) if compiled else None,
         audit=_json(compiled.audit) if compiled else None,
         eta=compiled.eta if compiled else None,
         session=_session(exchange, rows, system_tokens, call.tenant_id) if exchange else None,
@@ -272,10 +273,16 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         repeat_key=call.repeat_key,
         retry_count=call.retry_count,
         error=_storable(call.error) if call.error else None,
-        metadata="{}" if call.captured else '{"captured":false}',
+        metadata=_json(_of_capture(call)),
         key_id=call.key_id,
         priced=call.priced,
     )
+
+
+def _of_capture(call: CallFacts) -> dict[str, Any]:
+    """What is to be known of a capture that is not whole."""
+    kept: dict[str, Any] = {} if call.captured else {"captured": False}
+    return kept | ({"redacted": list(call.redacted)} if call.redacted else {})
 
 
 def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant: UUID) -> SessionRecord:

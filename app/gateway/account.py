@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import repeat
@@ -12,11 +12,13 @@ import orjson
 
 from app.capture import recipe
 from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage
+from app.capture.masking import MASK
 from app.context.story import SYSTEM_ROLES
 from app.context.transcript import canonical, chain, message_hash
 from app.gateway.call import Call
 from app.gateway.prepare import ChatRequest, leading
 from app.gateway.reconcile import Place, tails
+from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
 from app.gateway.replayed import repeat_key
 from app.gateway.splice import scan
@@ -41,12 +43,18 @@ class Accountant:
     """Turns a finished call into what the recorder writes. Pure but for the token counters."""
 
     def __init__(
-        self, models: ModelRegistry, tokenizers: Tokenizers, counts: CountCache, session_ttl: timedelta
+        self,
+        models: ModelRegistry,
+        tokenizers: Tokenizers,
+        counts: CountCache,
+        session_ttl: timedelta,
+        redactor: Redactor | None = None,
     ) -> None:
         self._models = models
         self._tokenizers = tokenizers
         self._counts = counts
         self._session_ttl = session_ttl
+        self._redactor = redactor or Redactor()
 
     def close(
         self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape, now: datetime
@@ -55,11 +63,16 @@ class Accountant:
         good = response is not None and 200 <= response.status < 300
         answer = _answer(call, tape) if call.chat is not None and good else None
         usage = self._usage(call, answer) if call.chat is not None or not good else _unread(tape)
+        stream = _stream(tape) if response is not None and (call.switches.capture or self._redactor) else None
+        kept = self._redactor.stream(stream) if stream is not None else None
+        told = answer if kept is None or kept is stream or answer is None else _answer_in(kept) or Answer()
         facts = self._facts(call, response, ending, tape, answer, usage)
+        if call.switches.capture:
+            facts = self._captured(facts, call, response, kept, _error(ending, told), masked=kept is not stream)
         if call.chat is None or call.place is None or not good or call.answered_before:
             return facts, None
-        exchange = self._exchange(call, call.chat, answer or Answer(), ending, now)
-        return facts, exchange
+        answers = _answers(answer or Answer(), told or Answer(), ending)
+        return facts, self._exchange(call, call.chat, answers, now)
 
     def _facts(
         self,
@@ -73,7 +86,7 @@ class Accountant:
         model = call.chat.model if call.chat else call.model or ""
         priced_as = (answer.model if answer else None) or model
         query = "?" + call.query.decode("latin-1") if call.query else ""
-        facts = CallFacts(
+        return CallFacts(
             call_id=call.id,
             tenant_id=call.identity.tenant_id,
             user_id=call.place.user_id if call.place else call.identity.user_id,
@@ -103,36 +116,56 @@ class Accountant:
             session_id=call.session_id,
             captured=call.switches.capture,
         )
-        if not call.switches.capture:
-            return facts
-        received, sent = self._recipes(call)
+
+    def _captured(
+        self,
+        facts: CallFacts,
+        call: Call,
+        response: UpstreamResponse | None,
+        stream: StreamRecord | None,
+        error: str | None,
+        *,
+        masked: bool,
+    ) -> CallFacts:
+        """The facts with what came and went, but for what is not to be stored. `masked`: the stream lacks something."""
+        received, sent, lacking = self._recipes(call)
+        body = None
+        if received is None and call.body is not None:
+            body = self._redactor.body(call.body)
+            lacking += ["request"] if body is not call.body else []
         return replace(
             facts,
-            error=_error(ending, answer),
-            request_headers=call.raw_headers,
-            response_headers=response.headers if response is not None else (),
+            error=error,
+            request_headers=self._redactor.headers(call.raw_headers),
+            response_headers=self._redactor.headers(response.headers) if response is not None else (),
             request=received,
             sent=sent,
-            body=None if received is not None else call.body,
+            body=body,
             body_size=call.body_size,
             body_truncated=call.body_truncated,
-            stream=_stream(tape) if response is not None else None,
+            stream=stream,
+            redacted=[*lacking, "response"] if masked else lacking,
         )
 
-    def _recipes(self, call: Call) -> tuple[recipe.Recipe | None, recipe.Recipe | None]:
-        """The request as received and, where it is another, as sent."""
+    def _recipes(self, call: Call) -> tuple[recipe.Recipe | None, recipe.Recipe | None, list[str]]:
+        """The request as received and, where it is another, as sent; and which of them lack what is not to be stored."""
         chat, place = call.chat, call.place
         if chat is None:
-            return None, None
+            return None, None, []
         known = place.request_known if place else None
         stable = _stable(chat)
-        received = recipe.make(
-            chat.body, chat.envelope.array_start + 1, chat.envelope.messages, known, stable, chat.lead
-        )
+        body = self._redactor.body(chat.body)
+        lacking = ["request"] if body is not chat.body else []
+        envelope = chat.envelope if body is chat.body else scan(body)
+        if envelope is None or len(envelope.messages) != len(chat.messages):
+            return recipe.make(body, 0, ()), None, ["request", "sent"]  # no message is to be stored
+        received = recipe.make(body, envelope.array_start + 1, envelope.messages, known, stable, chat.lead)
         if call.sent == chat.body:
-            return received, None
+            return received, None, lacking
         document = orjson.loads(call.sent)
-        envelope = scan(call.sent, document)
+        body = self._redactor.body(call.sent)
+        lacking += ["sent"] if body is not call.sent else []
+        envelope = scan(body)
         assert envelope is not None, "what was sent is what was received, with insertions"
         spans = envelope.messages
         if place is not None and place.server_managed:
@@ -142,7 +175,7 @@ class Accountant:
             stable += len(spans) - len(chat.messages)
         known = place.sent_known if place else None
         lead = leading(document["messages"])
-        return received, recipe.make(call.sent, envelope.array_start + 1, spans, known, stable, lead)
+        return received, recipe.make(body, envelope.array_start + 1, spans, known, stable, lead), lacking
 
     def _usage(self, call: Call, answer: Answer | None) -> Usage:
         """The upstream's own figures, else counted here: never asked for where the client did not ask."""
@@ -168,13 +201,13 @@ class Accountant:
         likely = 1.0 + counter.margin
         return Usage(round(prompt / likely), round(completion / likely), None, counted=True)
 
-    def _exchange(self, call: Call, chat: ChatRequest, answer: Answer, ending: Ending, now: datetime) -> Exchange:
+    def _exchange(self, call: Call, chat: ChatRequest, answers: Sequence[Answered], now: datetime) -> Exchange:
         place, transcript = call.place, chat.transcript
         assert place is not None, "a turn has a place"
         new = range(place.first_new, len(chat.messages))
-        said = [Said(chat.messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
+        told = self._told(chat)
+        said = [Said(told.messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
         whole = _question_chain(place, chat)
-        answers = [found for each in answer.choices if (found := _answered(each, answer, ending)) is not None]
         compiled = call.prepared.compilation if call.prepared else None
         return Exchange(
             session_id=place.session_id,
@@ -193,7 +226,7 @@ class Accountant:
             asked_index=place.asked_index,
             model=chat.model,
             window=self._models.window(call.target.model_alias or chat.model),
-            system_prompt=chat.system_prompt(),
+            system_prompt=told.system_prompt(),
             temperature=chat.number("temperature"),
             top_p=chat.number("top_p"),
             max_response_tokens=chat.answer_limit,
@@ -203,6 +236,19 @@ class Accountant:
             confined=call.identity.confined,
             learn=call.switches.memory == "on",
         )
+
+    def _told(self, chat: ChatRequest) -> ChatRequest:
+        """The request with the messages as they may be stored."""
+        document = self._redactor.value(chat.document)
+        if document is chat.document:
+            return chat
+        messages = document["messages"] if isinstance(document["messages"], list) else [MASK] * len(chat.messages)
+        # Of a message that is not to be stored at all there is still who said it.
+        kept = [
+            each if isinstance(each, Mapping) else {"role": own.get("role"), "content": MASK}
+            for each, own in zip(messages, chat.messages, strict=True)
+        ]
+        return replace(chat, messages=kept)
 
 
 def facts_of(facts: CallFacts) -> dict[str, Any]:
@@ -251,15 +297,24 @@ def _answer(call: Call, tape: Tape) -> Answer | None:
     return answer_of_json(body) if body else None
 
 
+def _answer_in(stream: StreamRecord) -> Answer | None:
+    """The answer that a stream holds."""
+    return fold(payloads(stream.body)) if len(stream.event_offsets) else answer_of_json(stream.body)
+
+
+def _answers(answer: Answer, told: Answer, ending: Ending) -> list[Answered]:
+    """The choices as messages. `told`: the answer as it may be stored; recognised they are by what was really said."""
+    made = [(each, found) for each in answer.choices if (found := _answered(each, answer, ending)) is not None]
+    if told is answer:
+        return [found for _, found in made]
+    kept = {each.index: _message(each) for each in told.choices}
+    nothing = {"role": "assistant", "content": MASK}
+    return [replace(found, message=kept.get(each.index, nothing)) for each, found in made]
+
+
 def _answered(choice: Choice, answer: Answer, ending: Ending) -> Answered | None:
     """A choice as a message, as clients send it back; None where nothing of it came."""
-    message: dict[str, Any] = {"role": "assistant", "content": choice.content}
-    if choice.refusal:
-        message["refusal"] = choice.refusal
-    if choice.tool_calls:
-        message["tool_calls"] = choice.tool_calls
-    if choice.function_call:
-        message["function_call"] = choice.function_call
+    message = _message(choice)
     ended = choice.finish_reason != "abort" and (choice.finish_reason is not None or answer.done)
     whole = ending.kind == "complete" and ended and answer.error is None
     if not whole and not (choice.content or choice.tool_calls or choice.refusal or choice.function_call):
@@ -267,6 +322,17 @@ def _answered(choice: Choice, answer: Answer, ending: Ending) -> Answered | None
     form = canonical(message)
     assert form is not None, "an assistant's message has a canonical form"
     return Answered(message, message_hash(form), choice.finish_reason, whole)
+
+
+def _message(choice: Choice) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": choice.content}
+    if choice.refusal:
+        message["refusal"] = choice.refusal
+    if choice.tool_calls:
+        message["tool_calls"] = choice.tool_calls
+    if choice.function_call:
+        message["function_call"] = choice.function_call
+    return message
 
 
 def _question_chain(place: Place, chat: ChatRequest) -> bytes:

@@ -22,8 +22,9 @@ log = logging.getLogger("mneme.replayed")
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What came of the key before. `body`: as it went upstream then; None where that was not captured, and has to be
-    compiled anew. `answered`: its answer is stored to its end, so that another one adds nothing to the conversation."""
+    """What came of the key before. `body`: as it went upstream then; None where that was not captured, or lacks what is not to
+    be stored, and has to be compiled anew. `answered`: its answer is stored to its end, so that another one adds nothing to
+    the conversation."""
 
     body: bytes | None
     session_id: UUID | None

@@ -15,8 +15,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -233,6 +234,25 @@ def dump(value: object) -> bytes:
     except orjson.JSONEncodeError:  # lone surrogates, integers beyond 64 bits
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def entries(body: bytes, start: int) -> Iterator[tuple[str | int, Span]]:
+    """The members or elements of the object or array at `start`, each with where its value lies; nothing for anything else.
+
+    `body` is valid JSON. Of duplicate keys all are given.
+    """
+    pos = start + 1
+    if body[start] == _OPEN_OBJECT:
+        while (key := _key(body, pos)) is not None:
+            pos = _skip(body, key[1])
+            yield key[0], Span(key[1], pos)
+    elif body[start] == _OPEN_ARRAY:
+        for n in count():
+            here = _between(body, pos)
+            if body[here] == _CLOSE_ARRAY:
+                return
+            pos = _skip(body, here)
+            yield n, Span(here, pos)
 
 
 def _part(text: str) -> bytes:

@@ -21,6 +21,7 @@ from uuid import UUID
 
 import orjson
 
+from app.capture.policy import wanted
 from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable, Unavailable
@@ -168,9 +169,9 @@ class Gateway:
         principal = await self._authenticator.check(headers)
         if not principal.allows("proxy"):
             raise Forbidden("This key has no scope to call models.", code="missing_scope")
-        asked = switches(headers)
+        captured = wanted(self._settings, call_id, principal.tenant_id)
         if principal.limits is not None and not principal.limits.capture:
-            asked = replace(asked, capture=False)
+            captured = False
         path, query = scope["path"], scope.get("query_string", b"")
         raw_path = scope.get("raw_path") or quote(path).encode()
         if ".." in path.split("/"):
@@ -188,7 +189,7 @@ class Gateway:
             raw_headers=raw,
             headers=headers,
             principal=principal,
-            switches=asked,
+            switches=switches(headers, captured=captured),
             identity=identify(headers, None, principal),
             target=self._router.route(None),
             inbound=inbound,

@@ -62,8 +62,10 @@ class Tick:
 class Schedule:
     """Runs the tasks that are due."""
 
-    def __init__(self, connect: Connect, sql: Queries, clock: Clock, *, look_s: float = LOOK_S) -> None:
-        """`connect` opens a connection as mneme_owner."""
+    def __init__(
+        self, connect: Connect, sql: Queries, clock: Clock, *, further: Sequence[Tick] = (), look_s: float = LOOK_S
+    ) -> None:
+        """`connect` opens a connection as mneme_owner. `further`: tasks beside the schedule's own."""
         self._connect = connect
         self._sql = sql
         self._clock = clock
@@ -75,6 +77,7 @@ class Schedule:
             Tick("purge", timedelta(hours=6), self._purge),
             Tick("spend", timedelta(minutes=1), self._spend),
             Tick("budgets", timedelta(hours=1), self._budgets),
+            *further,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -32,6 +32,11 @@ def uuid7(at: datetime) -> UUID:
     return _uuid7(at, int.from_bytes(os.urandom(10), "big"))
 
 
+def uuid7_floor(at: datetime) -> UUID:
+    """The smallest id of a moment: what was made before it has smaller ones (`agent_data.uuid7_floor`)."""
+    return UUID(int=max(0, int(at.timestamp() * 1000)) << 80)
+
+
 def user_id(tenant: UUID, external: str) -> UUID:
     """The user whom this tenant calls `external`."""
     return uuid5(tenant, f"user\0{external}")

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
 
+from app.store.erasure import hmac_pads
 from app.store.memories import content_hmac
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
@@ -169,8 +170,11 @@ class LearningStore:
         epoch is read first: an erasure after it is seen by `effect`."""
         async with self._pool.transaction(tenant) as connection:
             row = await connection.fetchrow(self._sql["learning.setting"], user)
-            found = await connection.fetch(self._sql["learning.messages"], user, list(messages), since, until)
-        assert row is not None, "a query without FROM has one row"
+            assert row is not None, "a query without FROM has one row"
+            asked = (user, list(messages), since, until)
+            if row["erased"]:
+                await connection.execute(self._sql["learning.bury"], *asked, *hmac_pads(bytes.fromhex(row["hmac_key"])))
+            found = await connection.fetch(self._sql["learning.messages"], *asked)
         setting = Setting(
             row["epoch"],
             timedelta(hours=row["l1_ttl_hours"]),

@@ -7,7 +7,6 @@ not learned again, and nothing else.
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -41,7 +40,6 @@ _LOCAL = 0
 _PROVENANCE = {"correction": 2, "preference": 3, "instruction": 5}
 _USER_STATED = 0
 _MEMORY = 1  # item_kind
-_SECRET_BYTES = 32
 _HASH = "content_hash"
 """In the event of an edit: what the text hashed to before. Forgetting needs it, and nobody is shown it."""
 
@@ -276,8 +274,7 @@ class Memories:
     async def _hmac_key(self, tenant: UUID) -> bytes:
         if self._secret is None:
             async with self._pool.transaction(tenant) as connection:
-                made = await connection.fetchval(self._sql["memories.secret"], secrets.token_hex(_SECRET_BYTES))
-                self._secret = bytes.fromhex(made or await connection.fetchval(self._sql["memories.secret_known"]))
+                self._secret = bytes.fromhex(await connection.fetchval(self._sql["memories.secret"]))
         return self._secret
 
     async def _lock(self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID) -> Any:

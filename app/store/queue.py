@@ -101,7 +101,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A job that failed for good. `payload` holds ids, never texts; `error` says what its last try ended with."""
+    """A job that failed for good. `payload` holds ids, never texts, and nothing where it cannot be read; `error` says what its
+    last try ended with."""
 
     id: int
     entrypoint: str
@@ -139,7 +140,7 @@ class Queue:
             DeadLetter(
                 row["id"],
                 row["entrypoint"],
-                orjson.loads(row["payload"]),
+                _payload(row["payload"]),
                 row["attempts"],
                 row["created"],
                 row["updated"],
@@ -164,3 +165,11 @@ class Queue:
         """Throw a dead letter away; False when there is no such dead letter."""
         async with self._pool.acquire() as connection:
             return await connection.fetchval(self._sql["queue.discard"], job, tenant) is not None
+
+
+def _payload(raw: bytes | None) -> dict[str, Any]:
+    try:
+        payload = orjson.loads(raw or b"{}")
+    except orjson.JSONDecodeError:
+        return {}
+    return payload if isinstance(payload, dict) else {}

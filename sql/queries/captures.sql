@@ -83,7 +83,7 @@ WHERE p.tenant_id = $1 AND p.call_id = $2 AND ($3::uuid IS NULL OR p.user_id = $
 SELECT h.message_id AS id, h.content AS text, h.metadata FROM agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = ANY ($3::uuid[])
   AND NOT EXISTS (SELECT FROM agent_data.suppressions x
-                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason <> 'superseded')
+                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
 
 -- name: memory_texts
 -- The words of memories, as far as they may still be shown.

@@ -25,7 +25,7 @@ JOIN agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.created_at >= $6 AND h.created_at <= $7
   AND ($8::integer IS NULL OR (h.turn_index, h.sibling, h.message_id) > ($8, $9::integer, $10::uuid))
   AND NOT EXISTS (SELECT FROM agent_data.suppressions x
-                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason <> 'superseded')
+                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
 ORDER BY h.turn_index, h.sibling, h.message_id
 LIMIT $11
 

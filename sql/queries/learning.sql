@@ -1,10 +1,22 @@
 -- name: setting
 -- What learning needs to know of a user and of the settings: the erasure epoch (NULL: there is no such user), the life of a
--- session memory, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes.
+-- session memory, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether the
+-- user was erased before.
 SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS epoch,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l1_ttl_hours') AS l1_ttl_hours,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'dedup_threshold') AS dedup_threshold,
-       (SELECT c.value #>> '{}' FROM agent_data.system_config c WHERE c.key = 'content_hmac_key') AS hmac_key
+       (SELECT c.value #>> '{}' FROM agent_data.system_config c WHERE c.key = 'content_hmac_key') AS hmac_key,
+       EXISTS (SELECT FROM agent_data.erased_contents e WHERE e.user_id = $1) AS erased
+
+-- name: bury
+-- Of these messages those that an erased user had said before: they stand in their session again, because the client brought them
+-- again, and are neither found nor learned from. $6 and $7 are the padded key of the hashes (app/store/erasure.py).
+INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
+SELECT h.user_id, h.tenant_id, h.message_id, 'resent'
+FROM agent_data.conversation_history h
+JOIN agent_data.erased_contents e ON e.user_id = $1 AND e.content_hmac = sha256($6::bytea || sha256($5::bytea || h.content_hash))
+WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4
+ON CONFLICT DO NOTHING
 
 -- name: messages
 -- The messages to learn from, in the order of the conversation; not those that must not surface, nor those without a tsvector:
@@ -53,8 +65,10 @@ WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.is_active
 SELECT n, memory_id, similarity FROM agent_data.near_memories($1, $2, $3, $4, $5, $6, $7)
 
 -- name: forgotten
--- Which of these keyed hashes belong to something that was forgotten.
+-- Which of these keyed hashes belong to something that was forgotten or erased.
 SELECT s.content_hmac FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.content_hmac = ANY ($2::bytea[])
+UNION
+SELECT e.content_hmac FROM agent_data.erased_contents e WHERE e.user_id = $1 AND e.content_hmac = ANY ($2::bytea[])
 
 -- name: insert
 -- New memories of one user, as JSON.

@@ -1,12 +1,5 @@
 -- name: secret
--- The key of this database's keyed hashes, made by whoever asks first; a row only for the one who made it.
-INSERT INTO agent_data.system_config (key, value, description)
-VALUES ('content_hmac_key', to_jsonb($1::text), 'Key of the hashes that remember what was forgotten without saying it. Never change it.')
-ON CONFLICT DO NOTHING
-RETURNING value #>> '{}'
-
--- name: secret_known
--- The same, once it is made.
+-- The key of this database's keyed hashes.
 SELECT value #>> '{}' FROM agent_data.system_config WHERE key = 'content_hmac_key'
 
 -- name: resolve

@@ -19,7 +19,7 @@ SELECT count(*) FILTER (WHERE q.status = 'queued' AND (q.execute_after <= now() 
        count(*) FILTER (WHERE q.status = 'picked') AS running,
        count(*) FILTER (WHERE q.status = 'failed') AS dead
 FROM agent_data.pgqueuer q
-WHERE $1::uuid IS NULL OR convert_from(q.payload, 'UTF8')::jsonb ->> 'tenant' = $1::text
+WHERE $1::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $1::text
 
 -- name: dead_letters
 -- Jobs that failed for good, newest first, each with its last error.
@@ -29,7 +29,7 @@ LEFT JOIN LATERAL (
     SELECT l.traceback ->> 'exception_message' AS message FROM agent_data.pgqueuer_log l
     WHERE l.job_id = q.id AND l.traceback IS NOT NULL ORDER BY l.created DESC, l.id DESC LIMIT 1
 ) e ON true
-WHERE q.status = 'failed' AND ($1::uuid IS NULL OR convert_from(q.payload, 'UTF8')::jsonb ->> 'tenant' = $1::text)
+WHERE q.status = 'failed' AND ($1::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $1::text)
   AND ($2::bigint IS NULL OR q.id < $2)
 ORDER BY q.id DESC LIMIT $3
 
@@ -39,7 +39,7 @@ WITH again AS (
     UPDATE agent_data.pgqueuer q
     SET status = 'queued', attempts = 0, execute_after = now(), updated = now(), queue_manager_id = NULL
     WHERE q.id = $1 AND q.status = 'failed'
-      AND ($2::uuid IS NULL OR convert_from(q.payload, 'UTF8')::jsonb ->> 'tenant' = $2::text)
+      AND ($2::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $2::text)
     RETURNING q.id
 ), forgotten AS (
     DELETE FROM agent_data.pgqueuer_log l USING again a WHERE l.job_id = a.id AND l.status = 'picked'
@@ -51,7 +51,7 @@ SELECT id FROM again
 WITH gone AS (
     DELETE FROM agent_data.pgqueuer q
     WHERE q.id = $1 AND q.status = 'failed'
-      AND ($2::uuid IS NULL OR convert_from(q.payload, 'UTF8')::jsonb ->> 'tenant' = $2::text)
+      AND ($2::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $2::text)
     RETURNING q.id
 ), forgotten AS (
     DELETE FROM agent_data.pgqueuer_log l USING gone g WHERE l.job_id = g.id

@@ -8,6 +8,7 @@
 --   006 reads        the hot reads, as functions with mandatory tenant and user
 --   007 record       the one write of a turn
 --   008 limits       what a key may use, and what was spent
+--   009 privacy      erasure and retention
 --
 -- Three planes share `user_id` as their hash key (seed 000 §2, §3), so that one user's data sits in one partition of each
 -- table and every hot query touches just that one. Every primary and unique key therefore contains `user_id`; references

@@ -221,7 +221,7 @@ END $$;
 
 -- Messages of a line of sessions, nearest first, each before a turn of its own; newest first. The caller follows
 -- `parent_message_id` to the path that is in force. `hidden`: forgotten or erased, not to be shown again; what is merely
--- superseded was still said.
+-- superseded, or sent again after an erasure, was still said.
 CREATE FUNCTION agent_data.session_messages(
     p_tenant uuid, p_user uuid, p_sessions uuid[], p_befores integer[], p_limit integer
 ) RETURNS TABLE (
@@ -233,7 +233,7 @@ CREATE FUNCTION agent_data.session_messages(
            h.tool_calls, h.tool_call_id, h.message_hash, h.token_count, h.created_at, h.metadata,
            h.is_compressed OR h.is_pruned OR EXISTS (
                SELECT FROM agent_data.suppressions x
-               WHERE x.user_id = p_user AND x.item_id = h.message_id AND x.reason <> 'superseded')
+               WHERE x.user_id = p_user AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
     FROM unnest(p_sessions, p_befores) WITH ORDINALITY AS l (session_id, before, n)
     JOIN agent_data.sessions s ON s.user_id = p_user AND s.session_id = l.session_id AND s.tenant_id = p_tenant
     CROSS JOIN LATERAL (
@@ -270,8 +270,8 @@ RETURNS TABLE (body bytea) LANGUAGE sql STABLE SECURITY DEFINER SET search_path 
     ORDER BY p.part, p.back DESC, n
 $$;
 
--- The call that came earlier under the same repeat key, with the parts of the body that went upstream then (none where it
--- was not captured). `answered`: its answer came whole, so that another one adds nothing.
+-- The call that came earlier under the same repeat key, with the parts of the body that went upstream then (none where it was
+-- not captured, or lacks what is not to be stored). `answered`: its answer came whole, so that another one adds nothing.
 CREATE FUNCTION agent_data.idempotent_call(
     p_tenant uuid, p_user uuid, p_key bytea,
     OUT call_id uuid, OUT session_id uuid, OUT answered boolean,
@@ -279,16 +279,20 @@ CREATE FUNCTION agent_data.idempotent_call(
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     chain bytea;
+    lacks boolean;
 BEGIN
     SELECT c.call_id, c.session_id, c.outcome = 0 AND c.status BETWEEN 200 AND 299,
            COALESCE(c.sent_prefix, c.request_prefix), COALESCE(c.sent_suffix, c.request_suffix),
-           COALESCE(c.sent_sha256, c.request_sha256), COALESCE(c.sent_chain, c.request_chain)
-    INTO call_id, session_id, answered, prefix, suffix, sha256, chain
+           COALESCE(c.sent_sha256, c.request_sha256), COALESCE(c.sent_chain, c.request_chain),
+           COALESCE(c.metadata::jsonb -> 'redacted' ? CASE WHEN c.sent_prefix IS NULL THEN 'request' ELSE 'sent' END, false)
+    INTO call_id, session_id, answered, prefix, suffix, sha256, chain, lacks
     FROM agent_data.idempotency_keys k
     JOIN agent_data.upstream_calls c ON c.call_id = k.call_id AND c.user_id = p_user
     WHERE k.user_id = p_user AND k.key_hash = p_key
       AND k.tenant_id = p_tenant AND c.tenant_id = p_tenant;
-    IF chain IS NOT NULL THEN
+    IF lacks THEN
+        prefix := NULL;
+    ELSIF chain IS NOT NULL THEN
         SELECT array_agg(e.body) INTO elements FROM agent_data.request_elements(p_tenant, p_user, chain) e;
     END IF;
 END $$;

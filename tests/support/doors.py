@@ -23,7 +23,7 @@ from app.api.context import PreviewRequest, context_router
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
-from app.api.ops import ops_router, queue_router
+from app.api.ops import ops_router, queue_router, storage_router
 from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
@@ -32,17 +32,21 @@ from app.api.users import users_router
 from app.clock import FakeClock
 from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
+from app.main import own_connection
 from app.metrics import Exposition, Metrics, process_registry
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.erasure import ERASER_ROLE, Eraser
 from app.store.history import History
 from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue
+from app.store.retention import Storage
 from app.store.sessions import Sessions
 from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
+from app.tasks import Supervisor
 
 DIMENSIONS = 8
 SPACE = "test-8"
@@ -135,8 +139,10 @@ class Doors:
             yield client
 
 
-async def build_doors(pool: Pool, space: int, *, auth: Literal["open", "keys"] = "open") -> Doors:
-    """The doors on a database whose space `SPACE` has the number `space`."""
+async def build_doors(
+    pool: Pool, space: int, *, auth: Literal["open", "keys"] = "open", dsn: str = "postgresql://127.0.0.1:1/none"
+) -> Doors:
+    """The doors on a database whose space `SPACE` has the number `space`. `dsn`: for what erases."""
     queries, clock = Queries.load(), FakeClock(datetime.now(UTC))
     settings = Settings(auth=auth)
     tenancy = Tenancy(pool, queries, clock)
@@ -158,7 +164,7 @@ async def build_doors(pool: Pool, space: int, *, auth: Literal["open", "keys"] =
         memories_router(gate, memories, sessions, scribe),
         search_router(gate, sessions, searcher, clock),
         context_router(gate, previewer),
-        users_router(gate, tenancy, clock),
+        users_router(gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()),
         sessions_router(gate, sessions, history, scribe),
         history_router(gate, sessions, history, scribe),
         calls_router(gate, captures, sessions),
@@ -166,6 +172,7 @@ async def build_doors(pool: Pool, space: int, *, auth: Literal["open", "keys"] =
         queue_router(gate, queue),
         keys_router(gate, tenancy, clock),
         spend_router(gate, SpendStore(pool, queries), clock),
+        storage_router(gate, Storage(pool, queries).figures),
         ops_router(checks, Exposition(registry)),
     ):
         app.include_router(router)

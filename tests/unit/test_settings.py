@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.settings import Settings
+from app.settings import SUPERVISOR, Settings, Unknown, unknown_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -82,3 +82,23 @@ def test_a_database_url_that_cannot_be_read_is_not_quoted(dsn: str) -> None:
     assert found["loc"] == ("database_url",)
     assert dsn not in found["msg"]
     assert "'se" not in found["msg"]
+
+
+def test_names_that_no_setting_has_are_told_with_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("MNEME_PORTT=1\nOTHER=2\nMNEME_HOST=127.0.0.1\n")
+    (tmp_path / "mneme.toml").write_text('retrieval_deadline = 5\nport = 1\nPool_Size = 3\nopenai_api_key = "x"\n')
+    environment = {"MNEME_TYPO": "1", "mneme_host": "h", "PATH": "p", "OPENAI_API_KEY": "k", SUPERVISOR: "7"}
+    found = unknown_names(environment, tmp_path)
+    assert found == [
+        Unknown("MNEME_TYPO", "the environment", None),
+        Unknown("MNEME_PORTT", ".env", "MNEME_PORT"),
+        Unknown("retrieval_deadline", "mneme.toml", "MNEME_RETRIEVAL_DEADLINE_MS"),
+    ]
+    assert found[0].told == "MNEME_TYPO in the environment is no setting."
+    assert found[1].told == "MNEME_PORTT in .env is no setting. Is MNEME_PORT meant?"
+
+
+def test_every_setting_is_known(tmp_path: Path) -> None:
+    assert unknown_names({f"MNEME_{name.upper()}": "" for name in Settings.model_fields}, tmp_path) == [
+        Unknown("MNEME_OPENAI_API_KEY", "the environment", "OPENAI_API_KEY")
+    ]

@@ -14,9 +14,9 @@ from tests.support.doors import Doors, build_doors, make_space
 
 
 @pytest.fixture
-async def doors(pool: Pool, admin: asyncpg.Connection[Any]) -> Doors:
+async def doors(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> Doors:
     """Every router, in open mode."""
-    return await build_doors(pool, await make_space(admin))
+    return await build_doors(pool, await make_space(admin), dsn=database)
 
 
 @pytest.fixture
@@ -27,6 +27,6 @@ async def client(doors: Doors) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def locked(pool: Pool, admin: asyncpg.Connection[Any]) -> Doors:
+async def locked(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> Doors:
     """Every router, where a key is needed."""
-    return await build_doors(pool, await make_space(admin), auth="keys")
+    return await build_doors(pool, await make_space(admin), auth="keys", dsn=database)

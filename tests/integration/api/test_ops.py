@@ -70,6 +70,45 @@ async def dead(admin: asyncpg.Connection[Any], n: int, tenant: object = LOCAL_TE
         )
 
 
+@pytest.mark.parametrize("payload", [b"", b"\xff\xfe", b"no json", b"[1]", b'"x"', b'{"a": "\\u0000"}', b"[" * 100_000])
+async def test_a_payload_that_cannot_be_read_hides_no_other(
+    client: httpx.AsyncClient, admin: asyncpg.Connection[Any], doors: Doors, payload: bytes
+) -> None:
+    await dead(admin, 1)
+    await admin.execute(
+        "INSERT INTO agent_data.pgqueuer (priority, entrypoint, payload, status) VALUES (0, 'learn', $1, 'failed')",
+        payload,
+    )
+    assert (await client.get("/api/v1/queue")).json() == {"queued": 0, "running": 0, "dead": 1}, "it is nobody's"
+    listed = (await client.get("/api/v1/queue/dead")).json()["dead"]
+    assert [each["payload"]["n"] for each in listed] == [0]
+    assert (await doors.queue.counts()).dead == 2
+    letters, _ = await doors.queue.dead_letters()
+    assert [each.payload.get("n") for each in letters] == [None, 0]
+    unreadable = letters[0].id
+    assert (await client.post(f"/api/v1/queue/dead/{unreadable}/retry")).status_code == 404
+
+
+async def test_a_body_that_does_not_say_that_it_is_json_is_told_so(client: httpx.AsyncClient) -> None:
+    for headers in ({}, {"content-type": "text/plain"}, {"content-type": "application/x-www-form-urlencoded"}):
+        answer = await client.post("/api/v1/users", content=b'{"id": "ana"}', headers=headers)
+        assert answer.status_code == 400
+        assert "Content-Type: application/json" in error_of(answer)["message"]
+    assert (await client.get("/api/v1/users")).json()["users"] == []
+
+
+async def test_storage_is_told_to_the_operator(locked: Doors) -> None:
+    whole, _ = await locked.tenancy.create_key("local", "ops")
+    one, _ = await locked.tenancy.create_key("local", "one", user="ana")
+    other, _ = await locked.tenancy.create_key("t", "other")
+    async with locked.client(whole) as client:
+        told = (await client.get("/api/v1/storage")).json()
+        assert told["bytes"] == sum(told["groups"].values()) > 0
+    for key in (one, other):
+        async with locked.client(key) as client:
+            assert (await client.get("/api/v1/storage")).status_code == 403
+
+
 async def test_the_queue_is_counted(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
     assert (await client.get("/api/v1/queue")).json() == {"queued": 0, "running": 0, "dead": 0}
     body = {"user": "ana", "messages": [{"role": "user", "content": "x"}]}

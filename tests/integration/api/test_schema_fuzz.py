@@ -52,7 +52,7 @@ class Server(threading.Thread):
         admin = await asyncpg.connect(self._dsn)
         space = await make_space(admin)
         await admin.close()
-        doors = await build_doors(pool, space)
+        doors = await build_doors(pool, space, dsn=self._dsn)
         self._server = uvicorn.Server(uvicorn.Config(doors.app, log_level="critical", lifespan="off"))
         self.ready.set()
         await self._server.serve([self._socket])

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import asyncpg
 import httpx
 
+from app.store import ids
+from app.store.ids import LOCAL_TENANT
+from app.store.queries import Queries
 from tests.support.doors import all_pages, error_of
 
 
@@ -51,3 +57,26 @@ async def test_pages_hold_every_user_once(client: httpx.AsyncClient) -> None:
         await client.post("/api/v1/users", json={"id": name})
     rows = await all_pages(client, "/api/v1/users", "users", limit=2)
     assert sorted(each["id"] for each in rows) == names
+
+
+async def test_erasing_leaves_a_receipt_and_no_user(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+    await client.post("/api/v1/users", json={"id": "ana/1", "email": "ana@x.org"})
+    await client.post("/api/v1/users", json={"id": "ben"})
+    erased = await client.delete("/api/v1/users/ana%2F1")
+    assert erased.status_code == 200
+    receipt = erased.json()
+    assert receipt["tables"] == {"users": 1, "user_stats": 1, "user_emails": 1}
+    assert (receipt["rows"], receipt["tombstones"], "Backups" in receipt["note"]) == (3, True, True)
+    assert "ana" not in erased.text
+    assert (await client.get("/api/v1/users/ana%2F1")).status_code == 404
+    assert (await client.get("/api/v1/users/ben")).status_code == 200
+    again = await client.delete("/api/v1/users/ana%2F1")
+    assert (again.status_code, error_of(again)["type"]) == (404, "not_found_error")
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.erasures WHERE finished_at IS NOT NULL") == 2
+
+
+async def test_two_erasures_at_once_do_not_meet(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+    user = ids.user_id(LOCAL_TENANT, "ana")
+    assert await admin.fetchval(Queries.load()["erasure.alone"], user)
+    refused = await client.delete("/api/v1/users/ana")
+    assert (refused.status_code, error_of(refused)["type"]) == (409, "conflict_error")

@@ -87,6 +87,80 @@ async def test_the_application_may_not_take_away_what_was_said(admin: Admin) -> 
         assert table not in names, table
 
 
+async def may(admin: Admin, role: str, privilege: str) -> set[str]:
+    """The tables, partitions apart, on which a role has a privilege."""
+    found = await rows(
+        admin,
+        "SELECT c.relname AS name FROM pg_class c WHERE c.relnamespace = 'agent_data'::regnamespace"
+        " AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND has_table_privilege($1, c.oid, $2)",
+        role,
+        privilege,
+    )
+    return {row["name"] for row in found}
+
+
+WRITTEN_ONCE = {
+    "conversation_history", "upstream_calls", "streams", "compilations", "message_blobs", "request_chains",
+    "system_prompts", "context_blocks", "job_effects", "embeddings",
+}  # fmt: skip
+OWNERS = {
+    "enumerations", "system_config", "embedding_spaces", "ticks", "schema_migrations", "erasures", "erased_users",
+    "erased_contents", "capture_sweeps",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["migrated", "migrated again"])
+async def test_the_application_changes_only_what_it_must(admin: Admin, again: bool) -> None:
+    if again:
+        await admin.execute("SELECT agent_data.protect_tables()")
+    changes = await may(admin, "mneme_app", "UPDATE")
+    assert not changes & (WRITTEN_ONCE | OWNERS)
+    assert changes >= {"sessions", "memory_store", "users", "api_keys"}
+    for privilege in ("INSERT", "DELETE", "TRUNCATE", "TRIGGER", "REFERENCES"):
+        assert not await may(admin, "mneme_app", privilege) & OWNERS, privilege
+    for role in ("mneme_app", "mneme_definer", "mneme_eraser"):
+        for privilege in ("TRUNCATE", "TRIGGER", "REFERENCES"):
+            assert not await may(admin, role, privilege), (role, privilege)
+    shared = {"enumerations", "system_config", "embedding_spaces", "ticks", "schema_migrations", "tenants"}
+    for privilege in ("INSERT", "UPDATE", "DELETE"):
+        assert not await may(admin, "mneme_eraser", privilege) & shared, privilege
+    assert await may(admin, "mneme_eraser", "INSERT") == {"erasures", "erased_users", "erased_contents"}
+
+
+async def test_nobody_else_may_anything(admin: Admin) -> None:
+    """Roles of the same server that Mneme did not make."""
+    for privilege in ("SELECT", "INSERT", "UPDATE", "DELETE"):
+        assert not await may(admin, "public", privilege), privilege
+    assert not await admin.fetchval("SELECT has_schema_privilege('public', 'agent_data', 'USAGE')")
+
+
+async def test_no_policy_lets_the_application_see_another_tenant(admin: Admin) -> None:
+    """Every policy of the application's and the eraser's names the tenant of the transaction, on reading and on writing."""
+    found = await rows(admin, "SELECT * FROM pg_policies WHERE schemaname = 'agent_data'")
+    theirs = [row for row in found if {"mneme_app", "mneme_eraser", "public"} & set(row["roles"])]
+    assert len(theirs) > 20
+    for row in theirs:
+        assert row["qual"] == row["with_check"] == "(tenant_id = agent_data.current_tenant())", row["tablename"]
+        assert row["permissive"] == "PERMISSIVE"
+        assert row["cmd"] == "ALL"
+
+
+async def test_without_a_tenant_nothing_is_seen_or_written(teller: Teller, admin: Admin) -> None:
+    await teller.tell(talk("q"), "a", session=S1)
+    protected = [row["name"] for row in await rows(admin, TABLES) if not row["part"]]
+    async with admin.transaction():
+        await admin.execute("SET LOCAL ROLE mneme_app")
+        for tenant in (None, ""):
+            if tenant is not None:
+                await admin.execute("SELECT set_config('mneme.tenant', $1, true)", tenant)
+            for table in set(protected) - BEFORE_THERE_IS_A_TENANT:
+                assert await admin.fetchval(f"SELECT count(*) FROM agent_data.{table}") == 0, table
+        await admin.execute("SELECT set_config('mneme.tenant', $1, true)", str(UUID(int=0xB)))
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
+            async with admin.transaction():
+                await admin.execute("INSERT INTO agent_data.user_emails VALUES ($1, 'a@b', $2)", TENANT, ANA)
+
+
 async def test_functions_that_see_all_tenants_belong_to_the_definer_and_ask_for_one(admin: Admin) -> None:
     found = await rows(
         admin,

@@ -1,6 +1,7 @@
 import pytest
 
-from app.capture.masking import MASK, masked, masked_path
+from app.capture.masking import MASK, masked, masked_path, parse_path, redacted, without
+from app.errors import BadRequest
 
 SECRETS = [
     b"Authorization",
@@ -49,3 +50,40 @@ def test_any_other_header_is_kept(name: bytes) -> None:
 )
 def test_a_key_in_the_query_is_taken_out(path: str, kept: str) -> None:
     assert masked_path(path) == kept
+
+
+def test_headers_that_the_settings_name_are_emptied() -> None:
+    headers = [(b"X-User-Email", b"ana@example.com"), (b"accept", b"*/*")]
+    assert without(headers, {b"x-user-email"}) == [(b"X-User-Email", b"***"), (b"accept", b"*/*")]
+    assert without(headers, ()) is headers
+
+
+@pytest.mark.parametrize(
+    ("path", "steps"),
+    [
+        ("$.metadata.ssn", ("metadata", "ssn")),
+        ("$.messages[*].content[*].image_url.url", ("messages", None, "content", None, "image_url", "url")),
+        ("$['a b'][0].*", ("a b", 0, None)),
+        ('$["x.y"]', ("x.y",)),
+        ("$[*]", (None,)),
+    ],
+)
+def test_a_path_is_read(path: str, steps: tuple[object, ...]) -> None:
+    assert parse_path(path) == steps
+
+
+@pytest.mark.parametrize(
+    "path", ["", "$", "metadata.ssn", "$metadata", "$.a[", "$.a[b]", "$..a", "$.a[?@.b]", "$.", "$.a b"]
+)
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(BadRequest, match="JSON path"):
+        parse_path(path)
+
+
+def test_a_value_loses_what_the_paths_name_and_nothing_else() -> None:
+    value = {"a": [{"b": 1, "c": 2}, 3, {"b": {"d": 4}}], "0": "zero"}
+    assert redacted(value, [parse_path("$.a[*].b")]) == {"a": [{"b": MASK, "c": 2}, 3, {"b": MASK}], "0": "zero"}
+    assert redacted(value, [parse_path("$.a[2].b.d")])["a"][2] == {"b": {"d": MASK}}
+    assert value["a"][0] == {"b": 1, "c": 2}, "the value itself stays"
+    for elsewhere in ("$.x", "$.a.b", "$[0]", "$.a[9]"):
+        assert redacted(value, [parse_path(elsewhere)]) is value

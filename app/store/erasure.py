@@ -1,0 +1,266 @@
+"""Erasing a user: every trace, in batches, with a receipt that says how many rows of which table, and nothing else.
+
+    fence      nothing of the user's that began before the end is recorded any more, jobs find another user than they read of
+    settle     what is being written this moment comes to its end
+    marks      keyed hashes of what was said and learned, so that a transcript that comes again is not learned from
+    batches    every table that has a `user_id`, found in the catalogue; the queue; keys; system prompts that nobody else uses
+    again      until a whole pass finds nothing
+    open       from now on it is a new user's
+
+What stopped half-way goes on where it was when it is asked for again (`unfinished`, by the worker's schedule): the fence stands
+until the end. Dead rows stay in Postgres' files and its WAL until vacuum and checkpoints take them, and backups are the
+operator's.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import asyncpg
+import orjson
+
+from app.clock import Clock
+from app.errors import Conflict, NotFound, NotReady, StoreUnavailable
+from app.store import ids
+from app.store.queries import Queries
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ERASER_ROLE = "mneme_eraser"
+"""The only role that may delete what was said; row-level security holds it to one tenant, too."""
+
+NOTE = "Backups, archives of replicas and logs of your own are not reached."
+"""What every receipt says to whoever asked for it."""
+
+BATCH = 1000
+"""Rows erased in one transaction: locks last milliseconds."""
+
+STATEMENT_S = 600.0
+"""Longest statement, seconds; the longest hashes all messages of a user."""
+
+MAX_PASSES = 50
+"""Passes over all tables; each follows what was written during the one before. More says that somebody keeps writing."""
+
+_SHA256_BLOCK = 64
+"""Bytes of a block of SHA-256: what HMAC pads its key to (RFC 2104)."""
+
+Connect = Callable[[], Awaitable["asyncpg.Connection[Any]"]]
+"""Opens a connection of its own as mneme_eraser."""
+
+Progress = Callable[[str, int], None]
+"""Told what was erased of a table just now."""
+
+Elsewhere = Callable[[UUID, UUID], Awaitable[Mapping[str, int]]]
+"""Erases (tenant, user) outside of Postgres, such as in a spool; what it counted, by name. May be called several times."""
+
+_UNAVAILABLE = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.OperatorInterventionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What an erasure leaves. `user_hash`: HMAC-SHA256 of the user's id, under the database's own key. `counts`: rows by table.
+    `tombstones`: whether keyed hashes of what was said were kept."""
+
+    erasure_id: UUID
+    tenant_id: UUID
+    user_hash: bytes
+    tombstones: bool
+    counts: dict[str, int]
+    began_at: datetime
+    finished_at: datetime
+
+    @property
+    def rows(self) -> int:
+        """All rows that were erased."""
+        return sum(self.counts.values())
+
+
+class Eraser:
+    """Erases users."""
+
+    def __init__(
+        self, connect: Connect, sql: Queries, clock: Clock, *, elsewhere: Sequence[Elsewhere] = (), batch: int = BATCH
+    ) -> None:
+        self._connect = connect
+        self._sql = sql
+        self._clock = clock
+        self._elsewhere = elsewhere
+        self._batch = batch
+
+    async def tenant(self, name: str) -> UUID:
+        """The id of the tenant of that name. Raises NotFound, StoreUnavailable."""
+        async with self._connection() as connection:
+            found: UUID | None = await connection.fetchval(self._sql["erasure.tenant"], name)
+        if found is None:
+            raise NotFound(f"There is no tenant {name!r}.")
+        return UUID(bytes=found.bytes)
+
+    async def erase(
+        self,
+        tenant: UUID,
+        user: UUID,
+        *,
+        external: str | None = None,
+        tombstones: bool = True,
+        progress: Progress | None = None,
+    ) -> Receipt:
+        """Erase everything of a user. `external`: what the tenant calls the user, for keys that were made for them.
+
+        Without `tombstones` nothing but the receipt remains: what a client sends again is learned again. A user of whom there
+        is nothing gets a receipt all the same. Raises Conflict while the same user is being erased, StoreUnavailable; asked
+        again, it goes on.
+        """
+        async with self._connection() as connection:
+            if not await connection.fetchval(self._sql["erasure.alone"], user):
+                raise Conflict("This user is being erased already.")
+            await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
+            run = _Run(connection, self._sql, tenant, user, self._batch, progress or (lambda _table, _rows: None))
+            key = bytes.fromhex(await connection.fetchval(self._sql["erasure.hmac_key"]))
+            await run.fence(key, external, self._clock.now(), tombstones=tombstones)
+            if tombstones:
+                await run.mark(key)
+            for _ in range(MAX_PASSES):
+                if not await run.sweep() and not await self._elsewhere_too(run):
+                    return await run.finish(self._clock.now(), tombstones=tombstones)
+        raise Conflict("Somebody keeps writing for this user: stop that, and erase again.")
+
+    async def _elsewhere_too(self, run: _Run) -> int:
+        total = 0
+        for each in self._elsewhere:
+            total += await run.note(await each(run.tenant, run.user))
+        return total
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[asyncpg.Connection[Any]]:
+        try:
+            connection = await self._connect()
+        except (*_UNAVAILABLE, asyncpg.PostgresError) as error:
+            raise StoreUnavailable("The database cannot be reached as mneme_eraser; try again.") from error
+        try:
+            yield connection
+        except _UNAVAILABLE as error:
+            raise StoreUnavailable("The erasure was interrupted; ask again, and it goes on.") from error
+        finally:
+            connection.terminate()
+
+
+class _Run:
+    """One erasure, on its connection."""
+
+    def __init__(
+        self,
+        connection: asyncpg.Connection[Any],
+        sql: Queries,
+        tenant: UUID,
+        user: UUID,
+        batch: int,
+        progress: Progress,
+    ) -> None:
+        self.tenant = tenant
+        self.user = user
+        self._connection = connection
+        self._sql = sql
+        self._batch = batch
+        self._progress = progress
+        self._id = ids.NIL
+
+    async def fence(self, key: bytes, external: str | None, now: datetime, *, tombstones: bool) -> None:
+        """Begin, or go on: from here on nothing new comes in but what is written by other doors than the gateway."""
+        async with self._connection.transaction():
+            name = external or await self._ask("name_of")
+            hashed = user_hash(key, self.user)
+            self._id = await self._ask("receipt", ids.uuid7(now), hashed, tombstones, now)
+            await self._ask("fence", self._id)
+            await self._ask("new_epoch")
+            if name is not None:
+                ended = await self._connection.fetchval(self._sql["erasure.revoke_keys"], self.tenant, name, now)
+                await self.note({"api_keys": ended})
+        await self._connection.execute(self._sql["erasure.settle"], self.user, timeout=STATEMENT_S)
+
+    async def mark(self, key: bytes) -> None:
+        """Keep keyed hashes of all that was said and learned."""
+        inner, outer = hmac_pads(key)
+        for name in ("mark_messages", "mark_memories"):
+            await self._ask(name, inner, outer)
+        await self._ask("mark_forgotten")
+
+    async def sweep(self) -> int:
+        """One pass over everything; how many rows it erased."""
+        total = 0
+        while sum(found := await self._calls()):
+            total += sum(found)
+        tables = await self._connection.fetch(self._sql["erasure.tables"])
+        if loose := [row["name"] for row in tables if not row["held"]]:
+            raise NotReady(f"Nothing protects the table {loose[0]}: run `mneme migrate`, and erase again.")
+        for row in tables:
+            while gone := await self._count(row["name"], "rows", row["name"], self._batch):
+                total += gone
+        total += await self._count("pgqueuer", "jobs")
+        async with self._connection.transaction():
+            gone = await self._connection.fetchval(self._sql["erasure.prompts"], self.tenant, timeout=STATEMENT_S)
+            total += await self.note({"system_prompts": gone})
+        return total
+
+    async def finish(self, now: datetime, *, tombstones: bool) -> Receipt:
+        async with self._connection.transaction():
+            if tombstones:
+                await self._connection.execute(self._sql["erasure.open"], self.user, now)
+            else:
+                await self._ask("drop_tombstones")
+            row = await self._connection.fetchrow(self._sql["erasure.finish"], self._id, now)
+        assert row is not None, "the receipt was made or found by this erasure"
+        fields: dict[str, Any] = dict(row) | {"counts": orjson.loads(row["counts"])}
+        own = {name: UUID(bytes=row[name].bytes) for name in ("erasure_id", "tenant_id")}
+        return Receipt(**fields | own)
+
+    async def note(self, counts: Mapping[str, int]) -> int:
+        """Put counts on the receipt; their sum."""
+        found = {name: n for name, n in counts.items() if n}
+        if found:
+            await self._connection.execute(self._sql["erasure.note"], self._id, orjson.dumps(found).decode())
+            for name, n in found.items():
+                self._progress(name, n)
+        return sum(found.values())
+
+    async def _calls(self) -> tuple[int, ...]:
+        async with self._connection.transaction():
+            row = await self._connection.fetchrow(
+                self._sql["erasure.calls"], self.tenant, self.user, self._batch, timeout=STATEMENT_S
+            )
+            assert row is not None, "a query without FROM has one row"
+            counts = Counter(dict(row))
+            await self.note(counts)
+        return tuple(counts.values())
+
+    async def _count(self, table: str, name: str, *arguments: object) -> int:
+        """Erase a batch and note it, in one transaction: the receipt is right whenever it stops."""
+        async with self._connection.transaction():
+            gone: int = await self._ask(name, *arguments)
+            await self.note({table: gone})
+        return gone
+
+    async def _ask(self, name: str, *arguments: object) -> Any:
+        return await self._connection.fetchval(
+            self._sql[f"erasure.{name}"], self.tenant, self.user, *arguments, timeout=STATEMENT_S
+        )
+
+
+def user_hash(key: bytes, user: UUID) -> bytes:
+    """What a receipt says of whom it is about."""
+    return hmac.digest(key, user.bytes, sha256)
+
+
+def hmac_pads(key: bytes) -> tuple[bytes, bytes]:
+    """The inner and the outer padded key of HMAC-SHA256 (RFC 2104), for a database that only has SHA-256:
+    `HMAC(key, m) = sha256(outer || sha256(inner || m))`."""
+    padded = (sha256(key).digest() if len(key) > _SHA256_BLOCK else key).ljust(_SHA256_BLOCK, b"\0")
+    return bytes(each ^ 0x36 for each in padded), bytes(each ^ 0x5C for each in padded)
