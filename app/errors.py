@@ -11,7 +11,8 @@
     ├── TooLarge                        413 invalid_request_error
     ├── RateLimited                     429 rate_limit_error
     ├── Unavailable                     503 service_unavailable
-    │   └── StoreUnavailable            503   Postgres cannot be reached, or is too slow
+    │   ├── StoreUnavailable            503   Postgres cannot be reached, or is too slow
+    │   └── SpoolUnavailable            503   the spool, which stands in for it, is full or cannot be written
     ├── UpstreamError                   502 upstream_error
     │   ├── UpstreamUnreachable         502   no connection, or it broke before the head of the answer
     │   └── UpstreamTimeout             504
@@ -118,6 +119,10 @@ class Unavailable(MnemeError):
 
 class StoreUnavailable(Unavailable):
     """The database cannot be reached at the moment; try again."""
+
+
+class SpoolUnavailable(Unavailable):
+    """The spool is full, or its disk cannot be written."""
 
 
 class NotReady(Unavailable):

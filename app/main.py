@@ -36,12 +36,15 @@ from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
 from app.api.users import users_router
 from app.capture.record import Recorder
+from app.capture.spool import open_spool
 from app.clock import Clock, SystemClock
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.transcript import chain, tail_hash
-from app.errors import NotReady
+from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
+from app.gateway.drain import Drain
+from app.gateway.keeping import Keeper
 from app.gateway.prepare import Preparer
 from app.gateway.scout import Scout
 from app.gateway.simulated import SimulatedTransport
@@ -210,6 +213,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     router = Router.from_settings(settings)
     for target in router.targets:
         log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
+    keeper = await _open_keeper(core, metrics)
     gateway = Gateway(
         authenticator=authenticator,
         router=router,
@@ -222,13 +226,50 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         settings=settings,
         clock=core.clock,
         tasks=core.tasks,
+        keeper=keeper,
     )
+    drain = _drain(core, keeper, gateway, metrics) if keeper is not None else None
+    if drain is not None:
+        core.tasks.spawn(drain.run(), "drain")
     try:
         yield Proxy(gateway, compiler, preparer, router, authenticator, tenancy)
     finally:
         await gateway.drained(CLOSING_S)
+        if drain is not None:
+            drain.stop()
         await real.aclose()
         await simulated.aclose()
+        if keeper is not None:
+            keeper.close()
+
+
+async def _open_keeper(core: Core, metrics: Metrics) -> Keeper | None:
+    """The journal and the spool, with what dead processes left taken over; None where there is to be none, or can be none."""
+    settings = core.settings
+    if not settings.spool_max_bytes:
+        return None
+    try:
+        spool = await asyncio.to_thread(open_spool, settings.spool_folder, settings.spool_max_bytes)
+        keeper = Keeper(spool, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=core.tasks)
+        # Before the first request: a user's next turn must find that the one before waits.
+        await keeper.tidy()
+    except OSError as error:
+        log.error("there is no spool", extra={"folder": str(settings.spool_folder), "error": str(error)})
+        return None
+    return keeper
+
+
+def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:
+    async def writable() -> bool:
+        try:
+            async with core.pool.acquire() as connection:
+                return bool(await connection.fetchval(core.queries["spool.writable"]))
+        except StoreUnavailable:
+            return False
+
+    return Drain(
+        keeper, gateway.settle, writable=writable, metrics=metrics, capture_max_bytes=core.settings.capture_max_bytes
+    )
 
 
 def open_doors(

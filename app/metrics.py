@@ -28,6 +28,8 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 Outcome = Literal["complete", "broken", "gone", "cancelled", "failed"]
 """How a call ended; the names of `call_outcome`."""
 MemoryStatus = Literal["ok", "degraded", "bypass"]
+SpoolEvent = Literal["kept", "drained", "refused", "dead", "recovered", "unjournalled"]
+"""What may become of a call that Postgres does not have yet."""
 
 STAGE_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
@@ -67,6 +69,16 @@ class Metrics:
             "mneme_pool_connections", "Database connections, by pool and state.", ["pool", "state"],
             multiprocess_mode="livesum", registry=registry,
         )  # fmt: skip
+        self._spool_events = Counter(
+            "mneme_spool_calls",
+            "Calls that went through the spool, by what became of them.",
+            ["event"],
+            registry=registry,
+        )
+        self._spool = Gauge(
+            "mneme_spool", "The spool when last looked at: calls, bytes, seconds that the oldest waits, dead letters.",
+            ["what"], multiprocess_mode="mostrecent", registry=registry,
+        )  # fmt: skip
         # `labels` looks a child up under a lock; the few that the hot path uses are kept.
         self._stage_children: dict[str, Histogram] = {}
         self._request_children: dict[tuple[str, str, str], Counter] = {}
@@ -104,6 +116,16 @@ class Metrics:
         """The queue as it stands."""
         for state, count in (("queued", queued), ("running", running), ("dead", dead)):
             self._queue.labels(state).set(count)
+
+    def spooled(self, event: SpoolEvent, calls: int = 1) -> None:
+        """Calls and the spool. kept: written there; drained: stored from there; refused: it was full, or its disk;
+        dead: set aside; recovered: found in a dead process' journal; unjournalled: running without a trace."""
+        self._spool_events.labels(event).inc(calls)
+
+    def spool(self, *, calls: int, size: int, oldest: float, dead: int) -> None:
+        """The spool as it stands."""
+        for what, value in (("calls", calls), ("bytes", size), ("oldest_seconds", oldest), ("dead", dead)):
+            self._spool.labels(what).set(value)
 
     def pool(self, name: str, states: Mapping[str, int]) -> None:
         """The connections of a pool: `states` as {"idle": 3, "used": 5}."""

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
+from app.capture.running import Entry
 from app.gateway.headers import Headers
 from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.inbound import Inbound, Send
@@ -50,6 +51,8 @@ class Call:
     waited_ns: int = 0
     """For the upstream, until the heads of its answers."""
     overhead_ns: int = 0
+    entry: Entry | None = None
+    """In the journal of running calls."""
 
     def elapsed_us(self) -> int:
         return (time.perf_counter_ns() - self.started_ns) // 1000
@@ -63,6 +66,11 @@ class Call:
     def bare(self) -> bool:
         """Nothing of it is to be kept: Mneme only passes it on."""
         return not self.switches.capture and (self.switches.memory == "off" or self.chat is None)
+
+    @property
+    def needs_place(self) -> bool:
+        """It is a turn of a conversation, and where it stands there has to be found out."""
+        return self.chat is not None and self.switches.memory != "off" and self.place is None
 
     @property
     def answered_before(self) -> bool:
