@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 # A header or parameter whose name says that it carries a key, whoever's gateway, cloud or SDK it belongs to. Limits on tokens
 # do not, nor does an Idempotency-Key.
 _SECRET_NAME = re.compile(r"auth|secret|password|credential|cookie|(?<!idempotency-)key$|token$", re.IGNORECASE)
 _CHALLENGES = frozenset({"www-authenticate", "proxy-authenticate"})
 MASK = "***"
+KNOWN_NAMES = 1024
+"""Names of headers and parameters whose verdict is remembered: clients use some twenty."""
 
 
 def masked(headers: Sequence[tuple[bytes, bytes]]) -> list[list[str]]:
@@ -31,5 +34,6 @@ def masked_path(path: str) -> str:
     return before + mark + "&".join(shown)
 
 
+@lru_cache(maxsize=KNOWN_NAMES)
 def _is_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None and name.lower() not in _CHALLENGES

@@ -4,7 +4,9 @@ that is killed leaves interrupted turns and not nothing.
     <spool>/running/<key>.journal    locked (flock) by the process that writes it, until that is dead
 
 A call's frames all stand in the segment where it began. A segment goes when none of its calls runs any more; the one that is
-written is emptied when it is quiet. Writing never fails a call: what cannot be written is counted, and the call goes on.
+written begins again at its start when it is quiet, over pages that are there already (new ones cost three times as much), and
+is emptied now and then. What is left behind the new frames then are calls that are done, or frames without their BEGIN: no
+reader takes them for running ones. Writing never fails a call: what cannot be written is counted, and the call goes on.
 """
 
 from __future__ import annotations
@@ -23,8 +25,6 @@ from app.capture.journal import Begin, Codec, Kept, Kind, gather
 log = logging.getLogger("mneme.journal")
 
 SUFFIX = ".journal"
-QUIET_BYTES = 256 * 1024
-"""Size from which a quiet segment is emptied at once: some twenty short calls; emptying costs about as much as writing one."""
 SEGMENT_LIFE_S = 60.0
 """Age from which a segment that is never quiet is followed by another: what is done does not lie about for longer."""
 EMPTY_LIFE_S = 60.0
@@ -34,7 +34,7 @@ EMPTY_LIFE_S = 60.0
 class Segment:
     """One file of the journal, open for writing. Raises OSError when it cannot be made."""
 
-    __slots__ = ("_codec", "_fd", "born", "current", "path", "running", "size")
+    __slots__ = ("_codec", "_fd", "born", "current", "path", "running", "size", "used")
 
     def __init__(self, folder: Path) -> None:
         key = secrets.token_hex(16)
@@ -43,6 +43,7 @@ class Segment:
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         self.size = 0
+        self.used = False
         self.running = 0
         self.current = True
         self.born = time.monotonic()
@@ -58,6 +59,7 @@ class Segment:
     def _write(self, pieces: list[bytes]) -> None:
         # A frame that was written in part is written over by the next one, or stays as a torn end.
         length = sum(map(len, pieces))
+        self.used = True
         done = os.pwritev(self._fd, pieces, self.size)
         if done < length:
             data = b"".join(pieces)
@@ -68,7 +70,7 @@ class Segment:
     def empty(self) -> None:
         """Forget all of it."""
         os.ftruncate(self._fd, 0)
-        self.size = 0
+        self.size, self.used = 0, False
 
     def close(self) -> None:
         """Take the file away."""
@@ -156,7 +158,7 @@ class Journal:
     def tidy(self) -> None:
         """Let go of what is done; now and then."""
         segment = self._current
-        if segment is None or not segment.size:
+        if segment is None or not segment.used:
             return
         if not segment.running:
             segment.empty()
@@ -175,8 +177,8 @@ class Journal:
             return
         if not segment.current:
             segment.close()
-        elif segment.size > QUIET_BYTES:
-            segment.empty()
+        else:
+            segment.size = 0
 
     def failed(self, error: OSError) -> None:
         """The disk does not take it: the call goes on without."""

@@ -260,15 +260,17 @@ def look(folder: Path) -> Usage:
     users = set[str]()
     oldest = time.time()
     for path, _, names in os.walk(folder):
-        place = Path(path).relative_to(folder).parts
+        kind, *rest = Path(path).relative_to(folder).parts or ("",)
         for name in names:
             with contextlib.suppress(OSError):
                 count["size"] += os.stat(os.path.join(path, name)).st_size
-            kind = place[0] if place else ""
-            count[kind] += 1 if kind != "running" or name.endswith(SUFFIX) else 0
-            if kind == "turns":
-                users.add(place[1])
-                oldest = min(oldest, int(name.partition("-")[0]) / 1e6 if _NAME.fullmatch(name) else oldest)
+            if kind == "running":
+                count[kind] += name.endswith(SUFFIX)
+            elif rest and _NAME.fullmatch(name):
+                count[kind] += 1
+                if kind == "turns":
+                    users.add(rest[0])
+                    oldest = min(oldest, int(name.partition("-")[0]) / 1e6)
     waited = time.time() - oldest if users else 0.0
     return Usage(count["turns"], len(users), count["size"], waited, count["dead"], count["running"])
 
