@@ -81,7 +81,7 @@ class Segment:
 class Entry:
     """One running call in the journal."""
 
-    __slots__ = ("_call", "_journal", "_offset", "_open", "_segment")
+    __slots__ = ("_call", "_journal", "_offset", "_open", "_segment", "_whole")
 
     def __init__(self, journal: Journal, segment: Segment, call: UUID) -> None:
         self._journal = journal
@@ -89,6 +89,7 @@ class Entry:
         self._call = call
         self._offset = 0
         self._open = True
+        self._whole = True
 
     def begin(self, begin: Begin) -> None:
         """It goes upstream; again, where it goes once more."""
@@ -99,38 +100,34 @@ class Entry:
         self._frame(Kind.HEAD, [notes])
 
     def chunk(self, time_us: int, data: bytes) -> None:
-        """A piece of the answer is here, `time_us` microseconds after the request."""
-        if not self._open:
-            return
-        try:
-            self._segment.chunk(self._call, time_us, self._offset, data)
-        except OSError as error:
-            self._give_up(error)
-        else:
-            self._offset += len(data)
+        """A piece of the answer is here, `time_us` microseconds after the request. After one that could not be written
+        there would be a hole: no more is."""
+        if self._open and self._whole:
+            try:
+                self._segment.chunk(self._call, time_us, self._offset, data)
+                self._offset += len(data)
+            except OSError as error:
+                self._failed(error)
 
     def done(self) -> None:
         """It needs no more: it is stored, or has failed and somebody knows."""
         if self._open:
             self._frame(Kind.DONE, ())
-            self._close()
+            self._open = False
+            self._segment.running -= 1
+            self._journal.left(self._segment)
 
     def _frame(self, kind: Kind, parts: Sequence[bytes]) -> None:
         if self._open:
             try:
                 self._segment.frame(kind, self._call, parts)
             except OSError as error:
-                self._give_up(error)
+                self._failed(error)
 
-    def _give_up(self, error: OSError) -> None:
-        self._journal.failed(error)
-        self._close()
-
-    def _close(self) -> None:
-        if self._open:
-            self._open = False
-            self._segment.running -= 1
-            self._journal.left(self._segment)
+    def _failed(self, error: OSError) -> None:
+        if self._whole:
+            self._journal.failed(error)
+        self._whole = False
 
 
 class Journal:
