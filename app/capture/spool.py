@@ -226,6 +226,18 @@ class Spool:
         _sync(grave)
         _sync(self._dead)
 
+    def erase(self, user: UUID) -> int:
+        """Take away all that waits, or was set aside, of a user; how many calls that were. What runs at the moment goes from
+        the journal when it has ended."""
+        erased = 0
+        for folder in (self._turns / user.hex, self._dead / user.hex):
+            with contextlib.suppress(FileNotFoundError):
+                for each in list(folder.iterdir()):
+                    each.unlink(missing_ok=True)
+                    erased += 1
+                folder.rmdir()
+        return erased
+
     @contextlib.contextmanager
     def draining(self) -> Iterator[bool]:
         """Hold the drain; False: another process has it."""

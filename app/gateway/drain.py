@@ -69,8 +69,8 @@ class Drain:
             self._keeper.wanted.clear()
             try:
                 emptied = await self.once()
-            except OSError as error:
-                log.error("the spool cannot be read", extra={"error": str(error)})
+            except Exception as error:  # boundary: a pass that fails is tried again, as a schedule's tick is
+                log.error("the spool cannot be drained", exc_info=error)
                 emptied = False
             failed = 0 if emptied else failed + 1
             if failed and not self._stopping:
@@ -82,7 +82,7 @@ class Drain:
     async def once(self) -> bool:
         """Look for what others left, and store all that waits; False where something still does. Raises OSError."""
         await self._keeper.tidy()
-        users = self._spool.users()
+        users = await asyncio.to_thread(self._spool.users)
         if not users:
             self._keeper.away = False
             return True
@@ -95,7 +95,6 @@ class Drain:
                 emptied = emptied and all(some)
                 if not all(some) and not await self._asked():
                     return False
-        await self._keeper.tidy()
         return emptied
 
     async def _asked(self) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from app.capture.journal import Kept
 from app.capture.running import Journal
-from app.capture.spool import Spool, Usage
+from app.capture.spool import Spool
 from app.errors import SpoolUnavailable, StoreUnavailable
 from app.gateway.call import Call
 from app.gateway.kept import begin_of, head_of, kept_of
@@ -23,6 +24,10 @@ log = logging.getLogger("mneme.spool")
 
 LOOK_S = 0.005
 """Seconds between two looks whether a user's calls are stored: another process may be at it, which tells nobody."""
+COUNT_S = 1.0
+"""Seconds between two counts of what the spool holds: how late the metrics, and what other processes write, are seen."""
+COUNT_SHARE = 20.0
+"""So many times as long as a count takes it rests: 100,000 files are half a second's work."""
 
 
 class Keeper:
@@ -42,6 +47,7 @@ class Keeper:
         self._tasks = tasks
         self._queue: list[tuple[Kept, asyncio.Future[None]]] = []
         self._writing = False
+        self._next_look = 0.0
 
     # --- while a call runs -------------------------------------------------------------------------------------------------
 
@@ -73,6 +79,12 @@ class Keeper:
         """Whether calls of this user wait in the spool, be it of another process."""
         return self.spool.behind(user)
 
+    def lost(self) -> None:
+        """Postgres did not take a call."""
+        if not self.away:
+            self.away = True
+            self.wanted.set()
+
     async def keep(
         self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape, ended_at: datetime
     ) -> None:
@@ -88,11 +100,11 @@ class Keeper:
             self._metrics.spooled("refused")
             raise SpoolUnavailable(str(error)) from error
         self._metrics.spooled("kept")
-        self.wanted.set()
         log.warning("the call waits in the spool", extra={"call_id": str(call.id)})
 
     async def _write(self) -> None:
         """Whatever ended while the last ones were written is written together."""
+        batch: list[tuple[Kept, asyncio.Future[None]]] = []
         try:
             while self._queue:
                 batch, self._queue = self._queue, []
@@ -106,8 +118,8 @@ class Keeper:
                         waiting.set_exception(error)
         finally:
             self._writing = False
-            for _, waiting in self._queue:
-                waiting.cancel()
+            for _, waiting in (*batch, *self._queue):
+                waiting.cancel()  # those that nobody will write any more: the server is closing
 
     async def caught_up(self, user: UUID) -> None:
         """Wait until none of a user's calls waits any more: what he says next may go on from them. Raises StoreUnavailable
@@ -122,16 +134,22 @@ class Keeper:
 
     # --- now and then --------------------------------------------------------------------------------------------------------
 
-    async def tidy(self) -> Usage:
-        """Take over what dead processes left, and count. Raises OSError."""
+    async def tidy(self) -> None:
+        """Take over what dead processes left, and count."""
         self.journal.tidy()
-        found = await asyncio.to_thread(self.spool.take_over)
+        try:
+            found = await asyncio.to_thread(self.spool.take_over)
+        except (OSError, SpoolUnavailable) as error:
+            found = 0
+            log.error("what a dead process left cannot be taken over", extra={"error": str(error)})
         if found:
             self._metrics.spooled("recovered", found)
             log.warning("calls of a process that was killed were found", extra={"calls": found})
-        usage = await asyncio.to_thread(self.spool.usage)
-        self._metrics.spool(calls=usage.calls, size=usage.size, oldest=usage.oldest, dead=usage.dead)
-        return usage
+        began = time.monotonic()
+        if found or began >= self._next_look:
+            usage = await asyncio.to_thread(self.spool.usage)
+            self._metrics.spool(calls=usage.calls, size=usage.size, oldest=usage.oldest, dead=usage.dead)
+            self._next_look = began + max(COUNT_S, COUNT_SHARE * (time.monotonic() - began))
 
     def close(self) -> None:
         """At the end of the process."""

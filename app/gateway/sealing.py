@@ -86,7 +86,7 @@ class Sealer:
             except StoreUnavailable:
                 if keeper is None:
                     raise
-                keeper.away = True
+                keeper.lost()
             else:
                 return
         await keeper.keep(call, response, ending, tape, now)

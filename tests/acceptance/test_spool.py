@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -203,13 +204,74 @@ async def test_a_server_that_is_killed_without_a_database_stores_it_later(
             assert answer.ended == "whole"
             ledger.append(str(answer.header("x-mneme-call-id")))
         mneme.kill9()
+        files = {each: each.read_bytes() for each in waiting(mneme)}
         await give_back(database)
         await asyncio.to_thread(mneme.restart)
+        await drained(mneme)
+        # As if it had been killed again, between the commit and the file's end.
+        for path, content in files.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
         await drained(mneme)
         assert await everything_said(mneme, "ana") == [story(3)]
         assert sorted(each["id"] for each in await asyncio.to_thread(Api(mneme, user="ana").calls)) == sorted(ledger)
         calls = await asyncio.to_thread(Api(mneme, user="ana").calls)
         assert {each["outcome"] for each in calls} == {"complete"}
+
+
+# --- two at once --------------------------------------------------------------------------------------------------------------
+
+
+async def test_two_servers_on_one_spool(own_server: StartServer, database: str, tmp_path: Path) -> None:
+    """One conversation whose turns come to either of them, in an outage; then one is killed, and the other finds what it
+    was about."""
+    shared = {**SHORT, "SPOOL_DIR": str(tmp_path / "spool")}
+    stalls = threading.Event()
+    whole = chat_script(said)
+    assert callable(whole)
+
+    def script(request: Recorded) -> Reply:
+        reply = whole(request)
+        if request.path == CHAT and stalls.is_set():
+            return Reply([*[each for each in reply.steps if isinstance(each, Send)][:3], Stall()])
+        return reply
+
+    with ScriptedUpstream(script) as upstream:
+        one, other = own_server(upstream.url, **shared), own_server(upstream.url, **shared)
+        turns = tmp_path / "spool" / "turns"
+        await take_away(database)
+        for turn in range(1, 7):
+            answer = await ask((one, other)[turn % 2], talk(turn), "ana")
+            assert answer.ended == "whole"
+        assert len(list(turns.glob("*/*"))) == 6
+        await give_back(database)
+        await eventually(lambda: not list(turns.iterdir()), "the spool to be empty")
+        assert await everything_said(one, "ana") == [story(6)]
+
+        stalls.set()
+        body = json.dumps({"model": "gpt-4o", "messages": [user("And now?")], "stream": True}).encode()
+        async with RawClient(other.port) as client:
+            await client.send("POST", CHAT, [(b"x-mneme-user", b"ben")], body)
+            await client.read_until(b"You said: ")
+            other.kill9()
+        await eventually(lambda: len(list((tmp_path / "spool" / "running").iterdir())) == 1, "the journal to be found")
+        await eventually(lambda: not list(turns.iterdir()), "the spool to be empty")
+        assert await everything_said(one, "ben") == [[("user", "And now?"), ("assistant", "You said: ")]]
+        (call,) = await asyncio.to_thread(Api(one, user="ben").calls)
+        assert call["outcome"] == "cancelled"
+
+
+async def test_several_server_processes_share_the_spool(own_server: StartServer, database: str) -> None:
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT, WORKERS="2")
+        await take_away(database)
+        for turn in range(1, 5):
+            assert (await ask(mneme, talk(turn), "ana")).ended == "whole"
+        await give_back(database)
+        await drained(mneme)
+        assert (await ask(mneme, talk(5), "ana")).ended == "whole"
+        await drained(mneme)
+        assert await everything_said(mneme, "ana") == [story(5)]
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------------

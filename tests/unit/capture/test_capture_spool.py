@@ -142,6 +142,16 @@ def test_what_is_set_aside_is_out_of_the_way(spool: Spool) -> None:
     assert used.size > 0
 
 
+def test_a_user_is_erased(spool: Spool) -> None:
+    spool.store([call(at_us=1), call(at_us=2), call(BEN)])
+    spool.bury(spool.turns(ANA)[0])
+    assert spool.erase(ANA) == 2
+    assert spool.erase(ANA) == 0
+    assert not spool.behind(ANA)
+    assert not list(spool.folder.rglob(f"*{ANA.hex}*"))
+    assert len(spool.turns(BEN)) == 1
+
+
 def test_a_file_that_is_no_call_any_more(spool: Spool) -> None:
     spool.store([call()])
     (waiting,) = spool.turns(ANA)

@@ -148,6 +148,6 @@ def test_an_empty_file_is_taken_away_when_it_is_old(tmp_path: Path) -> None:
     for each in (young, old):
         each.touch()
     os.utime(old, (1, 1))
-    for each in abandoned(tmp_path):
-        each.remove()
+    for left in abandoned(tmp_path):
+        left.remove()
     assert segments(tmp_path) == [young]

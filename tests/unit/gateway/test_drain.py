@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -146,6 +149,7 @@ async def test_who_has_calls_in_the_spool_waits_for_them_or_joins_them(stage: St
     stage.away(True)
     await stage.ask(HI, headers=NOW_AND_THEN)
     stage.away(False)
+    stage.keeper.wanted.clear()
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(stage.ask(HI, headers=NOW_AND_THEN))
         await eventually(stage.keeper.wanted.is_set)
@@ -169,6 +173,7 @@ async def test_who_has_calls_in_the_spool_waits_for_them_or_joins_them(stage: St
 async def test_a_wait_that_cannot_succeed_is_given_up(stage: Stage) -> None:
     stage.away(True)
     await stage.ask(HI, headers=NOW_AND_THEN)
+    stage.keeper.wanted.clear()
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(stage.ask(HI, headers=NOW_AND_THEN))
         await eventually(stage.keeper.wanted.is_set)
@@ -278,7 +283,7 @@ async def test_an_ended_call_leaves_nothing_running(stage: Stage) -> None:
     (journal,) = stage.spool.running.iterdir()
     found = gather(Codec(journal.name.removesuffix(SUFFIX).encode()).scan(journal.read_bytes()))
     assert [each for each in found if not each.done] == []
-    await stage.keeper.tidy()
+    stage.keeper.journal.tidy()
     assert journal.stat().st_size == 0
 
 
@@ -311,3 +316,54 @@ async def test_it_runs_until_it_is_stopped(stage: Stage) -> None:
         await eventually(lambda: not stage.waiting)
         stage.drain.stop()
     assert len(stage.recorder.records) == 1
+
+
+async def test_what_cannot_be_taken_over_does_not_stop_the_drain(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.away(True)
+    await stage.ask(HI, headers=NOW_AND_THEN)
+    stage.away(False)
+    monkeypatch.setattr(type(stage.spool), "take_over", _no_disk)
+    assert await stage.drain.once()
+    assert len(stage.recorder.records) == 1
+
+
+async def test_calls_that_end_together_are_written_together(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[int] = []
+    store = stage.spool.store
+
+    def counted(calls: Any) -> Any:
+        batches.append(len(calls))
+        return store(calls)
+
+    monkeypatch.setattr(stage.spool, "store", counted)
+    stage.away(True)
+    async with asyncio.TaskGroup() as group:
+        for n in range(8):
+            group.create_task(stage.ask(HI, headers={"x-mneme-user": f"user {n}"}))
+    assert sum(batches) == 8
+    assert len(batches) < 8
+    assert stage.waiting == 8
+
+
+async def test_a_writer_that_is_stopped_leaves_nobody_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, held = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(calls: Any) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        held.wait(10)
+        return [None for _ in calls]
+
+    monkeypatch.setattr(stage.spool, "store", slow)
+    stage.away(True)
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(asyncio.wait({group.create_task(stage.ask(HI))}))
+        await begun.wait()
+        group.create_task(stage.journey.tasks.close(0))
+        done, _ = await asked
+        held.set()
+    assert done
+
+
+def _no_disk(*arguments: Any) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
