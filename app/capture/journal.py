@@ -29,6 +29,7 @@ _HEAD_BYTES = _FRONT.size + _TAIL.size
 _BEGIN = struct.Struct("<16sQI")
 _LENGTH = struct.Struct("<I")
 _CHUNK = struct.Struct("<QQ")
+_CHUNK_TAIL = struct.Struct("<IB16sQQ")
 
 MAX_PAYLOAD = 2**32 - 1
 """Bytes: what the length field holds; a request body is bounded far below it (`MNEME_MAX_BODY_BYTES`)."""
@@ -44,6 +45,9 @@ class Kind(IntEnum):
     CHUNK = 3
     END = 4
     DONE = 5
+
+
+_IS_CHUNK = int(Kind.CHUNK)
 
 
 class Frame(NamedTuple):
@@ -116,10 +120,10 @@ class Codec:
             checksum = crc32(part, checksum)
         return [_FRONT.pack(self._mark, checksum) + tail, *parts]
 
-    def chunk(self, call: UUID, time_us: int, offset: int, data: bytes) -> list[bytes]:
-        """A CHUNK frame in pieces. The shortest way: this runs for every chunk of every answer."""
-        tail = _TAIL.pack(_CHUNK.size + len(data), Kind.CHUNK, call.bytes) + _CHUNK.pack(time_us, offset)
-        return [_FRONT.pack(self._mark, crc32(data, crc32(tail, self._seed))) + tail, data]
+    def chunk(self, call: bytes, time_us: int, offset: int, data: bytes) -> bytes:
+        """A CHUNK frame; `call`: the id's bytes. The shortest way: this runs for every chunk of every answer."""
+        tail = _CHUNK_TAIL.pack(_CHUNK.size + len(data), _IS_CHUNK, call, time_us, offset) + data
+        return _FRONT.pack(self._mark, crc32(tail, self._seed)) + tail
 
     def scan(self, data: bytes) -> Iterator[Frame]:
         """The whole frames of a file, in their order, whatever stands between them."""
@@ -183,7 +187,7 @@ def frames_of(codec: Codec, kept: Kept) -> list[bytes]:
         pieces += codec.frame(Kind.HEAD, kept.call, [kept.head])
     offset = 0
     for time_us, data in kept.chunks:
-        pieces += codec.chunk(kept.call, time_us, offset, data)
+        pieces.append(codec.chunk(kept.call.bytes, time_us, offset, data))
         offset += len(data)
     if kept.end is not None:
         pieces += codec.frame(Kind.END, kept.call, [kept.end])

@@ -52,14 +52,19 @@ class Segment:
         """Append a frame. Raises OSError; then it is not there."""
         self._write(self._codec.frame(kind, call, parts))
 
-    def chunk(self, call: UUID, time_us: int, offset: int, data: bytes) -> None:
-        """Append a CHUNK. Raises OSError."""
-        self._write(self._codec.chunk(call, time_us, offset, data))
+    def chunk(self, call: bytes, time_us: int, offset: int, data: bytes) -> None:
+        """Append a CHUNK; `call`: the id's bytes. Raises OSError."""
+        frame = self._codec.chunk(call, time_us, offset, data)
+        self.used = True
+        if os.pwrite(self._fd, frame, self.size) == len(frame):
+            self.size += len(frame)
+        else:
+            self._write([frame])
 
     def _write(self, pieces: list[bytes]) -> None:
         # A frame that was written in part is written over by the next one, or stays as a torn end.
-        length = sum(map(len, pieces))
         self.used = True
+        length = sum(map(len, pieces))
         done = os.pwritev(self._fd, pieces, self.size)
         if done < length:
             data = b"".join(pieces)
@@ -81,12 +86,13 @@ class Segment:
 class Entry:
     """One running call in the journal."""
 
-    __slots__ = ("_call", "_journal", "_offset", "_open", "_segment", "_whole")
+    __slots__ = ("_call", "_id", "_journal", "_offset", "_open", "_segment", "_whole")
 
     def __init__(self, journal: Journal, segment: Segment, call: UUID) -> None:
         self._journal = journal
         self._segment = segment
         self._call = call
+        self._id = call.bytes
         self._offset = 0
         self._open = True
         self._whole = True
@@ -104,7 +110,7 @@ class Entry:
         there would be a hole: no more is."""
         if self._open and self._whole:
             try:
-                self._segment.chunk(self._call, time_us, self._offset, data)
+                self._segment.chunk(self._id, time_us, self._offset, data)
                 self._offset += len(data)
             except OSError as error:
                 self._failed(error)

@@ -105,7 +105,8 @@ def test_a_body_that_looks_like_a_frame_is_a_body(inner: Kept, outer: Kept) -> N
 def test_a_hole_in_the_answer_ends_what_is_told_of_it() -> None:
     codec, call = Codec(KEY), uuid4()
     pieces = codec.frame(Kind.BEGIN, call, Begin(USER, 1, b"n").parts())
-    pieces += codec.chunk(call, 5, 0, b"abc") + codec.chunk(call, 9, 6, b"ghi") + codec.frame(Kind.DONE, call)
+    pieces += [codec.chunk(call.bytes, 5, 0, b"abc"), codec.chunk(call.bytes, 9, 6, b"ghi")]
+    pieces += codec.frame(Kind.DONE, call)
     (found,) = gather(codec.scan(b"".join(pieces)))
     assert (found.chunks, found.torn, found.done) == ([(5, b"abc")], True, True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -112,16 +113,16 @@ def test_a_segment_that_is_never_quiet_is_followed_by_another(tmp_path: Path, mo
 def test_a_disk_that_is_full_fails_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal, failures = made(tmp_path)
     entry = begun(journal)
-    write = os.pwritev
+    write = os.pwrite
 
-    def full(fd: int, pieces: list[bytes], offset: int) -> int:
+    def full(fd: int, data: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "pwritev", full)
+    monkeypatch.setattr(os, "pwrite", full)
     entry.chunk(1, b"lost")
     entry.chunk(2, b"lost too")
     assert failures == ["failed"]
-    monkeypatch.setattr(os, "pwritev", write)
+    monkeypatch.setattr(os, "pwrite", write)
     entry.chunk(3, b"not again: there would be a hole")
     begun(journal)
     assert [each.chunks for each in left_by_the_dead(tmp_path)] == [[], []]
@@ -137,10 +138,19 @@ def test_a_frame_that_was_written_in_part_is_written_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, _ = made(tmp_path)
-    write = os.pwritev
-    monkeypatch.setattr(os, "pwritev", lambda fd, pieces, at: write(fd, [b"".join(pieces)[:10]], at))
-    begun(journal)
-    assert len(left_by_the_dead(tmp_path)) == 1
+    write, calls = os.pwrite, []
+
+    def in_part(fd: int, data: Any, at: int) -> int:
+        calls.append(at)
+        return write(fd, (b"".join(data) if isinstance(data, list) else bytes(data))[:10], at)
+
+    monkeypatch.setattr(os, "pwritev", in_part)
+    monkeypatch.setattr(os, "pwrite", in_part)
+    entry = begun(journal)
+    entry.chunk(3, b"a chunk")
+    assert len(calls) > 8
+    (found,) = left_by_the_dead(tmp_path)
+    assert (found.begin.body, found.chunks) == (b"body", [(3, b"a chunk")])
 
 
 def test_an_empty_file_is_taken_away_when_it_is_old(tmp_path: Path) -> None:
