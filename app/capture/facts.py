@@ -66,6 +66,8 @@ class CallFacts:
     first_byte_us: int | None = None
     overhead_us: int | None = None
     idempotency_key: str | None = None
+    repeat_key: bytes | None = None
+    """By which a repetition of this call is known (see gateway/replayed); None: it has no Idempotency-Key, or no turn."""
     retry_count: int = 0
     error: str | None = None
     stream: StreamRecord | None = None

@@ -11,13 +11,14 @@ from uuid import UUID
 
 from app.capture.journal import Kept
 from app.capture.running import Journal
-from app.capture.spool import Spool
+from app.capture.spool import Spool, open_spool
 from app.errors import SpoolUnavailable, StoreUnavailable
 from app.gateway.call import Call
 from app.gateway.kept import begin_of, head_of, kept_of
 from app.gateway.relay import Ending, Tape
 from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics
+from app.settings import Settings
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.spool")
@@ -154,6 +155,21 @@ class Keeper:
     def close(self) -> None:
         """At the end of the process."""
         self.journal.close()
+
+
+async def open_keeper(settings: Settings, metrics: Metrics, tasks: Supervisor) -> Keeper | None:
+    """The journal and the spool, with what dead processes left taken over; None where there is to be none, or can be none."""
+    if not settings.spool_max_bytes:
+        return None
+    try:
+        spool = await asyncio.to_thread(open_spool, settings.spool_folder, settings.spool_max_bytes)
+    except OSError as error:
+        log.error("there is no spool", extra={"folder": str(settings.spool_folder), "error": str(error)})
+        return None
+    keeper = Keeper(spool, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks)
+    # Before the first request: a user's next turn must find that the one before waits.
+    await keeper.tidy()
+    return keeper
 
 
 class Settle(Protocol):

@@ -115,10 +115,19 @@ class Preparer:
         return await reconcile(self._store, identity, chat.messages, chat.transcript, switches.history, now)
 
     async def compile(
-        self, identity: Identity, chat: ChatRequest, place: Place, target: Target, now: datetime
+        self,
+        identity: Identity,
+        chat: ChatRequest,
+        place: Place,
+        target: Target,
+        now: datetime,
+        *,
+        search: bool = True,
     ) -> Prepared:
-        """The context and the body with it. Raises StoreUnavailable, Unavailable."""
-        compiled = await self._compiler.compile(_request(identity, chat, place, target, now))
+        """The context and the body with it; without `search`, of what the place already holds. Raises StoreUnavailable,
+        Unavailable."""
+        request = _request(identity, chat, place, target, now)
+        compiled = await self._compiler.compile(request if search else replace(request, search=False))
         insertions = weave(
             chat.body,
             chat.envelope,
