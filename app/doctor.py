@@ -12,6 +12,7 @@ from typing import Literal
 
 import asyncpg
 
+from app.capture.spool import look
 from app.errors import MnemeError
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
@@ -25,6 +26,8 @@ from app.supervise import database
 
 LITTLE_DISK = 1 << 30
 """Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
+NEARLY_FULL = 0.8
+"""Share of the spool's bound from which there is little time left."""
 ASK_S = 5.0
 """Seconds that an upstream has to answer the doctor."""
 
@@ -40,7 +43,7 @@ class Finding:
 
 def examine(settings: Settings) -> list[Finding]:
     """Everything, in the order in which it is needed."""
-    found = [*_names(), *_disk(settings), *_doors(settings), *_providers(settings)]
+    found = [*_names(), *_disk(settings), *_spool(settings), *_doors(settings), *_providers(settings)]
     found += asyncio.run(_upstreams(settings))
     try:
         with database(settings, lambda _: None) as dsn:
@@ -64,6 +67,39 @@ def _disk(settings: Settings) -> Iterator[Finding]:
         yield Finding("warning", f"Only {free >> 20} MiB are free on {folder}.", "Make room, or set MNEME_DATA_DIR.")
     else:
         yield Finding("ok", f"{free >> 30} GiB are free for the data.")
+
+
+def _spool(settings: Settings) -> Iterator[Finding]:
+    if not settings.spool_max_bytes:
+        yield Finding(
+            "warning",
+            "There is no spool: while Postgres is away, answers do not end.",
+            "Set MNEME_SPOOL_MAX_BYTES to more than 0.",
+        )
+        return
+    folder = settings.spool_folder.absolute()
+    used = look(folder)
+    if used.dead:
+        yield Finding(
+            "error",
+            f"{used.dead} calls could not be stored for what they are; they lie in {folder / 'dead'}.",
+            f"The log says why. Move their folders to {folder / 'turns'} to try again, or delete them.",
+        )
+    if used.size > settings.spool_max_bytes * NEARLY_FULL:
+        yield Finding(
+            "error",
+            f"The spool is nearly full: {used.size >> 20} of {settings.spool_max_bytes >> 20} MiB.",
+            "Bring Postgres back, or set MNEME_SPOOL_MAX_BYTES higher: when it is full, answers do not end.",
+        )
+    if used.calls:
+        calls = "1 call waits" if used.calls == 1 else f"{used.calls} calls wait"
+        yield Finding(
+            "warning",
+            f"{calls} in the spool ({used.size >> 10} KiB, the first for {used.oldest:.0f} s).",
+            "They are stored by themselves once Postgres takes writes and a server runs.",
+        )
+    elif not used.dead:
+        yield Finding("ok", f"The spool is empty ({folder}).")
 
 
 def _doors(settings: Settings) -> Iterator[Finding]:

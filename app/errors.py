@@ -12,6 +12,7 @@
     ├── RateLimited                     429 requests, tokens or insufficient_quota
     ├── Unavailable                     503 service_unavailable
     │   ├── StoreUnavailable            503   Postgres cannot be reached, or is too slow
+    │   ├── SpoolUnavailable            503   the spool, which stands in for it, is full or cannot be written
     │   └── Stopping                    503   this server ends
     ├── UpstreamError                   502 upstream_error
     │   ├── UpstreamUnreachable         502   no connection, or it broke before the head of the answer
@@ -144,6 +145,10 @@ class Unavailable(MnemeError):
 
 class StoreUnavailable(Unavailable):
     """The database cannot be reached at the moment; try again."""
+
+
+class SpoolUnavailable(Unavailable):
+    """The spool is full, or its disk cannot be written."""
 
 
 class Stopping(Unavailable):

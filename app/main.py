@@ -43,8 +43,10 @@ from app.clock import Clock, SystemClock
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.transcript import chain, tail_hash
-from app.errors import NotReady
+from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
+from app.gateway.drain import Drain
+from app.gateway.keeping import Keeper, open_keeper
 from app.gateway.limiter import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
@@ -273,6 +275,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     router = Router.from_settings(settings)
     for target in router.targets:
         log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
+    keeper = await open_keeper(settings, metrics, core.tasks)
     commit = GroupCommit(
         core.turns,
         core.tasks,
@@ -301,14 +304,35 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         settings=settings,
         clock=core.clock,
         tasks=core.tasks,
+        keeper=keeper,
     )
+    drain = _drain(core, keeper, gateway, metrics) if keeper is not None else None
+    if drain is not None:
+        core.tasks.spawn(drain.run(), "drain")
     try:
         yield Proxy(gateway, behind_doors, Preparer(aside, behind_doors), router, authenticator, tenancy)
     finally:
         await gateway.drained(CLOSING_S)
+        if drain is not None:
+            drain.stop()
         await commit.close(CLOSING_S)
         await real.aclose()
         await simulated.aclose()
+        if keeper is not None:
+            keeper.close()
+
+
+def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:
+    async def writable() -> bool:
+        try:
+            async with core.pools.write.acquire() as connection:
+                return bool(await connection.fetchval(core.queries["spool.writable"]))
+        except StoreUnavailable:
+            return False
+
+    return Drain(
+        keeper, gateway.settle, writable=writable, metrics=metrics, capture_max_bytes=core.settings.capture_max_bytes
+    )
 
 
 def open_doors(

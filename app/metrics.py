@@ -28,6 +28,8 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 Outcome = Literal["complete", "broken", "gone", "cancelled", "failed"]
 """How a call ended; the names of `call_outcome`."""
 MemoryStatus = Literal["ok", "degraded", "bypass"]
+SpoolEvent = Literal["kept", "drained", "refused", "dead", "recovered", "unjournalled"]
+"""What may become of a call that Postgres does not have yet."""
 AttemptResult = Literal["answered", "refused", "unreachable", "timeout", "failed", "suspended", "stale", "too_long"]
 """What came of one attempt at an upstream. `answered`: the answer that stands; `refused`: one that did not, by its status;
 `suspended`: not even asked, its breaker is open; `stale`: a kept-alive connection had died;
@@ -78,6 +80,16 @@ class Metrics:
         self._pool = Gauge(
             "mneme_pool_connections", "Database connections, by pool and state.", ["pool", "state"],
             multiprocess_mode="livesum", registry=registry,
+        )  # fmt: skip
+        self._spool_events = Counter(
+            "mneme_spool_calls",
+            "Calls that went through the spool, by what became of them.",
+            ["event"],
+            registry=registry,
+        )
+        self._spool = Gauge(
+            "mneme_spool", "The spool when last looked at: calls, bytes, seconds that the oldest waits, dead letters.",
+            ["what"], multiprocess_mode="mostrecent", registry=registry,
         )  # fmt: skip
         self._commit_turns = Histogram(
             "mneme_commit_turns", "Turns written by one transaction.", buckets=COMMIT_BUCKETS, registry=registry
@@ -161,6 +173,16 @@ class Metrics:
         """The queue as it stands."""
         for state, count in (("queued", queued), ("running", running), ("dead", dead)):
             self._queue.labels(state).set(count)
+
+    def spooled(self, event: SpoolEvent, calls: int = 1) -> None:
+        """Calls and the spool. kept: written there; drained: stored from there; refused: it was full, or its disk;
+        dead: set aside; recovered: found in a dead process' journal; unjournalled: running without a trace."""
+        self._spool_events.labels(event).inc(calls)
+
+    def spool(self, *, calls: int, size: int, oldest: float, dead: int) -> None:
+        """The spool as it stands."""
+        for what, value in (("calls", calls), ("bytes", size), ("oldest_seconds", oldest), ("dead", dead)):
+            self._spool.labels(what).set(value)
 
     def commit_batch(self, turns: int) -> None:
         """A transaction has written this many turns."""

@@ -205,6 +205,20 @@ class Settings(BaseSettings):
         "required",
         description="best_effort: an answer that could not be stored still ends normally, and says so in the log.",
     )
+    spool_dir: Path | None = Field(
+        None,
+        description="Where calls wait while Postgres is away, on a disk that keeps; unset: spool in the data folder.",
+    )
+    spool_max_bytes: int = Field(
+        1024 * 1024 * 1024,
+        ge=0,
+        description="Most bytes of the spool: some 100,000 calls; when full, answers end as with none. 0: no spool.",
+    )
+    spool_segment_bytes: int = Field(
+        8 * 1024 * 1024,
+        ge=64 * 1024,
+        description="Bytes from which the journal of running calls goes on in another file.",
+    )
     commit_turns: int = Field(
         16,
         ge=1,
@@ -279,6 +293,11 @@ class Settings(BaseSettings):
             if unknown := [name for name in route.fallbacks if name not in known or name == route.name]:
                 raise ValueError(f"upstreams: {route.name!r} cannot fall back to {', '.join(map(repr, unknown))}")
         return self
+
+    @property
+    def spool_folder(self) -> Path:
+        """Where the spool is, if there is one."""
+        return self.spool_dir if self.spool_dir is not None else self.data_dir / "spool"
 
     @property
     def auth_mode(self) -> Literal["open", "keys"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from app.errors import BadRequest
@@ -13,6 +14,8 @@ from app.errors import BadRequest
 _SECRET_NAME = re.compile(r"auth|secret|password|credential|cookie|(?<!idempotency-)key$|token$", re.IGNORECASE)
 _CHALLENGES = frozenset({"www-authenticate", "proxy-authenticate"})
 MASK = "***"
+KNOWN_NAMES = 1024
+"""Names of headers and parameters whose verdict is remembered: clients use some twenty."""
 
 
 def masked(headers: Sequence[tuple[bytes, bytes]]) -> list[list[str]]:
@@ -34,6 +37,7 @@ def masked_path(path: str) -> str:
     return before + mark + "&".join(shown)
 
 
+@lru_cache(maxsize=KNOWN_NAMES)
 def _is_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None and name.lower() not in _CHALLENGES
 

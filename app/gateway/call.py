@@ -10,6 +10,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from app.capture.facts import CallFacts
+from app.capture.running import Entry
 from app.gateway.headers import Headers
 from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.inbound import Inbound, Send
@@ -64,6 +65,8 @@ class Call:
     waited_ns: int = 0
     """For the upstream, until the heads of its answers."""
     overhead_ns: int = 0
+    entry: Entry | None = None
+    """In the journal of running calls."""
 
     def elapsed_us(self) -> int:
         return (time.perf_counter_ns() - self.started_ns) // 1000
@@ -83,6 +86,11 @@ class Call:
         """Nothing of it is to be kept, nor counted for the limits of its key: Mneme only passes it on."""
         kept = self.switches.capture or (self.switches.memory != "off" and self.chat is not None)
         return not kept and self.admission is None
+
+    @property
+    def needs_place(self) -> bool:
+        """It is a turn of a conversation, and where it stands there has to be found out."""
+        return self.chat is not None and self.switches.memory != "off" and self.place is None
 
     @property
     def answered_before(self) -> bool:

@@ -62,8 +62,14 @@ class Tape:
     """
 
     def __init__(
-        self, started_ns: int, *, limit: int | None = None, now_ns: Callable[[], int] = time.perf_counter_ns
+        self,
+        started_ns: int,
+        *,
+        limit: int | None = None,
+        now_ns: Callable[[], int] = time.perf_counter_ns,
+        copy: Callable[[int, bytes], None] | None = None,
     ) -> None:
+        """`copy` gets each recorded chunk and its time at once."""
         self.chunk_offsets: array[int] = array("Q")
         self.chunk_times: array[int] = array("Q")
         self.event_offsets: array[int] = array("Q")
@@ -73,6 +79,7 @@ class Tape:
         self._started_ns = started_ns
         self._limit = limit
         self._now_ns = now_ns
+        self._copy = copy
         self._chunks: list[bytes] = []
         self._parser: EventParser | None = None
 
@@ -89,6 +96,8 @@ class Tape:
             self._chunks.append(chunk)
             self.chunk_offsets.append(self.size)
             self.chunk_times.append(now)
+            if self._copy is not None:
+                self._copy(now, chunk)
             if self._parser is not None:
                 for start, _ in self._parser.feed(chunk):
                     self.event_offsets.append(start)
@@ -262,9 +271,13 @@ class _HoldLastByte:
         return held + self._inner.rest()
 
 
+def is_event_stream(headers: Headers) -> bool:
+    """Whether the body that follows is one of server-sent events."""
+    return (find(headers, b"content-type") or b"").lower().startswith(b"text/event-stream")
+
+
 def _guard_for(headers: Headers, tape: Tape | None, seal: Seal | None) -> _Guard:
-    kind = (find(headers, b"content-type") or b"").lower()
-    is_events = kind.startswith(b"text/event-stream")
+    is_events = is_event_stream(headers)
     if is_events and tape is not None:
         tape.listen_for_events()
     if seal is None:
@@ -273,7 +286,7 @@ def _guard_for(headers: Headers, tape: Tape | None, seal: Seal | None) -> _Guard
     length = find(headers, b"content-length")
     if length is not None and length.isdigit():
         return _HoldLastByte(int(length), guard)
-    media_type = kind.partition(b";")[0].strip()
+    media_type = (find(headers, b"content-type") or b"").lower().partition(b";")[0].strip()
     is_json = media_type == b"application/json" or media_type.endswith(b"+json")  # and not lines of JSON
     return _HoldLastByte(None, guard) if is_json else guard
 

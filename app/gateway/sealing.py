@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
 
 from app.capture.record import Recorder
 from app.clock import Clock
-from app.errors import MnemeError
+from app.errors import MnemeError, StoreUnavailable
 from app.gateway.account import Accountant, facts_of
 from app.gateway.call import Call
-from app.gateway.prepare import Preparer
+from app.gateway.keeping import Keeper
+from app.gateway.prepare import ChatRequest, Preparer
 from app.gateway.relay import Ending, Tape
 from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics
@@ -31,13 +35,16 @@ class Sealer:
         metrics: Metrics,
         settings: Settings,
         clock: Clock,
+        keeper: Keeper | None,
     ) -> None:
+        """`keeper`: None where there is no spool."""
         self._preparer = preparer
         self._accountant = accountant
         self._recorder = recorder
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
+        self._keeper = keeper
 
     async def seal(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> bool:
         """Make the call and its turn durable. False: it could not be, and the answer must not seem to end well."""
@@ -45,25 +52,59 @@ class Sealer:
             return True
         began = time.perf_counter_ns()
         try:
-            await self._record(call, response, ending, tape)
+            await self._store(call, response, ending, tape)
         except Exception as error:
             self._metrics.degraded("unstored")
             log.error("the call could not be stored", extra={"call_id": str(call.id)}, exc_info=error)
             return self._settings.durability == "best_effort"
+        finally:
+            self.release(call)
         self._metrics.stage("record", (time.perf_counter_ns() - began) / 1e9)
         return True
 
-    async def _record(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> None:
-        if call.chat is not None and call.place is None and call.switches.memory != "off":
-            # Memory failed before; perhaps only for a moment. Without it the turn has no session to belong to.
+    def begin(self, call: Call) -> None:
+        """The call goes upstream."""
+        if self._keeper is not None:
+            self._keeper.begin(call)
+
+    def answered(self, call: Call, response: UpstreamResponse) -> None:
+        """The head of the answer is here."""
+        if self._keeper is not None:
+            self._keeper.answered(call, response)
+
+    def release(self, call: Call) -> None:
+        """The call needs nothing more, whatever became of it."""
+        if call.entry is not None:
+            call.entry.done()
+
+    async def _store(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> None:
+        """In Postgres, or, while it is away, in the spool."""
+        now, keeper = self._clock.now(), self._keeper
+        if keeper is None or not keeper.goes_behind(call):
             try:
-                call.place = await self._preparer.place(call.identity, call.chat, call.switches, call.at)
-            except MnemeError as error:
-                if error.status >= 500:
+                await self.settle(call, response, ending, tape, now)
+            except StoreUnavailable:
+                if keeper is None:
                     raise
-                # What would have been refused was answered meanwhile: it is nobody's turn, but it is a call.
-                log.warning("a turn of no session", extra={"call_id": str(call.id), "reason": error.message})
-        facts, exchange = self._accountant.close(call, response, ending, tape, self._clock.now())
+                keeper.lost()
+            else:
+                return
+        await keeper.keep(call, response, ending, tape, now)
+
+    async def settle(
+        self,
+        call: Call,
+        response: UpstreamResponse | None,
+        ending: Ending,
+        tape: Tape,
+        ended_at: datetime,
+        promised: UUID | None = None,
+    ) -> None:
+        """Store a call that has ended. `promised`: the session that it was to begin. Raises StoreUnavailable, and whatever
+        the call is refused for."""
+        if call.needs_place and call.chat is not None:
+            await self._place(call, call.chat, promised)
+        facts, exchange = self._accountant.close(call, response, ending, tape, ended_at)
         call.facts, call.recorded = facts, facts.captured or exchange is not None
         compiled = call.prepared.compilation if call.prepared else None
         if call.recorded:
@@ -77,3 +118,21 @@ class Sealer:
             injected=compiled.tokens if compiled else 0,
         )
         log.info("answered", extra=facts_of(facts))
+
+    async def _place(self, call: Call, chat: ChatRequest, promised: UUID | None) -> None:
+        """Memory failed before, or Mneme did. Without a place the turn has no session to belong to."""
+        try:
+            if call.identity.idempotency_key is not None and call.replay is None:
+                call.replay = await self._preparer.replay(call.identity, chat)
+                if call.replay is not None:
+                    call.identity = replace(call.identity, repeats=True)
+            place = await self._preparer.place(call.identity, chat, call.switches, call.at)
+        except MnemeError as error:
+            if error.status >= 500:
+                raise
+            # What would have been refused was answered meanwhile: it is nobody's turn, but it is a call.
+            log.warning("a turn of no session", extra={"call_id": str(call.id), "reason": error.message})
+            return
+        if promised is not None and place.new:
+            place = replace(place, session_id=promised, retrieval_session=promised)
+        call.place = place

@@ -31,6 +31,7 @@ from app.gateway.forward import ERROR_LIMIT, LENGTH_STATUSES, Forwarder, is_abou
 from app.gateway.headers import Headers
 from app.gateway.identify import Principal, check_agreement, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
+from app.gateway.keeping import Keeper
 from app.gateway.limiter import Limiter
 from app.gateway.outbound import Outbound
 from app.gateway.prepare import ChatRequest, Preparer
@@ -82,8 +83,9 @@ class Gateway:
         settings: Settings,
         clock: Clock,
         tasks: Supervisor,
+        keeper: Keeper | None = None,
     ) -> None:
-        """`transports`: the real one under False, the simulated one under True."""
+        """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool."""
         self._authenticator = authenticator
         self._router = router
         self._preparer = preparer
@@ -100,7 +102,11 @@ class Gateway:
             metrics=metrics,
             settings=settings,
             clock=clock,
+            keeper=keeper,
         )
+        self._keeper = keeper
+        self.settle = self._sealer.settle
+        """For the drain, which stores what was kept before."""
         self._forwarder = Forwarder(Sender(transports, router, metrics, settings, clock), self._sealer, metrics, tasks)
         self._turnstile = Turnstile()
         self._running = 0
@@ -151,6 +157,7 @@ class Gateway:
         finally:
             inbound.gone.set()
             if call is not None:
+                self._sealer.release(call)
                 self._limiter.finish(call)
 
     async def _admit(
@@ -257,6 +264,8 @@ class Gateway:
 
     async def _recall(self, call: Call, chat: ChatRequest) -> None:
         """What memory has to say: the very body of before for a repeated Idempotency-Key, else a compiled one."""
+        if self._keeper is not None and self._keeper.behind(call.identity.user_id):
+            await self._keeper.caught_up(call.identity.user_id)
         call.replay = await self._preparer.replay(call.identity, chat)
         if call.replay is not None:
             call.identity = replace(call.identity, repeats=True)
@@ -309,6 +318,7 @@ class Gateway:
 
     async def _answer(self, call: Call) -> None:
         """Forward, relay, record."""
+        self._sealer.begin(call)
         response = await self._forwarder.send(call, call.sent)
         injected = call.prepared is not None and call.sent != self._aliased(call)
         if injected and (response.status in LENGTH_STATUSES or response.status == 200):
@@ -332,10 +342,13 @@ class Gateway:
         self._degrade(call, "too-long", Unavailable("The upstream refused the compiled prompt for its length."))
         call.prepared = None
         call.sent = self._aliased(call)
+        self._sealer.begin(call)
         return await self._forwarder.send(call, call.sent)
 
     async def _relay(self, call: Call, response: UpstreamResponse) -> None:
-        tape = Tape(call.started_ns, limit=None if call.chat is not None else self._settings.capture_max_bytes)
+        limit = None if call.chat is not None else self._settings.capture_max_bytes
+        tape = Tape(call.started_ns, limit=limit, copy=call.entry.chunk if call.entry is not None else None)
+        self._sealer.answered(call, response)
 
         async def seal(ending: Ending) -> bool:
             return await self._sealer.seal(call, response, ending, tape)
@@ -375,10 +388,12 @@ class Gateway:
             await self._limiter.admit(call, document)
             if call.target.model_alias is not None:
                 body = with_value(body, "model", call.target.model_alias)
+            self._sealer.begin(call)
             response = await self._forwarder.send(call, body)
         else:
             call.body_truncated = True
             await self._limiter.admit(call, None)
+            self._sealer.begin(call)
             response = await self._forwarder.send(call, self._counted(call))
         await self._relay(call, response)
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.clients import Api, ask, error_of, user
 from tests.support.database import connected
+from tests.support.outage import give_back, take_away
 from tests.support.replies import Recorded, chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, runs
@@ -134,29 +135,11 @@ async def test_after_kill_9_everything_acknowledged_is_there_a_hundred_times(
 # --- without a database ------------------------------------------------------------------------------------------------------
 
 
-async def take_away(database: str) -> None:
-    """Nobody can connect to the database any more, and whoever was connected is not."""
-    admin, name = _admin(database)
-    async with connected(admin) as connection:
-        await connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
-        await connection.fetch("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
-
-
-async def give_back(database: str) -> None:
-    admin, name = _admin(database)
-    async with connected(admin) as connection:
-        await connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-
-
-def _admin(database: str) -> tuple[str, str]:
-    before, _, name = database.partition("?")[0].rpartition("/")
-    query = "?" + database.partition("?")[2] if "?" in database else ""
-    return f"{before}/postgres{query}", name
-
-
-async def test_without_a_database_the_end_of_an_answer_is_withheld(own_server: StartServer, database: str) -> None:
+async def test_without_a_database_and_a_spool_the_end_of_an_answer_is_withheld(
+    own_server: StartServer, database: str
+) -> None:
     with ScriptedUpstream(chat_script(lambda asked: PIECES)) as upstream:
-        mneme = own_server(upstream.url, POOL_TIMEOUT_MS="500", RETRIEVAL_DEADLINE_MS="500")
+        mneme = own_server(upstream.url, POOL_TIMEOUT_MS="500", RETRIEVAL_DEADLINE_MS="500", SPOOL_MAX_BYTES="0")
         before = await fetch(mneme.port, "POST", CHAT, headers_of("ana"), body_of("Before", stream=True))
         assert before.body.endswith(DONE)
         await take_away(database)
@@ -186,9 +169,9 @@ async def test_without_a_database_the_end_of_an_answer_is_withheld(own_server: S
         assert "Without" not in texts
 
 
-async def test_best_effort_ends_normally_without_a_database(own_server: StartServer, database: str) -> None:
+async def test_best_effort_ends_normally_without_a_database_and_a_spool(own_server: StartServer, database: str) -> None:
     with ScriptedUpstream(chat_script(lambda asked: PIECES)) as upstream:
-        mneme = own_server(upstream.url, POOL_TIMEOUT_MS="500", RETRIEVAL_DEADLINE_MS="500", DURABILITY="best_effort")
+        mneme = own_server(upstream.url, SPOOL_MAX_BYTES="0", RETRIEVAL_DEADLINE_MS="500", DURABILITY="best_effort")
         await take_away(database)
         for stream in (True, False):
             answer = await fetch(mneme.port, "POST", CHAT, headers_of("ana"), body_of("Without", stream=stream))

@@ -7,18 +7,20 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from app.api.auth import Principal
 from app.capture.record import Recorder
+from app.capture.spool import open_spool
 from app.clock import Clock, SystemClock
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.gateway.account import Accountant
 from app.gateway.headers import Headers
-from app.gateway.limiter import Limiter
+from app.gateway.keeping import Keeper
 from app.gateway.prepare import Preparer
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
@@ -277,6 +279,9 @@ class Journey:
     scout: NoScout
     registry: CollectorRegistry
     settings: Settings
+    metrics: Metrics
+    keeper: Keeper | None = None
+    """Where the journey has a spool."""
 
     async def ask(
         self, messages: Sequence[Message], *, headers: Mapping[str, str] | None = None, **fields: Any
@@ -307,8 +312,9 @@ def build_journey(
     preparer: Any = None,
     clock: Clock | None = None,
     ledger: Any = None,
+    spool: Path | None = None,
 ) -> Journey:
-    """A gateway on `store` (a `TurnStore`, or what stands in for it)."""
+    """A gateway on `store` (a `TurnStore`, or what stands in for it); `spool`: the folder of its spool."""
     settings = settings or Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=5000)
     embedder = embedder or NoEmbedder()
     upstream, tasks, caller, scout = ScriptedTransport(script), Supervisor(), Caller(), NoScout()
@@ -327,6 +333,11 @@ def build_journey(
         nonce_key=lambda: b"a test's secret",
         memory_cap=settings.memory_budget_tokens,
     )
+    metrics = Metrics(registry)
+    keeper = None
+    if spool is not None:
+        opened = open_spool(spool, settings.spool_max_bytes)
+        keeper = Keeper(opened, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks)
     gateway = Gateway(
         authenticator=caller,
         router=Router.from_settings(settings),
@@ -340,5 +351,6 @@ def build_journey(
         settings=settings,
         clock=clock,
         tasks=tasks,
+        keeper=keeper,
     )
-    return Journey(gateway, upstream, tasks, caller, scout, registry, settings)
+    return Journey(gateway, upstream, tasks, caller, scout, registry, settings, metrics, keeper)

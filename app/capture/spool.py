@@ -1,0 +1,314 @@
+"""The spool: calls that Postgres could not take, each on disk in a file of its own until it can.
+
+    <spool>/
+        running/                        the journal of running calls (`running.py`)
+        new/                            files that are being written
+        turns/<user>/<time>-<call>      calls that wait for Postgres; a user's folder is there as long as one of his waits
+        dead/<user>/<time>-<call>       calls that Postgres refuses for what they are
+        lock                            held by the process that drains
+
+Folders and names do the work: names sort by the time a call came, a file that is gone is done, and what belongs to a user
+lies in one place. Several processes share the folder. Everything here blocks: the gateway runs it in a thread, but for
+`behind`, which is one look at a folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from app.capture.journal import Codec, Kept, frames_of, gather
+from app.capture.running import SUFFIX, abandoned
+from app.errors import SpoolUnavailable
+
+LEFT_BEHIND_S = 3600.0
+"""Age from which a file that somebody began to write is nobody's; writing one takes milliseconds."""
+PIECES = 512
+"""Buffers given to one write: systems take 1,024 (IOV_MAX)."""
+ATTEMPTS = 20
+"""Tries to move a file into a user's folder, which the drain may take away at the same moment."""
+
+# What is named otherwise is none of ours.
+_HEX = re.compile(r"[0-9a-f]{32}")
+_NAME = re.compile(r"[0-9]{20}-[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A call in the spool."""
+
+    user: UUID
+    path: Path
+
+    @property
+    def call(self) -> UUID:
+        return UUID(self.path.name.partition("-")[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the spool holds. `oldest`: seconds that the first call has waited. `size`: bytes of everything in the folder."""
+
+    calls: int = 0
+    users: int = 0
+    size: int = 0
+    oldest: float = 0.0
+    dead: int = 0
+    journals: int = 0
+
+
+@dataclass(slots=True)
+class _Item:
+    """One of the calls that are written together."""
+
+    kept: Kept
+    error: Exception | None = None
+    target: Path = field(default_factory=Path)
+
+
+class Spool:
+    """The folder. Made by `open_spool`."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self.folder = folder
+        self.running = folder / "running"
+        self._new = folder / "new"
+        self._turns = folder / "turns"
+        self._dead = folder / "dead"
+        self._max_bytes = max_bytes
+        self._used = 0
+        self._turns_name = str(self._turns) + os.sep
+
+    def prepare(self) -> None:
+        """Make the folders, for nobody but us; what is in them was said in confidence. Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for each in (self.running, self._new, self._turns, self._dead):
+            each.mkdir(exist_ok=True, mode=0o700)
+        for left in self._new.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - left.stat().st_mtime > LEFT_BEHIND_S:
+                    left.unlink()
+        _sync(self.folder)
+        self.usage()
+
+    # --- in ---------------------------------------------------------------------------------------------------------------
+
+    def store(self, calls: Sequence[Kept], *, bounded: bool = True) -> list[Exception | None]:
+        """Write calls, and return when they are durable: for each, None or why it is not (SpoolUnavailable, OSError).
+
+        What belongs together is done together: all files are synced, then each folder once. A call that is there already
+        stays as it is.
+        """
+        items = [_Item(each) for each in calls]
+        for each in items:
+            _try(partial(self._write, each, bounded), each)
+        for each in items:
+            _try(partial(self._place, each), each)
+        folders = {each.target.parent for each in items if each.error is None}
+        failed = dict[Path, OSError]()
+        for folder in [*folders, *([self._turns] if folders else [])]:
+            try:
+                _sync(folder)
+            except OSError as error:
+                failed[folder] = error
+        for each in items:
+            if each.error is None:
+                each.error = failed.get(each.target.parent) or failed.get(self._turns)
+        return [each.error for each in items]
+
+    def _write(self, item: _Item, bounded: bool) -> None:
+        begin = item.kept.begin
+        name = f"{begin.at_us:020d}-{item.kept.call.hex}"
+        item.target = self._turns / begin.user.hex / name
+        pieces = frames_of(Codec(name.encode()), item.kept)
+        size = sum(map(len, pieces))
+        if bounded and self._used + size > self._max_bytes:
+            raise SpoolUnavailable("The spool is full (MNEME_SPOOL_MAX_BYTES).")
+        path = self._new / name
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            _write_all(fd, pieces)
+            os.fsync(fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+        finally:
+            os.close(fd)
+        self._used += size
+
+    def _place(self, item: _Item) -> None:
+        """Into the user's folder, where it counts."""
+        path = self._new / item.target.name
+        for _ in range(ATTEMPTS):
+            item.target.parent.mkdir(exist_ok=True, mode=0o700)
+            if item.target.exists():
+                path.unlink()  # the first one knows more: a call is taken over after it was spooled, never before
+                return
+            try:
+                path.rename(item.target)
+            except FileNotFoundError:
+                if not path.exists():
+                    raise
+            else:
+                return
+            # The drain has just taken the empty folder away.
+        raise SpoolUnavailable("The spool's folder changes too fast.")
+
+    def take_over(self) -> int:
+        """Put what dead processes were about among the calls that wait; how many calls that are. Raises OSError; then the
+        rest stays for the next time."""
+        found = 0
+        for journal in abandoned(self.running):
+            calls = journal.unfinished()
+            error = next((each for each in self.store(calls, bounded=False) if each is not None), None)
+            if error is not None:
+                raise error
+            journal.remove()
+            found += len(calls)
+        return found
+
+    # --- out --------------------------------------------------------------------------------------------------------------
+
+    def behind(self, user: UUID) -> bool:
+        """Whether calls of this user wait."""
+        return os.path.exists(self._turns_name + user.hex)
+
+    def users(self) -> list[UUID]:
+        """Whose calls wait."""
+        return [UUID(name) for name in os.listdir(self._turns) if _HEX.fullmatch(name)]
+
+    def turns(self, user: UUID) -> list[Waiting]:
+        """A user's calls, in the order in which they came."""
+        folder = self._turns / user.hex
+        try:
+            return [Waiting(user, folder / name) for name in sorted(os.listdir(folder)) if _NAME.fullmatch(name)]
+        except FileNotFoundError:
+            return []
+
+    def load(self, waiting: Waiting) -> Kept | None:
+        """A call; None where its file no longer tells what it was. Raises OSError."""
+        codec = Codec(waiting.path.name.encode())
+        found = gather(codec.scan(waiting.path.read_bytes()))
+        return next((each for each in found if each.call == waiting.call), None)
+
+    def remove(self, waiting: Waiting) -> None:
+        """It is stored. Not synced: should the file come back, it is stored already."""
+        with contextlib.suppress(FileNotFoundError):
+            size = waiting.path.stat().st_size
+            waiting.path.unlink()
+            self._used = max(0, self._used - size)
+
+    def leave(self, user: UUID) -> bool:
+        """Take a user's folder away; False: another call has come meanwhile."""
+        try:
+            (self._turns / user.hex).rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def bury(self, waiting: Waiting) -> None:
+        """Set a call aside that nothing will ever store."""
+        grave = self._dead / waiting.user.hex
+        grave.mkdir(exist_ok=True, mode=0o700)
+        waiting.path.replace(grave / waiting.path.name)
+        _sync(grave)
+        _sync(self._dead)
+
+    def erase(self, user: UUID) -> int:
+        """Take away all that waits, or was set aside, of a user; how many calls that were. What runs at the moment goes from
+        the journal when it has ended."""
+        erased = 0
+        for folder in (self._turns / user.hex, self._dead / user.hex):
+            with contextlib.suppress(FileNotFoundError):
+                for each in list(folder.iterdir()):
+                    each.unlink(missing_ok=True)
+                    erased += 1
+                folder.rmdir()
+        return erased
+
+    @contextlib.contextmanager
+    def draining(self) -> Iterator[bool]:
+        """Hold the drain; False: another process has it."""
+        fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(fd)
+
+    def usage(self) -> Usage:
+        """Count everything."""
+        found = look(self.folder)
+        self._used = found.size
+        return found
+
+
+def open_spool(folder: Path, max_bytes: int) -> Spool:
+    """The spool of a folder, which is made. Raises OSError."""
+    spool = Spool(folder, max_bytes)
+    spool.prepare()
+    return spool
+
+
+def look(folder: Path) -> Usage:
+    """What a spool's folder holds; nothing where there is none."""
+    count = Counter[str]()
+    users = set[str]()
+    oldest = time.time()
+    for path, _, names in os.walk(folder):
+        kind, *rest = Path(path).relative_to(folder).parts or ("",)
+        for name in names:
+            with contextlib.suppress(OSError):
+                count["size"] += os.stat(os.path.join(path, name)).st_size
+            if kind == "running":
+                count[kind] += name.endswith(SUFFIX)
+            elif rest and _NAME.fullmatch(name):
+                count[kind] += 1
+                if kind == "turns":
+                    users.add(rest[0])
+                    oldest = min(oldest, int(name.partition("-")[0]) / 1e6)
+    waited = time.time() - oldest if users else 0.0
+    return Usage(count["turns"], len(users), count["size"], waited, count["dead"], count["running"])
+
+
+def _try(step: Callable[[], None], item: _Item) -> None:
+    if item.error is None:
+        try:
+            step()
+        except (OSError, SpoolUnavailable) as error:
+            item.error = error
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, pieces: Sequence[bytes]) -> None:
+    for begin in range(0, len(pieces), PIECES):
+        some = pieces[begin : begin + PIECES]
+        length = sum(map(len, some))
+        done = os.writev(fd, some)
+        if done < length:
+            data = b"".join(some)
+            while done < length:
+                done += os.write(fd, memoryview(data)[done:])

@@ -1,0 +1,146 @@
+"""From the spool into Postgres: by itself, in the order in which each user's calls came, each exactly once.
+
+A call that is stored already is not stored again (`record_turn` knows its id), so whatever was interrupted is simply done
+once more. The order within a user is what makes transcripts build on each other: a call's place in its conversation is
+only looked for when those before it are stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from uuid import UUID
+
+from app.capture.spool import Waiting
+from app.errors import Unavailable
+from app.gateway.keeping import Keeper, Settle
+from app.gateway.kept import revive
+from app.metrics import Metrics
+
+log = logging.getLogger("mneme.spool")
+
+IDLE_S = 1.0
+"""Seconds between two looks for what other processes left, and the longest pause before Postgres is tried again."""
+FIRST_S = 0.05
+"""Seconds before the second try, doubled with each; also the shortest pause where somebody waits."""
+TRIES = 20
+"""Tries of a call that Postgres does not take in time though it answers: it would stop its user's calls for ever. Twenty, a
+second apart, are no busy moment any more."""
+AT_ONCE = 4
+"""Users whose calls are stored side by side: half of a pool's connections."""
+REFUSED = "a call of the spool cannot be stored, and is set aside"
+
+
+class Drain:
+    """Empties the spool."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        settle: Settle,
+        *,
+        writable: Callable[[], Awaitable[bool]],
+        metrics: Metrics,
+        capture_max_bytes: int,
+    ) -> None:
+        """`writable`: whether Postgres answers and takes writes."""
+        self._keeper = keeper
+        self._spool = keeper.spool
+        self._settle = settle
+        self._writable = writable
+        self._metrics = metrics
+        self._capture_max_bytes = capture_max_bytes
+        self._tries = Counter[Path]()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End `run` soon; what waits is left to the next process."""
+        self._stopping = True
+        self._keeper.wanted.set()
+
+    async def run(self) -> None:
+        """Until `stop`."""
+        failed = 0
+        while not self._stopping:
+            self._keeper.wanted.clear()
+            try:
+                emptied = await self.once()
+            except Exception as error:  # boundary: a pass that fails is tried again, as a schedule's tick is
+                log.error("the spool cannot be drained", exc_info=error)
+                emptied = False
+            failed = 0 if emptied else failed + 1
+            if failed and not self._stopping:
+                await asyncio.sleep(FIRST_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(IDLE_S, FIRST_S * 2**failed) if failed else IDLE_S):
+                    await self._keeper.wanted.wait()
+
+    async def once(self) -> bool:
+        """Look for what others left, and store all that waits; False where something still does. Raises OSError."""
+        await self._keeper.tidy()
+        users = await asyncio.to_thread(self._spool.users)
+        if not users:
+            self._keeper.away = False
+            return True
+        emptied = True
+        with self._spool.draining() as ours:
+            if not ours:
+                return await self._asked() and False
+            for begin in range(0, len(users), AT_ONCE):
+                some = await asyncio.gather(*(self._user(each) for each in users[begin : begin + AT_ONCE]))
+                emptied = emptied and all(some)
+                if not all(some) and not await self._asked():
+                    return False
+        return emptied
+
+    async def _asked(self) -> bool:
+        """Whether Postgres takes writes; known to all from now on."""
+        writable = await self._writable()
+        self._keeper.away = not writable
+        self._keeper.failures += not writable
+        return writable
+
+    async def _user(self, user: UUID) -> bool:
+        """A user's calls, one after the other; False where they have to wait."""
+        try:
+            while not self._spool.leave(user):
+                for each in await asyncio.to_thread(self._spool.turns, user):
+                    if self._stopping or not await self._call(each):
+                        return False
+        except OSError as error:
+            log.error("the spool cannot be read", extra={"error": str(error)})
+            return False
+        return True
+
+    async def _call(self, waiting: Waiting) -> bool:
+        try:
+            kept = await asyncio.to_thread(self._spool.load, waiting)
+            if kept is None:
+                raise ValueError("the file is no call any more")
+            call = revive(kept, self._capture_max_bytes)
+            await self._settle(call.call, call.response, call.ending, call.tape, call.ended_at, call.promised)
+        except (Unavailable, OSError) as error:
+            if not await self._writable():
+                return False
+            self._tries[waiting.path] += 1
+            if self._tries[waiting.path] < TRIES:
+                return False
+            log.error(REFUSED, extra={"call_id": str(waiting.call)}, exc_info=error)
+            await self._bury(waiting)
+        except Exception as error:  # boundary: what one call is refused for must not keep the others from being stored
+            log.error(REFUSED, extra={"call_id": str(waiting.call)}, exc_info=error)
+            await self._bury(waiting)
+        else:
+            self._keeper.away = False
+            await asyncio.to_thread(self._spool.remove, waiting)
+            self._metrics.spooled("drained")
+        self._tries.pop(waiting.path, None)
+        return True
+
+    async def _bury(self, waiting: Waiting) -> None:
+        self._metrics.spooled("dead")
+        await asyncio.to_thread(self._spool.bury, waiting)

@@ -1,0 +1,338 @@
+"""While Postgres is away answers go on and end; what they said is in Postgres when it is back, once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support.clients import Api, Message, assistant, user
+from tests.support.outage import give_back, make_read_only, take_away
+from tests.support.replies import Recorded, Reply, Send, Stall, chat_script
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer
+from tests.support.sockets import RawClient, RawResponse, eventually, fetch
+
+CHAT = "/v1/chat/completions"
+DONE = b"data: [DONE]\n\n"
+CANARY = "sk-canary-7d1f0c9a"
+SHORT = {"POOL_TIMEOUT_MS": "500", "RETRIEVAL_DEADLINE_MS": "500"}
+"""Milliseconds: what is waited for in these tests is an outage."""
+
+StartServer = Callable[..., MnemeServer]
+
+
+def said(asked: Any) -> list[str]:
+    """The upstream's answer: the last question, and that it was heard."""
+    messages = asked["messages"] if isinstance(asked, dict) else asked.json()["messages"]
+    return ["You said: ", str(messages[-1]["content"]).rsplit("\n", 1)[-1]]
+
+
+async def ask(mneme: MnemeServer, messages: Sequence[Message], who: str, **headers: str) -> RawResponse:
+    lines = [(b"content-type", b"application/json"), (b"x-mneme-user", who.encode())]
+    lines += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    lines += [(b"authorization", f"Bearer {CANARY}".encode()), (b"x-api-key", CANARY.encode())]
+    body = json.dumps({"model": "gpt-4o", "messages": list(messages), "stream": True}).encode()
+    return await fetch(mneme.port, "POST", CHAT, lines, body)
+
+
+def spool_of(mneme: MnemeServer) -> Path:
+    return mneme.folder / ".mneme" / "spool"
+
+
+def waiting(mneme: MnemeServer) -> list[Path]:
+    return sorted((spool_of(mneme) / "turns").glob("*/*"))
+
+
+async def drained(mneme: MnemeServer) -> None:
+    await eventually(lambda: not list((spool_of(mneme) / "turns").iterdir()), "the spool to be empty")
+
+
+def metric(mneme: MnemeServer, name: str) -> float:
+    lines = [line for line in mneme.http.get("/metrics").text.splitlines() if line.startswith(name + " ")]
+    return float(lines[0].rpartition(" ")[2]) if lines else 0.0
+
+
+async def everything_said(mneme: MnemeServer, who: str) -> list[list[tuple[str, Any]]]:
+    """What each session of a user holds, the first session first."""
+    api = Api(mneme, user=who)
+    sessions = await asyncio.to_thread(api.sessions)
+    return [await asyncio.to_thread(api.said, each["id"]) for each in reversed(sessions)]
+
+
+def talk(turns: int, before: str = "") -> list[Message]:
+    """The transcript of a conversation whose last question is yet to be answered."""
+    messages: list[Message] = []
+    for n in range(1, turns + 1):
+        messages += [user(f"{before}question {n}"), assistant(f"You said: {before}question {n}")]
+    return messages[:-1]
+
+
+def story(turns: int, before: str = "") -> list[tuple[str, Any]]:
+    messages = [*talk(turns, before), assistant(f"You said: {before}question {turns}")]
+    return [(each["role"], each["content"]) for each in messages]
+
+
+async def test_a_conversation_that_goes_on_through_an_outage(own_server: StartServer, database: str) -> None:
+    """Five turns, of which the database missed three; two users at once, who send their whole transcripts."""
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+        ledger = []
+        for turn in range(1, 6):
+            if turn == 2:
+                await take_away(database)
+            if turn == 5:
+                await give_back(database)
+            for who in ("ana", "ben"):
+                answer = await ask(mneme, talk(turn, f"{who}'s "), who)
+                assert answer.ended == "whole"
+                assert answer.body.endswith(DONE)
+                ledger.append(answer.header("x-mneme-call-id"))
+                if turn in (2, 3, 4):
+                    assert answer.header("x-mneme-status") == "degraded"
+            if turn == 4:
+                assert len(waiting(mneme)) == 6
+                assert CANARY.encode() not in b"".join(
+                    each.read_bytes() for each in spool_of(mneme).rglob("*/*") if each.is_file()
+                )
+                assert await asyncio.to_thread(metric, mneme, 'mneme_spool_calls_total{event="kept"}') == 6
+        await drained(mneme)
+        for who in ("ana", "ben"):
+            assert await everything_said(mneme, who) == [story(5, f"{who}'s ")]
+        calls = [each["id"] for who in ("ana", "ben") for each in await asyncio.to_thread(Api(mneme, user=who).calls)]
+        assert sorted(calls) == sorted(str(each) for each in ledger)
+        call = await asyncio.to_thread(Api(mneme, user="ana").call, str(ledger[2]))
+        assert (call["outcome"], call["status"]) == ("complete", 200)
+        events = await asyncio.to_thread(Api(mneme, user="ana").stream, str(ledger[2]))
+        assert events.endswith(DONE)
+        assert await asyncio.to_thread(metric, mneme, 'mneme_spool_calls_total{event="drained"}') >= 6
+
+
+async def test_sessions_that_the_server_keeps_go_on_too(own_server: StartServer, database: str) -> None:
+    """By the client's name for a session, and by the id that Mneme gave it."""
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+        first = await ask(mneme, [user("question 1")], "ben")
+        issued = first.header("x-mneme-session-id")
+        assert issued is not None
+        await ask(mneme, [user("question 1")], "ana", x_mneme_session="trip")
+        await take_away(database)
+        for turn in (2, 3, 4):
+            for who, session in (("ana", "trip"), ("ben", issued)):
+                answer = await ask(mneme, [user(f"question {turn}")], who, x_mneme_session=session)
+                assert answer.ended == "whole"
+        await give_back(database)
+        await drained(mneme)
+        for who, session in (("ana", "trip"), ("ben", issued)):
+            answer = await ask(mneme, [user("question 5")], who, x_mneme_session=session)
+            assert answer.header("x-mneme-status") == "ok"
+            assert await everything_said(mneme, who) == [story(5)]
+
+
+async def test_a_turn_that_comes_before_the_drain_is_through_joins_behind_it(
+    own_server: StartServer, database: str
+) -> None:
+    """Reads work and writes do not: what comes next must not be placed before what waits."""
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+        await make_read_only(database, yes=True)
+        for turn in (1, 2, 3):
+            answer = await ask(mneme, talk(turn), "ana")
+            assert answer.ended == "whole"
+        assert len(waiting(mneme)) == 3
+        await make_read_only(database, yes=False)
+        for turn in (4, 5):
+            assert (await ask(mneme, talk(turn), "ana")).ended == "whole"
+        await drained(mneme)
+        assert await everything_said(mneme, "ana") == [story(5)]
+
+
+# --- kill -9 ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_is_killed_in_mid_stream_leaves_what_had_arrived(
+    own_server: StartServer, database: str
+) -> None:
+    whole = chat_script(lambda asked: ["One ", "two ", "three"])
+    assert callable(whole)
+
+    def script(request: Recorded) -> Reply:
+        reply = whole(request)
+        if request.path != CHAT:
+            return reply
+        return Reply([*[each for each in reply.steps if isinstance(each, Send)][:3], Stall()])
+
+    with ScriptedUpstream(script) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+        body = json.dumps({"model": "gpt-4o", "messages": [user("Count.")], "stream": True}).encode()
+        async with RawClient(mneme.port) as client:
+            await client.send("POST", CHAT, [(b"x-mneme-user", b"ana"), (b"authorization", CANARY.encode())], body)
+            head = await client.read_until(b"\r\n\r\n")
+            await client.read_until(b"One ")
+            journals = list((spool_of(mneme) / "running").glob("*.journal"))
+            assert CANARY.encode() not in b"".join(each.read_bytes() for each in journals)
+            mneme.kill9()
+        lines = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:] if line)
+        call, session = (lines[name].decode() for name in (b"x-mneme-call-id", b"x-mneme-session-id"))
+        await asyncio.to_thread(mneme.restart)
+        await drained(mneme)
+        api = Api(mneme, user="ana")
+        found = await asyncio.to_thread(api.call, call)
+        assert (found["outcome"], found["session_id"]) == ("cancelled", session)
+        history = await asyncio.to_thread(api.history, session)
+        assert [(each["role"], each["content"]) for each in history] == [("user", "Count."), ("assistant", "One ")]
+        events = await asyncio.to_thread(api.events, call)
+        assert b"One " in b"".join(json.dumps(each).encode() for each in events)
+        times = [each["t_us"] for each in events]
+        assert times == sorted(times)
+        assert times[0] > 0
+        assert len(await asyncio.to_thread(api.calls)) == 1
+
+
+async def test_a_server_that_is_killed_without_a_database_stores_it_later(
+    own_server: StartServer, database: str
+) -> None:
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+        await take_away(database)
+        ledger = []
+        for turn in (1, 2, 3):
+            answer = await ask(mneme, talk(turn), "ana")
+            assert answer.ended == "whole"
+            ledger.append(str(answer.header("x-mneme-call-id")))
+        mneme.kill9()
+        files = {each: each.read_bytes() for each in waiting(mneme)}
+        await give_back(database)
+        await asyncio.to_thread(mneme.restart)
+        await drained(mneme)
+        # As if it had been killed again, between the commit and the file's end.
+        for path, content in files.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        await drained(mneme)
+        assert await everything_said(mneme, "ana") == [story(3)]
+        assert sorted(each["id"] for each in await asyncio.to_thread(Api(mneme, user="ana").calls)) == sorted(ledger)
+        calls = await asyncio.to_thread(Api(mneme, user="ana").calls)
+        assert {each["outcome"] for each in calls} == {"complete"}
+
+
+# --- two at once --------------------------------------------------------------------------------------------------------------
+
+
+async def test_two_servers_on_one_spool(own_server: StartServer, database: str, tmp_path: Path) -> None:
+    """One conversation whose turns come to either of them, in an outage; then one is killed, and the other finds what it
+    was about."""
+    shared = {**SHORT, "SPOOL_DIR": str(tmp_path / "spool")}
+    stalls = threading.Event()
+    whole = chat_script(said)
+    assert callable(whole)
+
+    def script(request: Recorded) -> Reply:
+        reply = whole(request)
+        if request.path == CHAT and stalls.is_set():
+            return Reply([*[each for each in reply.steps if isinstance(each, Send)][:3], Stall()])
+        return reply
+
+    with ScriptedUpstream(script) as upstream:
+        one, other = own_server(upstream.url, **shared), own_server(upstream.url, **shared)
+        turns = tmp_path / "spool" / "turns"
+        await take_away(database)
+        for turn in range(1, 7):
+            answer = await ask((one, other)[turn % 2], talk(turn), "ana")
+            assert answer.ended == "whole"
+        assert len(list(turns.glob("*/*"))) == 6
+        await give_back(database)
+        await eventually(lambda: not list(turns.iterdir()), "the spool to be empty")
+        assert await everything_said(one, "ana") == [story(6)]
+
+        stalls.set()
+        body = json.dumps({"model": "gpt-4o", "messages": [user("And now?")], "stream": True}).encode()
+        async with RawClient(other.port) as client:
+            await client.send("POST", CHAT, [(b"x-mneme-user", b"ben")], body)
+            await client.read_until(b"You said: ")
+            other.kill9()
+        await eventually(lambda: len(list((tmp_path / "spool" / "running").iterdir())) == 1, "the journal to be found")
+        await eventually(lambda: not list(turns.iterdir()), "the spool to be empty")
+        assert await everything_said(one, "ben") == [[("user", "And now?"), ("assistant", "You said: ")]]
+        (call,) = await asyncio.to_thread(Api(one, user="ben").calls)
+        assert call["outcome"] == "cancelled"
+
+
+async def test_several_server_processes_share_the_spool(own_server: StartServer, database: str) -> None:
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT, WORKERS="2")
+        await take_away(database)
+        for turn in range(1, 5):
+            assert (await ask(mneme, talk(turn), "ana")).ended == "whole"
+        await give_back(database)
+        await drained(mneme)
+        assert (await ask(mneme, talk(5), "ana")).ended == "whole"
+        await drained(mneme)
+        assert await everything_said(mneme, "ana") == [story(5)]
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_full_spool_ends_no_answer_and_says_so(own_server: StartServer, database: str) -> None:
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT, SPOOL_MAX_BYTES="6000")
+        await take_away(database)
+        ended = [(await ask(mneme, [user(f"question {n} {'x' * 800}")], "ana")).ended for n in range(6)]
+        assert ended[0] == "whole"
+        assert ended[-1] != "whole"
+        kept = ended.count("whole")
+        assert kept == len(waiting(mneme))
+        assert await asyncio.to_thread(metric, mneme, 'mneme_spool_calls_total{event="refused"}') == 6 - kept
+        await give_back(database)
+        await drained(mneme)
+        assert len(await everything_said(mneme, "ana")) == kept
+
+
+async def test_a_full_spool_and_best_effort(own_server: StartServer, database: str) -> None:
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT, SPOOL_MAX_BYTES="10", DURABILITY="best_effort")
+        await take_away(database)
+        answer = await ask(mneme, [user("hi")], "ana")
+        assert answer.ended == "whole"
+        assert answer.header("x-mneme-durability") == "best-effort"
+        assert not waiting(mneme)
+        await give_back(database)
+
+
+async def test_what_is_bare_leaves_no_trace_and_what_is_captured_alone_does(
+    own_server: StartServer, database: str
+) -> None:
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+        await take_away(database)
+        bare = await ask(mneme, [user("nobody heard")], "ana", x_mneme_memory="off", x_mneme_capture="off")
+        assert bare.ended == "whole"
+        assert not waiting(mneme)
+        assert not any(b"nobody heard" in each.read_bytes() for each in spool_of(mneme).rglob("*") if each.is_file())
+        captured = await ask(mneme, [user("captured")], "ana", x_mneme_memory="off")
+        remembered = await ask(mneme, [user("remembered")], "ana", x_mneme_capture="off")
+        listing = await fetch(mneme.port, "GET", "/v1/models", [(b"x-mneme-user", b"ana")])
+        assert {captured.ended, remembered.ended, listing.ended} == {"whole"}
+        await give_back(database)
+        await drained(mneme)
+        api = Api(mneme, user="ana")
+        assert await everything_said(mneme, "ana") == [[("user", "remembered"), ("assistant", "You said: remembered")]]
+        assert b"captured" in await asyncio.to_thread(api.request, str(captured.header("x-mneme-call-id")))
+        assert len(await asyncio.to_thread(api.calls)) >= 2
+
+
+async def test_the_doctor_says_what_waits(own_server: StartServer, database: str) -> None:
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+        await take_away(database)
+        await ask(mneme, [user("hi")], "ana")
+        found = await asyncio.to_thread(mneme.command, "doctor", "--json")
+        assert "1 call waits in the spool" in found.stdout
+        await give_back(database)
+        await drained(mneme)
+        found = await asyncio.to_thread(mneme.command, "doctor", "--json")
+        assert "The spool is empty" in found.stdout

@@ -1,0 +1,369 @@
+"""What Postgres did not take is kept as it was, and stored as it would have been."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
+from app.capture.journal import Codec, gather
+from app.capture.running import SUFFIX, Entry
+from app.errors import StoreUnavailable, Unavailable
+from app.gateway import drain as drain_module
+from app.gateway.drain import Drain
+from app.gateway.keeping import Keeper
+from app.gateway.kept import INTERRUPTED
+from app.settings import Settings
+from tests.support.clients import user
+from tests.support.journey import UPSTREAM, Client, Journey, build_journey, completion, stream
+from tests.support.sockets import eventually
+from tests.unit.gateway.test_turn import StubPreparer, StubRecorder
+
+CANARY = "sk-canary-1"
+HI = [user("hi")]
+NOW_AND_THEN = {"authorization": f"Bearer {CANARY}", "x-mneme-user": "ana"}
+
+
+class Recorder(StubRecorder):
+    """Keeps what it was asked to store, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[CallFacts, Exchange | None, CompileFacts | None]] = []
+        self.refused: dict[str, Exception] = {}
+
+    async def record(self, facts: CallFacts, exchange: Exchange | None, compiled: CompileFacts | None) -> bool:
+        self.asked.append((facts, exchange, compiled))
+        if facts.path in self.refused:
+            raise self.refused[facts.path]
+        return await super().record(facts, exchange, compiled)
+
+
+class Stage:
+    """A gateway with a spool, and its drain."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.preparer, self.recorder = StubPreparer(), Recorder()
+        self.writable = True
+        self.journey: Journey = build_journey(
+            None,
+            settings=Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 5000, **settings}),
+            preparer=self.preparer,
+            recorder=self.recorder,
+            spool=folder / "spool",
+        )
+        assert self.journey.keeper is not None
+        self.keeper: Keeper = self.journey.keeper
+        self.spool = self.keeper.spool
+        self.drain = Drain(
+            self.keeper,
+            self.journey.gateway.settle,
+            writable=self._writable,
+            metrics=self.journey.metrics,
+            capture_max_bytes=self.journey.settings.capture_max_bytes,
+        )
+        self.ask = self.journey.ask
+
+    async def _writable(self) -> bool:
+        return self.writable
+
+    def away(self, yes: bool) -> None:
+        """Postgres."""
+        self.recorder.fail = StoreUnavailable() if yes else None
+        self.writable = not yes
+        for step in ("place", "replay", "compile"):
+            self.preparer.fail.pop(step, None)
+            if yes:
+                self.preparer.fail[step] = StoreUnavailable()
+
+    @property
+    def waiting(self) -> int:
+        return self.spool.usage().calls
+
+    def events(self, event: str) -> float:
+        return self.journey.count("mneme_spool_calls_total", event=event)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    made.keeper.close()
+
+
+def same(one: CallFacts, two: CallFacts) -> bool:
+    """But for what is masked, and what the clock has moved on."""
+    blank: dict[str, Any] = {"request_headers": (), "response_headers": (), "latency_ms": 0}
+    return replace(one, **blank) == replace(two, **blank)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_is_stored_later_is_what_would_have_been_stored(stage: Stage, streamed: bool) -> None:
+    stage.recorder.fail = StoreUnavailable()
+    stage.journey.upstream.script = lambda asked: stream("one ", "two") if streamed else completion("one")
+    answer = await stage.ask(HI, stream=streamed, headers={**NOW_AND_THEN, "x-stainless-retry-count": "1"})
+    assert answer.whole
+    assert answer.headers["x-mneme-status"] == "ok"
+    (attempt,) = stage.recorder.asked
+    files = b"".join(each.read_bytes() for each in stage.spool.folder.rglob("*") if each.is_file())
+    assert CANARY.encode() not in files
+    stage.recorder.fail = None
+    assert await stage.drain.once()
+    (stored,) = stage.recorder.records
+    assert same(stored[0], attempt[0])
+    assert stored[1:] == attempt[1:]
+    assert abs((stored[0].latency_ms or 0) - (attempt[0].latency_ms or 0)) <= 1000
+    assert stored[0].request_headers
+    assert stage.waiting == 0
+    assert not stage.keeper.behind(stored[0].user_id)
+    assert (stage.events("kept"), stage.events("drained")) == (1, 1)
+
+
+async def test_while_postgres_is_away_only_the_drain_asks_it(stage: Stage) -> None:
+    stage.away(True)
+    for _ in range(3):
+        assert (await stage.ask(HI, headers=NOW_AND_THEN)).whole
+    tried = len(stage.recorder.asked)
+    assert not await stage.drain.once()
+    assert stage.keeper.away
+    assert (await stage.ask(HI, headers=NOW_AND_THEN)).whole
+    assert len(stage.recorder.asked) == tried
+    stage.away(False)
+    assert await stage.drain.once()
+    assert not stage.keeper.away
+    times = [facts.created_at for facts, _, _ in stage.recorder.records]
+    assert (len(times), times) == (4, sorted(times))
+    assert (await stage.ask(HI, headers=NOW_AND_THEN)).headers["x-mneme-status"] == "ok"
+
+
+async def test_who_has_calls_in_the_spool_waits_for_them_or_joins_them(stage: Stage) -> None:
+    stage.away(True)
+    await stage.ask(HI, headers=NOW_AND_THEN)
+    stage.away(False)
+    stage.keeper.wanted.clear()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(stage.ask(HI, headers=NOW_AND_THEN))
+        await eventually(stage.keeper.wanted.is_set)
+        await stage.drain.once()
+    assert waiting.result().headers["x-mneme-status"] == "ok"
+    assert stage.waiting == 0
+
+    slow = Stage(stage.spool.folder.parent, retrieval_deadline_ms=20)
+    slow.away(True)
+    await slow.ask(HI, headers=NOW_AND_THEN)
+    slow.away(False)
+    slow.keeper.away = False
+    answer = await slow.ask(HI, headers=NOW_AND_THEN)
+    assert (answer.headers["x-mneme-reason"], answer.whole) == ("deadline", True)
+    assert slow.waiting == 2
+    assert (await slow.ask(HI, headers={"x-mneme-user": "ben"})).headers["x-mneme-status"] == "ok"
+    assert slow.waiting == 2
+    slow.keeper.close()
+
+
+async def test_a_wait_that_cannot_succeed_is_given_up(stage: Stage) -> None:
+    stage.away(True)
+    await stage.ask(HI, headers=NOW_AND_THEN)
+    stage.keeper.wanted.clear()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(stage.ask(HI, headers=NOW_AND_THEN))
+        await eventually(stage.keeper.wanted.is_set)
+        for _ in range(2):
+            assert not await stage.drain.once()
+    assert waiting.result().headers["x-mneme-reason"] == "store"
+    assert stage.waiting == 2
+
+
+async def test_what_postgres_refuses_is_set_aside_and_the_rest_goes_on(stage: Stage) -> None:
+    stage.journey.upstream.script = lambda asked: completion("a")
+    stage.away(True)
+    for path in ("/v1/embeddings", "/v1/bad", "/v1/models"):
+        client = Client(stage.journey.gateway)
+        await client.request("POST", path, b"{}", [("x-mneme-user", "ana")])
+    stage.away(False)
+    stage.recorder.refused["/v1/bad"] = ValueError("what is this?")
+    assert await stage.drain.once()
+    assert [facts.path for facts, _, _ in stage.recorder.records] == ["/v1/embeddings", "/v1/models"]
+    assert (stage.spool.usage().dead, stage.waiting, stage.events("dead")) == (1, 0, 1)
+
+
+async def test_a_call_that_never_comes_through_is_set_aside_at_last(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_module, "TRIES", 3)
+    stage.journey.upstream.script = lambda asked: completion("a")
+    stage.away(True)
+    await Client(stage.journey.gateway).request("POST", "/v1/huge", b"{}", [("x-mneme-user", "ana")])
+    stage.away(False)
+    stage.recorder.refused["/v1/huge"] = Unavailable("too slow")
+    assert [await stage.drain.once() for _ in range(3)] == [False, False, True]
+    assert stage.spool.usage().dead == 1
+
+
+async def test_a_file_that_nobody_can_read_is_set_aside(stage: Stage) -> None:
+    stage.away(True)
+    await stage.ask(HI, headers=NOW_AND_THEN)
+    (waiting,) = [each for who in stage.spool.users() for each in stage.spool.turns(who)]
+    waiting.path.write_bytes(b"rubbish")
+    stage.away(False)
+    assert await stage.drain.once()
+    assert (stage.recorder.records, stage.spool.usage().dead) == ([], 1)
+
+
+async def test_a_process_that_was_killed_leaves_an_interrupted_turn(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands in the journal in mid-stream, found by the next process: the session it promised, and what had come."""
+    stalled = asyncio.Event()
+    stage.journey.upstream.script = lambda asked: stream("one ", "two", done=False, finish=None, end=[stalled])
+    client = Client(stage.journey.gateway)
+    body = b'{"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}], "stream": true}'
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(
+            client.request("POST", "/v1/chat/completions", body, [("authorization", CANARY), ("x-mneme-user", "ana")])
+        )
+        await eventually(lambda: b"two" in b"".join(client.parts))
+        (journal,) = stage.spool.running.iterdir()
+        left = journal.read_bytes()
+        stalled.set()
+    assert task.result().whole
+    (stored,) = stage.recorder.records
+    assert CANARY.encode() not in left
+
+    after = Stage(tmp_path / "next")
+    (after.spool.running / journal.name).write_bytes(left)
+    assert await after.drain.once()
+    ((facts, exchange, compiled),) = after.recorder.records
+    assert (facts.call_id, facts.outcome, facts.error) == (stored[0].call_id, Outcome.CANCELLED, INTERRUPTED)
+    assert facts.stream is not None
+    assert stored[0].stream is not None
+    assert facts.stream.body == b"".join(client.parts) == stored[0].stream.body
+    assert facts.stream == stored[0].stream
+    assert exchange is not None
+    assert exchange.session_id == stored[1].session_id  # type: ignore[union-attr]  # it is a turn
+    assert [(each.message["content"], each.whole) for each in exchange.answers] == [("one two", False)]
+    assert compiled == stored[2]
+    assert after.events("recovered") == 1
+    after.keeper.close()
+
+
+async def test_one_that_was_killed_before_any_answer_is_a_call_without_one(stage: Stage, tmp_path: Path) -> None:
+    begun: list[bytes] = []
+
+    def script(asked: Any) -> Any:
+        begun.extend(each.read_bytes() for each in stage.spool.running.iterdir())
+        return completion("a")
+
+    stage.journey.upstream.script = script
+    await stage.ask(HI, headers=NOW_AND_THEN)
+    after = Stage(tmp_path / "next")
+    (after.spool.running / f"{next(stage.spool.running.iterdir()).name}").write_bytes(begun[0])
+    assert await after.drain.once()
+    ((facts, exchange, _),) = after.recorder.records
+    assert (facts.outcome, facts.status, exchange) == (Outcome.CANCELLED, None, None)
+    after.keeper.close()
+
+
+async def test_an_ended_call_leaves_nothing_running(stage: Stage) -> None:
+    await stage.ask(HI)
+    await stage.ask(HI, headers={"x-mneme-memory": "off", "x-mneme-capture": "off"})
+    stage.recorder.fail = ValueError("a bug")
+    assert not (await stage.ask(HI)).whole
+    stage.journey.upstream.script = lambda asked: RuntimeError("another")
+    assert (await stage.ask(HI)).status == 500
+    (journal,) = stage.spool.running.iterdir()
+    found = gather(Codec(journal.name.removesuffix(SUFFIX).encode()).scan(journal.read_bytes()))
+    assert [each for each in found if not each.done] == []
+    stage.keeper.journal.tidy()
+    assert journal.stat().st_size == 0
+
+
+async def test_what_is_bare_never_reaches_the_journal(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[UUID] = []
+    monkeypatch.setattr(Entry, "begin", lambda self, begin: begun.append(begin.user))
+    await stage.ask(HI, headers={"x-mneme-memory": "off", "x-mneme-capture": "off"})
+    assert not begun
+    await stage.ask(HI, headers={"x-mneme-memory": "off"})
+    assert len(begun) == 1
+
+
+@pytest.mark.parametrize("durability", ["required", "best_effort"])
+async def test_a_spool_that_is_full_is_no_success(tmp_path: Path, durability: str) -> None:
+    stage = Stage(tmp_path, spool_max_bytes=1, durability=durability)
+    stage.away(True)
+    answer = await stage.ask(HI)
+    assert answer.whole == (durability == "best_effort")
+    assert (stage.events("refused"), stage.events("kept"), stage.waiting) == (1, 0, 0)
+    stage.keeper.close()
+
+
+async def test_it_runs_until_it_is_stopped(stage: Stage) -> None:
+    stage.away(True)
+    await stage.ask(HI, headers=NOW_AND_THEN)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stage.drain.run())
+        await eventually(lambda: stage.keeper.failures > 1)
+        stage.away(False)
+        await eventually(lambda: not stage.waiting)
+        stage.drain.stop()
+    assert len(stage.recorder.records) == 1
+
+
+async def test_what_cannot_be_taken_over_does_not_stop_the_drain(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.away(True)
+    await stage.ask(HI, headers=NOW_AND_THEN)
+    stage.away(False)
+    monkeypatch.setattr(type(stage.spool), "take_over", _no_disk)
+    assert await stage.drain.once()
+    assert len(stage.recorder.records) == 1
+
+
+async def test_calls_that_end_together_are_written_together(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[int] = []
+    store = stage.spool.store
+
+    def counted(calls: Any) -> Any:
+        batches.append(len(calls))
+        return store(calls)
+
+    monkeypatch.setattr(stage.spool, "store", counted)
+    stage.away(True)
+    async with asyncio.TaskGroup() as group:
+        for n in range(8):
+            group.create_task(stage.ask(HI, headers={"x-mneme-user": f"user {n}"}))
+    assert sum(batches) == 8
+    assert len(batches) < 8
+    assert stage.waiting == 8
+
+
+async def test_a_writer_that_is_stopped_leaves_nobody_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, held = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(calls: Any) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        held.wait(10)
+        return [None for _ in calls]
+
+    monkeypatch.setattr(stage.spool, "store", slow)
+    stage.away(True)
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(asyncio.wait({group.create_task(stage.ask(HI))}))
+        await begun.wait()
+        group.create_task(stage.journey.tasks.close(0))
+        done, _ = await asked
+        held.set()
+    assert done
+
+
+def _no_disk(*arguments: Any) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
