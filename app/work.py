@@ -35,7 +35,7 @@ async def run_worker(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     dsn, clock = database_dsn(settings), SystemClock()
-    async with open_core(settings, dsn, clock) as core:
+    async with open_core(settings, dsn, clock, serving=False) as core:
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await asyncio.to_thread(rules)
         helper = build_helper(settings)
@@ -66,7 +66,7 @@ async def _learner(core: Core, helper: HelperClient | None) -> Learner:
         return await extract_with_helper(helper, exchange)
 
     return Learner(
-        LearningStore(core.pool, core.queries),
+        LearningStore(core.pools.background, core.queries),
         embedder=core.embedder,
         space=await core.turns.space_of(core.embedder.space),
         extract=by_rules if helper is None else by_helper,

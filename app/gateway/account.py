@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import repeat
 from typing import Any
 
 import orjson
@@ -69,7 +70,7 @@ class Accountant:
         answer: Answer | None,
         usage: Usage,
     ) -> CallFacts:
-        model = call.chat.model if call.chat else call.model
+        model = call.chat.model if call.chat else call.model or ""
         priced_as = (answer.model if answer else None) or model
         query = "?" + call.query.decode("latin-1") if call.query else ""
         facts = CallFacts(
@@ -157,7 +158,8 @@ class Accountant:
                 token_count(cached),
             )
         counter = self._tokenizers.for_model(answer.model or call.chat.model)
-        prompt = sum(self._counts.message(each, counter) for each in call.chat.messages) + REPLY_TOKENS
+        hashes = call.chat.transcript.hashes
+        prompt = sum(map(self._counts.message, call.chat.messages, repeat(counter), hashes)) + REPLY_TOKENS
         prompt += sum(self._counts.tools(each, counter) for each in call.chat.schemas)
         if call.prepared is not None:
             prompt += call.prepared.compilation.tokens

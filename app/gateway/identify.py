@@ -79,12 +79,13 @@ class Identity:
         return self.retry > 0 or self.repeats
 
 
-def switches(headers: Mapping[str, str]) -> Switches:
-    """Mneme's own headers. `headers` has lower-case names. Raises BadHeader for a value that it does not know."""
+def switches(headers: Mapping[str, str], limits: Limits | None = None) -> Switches:
+    """Mneme's own headers, as far as the key's limits let them. `headers` has lower-case names. Raises BadHeader for a value
+    that it does not know."""
     memory = _choice(headers, "x-mneme-memory", ("on", "off", "read-only")) or "on"
     return Switches(
         memory=memory,  # type: ignore[arg-type]  # one of the three
-        capture=_choice(headers, "x-mneme-capture", ("on", "off")) != "off",
+        capture=_choice(headers, "x-mneme-capture", ("on", "off")) != "off" and (limits is None or limits.capture),
         history=_choice(headers, "x-mneme-history", ("client", "server")),  # type: ignore[arg-type]  # one of the two
         paging=_choice(headers, "x-mneme-paging", ("on", "off")) == "on",
     )

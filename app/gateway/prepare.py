@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from app.capture.facts import CompileFacts
 from app.context.assemble import Block
 from app.context.compile import Compilation, Compiler, CompileRequest
@@ -115,10 +117,19 @@ class Preparer:
         return await reconcile(self._store, identity, chat.messages, chat.transcript, switches.history, now)
 
     async def compile(
-        self, identity: Identity, chat: ChatRequest, place: Place, target: Target, now: datetime
+        self,
+        identity: Identity,
+        chat: ChatRequest,
+        place: Place,
+        target: Target,
+        now: datetime,
+        *,
+        search: bool = True,
     ) -> Prepared:
-        """The context and the body with it. Raises StoreUnavailable, Unavailable."""
-        compiled = await self._compiler.compile(_request(identity, chat, place, target, now))
+        """The context and the body with it; without `search`, of what the place already holds. Raises StoreUnavailable,
+        Unavailable."""
+        request = _request(identity, chat, place, target, now)
+        compiled = await self._compiler.compile(request if search else replace(request, search=False))
         insertions = weave(
             chat.body,
             chat.envelope,
@@ -182,3 +193,12 @@ def leading(messages: Sequence[Mapping[str, Any]]) -> int:
 
 def _positive(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def parse_object(body: bytes) -> dict[str, Any] | None:
+    """The body as a JSON object, or None: what it is then is the upstream's to say."""
+    try:
+        document = orjson.loads(body)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

@@ -41,7 +41,7 @@ class Passage:
 
     async def enter(self, limit_s: float) -> None:
         """Wait for whoever is on the way, but not for longer than this: an answer that nobody reads any more, or an upstream
-        that stalls, must not hold up those who try again. Side by side, `record_turn` sees to it that there is one turn."""
+        that stalls, must not hold up those who try again. Side by side, `record_turns` sees to it that there is one turn."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._lock.acquire()
@@ -58,7 +58,7 @@ class Turnstile:
     """Repeats that come while the first call is still on its way wait for its end: only then can be known whether they add a
     turn. The first that was answered opens the way, and the others go on side by side.
 
-    It sees the calls of its own process; of the rest, `record_turn` keeps the first one's turn.
+    It sees the calls of its own process; of the rest, `record_turns` keeps the first one's turn.
     """
 
     def __init__(self) -> None:

@@ -19,24 +19,23 @@ from typing import Any, Protocol
 from urllib.parse import quote
 from uuid import UUID
 
-import orjson
-
 from app.capture.record import Recorder
 from app.clock import Clock
-from app.errors import BadRequest, Forbidden, MnemeError, StoreUnavailable, Unavailable
+from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable, Unavailable
 from app.gateway.account import Accountant
 from app.gateway.call import Call, own_headers
-from app.gateway.forward import Forwarder, outgoing_headers
+from app.gateway.forward import ERROR_LIMIT, LENGTH_STATUSES, Forwarder, is_about_length, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.identify import Principal, check_agreement, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.limiter import Limiter
-from app.gateway.prepare import ChatRequest, Preparer
-from app.gateway.refuse import Sending
+from app.gateway.outbound import Outbound
+from app.gateway.prepare import ChatRequest, Preparer, parse_object
 from app.gateway.relay import Ending, Tape, peek, relay
 from app.gateway.replayed import Turnstile
 from app.gateway.sealing import Sealer
-from app.gateway.splice import replace_value, scan, splice
+from app.gateway.sender import Sender
+from app.gateway.splice import replace_value, scan, splice, with_value
 from app.gateway.upstream import Router, Target, Transport, UpstreamResponse
 from app.metrics import Metrics
 from app.settings import Settings
@@ -46,18 +45,6 @@ from app.tasks import Supervisor
 log = logging.getLogger("mneme.turn")
 
 CHAT_PATH = "/v1/chat/completions"
-LENGTH_STATUSES = frozenset({400, 413, 422})
-"""With these an upstream refuses a prompt that is too long."""
-LENGTH_WORDS = (
-    b"context_length",
-    b"context length",
-    b"maximum context",
-    b"max_model_len",
-    b"too long",
-    b"too many tokens",
-)
-ERROR_LIMIT = 64 * 1024
-"""Bytes of a refusal that are read to find out whether it is one of length; real ones have some hundred."""
 
 
 class Authenticator(Protocol):
@@ -111,7 +98,7 @@ class Gateway:
             settings=settings,
             clock=clock,
         )
-        self._forwarder = Forwarder(transports, self._sealer, metrics, tasks)
+        self._forwarder = Forwarder(Sender(transports, router, metrics, settings, clock), self._sealer, metrics, tasks)
         self._turnstile = Turnstile()
         self._running = 0
         self._idle = asyncio.Event()
@@ -138,7 +125,7 @@ class Gateway:
         started_ns, at = time.perf_counter_ns(), self._clock.now()
         inbound = Inbound(receive)
         call_id = uuid7(at)
-        state = Sending(send)
+        state = Outbound(send)
         call: Call | None = None
         try:
             call = await self._admit(scope, call_id, at, started_ns, inbound, state)
@@ -149,14 +136,18 @@ class Gateway:
             log.info("client gone before the answer", extra={"call_id": str(call_id)})
         except MnemeError as error:
             await state.refuse(call_id, error)
+        except asyncio.CancelledError:
+            # Nobody but the server cancels a request, when it stops and the grace is over. What there was is recorded; whoever
+            # has seen nothing yet is told, whoever has sees a break.
+            log.info("cut off by the end of the server", extra={"call_id": str(call_id)})
+            await state.refuse(call_id, Stopping(code="server_stopping"))
         except Exception:  # boundary: the turn pipeline turns any failure into an answer and a log line
             log.exception("request failed", extra={"call_id": str(call_id)})
             self._metrics.degraded("failure")
             await state.refuse(call_id, MnemeError("Mneme failed to handle this request; its log says why."))
         finally:
             inbound.gone.set()
-            if call is not None:
-                self._limiter.finish(call)
+            self._limiter.finish(call)
 
     async def _admit(
         self,
@@ -174,9 +165,6 @@ class Gateway:
         principal = await self._authenticator.check(headers)
         if not principal.allows("proxy"):
             raise Forbidden("This key has no scope to call models.", code="missing_scope")
-        asked = switches(headers)
-        if principal.limits is not None and not principal.limits.capture:
-            asked = replace(asked, capture=False)
         path, query = scope["path"], scope.get("query_string", b"")
         raw_path = scope.get("raw_path") or quote(path).encode()
         if ".." in path.split("/"):
@@ -194,7 +182,7 @@ class Gateway:
             raw_headers=raw,
             headers=headers,
             principal=principal,
-            switches=asked,
+            switches=switches(headers, principal.limits),
             identity=identify(headers, None, principal),
             target=self._router.route(None),
             inbound=inbound,
@@ -206,10 +194,10 @@ class Gateway:
     async def _chat(self, call: Call) -> None:
         body = await call.inbound.read(self._settings.max_body_bytes)
         call.body, call.body_size = body, len(body)
-        document = _parse(body)
+        document = parse_object(body)
         envelope = scan(body, document) if document is not None else None
         if document is not None:
-            self._name(call, document)
+            self._read(call, document)
         await self._limiter.admit(call, document)
         if envelope is not None and document is not None and envelope.messages:
             call.chat = ChatRequest.of(body, document, envelope)
@@ -223,6 +211,13 @@ class Gateway:
             await self._with_memory(call, call.chat)
             return
         await self._answer(call)
+
+    def _read(self, call: Call, document: Mapping[str, Any]) -> None:
+        """What a body says of who asks, and whom."""
+        call.identity = identify(call.headers, document, call.principal)
+        model = document.get("model")
+        call.model = model if isinstance(model, str) else None
+        call.target = self._router.route(call.model)
 
     async def _with_memory(self, call: Call, chat: ChatRequest) -> None:
         """Remember and answer; a repeat of a call that is still on its way waits for that one's end."""
@@ -240,21 +235,15 @@ class Gateway:
             passage.leave()
 
     async def _remember(self, call: Call, chat: ChatRequest) -> None:
-        """Reconcile and compile within the deadline; else go on without memory, and say so."""
+        """Reconcile and compile within the deadline; else go on with what is there, and say so."""
         began = time.perf_counter_ns()
         try:
             async with asyncio.timeout(self._settings.retrieval_deadline_ms / 1000):
                 await self._recall(call, chat)
-        except TimeoutError as error:
-            self._degrade(call, "deadline", error)
-        except StoreUnavailable as error:
-            self._degrade(call, "store", error)
-        except Unavailable as error:
-            self._degrade(call, "embeddings", error)
         except Exception as error:  # boundary: memory must never keep a request from its answer
             if isinstance(error, MnemeError) and error.status < 500:
                 raise
-            self._degrade(call, "memory", error)
+            await self._without_search(call, chat, error)
         else:
             call.status = "ok"
             self._took("remember", began)
@@ -268,7 +257,9 @@ class Gateway:
         call.place = await self._preparer.place(call.identity, chat, call.switches, call.at)
         self._took("reconcile", began)
         if call.replay is not None and call.replay.body is not None:
-            call.sent, call.reason = call.replay.body, "replayed"
+            named = call.target.model_alias or call.model  # it may have gone to another upstream
+            call.sent = with_value(call.replay.body, "model", named) if named is not None else call.replay.body
+            call.reason = "replayed"
             return
         began = time.perf_counter_ns()
         call.prepared = await self._preparer.compile(call.identity, chat, call.place, call.target, call.at)
@@ -276,11 +267,25 @@ class Gateway:
         call.sent = call.prepared.body
         call.reason = "no-user" if call.identity.confined else None
 
+    async def _without_search(self, call: Call, chat: ChatRequest, error: Exception) -> None:
+        """Where the place is known: the session's history and earlier blocks need no search, and no database."""
+        if call.place is not None and not call.answered_before:
+            try:
+                # A prompt that takes long to count has as much time once more.
+                async with asyncio.timeout(self._settings.retrieval_deadline_ms / 1000):
+                    call.prepared = await self._preparer.compile(
+                        call.identity, chat, call.place, call.target, call.at, search=False
+                    )
+                call.sent = call.prepared.body
+            except Exception as again:  # boundary: as above; what fails here only leaves more out
+                log.info("no history either", extra={"call_id": str(call.id)}, exc_info=again)
+        self._degrade(call, _missing(error), error)
+
     def _degrade(self, call: Call, reason: str, error: BaseException) -> None:
         call.status, call.reason = "degraded", reason
         self._metrics.degraded(reason)
         log.warning(
-            "answering without memory",
+            "answering without memory" if call.prepared is None else "answering without a search of memory",
             extra={"call_id": str(call.id), "reason": reason, "error": type(error).__name__},
             exc_info=error if reason == "memory" else None,
         )
@@ -288,8 +293,10 @@ class Gateway:
     def _aliased(self, call: Call) -> bytes:
         """The client's body; with the upstream's own name for the model, where the settings give it another."""
         assert call.body is not None
-        if call.target.model_alias is None or call.chat is None:
+        if call.target.model_alias is None:
             return call.body
+        if call.chat is None:
+            return with_value(call.body, "model", call.target.model_alias)
         renamed = replace_value(call.chat.envelope, "model", call.target.model_alias)
         return splice(call.body, [renamed]) if renamed is not None else call.body
 
@@ -307,8 +314,9 @@ class Gateway:
         async with self._forwarder.waiting(call, response):
             # Some servers answer an over-long prompt with an empty 200; of a real answer the first byte is enough to know.
             seen, response = await peek(response, ERROR_LIMIT if refused else 1)
-        if any(word in seen.lower() for word in LENGTH_WORDS) if refused else not seen:
+        if is_about_length(seen) if refused else not seen:
             await response.aclose()
+            self._forwarder.refused_for_length(call, response.status)
             return await self._as_written(call)
         return response
 
@@ -344,32 +352,28 @@ class Gateway:
         """Both ways, unread; recorded up to a limit."""
         call.reason = "not-chat"
         length = call.headers.get("content-length", "")
-        kept = call.switches.capture and not call.headers.get("content-type", "").startswith("multipart/")
+        kind = call.headers.get("content-type", "").partition(";")[0].strip().lower()
         limit = self._settings.capture_max_bytes
-        read = kept or call.principal.limits is not None
-        if "transfer-encoding" not in call.headers and (not length or (length.isdigit() and int(length) <= limit)):
+        is_short = "transfer-encoding" not in call.headers and (
+            not length or (length.isdigit() and int(length) <= limit)
+        )
+        if is_short or kind == "application/json":
             body = await call.inbound.read(self._settings.max_body_bytes)
             call.body_size = len(body)
+            kept = call.switches.capture and not kind.startswith("multipart/") and len(body) <= limit
             call.body, call.body_truncated = (body, False) if kept else (None, bool(body))
-            document = None
-            if read and call.headers.get("content-type", "").startswith("application/json"):
-                document = _parse(body)
-                if document is not None:
-                    self._name(call, document)
+            document = parse_object(body) if kind == "application/json" else None
+            if document is not None:
+                self._read(call, document)
             await self._limiter.admit(call, document)
+            if call.target.model_alias is not None:
+                body = with_value(body, "model", call.target.model_alias)
             response = await self._forwarder.send(call, body)
         else:
             call.body_truncated = True
             await self._limiter.admit(call, None)
             response = await self._forwarder.send(call, self._counted(call))
         await self._relay(call, response)
-
-    def _name(self, call: Call, document: Mapping[str, Any]) -> None:
-        """Who is meant, and which model: the body may say so."""
-        call.identity = identify(call.headers, document, call.principal)
-        model = document.get("model")
-        call.model = model if isinstance(model, str) else ""
-        call.target = self._router.route(model if isinstance(model, str) else None)
 
     async def _counted(self, call: Call) -> Any:
         async for chunk in call.inbound.chunks():
@@ -380,10 +384,10 @@ class Gateway:
         self._metrics.stage(stage, (time.perf_counter_ns() - began_ns) / 1e9)
 
 
-def _parse(body: bytes) -> dict[str, Any] | None:
-    """The body as a JSON object, or None: what it is then is the upstream's to say."""
-    try:
-        document = orjson.loads(body)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
+def _missing(error: Exception) -> str:
+    """What there was not, as `x-mneme-reason` calls it."""
+    if isinstance(error, TimeoutError):
+        return "deadline"
+    if isinstance(error, StoreUnavailable):
+        return "store"
+    return "embeddings" if isinstance(error, Unavailable) else "memory"

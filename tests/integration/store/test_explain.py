@@ -18,7 +18,7 @@ import pytest
 from app.store import ids
 from app.store.pools import halfvec, set_codecs
 from app.store.queries import Queries
-from app.store.records import TurnRecord
+from app.store.records import TurnRecord, batch
 from app.store.turns import TurnStore
 from tests.support.doors import HashEmbedder
 from tests.support.teller import ANA, NOW, TENANT, Teller, recipe_of, said, talk
@@ -317,5 +317,5 @@ async def test_recording(watch: Watch, teller: Teller) -> None:
     await teller.tell(
         [said("user", "cats q1")], "cats a3", session=S1, new=0, asked_index=2, parent_message_id=question
     )
-    scans = await watch.scans(lambda: watch.connection.fetchval(SQL["turns.record_turn"], *turns[0].arguments()))
+    scans = await watch.scans(lambda: watch.connection.fetchval(SQL["turns.record_turns"], *batch(turns)))
     await check(teller, scans, "history_session_turn", "sessions_pkey")
