@@ -293,7 +293,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
         scout=Scout(transports, core.models, core.tasks),
         limiter=Limiter(
-            LimitStore(core.pools.write, core.queries),
+            LimitStore(core.pools.history, core.queries),
             core.models,
             metrics=metrics,
             settings=settings,

@@ -43,14 +43,14 @@ class Call:
     inbound: Inbound
     send: Send
     chat: ChatRequest | None = None
-    model: str | None = None
-    """As the client names it."""
     admission: Admission | None = None
     """Of a key with limits."""
     facts: CallFacts | None = None
     """What it came to, when it has ended."""
     recorded: bool = False
     """Something of it is kept."""
+    model: str | None = None
+    """As the client names it."""
     body: bytes | None = None
     body_size: int = 0
     body_truncated: bool = False

@@ -97,9 +97,9 @@ class Limiter:
     def _reserve(self, model: str) -> int:
         return self._models.response_reserve(model, None)
 
-    def finish(self, call: Call) -> None:
+    def finish(self, call: Call | None) -> None:
         """When a request is over, however it ended: settles it beside everything else."""
-        if call.admission is None or call.admission.slot is None:
+        if call is None or call.admission is None or call.admission.slot is None:
             return
         facts = call.facts
         unasked = not call.forwarded or (facts is not None and facts.status is None and facts.outcome == Outcome.FAILED)

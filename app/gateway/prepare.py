@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from app.capture.facts import CompileFacts
 from app.context.assemble import Block
 from app.context.compile import Compilation, Compiler, CompileRequest
@@ -191,3 +193,12 @@ def leading(messages: Sequence[Mapping[str, Any]]) -> int:
 
 def _positive(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def parse_object(body: bytes) -> dict[str, Any] | None:
+    """The body as a JSON object, or None: what it is then is the upstream's to say."""
+    try:
+        document = orjson.loads(body)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

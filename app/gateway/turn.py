@@ -19,8 +19,6 @@ from typing import Any, Protocol
 from urllib.parse import quote
 from uuid import UUID
 
-import orjson
-
 from app.capture.policy import wanted
 from app.capture.record import Recorder
 from app.clock import Clock
@@ -34,7 +32,7 @@ from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.keeping import Keeper
 from app.gateway.limiter import Limiter
 from app.gateway.outbound import Outbound
-from app.gateway.prepare import ChatRequest, Preparer
+from app.gateway.prepare import ChatRequest, Preparer, parse_object
 from app.gateway.relay import Ending, Tape, peek, relay
 from app.gateway.replayed import Turnstile
 from app.gateway.sealing import Sealer
@@ -158,7 +156,7 @@ class Gateway:
             inbound.gone.set()
             if call is not None:
                 self._sealer.release(call)
-                self._limiter.finish(call)
+            self._limiter.finish(call)
 
     async def _admit(
         self,
@@ -208,7 +206,7 @@ class Gateway:
     async def _chat(self, call: Call) -> None:
         body = await call.inbound.read(self._settings.max_body_bytes)
         call.body, call.body_size = body, len(body)
-        document = _parse(body)
+        document = parse_object(body)
         envelope = scan(body, document) if document is not None else None
         if document is not None:
             self._read(call, document)
@@ -382,7 +380,7 @@ class Gateway:
             call.body_size = len(body)
             kept = call.switches.capture and not kind.startswith("multipart/") and len(body) <= limit
             call.body, call.body_truncated = (body, False) if kept else (None, bool(body))
-            document = _parse(body) if kind == "application/json" else None
+            document = parse_object(body) if kind == "application/json" else None
             if document is not None:
                 self._read(call, document)
             await self._limiter.admit(call, document)
@@ -413,12 +411,3 @@ def _missing(error: Exception) -> str:
     if isinstance(error, StoreUnavailable):
         return "store"
     return "embeddings" if isinstance(error, Unavailable) else "memory"
-
-
-def _parse(body: bytes) -> dict[str, Any] | None:
-    """The body as a JSON object, or None: what it is then is the upstream's to say."""
-    try:
-        document = orjson.loads(body)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None

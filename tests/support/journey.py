@@ -21,6 +21,7 @@ from app.context.retrieve import Retriever
 from app.gateway.account import Accountant
 from app.gateway.headers import Headers
 from app.gateway.keeping import Keeper
+from app.gateway.limiter import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse

@@ -280,7 +280,7 @@ async def test_the_worker_runs_what_is_due_at_its_start(
     database: str, schedule: Schedule, admin: asyncpg.Connection[Any]
 ) -> None:
     async def ran() -> bool:
-        return bool(await admin.fetchval("SELECT count(*) = 4 FROM agent_data.ticks"))
+        return bool(await admin.fetchval("SELECT count(*) = 6 FROM agent_data.ticks"))
 
     async with working(database, {}, schedule=schedule):
         await until(ran)
