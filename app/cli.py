@@ -299,15 +299,15 @@ def erase(user: str, tenant: str, no_tombstones: bool, as_json: bool) -> None:
 
 @main.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--base", default="http://127.0.0.1:8080", show_default=True, help="A running Mneme.")
+@click.option("--base", help="A running Mneme; by default the one at MNEME_HOST and MNEME_PORT.")
 @click.option("--key", help="A Mneme key, where the server asks for one.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @failing_clearly
-def import_(file: Path, base: str, key: str | None, as_json: bool) -> None:
+def import_(file: Path, base: str | None, key: str | None, as_json: bool) -> None:
     """Import past conversations (JSON lines) into a running Mneme."""
-    from app.importing import send_file
+    from app.importing import base_of, send_file
 
-    result = send_file(file, base, key)
+    result = send_file(file, base or base_of(load_settings()), key)
     show(
         result,
         as_json,

@@ -11,10 +11,12 @@
     ├── TooLarge                        413 invalid_request_error
     ├── RateLimited                     429 rate_limit_error
     ├── Unavailable                     503 service_unavailable
-    │   └── StoreUnavailable            503   Postgres cannot be reached, or is too slow
+    │   ├── StoreUnavailable            503   Postgres cannot be reached, or is too slow
+    │   └── Stopping                    503   this server ends
     ├── UpstreamError                   502 upstream_error
     │   ├── UpstreamUnreachable         502   no connection, or it broke before the head of the answer
-    │   └── UpstreamTimeout             504
+    │   ├── UpstreamTimeout             504
+    │   └── UpstreamSuspended           503   it failed too often just now, and is left alone for a while
     ├── HelperError                     502   the helper LLM failed or answered nonsense (jobs only)
     └── NotReady                        503   set-up is wrong; the message says how to mend it
 
@@ -33,6 +35,8 @@ class MnemeError(Exception):
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
+    retry_after_s: float | None = None
+    """Seconds after which another try makes sense, where that is known: the answer's Retry-After."""
 
     def __init__(self, message: str | None = None, *, param: str | None = None, code: str | None = None) -> None:
         self.message = message or inspect.cleandoc(type(self).__doc__ or "").split("\n", 1)[0]
@@ -120,6 +124,12 @@ class StoreUnavailable(Unavailable):
     """The database cannot be reached at the moment; try again."""
 
 
+class Stopping(Unavailable):
+    """The server is stopping; try again."""
+
+    retry_after_s = 1.0  # another server has the port by then, or none will
+
+
 class NotReady(Unavailable):
     """Mneme is not set up; `mneme doctor` says what is missing."""
 
@@ -139,6 +149,13 @@ class UpstreamTimeout(UpstreamError):
     """The upstream did not answer in time."""
 
     status = 504
+
+
+class UpstreamSuspended(UpstreamError):
+    """The upstream failed too often just now, and is left alone for a moment; try again."""
+
+    status = 503
+    type = "service_unavailable"
 
 
 class HelperError(MnemeError):

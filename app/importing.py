@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from app.errors import MnemeError
+from app.settings import Settings
 
 PART_LINES = 5000
 """Lines sent at once: one answer every second or so, and what failed is told soon."""
@@ -20,6 +21,12 @@ TOTALS = ("imported", "duplicates", "sessions", "users")
 
 class ImportFailed(MnemeError):
     """The import failed."""
+
+
+def base_of(settings: Settings) -> str:
+    """The URL of the server that runs with these settings; one that listens everywhere is asked on loopback."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - asked, not bound
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
 def _parts(file: Path) -> Iterator[tuple[int, list[bytes]]]:

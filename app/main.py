@@ -35,6 +35,7 @@ from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
 from app.api.users import users_router
+from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.clock import Clock, SystemClock
 from app.context.compile import Compiler
@@ -55,17 +56,18 @@ from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
-from app.store.erasure import ERASER_ROLE, Connect, Eraser
+from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.history import History
 from app.store.memories import Memories
 from app.store.migrate import migrate
-from app.store.pools import Pool, open_pool
+from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue, install_queue
 from app.store.retention import Storage, by_group
 from app.store.sessions import Sessions
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
+from app.store.workloads import PoolLimits, Pools, open_pools
 from app.tasks import Supervisor, until_orphaned
 
 log = logging.getLogger("mneme")
@@ -77,6 +79,9 @@ VERSION = version("mneme-proxy")
 
 CLOSING_S = 5.0
 """Seconds for what still runs when a process closes: records of cancelled answers, mostly; each takes milliseconds."""
+
+WORKER_CONNECTIONS = 3
+"""Of a worker beside its pool: the queue's listener, its leases, the schedule."""
 
 STORED_COUNTS = "gpt-4o"
 """A model counted by o200k_base: the encoding of every stored token count."""
@@ -116,19 +121,6 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
         await embedder.close()
 
 
-def own_connection(dsn: str, role: str) -> Connect:
-    """Opens direct connections of a role other than the pool's (no PgBouncer in transaction mode)."""
-
-    async def connect() -> asyncpg.Connection[Any]:
-        return await asyncpg.connect(
-            dsn,
-            timeout=CLOSING_S,
-            server_settings={"role": role, "application_name": role, "search_path": "agent_data, public"},
-        )
-
-    return connect
-
-
 @dataclass(frozen=True, slots=True)
 class Core:
     """What every process needs."""
@@ -137,7 +129,7 @@ class Core:
     dsn: str
     clock: Clock
     queries: Queries
-    pool: Pool
+    pools: Pools
     embedder: Embedder
     tokenizers: Tokenizers
     counts: CountCache
@@ -148,20 +140,48 @@ class Core:
     session_ttl: timedelta
 
 
+def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:
+    """The pools of a server process, or of a worker, which has no request to keep waiting."""
+    waits, longest = settings.pool_background_timeout_ms, settings.background_statement_timeout_ms
+    limits = {"background": PoolLimits(settings.pool_background_size, waits, longest, open_at_once=1)}
+    if serving:
+        sizes = {
+            "write": settings.pool_write_size,
+            "history": settings.pool_history_size,
+            "memory": settings.pool_memory_size,
+        }
+        for name, given in sizes.items():
+            size = given or settings.pool_size
+            limits[name] = PoolLimits(size, settings.pool_timeout_ms, settings.statement_timeout_ms, open_at_once=size)
+    return limits
+
+
+async def _check_room(settings: Settings, pools: Pools, *, serving: bool) -> None:
+    """Say so where all pools together may ask for more connections than the server gives."""
+    one = sum(limit.size for limit in pool_limits(settings, serving=serving).values())
+    worker = settings.pool_background_size + WORKER_CONNECTIONS if serving and settings.worker == "on" else 0
+    wanted, allowed = one * (settings.workers if serving else 1) + worker, await pools.connections_allowed()
+    if wanted > allowed:
+        log.warning(
+            "Postgres gives fewer connections than the pools may ask for: lower MNEME_POOL_SIZE, or raise its"
+            " max_connections",
+            extra={"wanted": wanted, "allowed": allowed},
+        )
+
+
 @asynccontextmanager
-async def open_core(settings: Settings, dsn: str, clock: Clock) -> AsyncIterator[Core]:
-    """Open what is shared; closed again in the right order: work first, the pool last."""
+async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool = True) -> AsyncIterator[Core]:
+    """Open what is shared; closed again in the right order: work first, the pools last."""
     async with AsyncExitStack() as stack:
         queries = Queries.load()
-        pool = await open_pool(
+        pools = await open_pools(
             dsn,
-            size=settings.pool_size,
-            timeout_ms=settings.pool_timeout_ms,
-            statement_timeout_ms=settings.statement_timeout_ms,
+            pool_limits(settings, serving=serving),
             statement_cache_size=settings.statement_cache_size,
             role=APP_ROLE,
         )
-        stack.push_async_callback(pool.close)
+        stack.push_async_callback(pools.close)
+        await _check_room(settings, pools, serving=serving)
         embedder = build_embedder(settings)
         stack.push_async_callback(embedder.close)
         tokenizers = Tokenizers(settings.tokenizer_json)
@@ -173,7 +193,7 @@ async def open_core(settings: Settings, dsn: str, clock: Clock) -> AsyncIterator
             dsn=dsn,
             clock=clock,
             queries=queries,
-            pool=pool,
+            pools=pools,
             embedder=embedder,
             tokenizers=tokenizers,
             counts=CountCache(),
@@ -184,7 +204,7 @@ async def open_core(settings: Settings, dsn: str, clock: Clock) -> AsyncIterator
                 default_response=settings.default_response_tokens,
             ),
             tasks=tasks,
-            turns=TurnStore(pool, queries),
+            turns=TurnStore(pools.write, queries, history=pools.history, memory=pools.memory),
             counter=tokenizers.for_model(STORED_COUNTS),
             session_ttl=timedelta(days=settings.session_ttl_days),
         )
@@ -196,7 +216,9 @@ class Proxy:
 
     gateway: Gateway
     compiler: Compiler
+    """For the doors: what they look for must not keep a prompt waiting."""
     preparer: Preparer
+    """As well."""
     router: Router
     authenticator: Authenticator
     tenancy: Tenancy
@@ -207,18 +229,21 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     """Wire the path of a request."""
     settings = core.settings
     secret = await core.turns.secret()
-    tenancy = Tenancy(core.pool, core.queries, core.clock)
-    authenticator = Authenticator(tenancy, settings, core.clock)
-    compiler = Compiler(
-        Retriever(core.turns, core.embedder),
-        core.models,
-        core.tokenizers,
-        core.counts,
-        nonce_key=lambda: secret,
-        memory_cap=settings.memory_budget_tokens,
-    )
-    redactor = Redactor(settings.redact_paths, settings.redact_headers)
-    preparer = Preparer(core.turns, compiler, redactor)
+    tenancy = Tenancy(core.pools.background, core.queries, core.clock)
+    authenticator = Authenticator(Tenancy(core.pools.history, core.queries, core.clock), settings, core.clock)
+
+    def compiler(turns: TurnStore) -> Compiler:
+        return Compiler(
+            Retriever(turns, core.embedder),
+            core.models,
+            core.tokenizers,
+            core.counts,
+            nonce_key=lambda: secret,
+            memory_cap=settings.memory_budget_tokens,
+        )
+
+    aside = TurnStore(core.pools.background, core.queries)
+    behind_doors = compiler(aside)
     real = AiohttpTransport(
         connect_timeout_s=settings.connect_timeout_s,
         head_timeout_s=settings.head_timeout_s,
@@ -229,13 +254,27 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     router = Router.from_settings(settings)
     for target in router.targets:
         log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
+    commit = GroupCommit(
+        core.turns,
+        core.tasks,
+        metrics,
+        turns=settings.commit_turns,
+        queue=settings.commit_queue,
+        timeout_s=settings.commit_timeout_ms / 1000,
+    )
     gateway = Gateway(
         authenticator=authenticator,
         router=router,
         transports=transports,
-        preparer=preparer,
-        recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
-        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
+        preparer=Preparer(core.turns, compiler(core.turns)),
+        recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
+        accountant=Accountant(
+            core.models,
+            core.tokenizers,
+            core.counts,
+            core.session_ttl,
+            Redactor(settings.redact_paths, settings.redact_headers),
+        ),
         scout=Scout(transports, core.models, core.tasks),
         metrics=metrics,
         settings=settings,
@@ -243,9 +282,10 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         tasks=core.tasks,
     )
     try:
-        yield Proxy(gateway, compiler, preparer, router, authenticator, tenancy)
+        yield Proxy(gateway, behind_doors, Preparer(aside, behind_doors), router, authenticator, tenancy)
     finally:
         await gateway.drained(CLOSING_S)
+        await commit.close(CLOSING_S)
         await real.aclose()
         await simulated.aclose()
 
@@ -254,7 +294,7 @@ def open_doors(
     core: Core, proxy: Proxy, metrics: Metrics, exposition: Exposition, space: int | None
 ) -> list[APIRouter]:
     """Wire the routes under /api/v1 and those of operation."""
-    pool, sql, clock = core.pool, core.queries, core.clock
+    pool, sql, clock = core.pools.background, core.queries, core.clock
     gate = Gate(proxy.authenticator)
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
@@ -266,15 +306,17 @@ def open_doors(
     default_model = core.settings.default_model or STORED_COUNTS
 
     async def database() -> None:
-        async with pool.acquire() as connection:
-            await connection.execute(sql["turns.ping"])
+        for each in core.pools.by_name.values():
+            async with each.acquire() as connection:
+                await connection.execute(sql["turns.ping"])
 
     async def embedder() -> None:
         if core.embedder.local:
             await core.embedder.embed(["warm"])
 
     async def gauges() -> None:
-        metrics.pool("main", {"idle": pool.idle, "used": pool.size - pool.idle})
+        for name, each in core.pools.by_name.items():
+            metrics.pool(name, {"idle": each.idle, "used": each.size - each.idle})
         counts = await queue.counts()
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
         metrics.storage(by_group(await storage.figures()))

@@ -28,6 +28,12 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 Outcome = Literal["complete", "broken", "gone", "cancelled", "failed"]
 """How a call ended; the names of `call_outcome`."""
 MemoryStatus = Literal["ok", "degraded", "bypass"]
+AttemptResult = Literal["answered", "refused", "unreachable", "timeout", "failed", "suspended", "stale", "too_long"]
+"""What came of one attempt at an upstream. `answered`: the answer that stands; `refused`: one that did not, by its status;
+`suspended`: not even asked, its breaker is open; `stale`: a kept-alive connection had died;
+`too_long`: what Mneme had added was too much."""
+BREAKER_STATES = ("closed", "half_open", "open")
+"""The values of the gauge: 0, 1 and 2."""
 
 STAGE_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
@@ -36,6 +42,9 @@ STAGE_BUCKETS_S = (
 
 ETA_BUCKETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.98, 1.0)
 """Context utilisation (seed 000 §8.4); 0.92 is its bar."""
+
+COMMIT_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
+"""Turns of one transaction."""
 
 
 class Metrics:
@@ -79,9 +88,25 @@ class Metrics:
             "mneme_schedule_changed", "What a scheduled task changed when it last ran: rows, partitions.", ["task"],
             multiprocess_mode="mostrecent", registry=registry,
         )  # fmt: skip
+        self._commit_turns = Histogram(
+            "mneme_commit_turns", "Turns written by one transaction.", buckets=COMMIT_BUCKETS, registry=registry
+        )
+        self._commit_queue = Gauge(
+            "mneme_commit_queue", "Turns that wait to be written.", multiprocess_mode="livesum", registry=registry
+        )
+        self._attempts = Counter(
+            "mneme_upstream_attempts", "Attempts at upstreams, by what came of them.",
+            ["upstream", "result"], registry=registry,
+        )  # fmt: skip
+        self._breakers = Gauge(
+            "mneme_upstream_breaker", "Circuit breaker: 0 closed, 1 half open, 2 open.", ["upstream"],
+            multiprocess_mode="livemax", registry=registry,
+        )  # fmt: skip
         # `labels` looks a child up under a lock; the few that the hot path uses are kept.
         self._stage_children: dict[str, Histogram] = {}
         self._request_children: dict[tuple[str, str, str], Counter] = {}
+        self._attempt_children: dict[tuple[str, str], Counter] = {}
+        self._breaker_states: dict[str, str] = {}
 
     def stage(self, name: str, seconds: float) -> None:
         """A stage of a turn took `seconds`: authenticate, identify, compile, forward, first_byte, record, overhead, …"""
@@ -97,6 +122,19 @@ class Metrics:
         if child is None:
             child = self._request_children[key] = self._requests.labels(*key)
         child.inc()
+
+    def attempt(self, upstream: str, result: AttemptResult) -> None:
+        """An attempt at an upstream (by its name in the settings) ended."""
+        child = self._attempt_children.get((upstream, result))
+        if child is None:
+            child = self._attempt_children[upstream, result] = self._attempts.labels(upstream, result)
+        child.inc()
+
+    def breaker(self, upstream: str, state: str) -> None:
+        """The breaker of an upstream as it stands, one of BREAKER_STATES."""
+        if self._breaker_states.get(upstream) != state:
+            self._breaker_states[upstream] = state
+            self._breakers.labels(upstream).set(BREAKER_STATES.index(state))
 
     def degraded(self, reason: str) -> None:
         """A request went on without memory, or without durability; `reason` as in `x-mneme-reason`."""
@@ -126,6 +164,14 @@ class Metrics:
         """A task of the worker's schedule ran at the Unix time `at`."""
         self._ticks.labels(task).set(at)
         self._changed.labels(task).set(changed)
+
+    def commit_batch(self, turns: int) -> None:
+        """A transaction has written this many turns."""
+        self._commit_turns.observe(turns)
+
+    def commit_queue(self, turns: int) -> None:
+        """This many turns wait for theirs."""
+        self._commit_queue.set(turns)
 
     def pool(self, name: str, states: Mapping[str, int]) -> None:
         """The connections of a pool: `states` as {"idle": 3, "used": 5}."""

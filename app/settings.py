@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from dotenv import dotenv_values
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -32,6 +32,9 @@ _HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
 
 Placement = Literal["tail", "system", "second_system"]
 
+DEFAULT_UPSTREAM = "upstream"
+"""How the one under `MNEME_UPSTREAM_BASE_URL` is called."""
+
 
 class UpstreamRoute(BaseModel):
     """One upstream of several: `models` are names, or patterns with `*`, matched in order."""
@@ -46,6 +49,8 @@ class UpstreamRoute(BaseModel):
     """Name that the client asks for → name that this upstream knows."""
     placement: Placement | None = None
     """Where the memory block goes for this upstream; unset: `MNEME_PLACEMENT`."""
+    fallbacks: list[str] = []
+    """Names of the upstreams that are asked, in order, when this one fails."""
 
 
 class Settings(BaseSettings):
@@ -71,9 +76,30 @@ class Settings(BaseSettings):
         le=1024,
         description="The same for conversation_history; seed 000 §3 gives 512 for production.",
     )
-    pool_size: int = Field(8, ge=1, description="Connections per pool; two cores are kept busy by this many.")
+    pool_size: int = Field(
+        4,
+        ge=1,
+        description="Connections of each pool that requests under /v1 wait for: write, history, memory (seed 000 §11.1); "
+        "two cores are kept busy by this many.",
+    )
+    pool_write_size: int | None = Field(None, ge=1, description="For recording; unset: MNEME_POOL_SIZE.")
+    pool_history_size: int | None = Field(None, ge=1, description="For sessions and keys; unset: MNEME_POOL_SIZE.")
+    pool_memory_size: int | None = Field(None, ge=1, description="For retrieval; unset: MNEME_POOL_SIZE.")
+    pool_background_size: int = Field(
+        8,
+        ge=1,
+        description="For all else, opened when needed: /api/v1, imports, and as many jobs as a worker runs at once.",
+    )
     pool_timeout_ms: int = Field(1000, ge=1, description="Wait for a connection, milliseconds, before failing open.")
-    statement_timeout_ms: int = Field(5000, ge=1, description="Seed 000 §11.2: 5 s.")
+    pool_background_timeout_ms: int = Field(
+        5000, ge=1, description="The same for the background pool, milliseconds, before a 503: its callers can wait."
+    )
+    statement_timeout_ms: int = Field(5000, ge=1, description="Longest statement, milliseconds; seed 000 §11.2: 5 s.")
+    background_statement_timeout_ms: int = Field(
+        30_000,
+        ge=1,
+        description="Longest statement of the background pool, milliseconds: an import may take longer than a request may.",
+    )
     statement_cache_size: int = Field(
         256, ge=0, description="Prepared statements per connection; 0 behind PgBouncer in transaction mode."
     )
@@ -93,10 +119,31 @@ class Settings(BaseSettings):
     head_timeout_s: float = Field(
         600.0,
         gt=0,
-        description="Seconds until an upstream's status line; 600 is the OpenAI SDK's own default.",
+        description="Seconds from the connection to an upstream's status line; 600 is the OpenAI SDK's own default.",
     )
     idle_timeout_s: float = Field(
         600.0, gt=0, description="Seconds of silence inside an answer; 600 is the OpenAI SDK's own default."
+    )
+    upstream_attempts: int = Field(
+        1, ge=1, le=10, description="Most requests to one upstream for one call; 1: its answer stands, whatever it is."
+    )
+    retry_statuses: list[Annotated[int, Field(ge=400, le=599)]] = Field(
+        [429, 502, 503],
+        description="Answers that lead to another attempt or to a fallback, where there is one; else they pass through.",
+    )
+    retry_wait_s: float = Field(
+        0.5, gt=0, description="Seconds before the second attempt, doubled each time; the OpenAI SDK's own default."
+    )
+    retry_wait_max_s: float = Field(
+        8.0,
+        gt=0,
+        description="Longest wait in seconds, the OpenAI SDK's own default; a longer Retry-After is passed on instead.",
+    )
+    breaker_failures: int = Field(
+        5, ge=0, description="Connections in a row that fail or time out until an upstream is left alone; 0: never."
+    )
+    breaker_open_s: float = Field(
+        5.0, gt=0, description="Seconds that it is left alone; a restarted server is found again within these."
     )
     default_model: str | None = Field(None, description="For routes that call a model without naming one.")
     default_context_window: int = Field(
@@ -115,7 +162,9 @@ class Settings(BaseSettings):
     memory_budget_tokens: int = Field(
         1500, ge=0, description="Upper bound of one turn's memory block in tokens (seed 001 §6: 1,500)."
     )
-    retrieval_deadline_ms: int = Field(50, ge=1, description="Milliseconds; past it the request goes without memory.")
+    retrieval_deadline_ms: int = Field(
+        50, ge=1, description="Milliseconds; past it the request goes with what is there."
+    )
     embedder: Literal["wordllama", "openai", "none"] = Field(
         "wordllama", description="wordllama: static vectors, local; openai: any /v1/embeddings endpoint."
     )
@@ -152,6 +201,18 @@ class Settings(BaseSettings):
         "required",
         description="best_effort: an answer that could not be stored still ends normally, and says so in the log.",
     )
+    commit_turns: int = Field(
+        16,
+        ge=1,
+        le=256,
+        description="Most turns that one transaction writes; measured: with more a turn gets no cheaper.",
+    )
+    commit_queue: int = Field(
+        256, ge=1, description="Turns of a process that may wait to be written; beyond it the ends of answers wait."
+    )
+    commit_timeout_ms: int = Field(
+        5000, ge=1, description="Milliseconds until a turn's transaction begins; as long as its statement may take."
+    )
     capture_max_bytes: int = Field(
         16 * 1024 * 1024,
         ge=0,
@@ -177,6 +238,11 @@ class Settings(BaseSettings):
     session_ttl_days: int = Field(
         90, ge=1, description="A session untouched for this long is expired (as L2 memories: seed 000 §5.1)."
     )
+    repeat_wait_s: float = Field(
+        10.0,
+        ge=0,
+        description="Seconds that a repeated Idempotency-Key waits for the call in flight; ordinary answers take less.",
+    )
     job_lease_s: float = Field(60.0, gt=0, description="Seconds without a heartbeat until a job is given to another.")
     job_attempts: int = Field(5, ge=1, description="Tries before a job is kept as a dead letter.")
 
@@ -199,6 +265,16 @@ class Settings(BaseSettings):
         if found is not None and not all(_HOST.fullmatch(each) for each in found["hosts"].split(",")):
             raise ValueError("has no port that is a number; in user and password write / : @ ? as %2F %3A %40 %3F")
         return value
+
+    @model_validator(mode="after")
+    def _known_fallbacks(self) -> Settings:
+        known = {route.name for route in self.upstreams}
+        if self.upstream_base_url is not None:
+            known.add(DEFAULT_UPSTREAM)
+        for route in self.upstreams:
+            if unknown := [name for name in route.fallbacks if name not in known or name == route.name]:
+                raise ValueError(f"upstreams: {route.name!r} cannot fall back to {', '.join(map(repr, unknown))}")
+        return self
 
     @property
     def auth_mode(self) -> Literal["open", "keys"]:

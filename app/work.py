@@ -13,14 +13,14 @@ from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
 from app.jobs.tasks import Learner
 from app.jobs.worker import Worker
-from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core, own_connection
+from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_rules import rules
 from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
-from app.store.erasure import ERASER_ROLE, Eraser
+from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.learning import LearningStore
 from app.store.retention import GB, Limits, Retention
 from app.tasks import until_orphaned
@@ -38,7 +38,7 @@ async def run_worker(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     dsn, clock = database_dsn(settings), SystemClock()
-    async with open_core(settings, dsn, clock) as core:
+    async with open_core(settings, dsn, clock, serving=False) as core:
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await asyncio.to_thread(rules)
         helper = build_helper(settings)
@@ -79,7 +79,7 @@ async def _learner(core: Core, helper: HelperClient | None) -> Learner:
         return await extract_with_helper(helper, exchange)
 
     return Learner(
-        LearningStore(core.pool, core.queries),
+        LearningStore(core.pools.background, core.queries),
         embedder=core.embedder,
         space=await core.turns.space_of(core.embedder.space),
         extract=by_rules if helper is None else by_helper,

@@ -1,6 +1,7 @@
 """`make bench`: what a request costs, directly, through the floor, and through Mneme.
 
-python -m loadtests.bench [--quick] [--clients N]… [--seconds S] [--rounds N] [--only NAME]… [--kind KIND]… [--no-save]
+python -m loadtests.bench [--quick] [--peers] [--clients N]… [--seconds S] [--rounds N] [--only NAME]… [--kind KIND]…
+    [--no-save]
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rich.table import Table
 
 from loadtests import cpu, fill, load, report
 from loadtests.figures import COLUMNS, Cell, Measure, growth, number, row, summarise
+from loadtests.peers import PEERS, PeerFailed
 from loadtests.serving import HOST
 from loadtests.stack import Stack, StackFailed, prepare, run_sql, running
 from loadtests.work import CONTENDERS, STREAM_S, Contender, Kind, questions
@@ -67,13 +69,17 @@ class Bench:
         self._size = size
         self.measures: list[Measure] = []
 
-    async def warm(self, contenders: Sequence[Contender]) -> None:
-        """Raises StackFailed where most requests fail."""
+    async def warm(self, contenders: Sequence[Contender], kinds: Sequence[Kind]) -> set[tuple[str, Kind]]:
+        """What peers cannot do: most of those requests fail. Raises StackFailed where it is not a peer that fails."""
+        failing: set[tuple[str, Kind]] = set()
         for contender in contenders:
-            for kind in KINDS:
-                outcome = await load.run(self._plan(contender, kind, WARM_CLIENTS, "warm", WARM_S / len(KINDS)))
+            for kind in kinds:
+                outcome = await load.run(self._plan(contender, kind, WARM_CLIENTS, "warm", WARM_S / len(kinds)))
                 if outcome.errors > len(outcome.took):
-                    raise StackFailed(f"{contender.title} answers {outcome.errors} of its requests with an error.")
+                    if not contender.peer:
+                        raise StackFailed(f"{contender.title} answers {outcome.errors} of its requests with an error.")
+                    failing.add((contender.name, kind))
+        return failing
 
     async def measure(self, contender: Contender, kind: Kind, clients: int, number: int) -> Measure:
         """One measurement."""
@@ -99,20 +105,24 @@ class Bench:
             last = now
 
     def _plan(self, contender: Contender, kind: Kind, clients: int, seed: str, seconds: float) -> load.Plan:
-        port = {"direct": self._stack.mock_port, "floor": self._stack.floor_port}.get(
-            contender.name, self._stack.mneme_port
-        )
-        asked = questions(kind, port, contender.headers, self._size.users, f"{seed} {kind} {clients}")
+        ports = {"direct": self._stack.mock_port, "floor": self._stack.floor_port}
+        ports |= {name: port for name, (port, _) in self._stack.peers.items()}
+        port = ports.get(contender.name, self._stack.mneme_port)
+        headers = [(name, value.format(mock=self._stack.mock_port)) for name, value in contender.headers]
+        asked = questions(kind, port, headers, self._size.users, f"{seed} {kind} {clients}")
         ramp = min(seconds, STREAM_S) / 2 if kind == "stream" else 0.0
         return load.Plan(HOST, port, asked, clients, seconds, kind == "stream", LIMIT, ramp)
 
     def _roots(self, contender: Contender) -> list[int]:
         if contender.mneme:
             return [self._stack.mneme.pid, self._stack.postgres_pid]
+        if contender.peer:
+            return [self._stack.peers[contender.name][1]]
         return [self._stack.floor_pid] if contender.name == "floor" else []
 
     def resident_mb(self) -> dict[str, float]:
         roots = {"floor": self._stack.floor_pid, "server": self._stack.mneme.pid, "Postgres": self._stack.postgres_pid}
+        roots |= {name: pid for name, (_, pid) in self._stack.peers.items()}
         return {name: cpu.resident_mb(pid) for name, pid in roots.items()}
 
     def worker_ms(self) -> float:
@@ -175,8 +185,12 @@ def measure_all(
         task = progress.add_task("warming up", total=len(turns))
         progress.refresh()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(bench.warm(contenders))
+            failing = runner.run(bench.warm(contenders, kinds))
+            for name, kind in sorted(failing):
+                console.print(f"left out: {name} answers most requests of the kind {kind} with an error")
             for n, kind, count, contender in turns:
+                if (contender.name, kind) in failing:
+                    continue
                 progress.update(task, description=f"{contender.name} {kind} {count}", refresh=True)
                 runner.run(bench.measure(contender, kind, count, n))
                 progress.advance(task)
@@ -216,6 +230,7 @@ def show(console: Console, cells: Sequence[Cell]) -> None:
     type=click.Choice(list(CONTENDERS)),
     help="Measure these alone; may be given several times.",
 )
+@click.option("--peers", is_flag=True, help="LiteLLM and Portkey, too; they are installed into .peers/.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Plain answers or streams alone.")
 @click.option("--no-save", is_flag=True, help="Print only; leave results and docs/benchmarks.md as they are.")
 def main(
@@ -226,6 +241,7 @@ def main(
     users: int | None,
     messages: int | None,
     only: tuple[str, ...],
+    peers: bool,
     kinds: tuple[Kind, ...],
     no_save: bool,
 ) -> None:
@@ -238,10 +254,11 @@ def main(
         users or usual.users,
         messages or usual.messages,
     )
-    contenders = [each for name, each in CONTENDERS.items() if not only or name in only]
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
+    contenders = [each for name, each in CONTENDERS.items() if (name in only if only else peers or not each.peer)]
+    contenders = [each for each in contenders if not each.peer or available(each, console)]
     with ended_by_sigterm():
         try:
             found = run(console, quick, size, contenders, kinds or KINDS, clients or (1, 16, 64))
@@ -255,6 +272,16 @@ def main(
         console.print(f"written: {report.save(found)}, {report.PAGE}")
 
 
+def available(contender: Contender, console: Console) -> bool:
+    """Whether a peer is installed, or can be."""
+    try:
+        PEERS[contender.name].installed(console.print)
+    except PeerFailed as error:
+        console.print(f"left out: {error}")
+        return False
+    return True
+
+
 def run(
     console: Console,
     quick: bool,
@@ -264,7 +291,8 @@ def run(
     clients: Sequence[int],
 ) -> report.Report:
     """The whole benchmark. Raises StackFailed."""
-    with console.status("starting …") as status, running() as stack:
+    peers = [PEERS[each.name] for each in contenders if each.peer]
+    with console.status("starting …") as status, running(peers=peers) as stack:
         say: Callable[[str], None] = status.update
         prepare(stack, size.users, size.messages, say)
         memories = fill.memories(stack.base_url, fill.user_name(0))

@@ -1,4 +1,4 @@
-"""A scripted OpenAI upstream. What follows a colon in the model's name is the script: `any:chunks=200,gap_ms=5,status=429`.
+"""A scripted OpenAI upstream. What follows a colon in the model's name is the script: `any:chunks=200;gap_ms=5;status=429`.
 
 `chunks`: words of the answer, each an event of its own in a stream (20). `gap_ms`: milliseconds before each event, and
 before a plain answer (0). `status`: what it answers with (200; anything else is an error in OpenAI's shape).
@@ -44,7 +44,7 @@ class Script:
     def of(cls, model: str) -> Script:
         """Raises ValueError for a name that is no script."""
         kinds: dict[str, Callable[[str], Any]] = {"chunks": int, "gap_ms": float, "status": int}
-        given = dict(part.split("=", 1) for part in model.partition(":")[2].split(",") if part)
+        given = dict(part.split("=", 1) for part in model.partition(":")[2].split(";") if part)
         if unknown := given.keys() - kinds.keys():
             raise ValueError(f"a mock model has no {', '.join(sorted(unknown))}")
         return cls(**{name: kinds[name](value) for name, value in given.items()})

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from loadtests.figures import COLUMNS, Cell, growth, number, row
+from loadtests.figures import COLUMNS, Cell, growth, number, ratio, row
 from loadtests.work import CHUNKS, CONTENDERS, GAPS_MS, STREAM_S, Kind
 
 RESULTS = Path(__file__).parent / "results"
@@ -144,11 +144,19 @@ def _bars(report: Report) -> list[str]:
         lines.append(f"| its growth from the fewest to the most clients | none (≤ 1) | {grown} |")
         lines.append(f"| pass-through, stream, CPU ÷ floor | ≤ 2 | {ratios('off', 'stream')} |")
     if by.keys() & {("memory", "reply", most), ("memory", "stream", most)}:
-        lines.append(
-            f"| whole path, CPU ÷ floor | ≤ about 10 (Portkey's, when last measured) | {ratios('memory', 'reply')} |"
-        )
+        lines.append(f"| whole path, CPU ÷ floor | as Portkey | {ratios('memory', 'reply')} |")
         lines.append(f"| whole path, stream, CPU ÷ floor | ≤ 2 | {ratios('memory', 'stream')} |")
         lines.append(f"| worker, CPU ms per turn | told beside | {number(report.worker_ms)} |")
+    for peer, figure, asked in (("portkey", "cpu_ms", "≤ 1"), ("litellm", "rps", "≥ 8")):
+        pairs = [
+            ratio(getattr(each, figure), getattr(by[peer, "reply", clients], figure))
+            for (name, kind, clients), each in sorted(by.items(), key=lambda item: item[0][2])
+            if (name, kind) == ("memory", "reply") and (peer, "reply", clients) in by
+        ]
+        if pairs:
+            what = "CPU" if figure == "cpu_ms" else "requests/s"
+            told = " / ".join(map(number, pairs))
+            lines.append(f"| whole path, {what} ÷ {peer}'s bare pass-through | {asked} | {told} |")
     resident = ", ".join(f"{name} {value:.0f} MB" for name, value in report.resident_mb.items())
     counts = " / ".join(str(each) for each in sorted({each.clients for each in report.cells}))
     return [

@@ -9,6 +9,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ import httpx
 
 from app.store.embedded import EmbeddedPostgres
 from loadtests import fill
+from loadtests.peers import Peer, PeerFailed
 
 ROOT = Path(__file__).parents[1]
 START_S = 120.0
@@ -113,6 +115,8 @@ class Stack:
     postgres_pid: int
     dsn: str
     environment: Mapping[str, str]
+    peers: Mapping[str, tuple[int, int]]
+    """Port and process of each."""
 
     @property
     def base_url(self) -> str:
@@ -134,9 +138,34 @@ class Stack:
             service.stop()
 
 
+def _started(peer: Peer, upstream: str, folder: Path, stack: ExitStack) -> tuple[int, int]:
+    """Port and process of a peer. Raises StackFailed."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    try:
+        process = peer.start(port, upstream, folder / f"{peer.name}.log")
+    except PeerFailed as error:
+        raise StackFailed(str(error)) from error
+
+    def end() -> None:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    stack.callback(end)
+    return port, process.pid
+
+
 @contextmanager
-def running(*, sampler: bool = False) -> Iterator[Stack]:
-    """Start everything. `sampler`: Mneme with the sampler in it, which writes to `Stack.samples`. Raises StackFailed."""
+def running(
+    *, sampler: bool = False, peers: Sequence[Peer] = (), settings: Mapping[str, str] | None = None
+) -> Iterator[Stack]:
+    """Start everything. `sampler`: Mneme with the sampler in it, which writes to `Stack.samples`; `settings`: environment
+    variables of Mneme's beside the usual ones. Raises StackFailed."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mneme-bench-")))
 
@@ -159,6 +188,7 @@ def running(*, sampler: bool = False) -> Iterator[Stack]:
             "MNEME_WORKER": "off",
             "MNEME_RETRIEVAL_DEADLINE_MS": UNHURRIED_MS,
             "MNEME_POOL_TIMEOUT_MS": UNHURRIED_MS,
+            **(settings or {}),
         }
         program = ["loadtests.sampler", str(folder / SAMPLES)] if sampler else ["app.cli"]
         mneme = start("mneme", ["-m", *program, "serve", "--port", "0"], environment)
@@ -172,6 +202,7 @@ def running(*, sampler: bool = False) -> Iterator[Stack]:
             postgres_pid=postgres_pid,
             dsn=dsn,
             environment=environment,
+            peers={each.name: _started(each, f"{upstream}/v1", folder, stack) for each in peers},
         )
         mneme.wait(lambda: _ready(found.base_url))
         yield found

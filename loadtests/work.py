@@ -13,7 +13,7 @@ from loadtests.load import Requests, http_request
 from loadtests.texts import Talk
 
 Kind = Literal["reply", "stream"]
-Name = Literal["direct", "floor", "off", "capture", "memory"]
+Name = Literal["direct", "floor", "litellm", "portkey", "off", "capture", "memory"]
 
 CHUNKS: dict[Kind, int] = {"reply": 20, "stream": 200}
 """Words of an answer, each a chunk of its own in a stream."""
@@ -30,12 +30,14 @@ PATH = "/v1/chat/completions"
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way to the upstream. `mneme`: whether Mneme's processes and Postgres are what it costs."""
+    """One way to the upstream. `mneme`: whether Mneme's processes and Postgres are what it costs; `peer`: another proxy,
+    measured where it is asked for. In the headers `{mock}` stands for the upstream's port."""
 
     name: Name
     title: str
     mneme: bool = False
     headers: tuple[tuple[str, str], ...] = ()
+    peer: bool = False
 
 
 _OFF = ("X-Mneme-Memory", "off")
@@ -44,6 +46,13 @@ CONTENDERS: dict[str, Contender] = {
     for each in (
         Contender("direct", "the mock upstream, with nothing before it"),
         Contender("floor", "a bare pass-through (ASGI + aiohttp): the least that a proxy in Python does"),
+        Contender("litellm", "LiteLLM's proxy, without a database", peer=True),
+        Contender(
+            "portkey",
+            "Portkey's gateway",
+            headers=(("x-portkey-provider", "openai"), ("x-portkey-custom-host", "http://127.0.0.1:{mock}/v1")),
+            peer=True,
+        ),
         Contender("off", "Mneme, memory and capture off", True, (_OFF, ("X-Mneme-Capture", "off"))),
         Contender("capture", "Mneme, capture only", True, (_OFF,)),
         Contender("memory", "Mneme, whole path", True),
@@ -52,8 +61,8 @@ CONTENDERS: dict[str, Contender] = {
 
 
 def model_of(kind: Kind) -> str:
-    """The mock upstream's script."""
-    return f"{MODEL}:chunks={CHUNKS[kind]},gap_ms={GAPS_MS[kind]}"
+    """The mock upstream's script. (No comma: LiteLLM takes one for a list of models.)"""
+    return f"{MODEL}:chunks={CHUNKS[kind]};gap_ms={GAPS_MS[kind]}"
 
 
 def questions(kind: Kind, port: int, headers: Sequence[tuple[str, str]], users: int, seed: str) -> Requests:

@@ -173,7 +173,7 @@ Cursor = Annotated[str | None, Query(description="Where to go on: `next` of the 
 
 def encode_cursor(parts: Sequence[object]) -> str:
     """An opaque place in a list, from the sort key of its last row (UUIDs, datetimes, integers, texts)."""
-    return urlsafe_b64encode(orjson.dumps(list(parts))).rstrip(b"=").decode()
+    return urlsafe_b64encode(orjson.dumps(list(parts), default=str)).rstrip(b"=").decode()
 
 
 def decode_cursor(cursor: str | None, kinds: tuple[type, ...]) -> tuple[Any, ...] | None:

@@ -26,6 +26,17 @@ async def find_session(sessions: Sessions, scope: Scope, text: str, user: str | 
     return found[0]
 
 
+async def session_of(sessions: Sessions, tenant: UUID, text: str, user: UUID) -> SessionRef | None:
+    """The session of `user` that `text` names; None: there is none yet. Raises NotFound for an id that Mneme gave to
+    another user's session: a new one of that name would be found by nobody."""
+    if known := await sessions.resolve(tenant, text, user):
+        return known[0]
+    issued = ids.issued(text)
+    if issued is not None and any(each.session_id == issued for each in await sessions.resolve(tenant, text, None)):
+        raise NotFound("There is no such session for this user.", param="session")
+    return None
+
+
 async def find_memory(memories: Memories, scope: Scope, text: str) -> tuple[UUID, UUID]:
     """User and id of the memory that `text` names. Raises NotFound, for another user's memory as well."""
     memory = ids.issued(text)

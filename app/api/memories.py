@@ -21,7 +21,7 @@ from app.api.common import (
     paged,
     parse_json,
 )
-from app.api.finding import find_memory
+from app.api.finding import find_memory, session_of
 from app.api.memory_models import (
     Deleted,
     EventOut,
@@ -214,9 +214,8 @@ class _Doors:
     async def _session(self, scope: Scope, owner: UserRef, name: str | None) -> UUID | None:
         if name is None:
             return None
-        known = await self._sessions.resolve(scope.tenant, name, owner.id)
-        if known:
-            return known[0].session_id
+        if known := await session_of(self._sessions, scope.tenant, name, owner.id):
+            return known.session_id
         made, _ = await self._sessions.create(scope.tenant, owner, NewSession(external=name))
         return made.session_id
 

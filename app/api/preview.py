@@ -56,7 +56,7 @@ class CompilePreviewer:
         prepared = await self._preparer.compile(identity, chat, place, target, now)
         compiled = prepared.compilation
         assert compiled is not None, "a compile that did not raise has a result"
-        stored = orjson.loads(orjson.dumps(compiled.audit))
+        stored = orjson.loads(orjson.dumps(compiled.audit, default=str))
         texts = {str(each.id): each.text for each in compiled.considered}
         return {
             "messages": orjson.loads(prepared.body)["messages"],

@@ -15,8 +15,9 @@ from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader, HTTPBearer
 
 from app.api.auth import Authenticator, Principal
-from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, DoorRequest, header_text, is_json
+from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, DoorRequest, clean, header_text, is_json
 from app.errors import BadBody, BadHeader, BadRequest, Forbidden, Unauthenticated
+from app.gateway.identify import check_agreement
 from app.store import ids
 from app.store.tenancy import UserRef
 
@@ -30,20 +31,23 @@ _READING_POSTS = ("/search", "/context")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a caller may see. `header_user`: X-Mneme-User; `confined`: the one user of the key."""
+    """What a caller may see. `header_user`: X-Mneme-User; `query_user`: `?user=`, which any route takes; `confined`: the one
+    user of the key."""
 
     tenant: UUID
     confined: str | None
     header_user: str | None
     local_user: str | None
     principal: Principal
+    query_user: str | None = None
 
     def named(self, *given: str | None) -> UserRef | None:
-        """The user whom the path or the body (`given`), else the header, else the key names; None: the whole tenant.
+        """The user whom the path or the body (`given`), else the query, else the header, else the key names; None: the
+        whole tenant.
 
         Raises Forbidden when a key made for one user names another.
         """
-        names = [name for name in (*given, self.header_user) if name is not None]
+        names = [name for name in (*given, self.query_user, self.header_user) if name is not None]
         if self.confined is not None:
             if any(name != self.confined for name in names):
                 raise Forbidden("This key was made for one user, and this is another.", param="user")
@@ -88,6 +92,7 @@ class Gate:
         known: Scope | None = getattr(request.state, "mneme_scope", None)
         if known is not None:
             return known
+        check_agreement(request.headers.raw)
         principal = await self._authenticator.check(request.headers)
         reading = request.method in _READING or (request.method == "POST" and request.url.path.endswith(_READING_POSTS))
         if not principal.allows("read" if reading else "write"):
@@ -99,8 +104,9 @@ class Gate:
             header_user=_user_header(user) if user is not None else None,
             local_user=self._local_user if principal.mode == "open" and principal.key_id is None else None,
             principal=principal,
+            query_user=_user_query(request.query_params.get("user")),
         )
-        scope.named()  # a foreign X-Mneme-User is refused even where a route does not look at it
+        scope.named()  # a foreign user is refused even where a route does not look at it
         request.state.mneme_scope = scope
         return scope
 
@@ -146,6 +152,12 @@ def _user_header(value: str) -> str:
     if not 0 < len(text) <= MAX_NAME_CHARS:
         raise BadHeader(f"X-Mneme-User holds 1 to {MAX_NAME_CHARS} characters.", param="X-Mneme-User")
     return text
+
+
+def _user_query(value: str | None) -> str | None:
+    if value is not None and not 0 < len(value) <= MAX_NAME_CHARS:
+        raise BadRequest(f"user holds 1 to {MAX_NAME_CHARS} characters.", param="user")
+    return clean(value) if value is not None else None
 
 
 async def admitted(request: Request) -> Scope:

@@ -21,7 +21,7 @@ from app.api.common import (
     decode_cursor,
     paged,
 )
-from app.api.finding import find_session
+from app.api.finding import find_session, session_of
 from app.api.scope import Admitted, Gate, Scope
 from app.errors import NotFound
 from app.store import ids
@@ -190,9 +190,9 @@ class _Doors:
     async def create(self, scope: Admitted, response: Response, body: SessionIn) -> SessionCreated:
         """Make a session (201); one of that name is returned as it is (200)."""
         user = scope.user(body.user)
-        known = await self._sessions.resolve(scope.tenant, body.id, user.id) if body.id is not None else []
-        if known:
-            ref, created = known[0], False
+        known = await session_of(self._sessions, scope.tenant, body.id, user.id) if body.id is not None else None
+        if known is not None:
+            ref, created = known, False
         else:
             new = NewSession(external=body.id, kind=body.type, metadata=body.metadata)
             ref, created = await self._sessions.create(scope.tenant, user, new)
@@ -263,7 +263,9 @@ class _Doors:
             ref = await find_session(self._sessions, scope, text, user)
             found = await self._sessions.one(scope.tenant, ref)
             return UserRef(ref.user_id, (found.user_external_id if found else None) or ""), ref
-        return scope.user(user), NewSession(external=text)
+        owner = scope.user(user)
+        await session_of(self._sessions, scope.tenant, text, owner.id)  # another's is none to begin
+        return owner, NewSession(external=text)
 
     async def _one(self, scope: Scope, ref: SessionRef) -> SessionOut:
         found = await self._sessions.one(scope.tenant, ref)

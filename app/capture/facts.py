@@ -66,6 +66,8 @@ class CallFacts:
     first_byte_us: int | None = None
     overhead_us: int | None = None
     idempotency_key: str | None = None
+    repeat_key: bytes | None = None
+    """By which a repetition of this call is known (see gateway/replayed); None: it has no Idempotency-Key, or no turn."""
     retry_count: int = 0
     error: str | None = None
     stream: StreamRecord | None = None
@@ -73,6 +75,12 @@ class CallFacts:
     captured: bool = True
     redacted: Sequence[str] = ()
     """What of it lacks values that the settings say are not to be stored: request, sent, response."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What is to be known of a capture that is not whole."""
+        kept: dict[str, Any] = {} if self.captured else {"captured": False}
+        return kept | ({"redacted": list(self.redacted)} if self.redacted else {})
 
 
 @dataclass(frozen=True, slots=True)

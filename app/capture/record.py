@@ -17,8 +17,10 @@ from uuid import UUID
 
 import orjson
 
+from app.capture.commit import GroupCommit
 from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange
 from app.capture.masking import MASK, masked, masked_path
+from app.context.audit import used_memories
 from app.context.transcript import text_of
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder
@@ -73,9 +75,17 @@ class _Rows:
 class Recorder:
     """Writes calls and turns."""
 
-    def __init__(self, store: TurnStore, embedder: Embedder, counts: CountCache, counter: TokenCounter) -> None:
-        """`counter` makes the stored counts: o200k, whatever model is asked."""
+    def __init__(
+        self,
+        store: TurnStore,
+        embedder: Embedder,
+        counts: CountCache,
+        counter: TokenCounter,
+        commit: GroupCommit | None = None,
+    ) -> None:
+        """`counter` makes the stored counts: o200k, whatever model is asked. `commit`: None writes each turn by itself."""
         self._store = store
+        self._commit = commit
         self._embedder = embedder
         self._counts = counts
         self._counter = counter
@@ -87,7 +97,7 @@ class Recorder:
         Raises StoreUnavailable; then nothing of it is stored.
         """
         if exchange is None:
-            return await self._store.record(build(call, None, _Rows(), compiled))
+            return await self._write(build(call, None, _Rows(), compiled))
         new = [*(each.message for each in exchange.said), *(each.message for each in exchange.answers)]
         if sum(len(text_of(each)) for each in new) > LONG_TEXT:
             rows = await asyncio.to_thread(self._messages, call, exchange)
@@ -96,7 +106,10 @@ class Recorder:
         vectors = await self._vectors(rows.messages)
         system_tokens = self._count(exchange.system_prompt or "") if exchange.system_prompt is not None else None
         turn = build(call, exchange, rows, compiled, system_tokens, self._space, vectors)
-        return await self._store.record(turn)
+        return await self._write(turn)
+
+    async def _write(self, turn: TurnRecord) -> bool:
+        return await (self._commit or self._store).record(turn)
 
     def _count(self, text: str) -> int:
         return self._counts.text(text, self._counter) if text else 0
@@ -210,6 +223,8 @@ def build(
         space=space,
         vectors=vectors,
         jobs=_jobs(call, exchange, rows) if exchange else (),
+        # Of what was said while Mneme was to learn nothing it does not learn what was of use either.
+        uses=used_memories(compiled.audit) if compiled and exchange and exchange.learn else (),
     )
 
 
@@ -255,16 +270,11 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         first_byte_us=call.first_byte_us,
         overhead_us=call.overhead_us,
         idempotency_key=_storable(call.idempotency_key) if call.idempotency_key else None,
+        repeat_key=call.repeat_key,
         retry_count=call.retry_count,
         error=_storable(call.error) if call.error else None,
-        metadata=_json(_of_capture(call)),
+        metadata=_json(call.metadata),
     )
-
-
-def _of_capture(call: CallFacts) -> dict[str, Any]:
-    """What is to be known of a capture that is not whole."""
-    kept: dict[str, Any] = {} if call.captured else {"captured": False}
-    return kept | ({"redacted": list(call.redacted)} if call.redacted else {})
 
 
 def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant: UUID) -> SessionRecord:

@@ -57,8 +57,14 @@ def session_nonce(key: bytes, session_id: UUID) -> str:
 def neutralise(text: str) -> str:
     """`text` as one line that can be nothing but quoted text; never longer than it was, and the same when done
     twice."""
+    if text.isprintable():  # one line without anything unseen, as most are
+        return _OPENERS.sub("(", text.strip()) if _may_open(text) else text.strip()
     lines = _UNSEEN.sub("", text).splitlines()
     return _OPENERS.sub("(", " ".join(stripped for line in lines if (stripped := line.strip())))
+
+
+def _may_open(text: str) -> bool:
+    return "<" in text or "[" in text or "＜" in text or "﹤" in text
 
 
 def render(nonce: str, items: Sequence[Candidate], summary: str | None = None) -> str:
@@ -148,6 +154,7 @@ class BlockMeter:
         self._words = dict(_KNOWN_WORDS)
         self._groups: dict[tuple[UUID | None, date], int] = {}
         self._costs: dict[UUID, int] = {}
+        self._last: tuple[UUID, int] | None = None
         self._summary = summary_tokens + SUMMARY_TOKENS + _growth(summary) + TEXT_SLACK if summary else 0
         self._items = 0
 
@@ -181,6 +188,12 @@ class BlockMeter:
                 del self._groups[group]
 
     def _line(self, candidate: Candidate) -> int:
+        """Tokens of its line. What was asked last is known: what an item costs, and then that it is taken."""
+        if self._last is None or self._last[0] is not candidate.id:
+            self._last = (candidate.id, self._counted(candidate))
+        return self._last[1]
+
+    def _counted(self, candidate: Candidate) -> int:
         text = candidate.token_count + _growth(candidate.text) + TEXT_SLACK
         if candidate.source == "memory":
             return text + MEMORY_LINE_TOKENS + self._word(_kind(candidate))
@@ -217,7 +230,7 @@ def _growth(text: str | None) -> int:
                 first = stripped[0]
                 grown += not last.isalnum() and not (first.isascii() and first.isalpha())
                 last = stripped[-1]
-    if "<" in text or "[" in text or "＜" in text or "﹤" in text:
+    if _may_open(text):
         grown += len(_OPENERS.findall(text))
     return grown
 

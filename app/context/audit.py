@@ -7,11 +7,14 @@ since is not there any more.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+import numpy as np
 
 from app.context.candidates import Candidate
 from app.context.pack import Efficiency, Packed, Reason
@@ -60,16 +63,19 @@ class Compiled:
 
 
 def explain(compiled: Compiled, max_items: int = MAX_ITEMS) -> dict[str, Any]:
-    """The explanation as it is stored; plain values but for UUIDs, which orjson writes itself (and faster)."""
+    """The explanation as it is stored; plain values but for UUIDs."""
     packed = compiled.packed
     rest = sorted(packed.dropped, key=lambda each: -each.item.score)
     room = max(0, max_items - len(packed.chosen))
     sessions: dict[str, int] = {}
     names: list[str] = []
-    if scored := (*packed.chosen, *(each.item for each in rest)):
-        names = list(scored[0].signals)
-    rows = [_row(each, Reason.CHOSEN, None, sessions) for each in packed.chosen]
-    rows += [_row(each.item, each.reason, each.because_of, sessions) for each in rest[:room]]
+    if packed.chosen or rest:
+        names = list((packed.chosen[0] if packed.chosen else rest[0].item).names)
+    told: list[tuple[Scored, Reason, UUID | None]] = [(each, Reason.CHOSEN, None) for each in packed.chosen]
+    told += [(each.item, each.reason, each.because_of) for each in rest[:room]]
+    # All at once: Python's own `round`, value by value, would take as long as all the rest.
+    values = np.round([each.values for each, _, _ in told], DIGITS).tolist()
+    rows = [_row(*each, own, sessions) for each, own in zip(told, values, strict=True)]
     eta = compiled.efficiency
     return {
         "v": VERSION,
@@ -138,7 +144,18 @@ def shown_texts(stored: Mapping[str, Any]) -> dict[str, list[str]]:
     return wanted
 
 
-def _row(item: Scored, reason: Reason, because_of: UUID | None, sessions: dict[str, int]) -> list[Any]:
+def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
+    """The memories that stood in the prompt, with their scores, of what `explain` made."""
+    return [
+        (identity, score)
+        for identity, source, _, _, score, _, reason, *_ in explained.get("items", ())
+        if source == "memory" and reason == Reason.CHOSEN
+    ]
+
+
+def _row(
+    item: Scored, reason: Reason, because_of: UUID | None, values: Sequence[float], sessions: dict[str, int]
+) -> list[Any]:
     candidate = item.candidate
     return [
         candidate.id,
@@ -146,22 +163,27 @@ def _row(item: Scored, reason: Reason, because_of: UUID | None, sessions: dict[s
         candidate.kind,
         candidate.tier,
         round(item.score, DIGITS),
-        [round(value, DIGITS) for value in item.signals.values()],
+        values,
         reason.value,
         because_of,
         candidate.token_count,
-        sorted(candidate.legs),
+        _sorted(candidate.legs),
         _sources(candidate, sessions),
     ]
 
 
+@functools.cache
+def _sorted(legs: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(legs))
+
+
 def _sources(candidate: Candidate, sessions: dict[str, int]) -> Sequence[Sequence[Any]]:
-    """(message, session's number, turn) of each source; no message: the item itself, as for every raw turn."""
+    """(message, session's number, turn) of each source; no message: the item itself, as for every raw turn. Of a memory as they
+    were stored: to make values of them first would take as long as all the rest."""
+    if candidate.source == "message":
+        return [[None, sessions.setdefault(candidate.session_label, len(sessions)), candidate.turn_index]]
     return [
-        [
-            None if each.message_id == candidate.id else each.message_id,
-            sessions.setdefault(each.session, len(sessions)),
-            each.turn_index,
-        ]
-        for each in candidate.provenance
+        [message, sessions.setdefault(each.get("session") or "", len(sessions)), each.get("turn_index")]
+        for each in candidate.sources or ()
+        if (message := each.get("message_id"))
     ]

@@ -5,11 +5,10 @@ Retrieval fills these values; everything after it (score, pack, assemble, audit)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 Leg = Literal["vector", "text", "frequent"]
@@ -37,23 +36,23 @@ class Provenance(IntEnum):
         return cls.SYSTEM_INFERRED
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """One message that an item comes from. `session` is the external id of its session."""
 
     session: str
     message_id: UUID
-    turn_index: int | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    turn_index: int | None
+    metadata: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One item that could go into the prompt.
+class Candidate(NamedTuple):
+    """One item that could go into the prompt. A plain tuple, because a compile makes a hundred and more of them.
 
     `token_count` is the stored count of `text` (o200k), never counted again. `similarity` is a cosine in −1..1,
     `text_score` a BM25 score (≥ 0, not normalised); None: that leg did not see the item. `tier` is 0–4 for a memory
-    (seed 000 §5.1); a message has no tier: None. `provenance` of a message is that message itself.
+    (seed 000 §5.1); a message has no tier: None. `session_name` is the external id of a message's session; `sources` are a
+    memory's, as stored, and `origin` the only message that it comes from: None for a message, or for a memory with no
+    source or several.
     """
 
     id: UUID
@@ -76,17 +75,31 @@ class Candidate:
     legs: frozenset[str]
     similarity: float | None
     text_score: float | None
-    provenance: tuple[Source, ...]
-    entity_ids: frozenset[str] = frozenset()
+    entity_ids: Sequence[str] = ()
+    origin: UUID | None = None
+    session_name: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    sources: Sequence[Mapping[str, Any]] | None = None
 
     @property
     def own_words(self) -> bool:
         """Whether this is a raw message of the user's."""
         return self.source == "message" and self.role == "user"
 
-    def sole_message(self) -> UUID | None:
-        """The only message that a memory comes from; None for a message, or for a memory with no source or several."""
-        if self.source != "memory" or not self.provenance:
-            return None
-        first = self.provenance[0].message_id
-        return first if all(source.message_id == first for source in self.provenance) else None
+    @property
+    def session_label(self) -> str:
+        """How a message's session is called: as the client called it, else by its id."""
+        return self.session_name or str(self.session_id)
+
+    @property
+    def provenance(self) -> tuple[Source, ...]:
+        """The messages that it comes from; that of a message is the message itself."""
+        if self.source == "message":
+            return (Source(self.session_label, self.id, self.turn_index, self.metadata or {}),)
+        return tuple(
+            Source(
+                each.get("session") or "", UUID(each["message_id"]), each.get("turn_index"), each.get("metadata") or {}
+            )
+            for each in self.sources or ()
+            if each.get("message_id")
+        )

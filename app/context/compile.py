@@ -140,8 +140,9 @@ class Compiler:
         """Phase 1 of seed 000 §6.4. The counter has its margin in it; stored counts have none."""
         scale = 1.0 + counter.margin
         system, client = 0, REPLY_TOKENS
-        for message, role in zip(request.messages, request.transcript.roles, strict=True):
-            count = self._counts.message(message, counter)
+        transcript = request.transcript
+        for message, role, hashed in zip(request.messages, transcript.roles, transcript.hashes, strict=True):
+            count = self._counts.message(message, counter, hashed)
             if role in SYSTEM_ROLES:
                 system += count
             else:
@@ -202,7 +203,7 @@ class Compiler:
     ) -> tuple[Packed, list[Scored]]:
         """Phase 3: candidates, scores, and the greedy choice within `room` tokens."""
         meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0)
-        if room <= 0 or not query:
+        if room <= 0 or not query or not request.search:
             return Packed((), (), meter.used), []
         scope = request.scope
         if request.path:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from app.context.candidates import Candidate
-from app.context.score import Scored
+from app.context.score import Scored, by_score
 
 
 class Reason(StrEnum):
@@ -110,12 +110,12 @@ def pack(
     """
     state = _Packing(budget, meter, limit)
     gone, seen = frozenset(suppressed), frozenset(visible)
-    for item in sorted(scored, key=_by_efficiency if order == "efficiency" else _by_score):
+    for item in sorted(scored, key=_by_efficiency if order == "efficiency" else by_score):
         candidate = item.candidate
-        origin = candidate.sole_message()
-        if {candidate.id, origin} & gone:
+        origin = candidate.origin
+        if candidate.id in gone or origin in gone:
             state.drop(item, Reason.SUPPRESSED)
-        elif {candidate.id, origin} & seen or candidate.content_hash in visible_hashes:
+        elif candidate.id in seen or origin in seen or candidate.content_hash in visible_hashes:
             state.drop(item, Reason.VISIBLE)
         elif floor is not None and item.score < floor:
             state.drop(item, Reason.BELOW_FLOOR)
@@ -144,7 +144,7 @@ class _Packing:
         if twin is None and origin in self.chosen:
             twin = origin
         # A raw message takes the place of the memories drawn from it, even where one of them repeats it word for word.
-        replaced = self._derived.get(candidate.id, [])
+        replaced = self._derived.get(candidate.id, ())
         if twin is not None and twin not in replaced:
             self.drop(item, Reason.DUPLICATE, twin)
         elif not self._fits(candidate, replaced):
@@ -183,12 +183,8 @@ class _Packing:
         self.drop(item, Reason.DUPLICATE, because_of)
 
 
-def _by_efficiency(item: Scored) -> tuple[float, int]:
-    return (-item.score / max(1, item.candidate.token_count), item.candidate.id.int)
-
-
-def _by_score(item: Scored) -> tuple[float, int]:
-    return (-item.score, item.candidate.id.int)
+def _by_efficiency(item: Scored) -> tuple[float, UUID]:
+    return (-item.score / max(1, item.candidate.token_count), item.candidate.id)
 
 
 class Suffix(NamedTuple):

@@ -58,6 +58,8 @@ class CompileRequest:
     block_epoch: int = 0
     gone: Collection[UUID] = frozenset()
     profile: str = "auto"
+    search: bool = True
+    """False: nothing is looked for; history and earlier blocks are all there is."""
 
 
 @dataclass(frozen=True, slots=True)

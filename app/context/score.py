@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Literal, NamedTuple
+from uuid import UUID
 
 from app.context.candidates import Candidate, Provenance
 
@@ -61,7 +62,7 @@ class Profile:
 
 
 class Scored(NamedTuple):
-    """A candidate with its score and the parts of it: each signal's value, before its weight.
+    """A candidate with its score and the parts of it: the signals' `names`, and the value of each, before its weight.
 
     `relevance` (≥ 0) is the score without the weights below 0: what an item is worth whatever it costs.
     """
@@ -69,7 +70,13 @@ class Scored(NamedTuple):
     candidate: Candidate
     score: float
     relevance: float
-    signals: dict[str, float]
+    names: tuple[str, ...]
+    values: tuple[float, ...]
+
+    @property
+    def signals(self) -> dict[str, float]:
+        """Each signal's value by its name."""
+        return dict(zip(self.names, self.values, strict=True))
 
 
 class _Context(NamedTuple):
@@ -89,11 +96,10 @@ def _similarity(candidates: Sequence[Candidate], context: _Context) -> Column:
 
 def _freshness(candidates: Sequence[Candidate], context: _Context) -> Column:
     """e^(−λ·Δt), Δt in hours since the last use, or since creation where there was none (seed 000 §6.2 w2)."""
-    now, decay = context.now, context.decay_per_hour / SECONDS_PER_HOUR
-    return [
-        math.exp(-decay * max(0.0, (now - (each.last_accessed_at or each.created_at)).total_seconds()))
-        for each in candidates
-    ]
+    now, decay = context.now.timestamp(), -context.decay_per_hour / SECONDS_PER_HOUR
+    exp = math.exp
+    ages = [now - (each.last_accessed_at or each.created_at).timestamp() for each in candidates]
+    return [exp(decay * age) if age > 0.0 else 1.0 for age in ages]
 
 
 def _frequency(candidates: Sequence[Candidate], context: _Context) -> Column:
@@ -135,6 +141,8 @@ def _access_frequency(candidates: Sequence[Candidate], context: _Context) -> Col
 def _entity_match(candidates: Sequence[Candidate], context: _Context) -> Column:
     """1 where the item's entities and the query's overlap, else 0 (seed 001 §3.2)."""
     wanted = context.query.entity_ids
+    if not wanted:
+        return [0.0] * len(candidates)
     return [0.0 if wanted.isdisjoint(each.entity_ids) else 1.0 for each in candidates]
 
 
@@ -161,7 +169,7 @@ def _vector(candidates: Sequence[Candidate], context: _Context) -> Column:
 
 def _own_words(candidates: Sequence[Candidate], context: _Context) -> Column:
     """1 for the user's own messages: what a user said about themselves outweighs what a model answered."""
-    return [1.0 if each.own_words else 0.0 for each in candidates]
+    return [1.0 if each.role == "user" and each.source == "message" else 0.0 for each in candidates]
 
 
 def _remembered(candidates: Sequence[Candidate], context: _Context) -> Column:
@@ -176,12 +184,13 @@ def _remembered(candidates: Sequence[Candidate], context: _Context) -> Column:
 def _speaker(candidates: Sequence[Candidate], context: _Context) -> Column:
     """1 where the query names the one who said it."""
     words = {word.lower() for word in _WORD.findall(context.query.text)}
-    return [1.0 if each.speaker and each.speaker.lower() in words else 0.0 for each in candidates]
+    return [1.0 if (name := each.speaker) and name.lower() in words else 0.0 for each in candidates]
 
 
 def _length(candidates: Sequence[Candidate], context: _Context) -> Column:
     """ln(tokens): the price of the room that an item takes; its weight is negative."""
-    return [math.log(max(1, each.token_count)) for each in candidates]
+    log = math.log
+    return [log(count) if (count := each.token_count) > 1 else 0.0 for each in candidates]
 
 
 _WORD = re.compile(r"[^\W_]+")
@@ -256,17 +265,21 @@ def score(candidates: Sequence[Candidate], query: QuerySignals, profile: Profile
     if not candidates:
         return []
     context = _Context(query, now, profile.decay_per_hour)
-    names = list(profile.weights)
+    names = tuple(profile.weights)
     columns = [SIGNALS[name](candidates, context) for name in names]
-    weights = list(profile.weights.values())
-    scored = []
-    for candidate, values in zip(candidates, zip(*columns, strict=True), strict=True):
-        total = worth = 0.0
-        for weight, value in zip(weights, values, strict=True):
-            part = weight * value
-            total += part
-            if weight > 0:
-                worth += part
-        scored.append(Scored(candidate, total, max(0.0, worth), dict(zip(names, values, strict=True))))
-    scored.sort(key=lambda each: (-each.score, each.candidate.id.int))
+    totals = worths = [0.0] * len(candidates)
+    for weight, column in zip(profile.weights.values(), columns, strict=True):
+        totals = [total + weight * value for total, value in zip(totals, column, strict=True)]
+        if weight > 0:
+            worths = [worth + weight * value for worth, value in zip(worths, column, strict=True)]
+    scored = [
+        Scored(candidate, total, worth if worth > 0.0 else 0.0, names, values)
+        for candidate, total, worth, values in zip(candidates, totals, worths, zip(*columns, strict=True), strict=True)
+    ]
+    scored.sort(key=by_score)
     return scored
+
+
+def by_score(item: Scored) -> tuple[float, UUID]:
+    """The order of scores, best first; ids part those that are alike."""
+    return (-item.score, item.candidate.id)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeGuard
 
 import orjson
 
@@ -35,6 +35,11 @@ _MAX_INT = 2**64  # what orjson reads as an integer; beyond it every parser here
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
+def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether it is a mapping; for a dict, which nearly every message is, without the slow question for an abstract class."""
+    return type(value) is dict or isinstance(value, Mapping)
+
+
 def canonical(message: object) -> bytes | None:
     """The bytes of a message that identify it; None for system and developer messages.
 
@@ -42,7 +47,7 @@ def canonical(message: object) -> bytes | None:
     calls as name and arguments (compared by value where they are JSON). Left out: ids, reasoning, names and all
     unknown fields.
     """
-    if not isinstance(message, Mapping):
+    if not _is_mapping(message):
         return b"?" + _json(message)
     role = message.get("role")
     if type(role) is not str:
@@ -114,7 +119,7 @@ class Transcript:
         answered: list[int] = []
         last = b""
         for position, message in enumerate(messages):
-            role = message.get("role") if isinstance(message, Mapping) else None
+            role = message.get("role") if _is_mapping(message) else None
             roles.append(role if isinstance(role, str) else "")
             if role == "assistant":
                 answered.append(position)
@@ -147,7 +152,7 @@ class Transcript:
 def text_of(message: object) -> str:
     """The plain text of a message of any shape: its string, its text parts joined by newlines, its refusal; else
     empty."""
-    if not isinstance(message, Mapping):
+    if not _is_mapping(message):
         return ""
     content = message.get("content")
     if type(content) is str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import repeat
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from app.gateway.prepare import ChatRequest, leading
 from app.gateway.reconcile import Place, tails
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
+from app.gateway.replayed import repeat_key
 from app.gateway.splice import scan
 from app.gateway.sse import Answer, Choice, answer_of_json, fold, payloads
 from app.gateway.upstream import UpstreamResponse
@@ -105,6 +107,7 @@ class Accountant:
             first_byte_us=tape.chunk_times[0] if tape.chunk_times else None,
             overhead_us=call.overhead_ns // 1000,
             idempotency_key=call.identity.idempotency_key,
+            repeat_key=repeat_key(call.identity, call.chat.body) if call.chat is not None and call.place else None,
             retry_count=call.identity.retry,
             session_id=call.session_id,
             captured=call.switches.capture,
@@ -180,7 +183,8 @@ class Accountant:
             cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
             return Usage(_int(given.get("prompt_tokens")), _int(given.get("completion_tokens")), _int(cached))
         counter = self._tokenizers.for_model(answer.model or call.chat.model)
-        prompt = sum(self._counts.message(each, counter) for each in call.chat.messages) + REPLY_TOKENS
+        hashes = call.chat.transcript.hashes
+        prompt = sum(map(self._counts.message, call.chat.messages, repeat(counter), hashes)) + REPLY_TOKENS
         prompt += sum(self._counts.tools(each, counter) for each in call.chat.schemas)
         if call.prepared is not None:
             prompt += call.prepared.compilation.tokens

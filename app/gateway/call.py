@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+from urllib.parse import quote
 from uuid import UUID
 
 from app.gateway.headers import Headers
@@ -35,9 +36,12 @@ class Call:
     switches: Switches
     identity: Identity
     target: Target
+    """The upstream that it goes to, and then the one that answered."""
     inbound: Inbound
     send: Send
     chat: ChatRequest | None = None
+    model: str | None = None
+    """As the client names it."""
     body: bytes | None = None
     body_size: int = 0
     body_truncated: bool = False
@@ -47,6 +51,8 @@ class Call:
     status: MemoryStatus = "bypass"
     reason: str | None = None
     sent: bytes = b""
+    attempts: int = 0
+    """Requests sent to upstreams."""
     waited_ns: int = 0
     """For the upstream, until the heads of its answers."""
     overhead_ns: int = 0
@@ -92,6 +98,10 @@ def own_headers(call: Call, *, best_effort: bool) -> Headers:
         )
     if call.target.simulated:
         own["x-mneme-upstream"] = "simulated"
+    elif call.target.stands_in:
+        own["x-mneme-upstream"] = quote(call.target.name)
+    if call.attempts > 1:
+        own["x-mneme-attempts"] = str(call.attempts)
     if best_effort:
         own["x-mneme-durability"] = "best-effort"
     own["x-mneme-overhead-ms"] = f"{call.overhead_ns / 1e6:.2f}"

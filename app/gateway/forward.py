@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 from app.errors import UpstreamError
 from app.gateway.call import Call
@@ -13,44 +14,90 @@ from app.gateway.headers import Headers, request_headers
 from app.gateway.inbound import ClientGone
 from app.gateway.relay import Ending, Tape
 from app.gateway.sealing import Sealer
-from app.gateway.upstream import Transport, UpstreamRequest, UpstreamResponse
+from app.gateway.sender import Errand, Sender
+from app.gateway.splice import with_value
+from app.gateway.upstream import Target, UpstreamRequest, UpstreamResponse
 from app.metrics import Metrics
 from app.tasks import Supervisor
 
+log = logging.getLogger("mneme.upstream")
 
-def outgoing_headers(call: Call, *, streamed: bool = False) -> Headers:
-    """The client's headers as the upstream of this call gets them."""
-    return request_headers(call.raw_headers, api_key=call.target.api_key, streamed=streamed)
+
+LENGTH_STATUSES = frozenset({400, 413, 422})
+"""With these an upstream refuses a prompt that is too long."""
+LENGTH_WORDS = (
+    b"context_length",
+    b"context length",
+    b"maximum context",
+    b"max_model_len",
+    b"too long",
+    b"too many tokens",
+)
+ERROR_LIMIT = 64 * 1024
+"""Bytes of a refusal that are read to find out whether it is one of length; real ones have some hundred."""
+_CREDENTIALS = (b"auth", b"token", b"secret", b"cookie", b"api-key", b"openai-organization", b"openai-project")
+"""A header whose name has one of these in it belongs to the upstream that the client means, and to no other."""
+
+
+def outgoing_headers(call: Call, target: Target | None = None, *, streamed: bool = False) -> Headers:
+    """The client's headers as `target`, by default the upstream of this call, gets them.
+
+    An upstream that stands in for another never sees the client's credentials: it has a key of its own, or none.
+    """
+    target = target or call.target
+    given = call.raw_headers
+    if target.stands_in:
+        given = [each for each in given if not any(part in each[0].lower() for part in _CREDENTIALS)]
+    return request_headers(given, api_key=target.api_key, streamed=streamed)
+
+
+def is_about_length(refusal: bytes) -> bool:
+    """Whether the beginning of an upstream's error says that the prompt is too long."""
+    words = refusal.lower()
+    return any(each in words for each in LENGTH_WORDS)
 
 
 class Forwarder:
     """Sends requests on."""
 
-    def __init__(
-        self, transports: Mapping[bool, Transport], sealer: Sealer, metrics: Metrics, tasks: Supervisor
-    ) -> None:
-        """`transports`: the real one under False, the simulated one under True."""
-        self._transports = transports
+    def __init__(self, sender: Sender, sealer: Sealer, metrics: Metrics, tasks: Supervisor) -> None:
+        self._sender = sender
         self._sealer = sealer
         self._metrics = metrics
         self._tasks = tasks
 
     async def send(self, call: Call, body: bytes | AsyncIterator[bytes]) -> UpstreamResponse:
-        """The head of the answer. Raises UpstreamError, ClientGone."""
-        request = UpstreamRequest(
-            call.method,
-            call.target.url(call.raw_path, call.query),
-            outgoing_headers(call, streamed=not isinstance(body, bytes)),
-            body,
-        )
+        """The head of the answer. `call` then says which upstream it came from, and what that one was sent. Raises
+        UpstreamError, ClientGone."""
+        asked = call.target
+
+        def sent_to(target: Target) -> bytes | AsyncIterator[bytes]:
+            if not isinstance(body, bytes) or target.model_alias == asked.model_alias or call.model is None:
+                return body
+            return with_value(body, "model", target.model_alias or call.model)
+
+        def request(target: Target) -> UpstreamRequest:
+            headers = outgoing_headers(call, target, streamed=not isinstance(body, bytes))
+            return UpstreamRequest(call.method, target.url(call.raw_path, call.query), headers, sent_to(target))
+
+        errand = Errand(call.id, asked, call.model, request, isinstance(body, bytes))
         began = time.perf_counter_ns()
         call.overhead_ns = began - call.started_ns - call.waited_ns
         async with self.waiting(call, None):
-            response = await self._transports[call.target.simulated].send(request)
+            call.target, response = await self._sender.send(errand)
+        if call.target is not asked and isinstance(sent := sent_to(call.target), bytes):
+            call.sent = sent
+        call.attempts += errand.attempts
         waited = time.perf_counter_ns() - began
         call.waited_ns += waited
         self._metrics.stage("forward", waited / 1e9)
         return response
+
+    def refused_for_length(self, call: Call, status: int) -> None:
+        """The answer so far refuses what Mneme added; there will be another attempt."""
+        self._metrics.attempt(call.target.name, "too_long")
+        said = {"call_id": str(call.id), "upstream": call.target.name, "result": "too_long", "attempt": call.attempts}
+        log.info("attempt at an upstream", extra={**said, "status": status})
 
     @contextlib.asynccontextmanager
     async def waiting(self, call: Call, response: UpstreamResponse | None) -> AsyncIterator[None]:

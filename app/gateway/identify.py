@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from app.errors import BadHeader, Forbidden
+from app.gateway.headers import OWN_PREFIX
 from app.store import ids
 
 MAX_NAME = 512
@@ -84,6 +85,17 @@ def switches(headers: Mapping[str, str], *, captured: bool = True) -> Switches:
         history=_choice(headers, "x-mneme-history", ("client", "server")),  # type: ignore[arg-type]  # one of the two
         paging=_choice(headers, "x-mneme-paging", ("on", "off")) == "on",
     )
+
+
+def check_agreement(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raises BadHeader where a header of Mneme's own comes more than once and says different things: whoever reads the
+    first and whoever reads the last would serve two users."""
+    seen: dict[bytes, bytes] = {}
+    for name, value in headers:
+        low = name.lower()
+        if low.startswith(OWN_PREFIX) and seen.setdefault(low, value) != value:
+            shown = low.decode("latin-1")
+            raise BadHeader(f"{shown} comes twice, with different values.", param=shown)
 
 
 def identify(headers: Mapping[str, str], body: Mapping[str, Any] | None, principal: Principal) -> Identity:

@@ -15,7 +15,6 @@ from app.context.story import SYSTEM_ROLES
 from app.context.transcript import Transcript
 from app.gateway.identify import Identity, Switches
 from app.gateway.reconcile import Place, reconcile
-from app.gateway.redact import Redactor
 from app.gateway.replayed import Replay, look_up
 from app.gateway.splice import Envelope, splice
 from app.gateway.upstream import Target
@@ -103,24 +102,32 @@ class Prepared:
 class Preparer:
     """Looks for what came before, reconciles and compiles, in that order."""
 
-    def __init__(self, store: TurnStore, compiler: Compiler, redactor: Redactor | None = None) -> None:
+    def __init__(self, store: TurnStore, compiler: Compiler) -> None:
         self._store = store
         self._compiler = compiler
-        self._redactor = redactor or Redactor()
 
     async def replay(self, identity: Identity, chat: ChatRequest) -> Replay | None:
         """What came of the request's Idempotency-Key before. Raises StoreUnavailable."""
-        return await look_up(self._store, identity, self._redactor.body(chat.body))
+        return await look_up(self._store, identity, chat.body)
 
     async def place(self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime) -> Place:
         """Where the request stands. Raises NotFound (another user's session), StoreUnavailable."""
         return await reconcile(self._store, identity, chat.messages, chat.transcript, switches.history, now)
 
     async def compile(
-        self, identity: Identity, chat: ChatRequest, place: Place, target: Target, now: datetime
+        self,
+        identity: Identity,
+        chat: ChatRequest,
+        place: Place,
+        target: Target,
+        now: datetime,
+        *,
+        search: bool = True,
     ) -> Prepared:
-        """The context and the body with it. Raises StoreUnavailable, Unavailable."""
-        compiled = await self._compiler.compile(_request(identity, chat, place, target, now))
+        """The context and the body with it; without `search`, of what the place already holds. Raises StoreUnavailable,
+        Unavailable."""
+        request = _request(identity, chat, place, target, now)
+        compiled = await self._compiler.compile(request if search else replace(request, search=False))
         insertions = weave(
             chat.body,
             chat.envelope,

@@ -6,8 +6,8 @@ An upstream that knows the key refuses it with another body, and a compile of no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Hashable
 from dataclasses import dataclass
 from hashlib import sha256
 from uuid import UUID
@@ -40,10 +40,13 @@ class Passage:
         self._lock = lock
         self._held = False
 
-    async def enter(self) -> None:
-        """Wait for whoever is on the way."""
-        await self._lock.acquire()
-        self._held = True
+    async def enter(self, limit_s: float) -> None:
+        """Wait for whoever is on the way, but not for longer than this: an answer that nobody reads any more, or an upstream
+        that stalls, must not hold up those who try again. Side by side, `record_turns` sees to it that there is one turn."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._lock.acquire()
+                self._held = True
 
     def leave(self) -> None:
         """Let the next one in."""
@@ -56,32 +59,37 @@ class Turnstile:
     """Repeats that come while the first call is still on its way wait for its end: only then can be known whether they add a
     turn. The first that was answered opens the way, and the others go on side by side.
 
-    It sees the calls of its own process; of the rest, `record_turn` keeps the first one's turn.
+    It sees the calls of its own process; of the rest, `record_turns` keeps the first one's turn.
     """
 
     def __init__(self) -> None:
-        self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[tuple[UUID, UUID, bytes], asyncio.Lock] = WeakValueDictionary()
 
     def passage(self, identity: Identity, body: bytes) -> Passage:
-        """Of one call, named by its user, key and body; without a key it has the way to itself."""
-        if identity.idempotency_key is None:
+        """Of one call; without an Idempotency-Key it has the way to itself."""
+        key = repeat_key(identity, body)
+        if key is None:
             return Passage(asyncio.Lock())
-        name = (identity.tenant_id, identity.user_id, identity.idempotency_key, sha256(body).digest())
-        return Passage(self._locks.setdefault(name, asyncio.Lock()))
+        return Passage(self._locks.setdefault((identity.tenant_id, identity.user_id, key), asyncio.Lock()))
+
+
+def repeat_key(identity: Identity, body: bytes) -> bytes | None:
+    """What two requests of a user share where one repeats the other (32 bytes); None without an Idempotency-Key.
+
+    The key alone is not enough: with another body it is for the upstream to judge, and what went upstream for another session
+    may hold that session's history.
+    """
+    if identity.idempotency_key is None:
+        return None
+    named = f"{identity.idempotency_key}\0{identity.session or ''}".encode("utf-8", "surrogatepass")
+    return sha256(named + b"\0" + sha256(body).digest()).digest()
 
 
 async def look_up(store: TurnStore, identity: Identity, body: bytes) -> Replay | None:
-    """The earlier call of a request, whose `body` is as it would be stored; None where its key is new, or came with another
-    body: that is for the upstream to judge. None, too, where the request names another session: what went upstream then may
-    hold that session's history. Raises StoreUnavailable."""
-    if identity.idempotency_key is None:
-        return None
-    earlier = await store.idempotent(identity.tenant_id, identity.user_id, identity.idempotency_key)
-    if earlier is None or earlier.request_sha256 not in (None, sha256(body).digest()):
-        return None
-    if identity.session is not None and earlier.session_id not in (None, identity.named, identity.issued):
-        return None
-    return Replay(_body(earlier), earlier.session_id, earlier.answered)
+    """The earlier call that a request repeats, if any. Raises StoreUnavailable."""
+    key = repeat_key(identity, body)
+    earlier = await store.idempotent(identity.tenant_id, identity.user_id, key) if key is not None else None
+    return Replay(_body(earlier), earlier.session_id, earlier.answered) if earlier is not None else None
 
 
 def _body(earlier: EarlierCall) -> bytes | None:

@@ -213,6 +213,15 @@ def replace_value(envelope: Envelope, name: str, value: object) -> Insertion | N
     return None if span is None else Insertion(span.start, dump(value), span.end - span.start)
 
 
+def with_value(body: bytes, name: str, value: object) -> bytes:
+    """A JSON object that orjson has read, with another top-level value `name`; as it is where there is none, or that very
+    value. Every other byte stays."""
+    span = _members(body, body.index(b"{"), name).get(name)
+    if span is None or orjson.loads(body[span.start : span.end]) == value:
+        return body
+    return splice(body, [Insertion(span.start, dump(value), span.end - span.start)])
+
+
 def escape(text: str) -> bytes:
     """`text` as the inside of a JSON string, in UTF-8. A lone surrogate, which UTF-8 cannot carry, becomes U+FFFD."""
     return dump(text)[1:-1]

@@ -42,6 +42,13 @@ class _Attempt:
     handler: _Handler | None = None
     transport: asyncio.Transport | None = None
     reused: bool = False
+    deadline: asyncio.Timeout | None = None
+
+    def connected(self, connection: Connection, handler: _Handler, head_s: float) -> None:
+        """The connection is there: the time for the head begins."""
+        self.handler, self.transport, self.reused = handler, connection.transport, handler.used
+        if self.deadline is not None:
+            self.deadline.reschedule(asyncio.get_running_loop().time() + head_s)
 
     def died_unanswered(self) -> bool:
         """A kept-alive connection, and not one byte of an answer: the server had closed it before it read us."""
@@ -89,7 +96,8 @@ class _Handler(ResponseHandler):
 
 
 class _Connector(aiohttp.TCPConnector):
-    def __init__(self, *, force_close: bool = False) -> None:
+    def __init__(self, head_s: float, *, force_close: bool = False) -> None:
+        self._head_s = head_s
         keep_alive: dict[str, Any] = {} if force_close else {"keepalive_timeout": KEEP_ALIVE_S}
         super().__init__(limit=0, force_close=force_close, **keep_alive)
         # the one place where aiohttp can be given its protocol; a test fails should it ever look elsewhere
@@ -101,8 +109,7 @@ class _Connector(aiohttp.TCPConnector):
         connection = await super().connect(req, traces, timeout)
         handler = connection.protocol
         assert isinstance(handler, _Handler)
-        attempt = _ATTEMPT.get()
-        attempt.handler, attempt.transport, attempt.reused = handler, connection.transport, handler.used
+        _ATTEMPT.get().connected(connection, handler, self._head_s)
         handler.used, handler.received = True, False
         return connection
 
@@ -110,9 +117,9 @@ class _Connector(aiohttp.TCPConnector):
 class AiohttpTransport:
     """The production transport. Create it inside the running event loop's thread; it opens itself when first used.
 
-    Seconds: `connect_timeout_s` for the connection, `head_timeout_s` for sending the request and getting the status
-    line (waiting for a body that the client streams is not counted), `idle_timeout_s` for silence inside an answer.
-    There is no other limit.
+    Seconds: `connect_timeout_s` for the connection, `head_timeout_s` from there on, for sending the request and getting
+    the status line (waiting for a body that the client streams is not counted), `idle_timeout_s` for silence inside an
+    answer. There is no other limit.
     """
 
     def __init__(self, *, connect_timeout_s: float, head_timeout_s: float, idle_timeout_s: float) -> None:
@@ -139,7 +146,7 @@ class AiohttpTransport:
     async def send(self, request: UpstreamRequest) -> UpstreamResponse:
         """See `Transport.send`. A connection from the pool that died unanswered is replaced by a fresh one, once."""
         if self._pooled is None:
-            self._pooled = self._open(_Connector())
+            self._pooled = self._open(_Connector(self._head_s))
         attempt = _Attempt()
         try:
             return await self._send(self._pooled, request, attempt)
@@ -147,8 +154,10 @@ class AiohttpTransport:
             if not attempt.died_unanswered() or not isinstance(request.body, bytes):
                 raise
         if self._unpooled is None:
-            self._unpooled = self._open(_Connector(force_close=True))
-        return await self._send(self._unpooled, request, _Attempt())
+            self._unpooled = self._open(_Connector(self._head_s, force_close=True))
+        response = await self._send(self._unpooled, request, _Attempt())
+        response.attempts = 2
+        return response
 
     def _open(self, connector: _Connector) -> aiohttp.ClientSession:
         session = aiohttp.ClientSession(
@@ -172,7 +181,8 @@ class AiohttpTransport:
         token = _ATTEMPT.set(attempt)
         response = None
         try:
-            async with asyncio.timeout(self._connect_s + self._head_s) as deadline:
+            async with asyncio.timeout(None) as deadline:
+                attempt.deadline = deadline
                 response = await session.request(
                     request.method,
                     URL(request.url, encoded=True),
@@ -326,9 +336,11 @@ class HttpxTransport:
             if not isinstance(request.body, bytes):
                 raise UpstreamUnreachable(str(died)) from died
         try:
-            return await self._send(request)
+            response = await self._send(request)
         except _DiedUnanswered as died:
             raise UpstreamUnreachable(str(died)) from died
+        response.attempts = 2
+        return response
 
     async def _send(self, request: UpstreamRequest) -> UpstreamResponse:
         seen: set[str] = set()

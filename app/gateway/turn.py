@@ -24,18 +24,20 @@ import orjson
 from app.capture.policy import wanted
 from app.capture.record import Recorder
 from app.clock import Clock
-from app.errors import BadRequest, Forbidden, MnemeError, StoreUnavailable, Unavailable
+from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable, Unavailable
 from app.gateway.account import Accountant
 from app.gateway.call import Call, own_headers
-from app.gateway.forward import Forwarder, outgoing_headers
+from app.gateway.forward import ERROR_LIMIT, LENGTH_STATUSES, Forwarder, is_about_length, outgoing_headers
 from app.gateway.headers import Headers
-from app.gateway.identify import Principal, identify, switches
+from app.gateway.identify import Principal, check_agreement, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
+from app.gateway.outbound import Outbound
 from app.gateway.prepare import ChatRequest, Preparer
 from app.gateway.relay import Ending, Tape, peek, relay
 from app.gateway.replayed import Turnstile
 from app.gateway.sealing import Sealer
-from app.gateway.splice import replace_value, scan, splice
+from app.gateway.sender import Sender
+from app.gateway.splice import replace_value, scan, splice, with_value
 from app.gateway.upstream import Router, Target, Transport, UpstreamResponse
 from app.metrics import Metrics
 from app.settings import Settings
@@ -45,18 +47,6 @@ from app.tasks import Supervisor
 log = logging.getLogger("mneme.turn")
 
 CHAT_PATH = "/v1/chat/completions"
-LENGTH_STATUSES = frozenset({400, 413, 422})
-"""With these an upstream refuses a prompt that is too long."""
-LENGTH_WORDS = (
-    b"context_length",
-    b"context length",
-    b"maximum context",
-    b"max_model_len",
-    b"too long",
-    b"too many tokens",
-)
-ERROR_LIMIT = 64 * 1024
-"""Bytes of a refusal that are read to find out whether it is one of length; real ones have some hundred."""
 
 
 class Authenticator(Protocol):
@@ -108,7 +98,7 @@ class Gateway:
             settings=settings,
             clock=clock,
         )
-        self._forwarder = Forwarder(transports, self._sealer, metrics, tasks)
+        self._forwarder = Forwarder(Sender(transports, router, metrics, settings, clock), self._sealer, metrics, tasks)
         self._turnstile = Turnstile()
         self._running = 0
         self._idle = asyncio.Event()
@@ -135,7 +125,7 @@ class Gateway:
         started_ns, at = time.perf_counter_ns(), self._clock.now()
         inbound = Inbound(receive)
         call_id = uuid7(at)
-        state = _Sending(send)
+        state = Outbound(send)
         try:
             call = await self._admit(scope, call_id, at, started_ns, inbound, state)
             self._tasks.spawn(inbound.watch(), f"watch {call_id}")
@@ -144,11 +134,16 @@ class Gateway:
         except ClientGone:
             log.info("client gone before the answer", extra={"call_id": str(call_id)})
         except MnemeError as error:
-            await self._refuse(state, call_id, error)
+            await state.refuse(call_id, error)
+        except asyncio.CancelledError:
+            # Nobody but the server cancels a request, when it stops and the grace is over. What there was is recorded; whoever
+            # has seen nothing yet is told, whoever has sees a break.
+            log.info("cut off by the end of the server", extra={"call_id": str(call_id)})
+            await state.refuse(call_id, Stopping(code="server_stopping"))
         except Exception:  # boundary: the turn pipeline turns any failure into an answer and a log line
             log.exception("request failed", extra={"call_id": str(call_id)})
             self._metrics.degraded("failure")
-            await self._refuse(state, call_id, MnemeError("Mneme failed to handle this request; its log says why."))
+            await state.refuse(call_id, MnemeError("Mneme failed to handle this request; its log says why."))
         finally:
             inbound.gone.set()
 
@@ -163,6 +158,7 @@ class Gateway:
     ) -> Call:
         """Who asks, and for what. Raises what is Mneme's own to refuse: the key, its own headers, the path."""
         raw = list(scope["headers"])
+        check_agreement(raw)
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
         principal = await self._authenticator.check(headers)
         if not principal.allows("proxy"):
@@ -199,9 +195,7 @@ class Gateway:
         document = _parse(body)
         envelope = scan(body, document) if document is not None else None
         if document is not None:
-            call.identity = identify(call.headers, document, call.principal)
-            model = document.get("model")
-            call.target = self._router.route(model if isinstance(model, str) else None)
+            self._read(call, document)
         if envelope is not None and document is not None and envelope.messages:
             call.chat = ChatRequest.of(body, document, envelope)
             self._scout.notice(call.target, outgoing_headers(call))
@@ -215,12 +209,19 @@ class Gateway:
             return
         await self._answer(call)
 
+    def _read(self, call: Call, document: Mapping[str, Any]) -> None:
+        """What a body says of who asks, and whom."""
+        call.identity = identify(call.headers, document, call.principal)
+        model = document.get("model")
+        call.model = model if isinstance(model, str) else None
+        call.target = self._router.route(call.model)
+
     async def _with_memory(self, call: Call, chat: ChatRequest) -> None:
         """Remember and answer; a repeat of a call that is still on its way waits for that one's end."""
         passage = self._turnstile.passage(call.identity, chat.body)
         began = time.perf_counter_ns()
         with call.inbound.gone.interrupts():
-            await passage.enter()
+            await passage.enter(self._settings.repeat_wait_s)
         call.waited_ns += time.perf_counter_ns() - began
         try:
             await self._remember(call, chat)
@@ -231,21 +232,15 @@ class Gateway:
             passage.leave()
 
     async def _remember(self, call: Call, chat: ChatRequest) -> None:
-        """Reconcile and compile within the deadline; else go on without memory, and say so."""
+        """Reconcile and compile within the deadline; else go on with what is there, and say so."""
         began = time.perf_counter_ns()
         try:
             async with asyncio.timeout(self._settings.retrieval_deadline_ms / 1000):
                 await self._recall(call, chat)
-        except TimeoutError as error:
-            self._degrade(call, "deadline", error)
-        except StoreUnavailable as error:
-            self._degrade(call, "store", error)
-        except Unavailable as error:
-            self._degrade(call, "embeddings", error)
         except Exception as error:  # boundary: memory must never keep a request from its answer
             if isinstance(error, MnemeError) and error.status < 500:
                 raise
-            self._degrade(call, "memory", error)
+            await self._without_search(call, chat, error)
         else:
             call.status = "ok"
             self._took("remember", began)
@@ -259,7 +254,9 @@ class Gateway:
         call.place = await self._preparer.place(call.identity, chat, call.switches, call.at)
         self._took("reconcile", began)
         if call.replay is not None and call.replay.body is not None:
-            call.sent, call.reason = call.replay.body, "replayed"
+            named = call.target.model_alias or call.model  # it may have gone to another upstream
+            call.sent = with_value(call.replay.body, "model", named) if named is not None else call.replay.body
+            call.reason = "replayed"
             return
         began = time.perf_counter_ns()
         call.prepared = await self._preparer.compile(call.identity, chat, call.place, call.target, call.at)
@@ -267,11 +264,25 @@ class Gateway:
         call.sent = call.prepared.body
         call.reason = "no-user" if call.identity.confined else None
 
+    async def _without_search(self, call: Call, chat: ChatRequest, error: Exception) -> None:
+        """Where the place is known: the session's history and earlier blocks need no search, and no database."""
+        if call.place is not None and not call.answered_before:
+            try:
+                # A prompt that takes long to count has as much time once more.
+                async with asyncio.timeout(self._settings.retrieval_deadline_ms / 1000):
+                    call.prepared = await self._preparer.compile(
+                        call.identity, chat, call.place, call.target, call.at, search=False
+                    )
+                call.sent = call.prepared.body
+            except Exception as again:  # boundary: as above; what fails here only leaves more out
+                log.info("no history either", extra={"call_id": str(call.id)}, exc_info=again)
+        self._degrade(call, _missing(error), error)
+
     def _degrade(self, call: Call, reason: str, error: BaseException) -> None:
         call.status, call.reason = "degraded", reason
         self._metrics.degraded(reason)
         log.warning(
-            "answering without memory",
+            "answering without memory" if call.prepared is None else "answering without a search of memory",
             extra={"call_id": str(call.id), "reason": reason, "error": type(error).__name__},
             exc_info=error if reason == "memory" else None,
         )
@@ -279,8 +290,10 @@ class Gateway:
     def _aliased(self, call: Call) -> bytes:
         """The client's body; with the upstream's own name for the model, where the settings give it another."""
         assert call.body is not None
-        if call.target.model_alias is None or call.chat is None:
+        if call.target.model_alias is None:
             return call.body
+        if call.chat is None:
+            return with_value(call.body, "model", call.target.model_alias)
         renamed = replace_value(call.chat.envelope, "model", call.target.model_alias)
         return splice(call.body, [renamed]) if renamed is not None else call.body
 
@@ -298,8 +311,9 @@ class Gateway:
         async with self._forwarder.waiting(call, response):
             # Some servers answer an over-long prompt with an empty 200; of a real answer the first byte is enough to know.
             seen, response = await peek(response, ERROR_LIMIT if refused else 1)
-        if any(word in seen.lower() for word in LENGTH_WORDS) if refused else not seen:
+        if is_about_length(seen) if refused else not seen:
             await response.aclose()
+            self._forwarder.refused_for_length(call, response.status)
             return await self._as_written(call)
         return response
 
@@ -335,18 +349,21 @@ class Gateway:
         """Both ways, unread; recorded up to a limit."""
         call.reason = "not-chat"
         length = call.headers.get("content-length", "")
-        kept = call.switches.capture and not call.headers.get("content-type", "").startswith("multipart/")
+        kind = call.headers.get("content-type", "").partition(";")[0].strip().lower()
         limit = self._settings.capture_max_bytes
-        if "transfer-encoding" not in call.headers and (not length or (length.isdigit() and int(length) <= limit)):
+        is_short = "transfer-encoding" not in call.headers and (
+            not length or (length.isdigit() and int(length) <= limit)
+        )
+        if is_short or kind == "application/json":
             body = await call.inbound.read(self._settings.max_body_bytes)
             call.body_size = len(body)
+            kept = call.switches.capture and not kind.startswith("multipart/") and len(body) <= limit
             call.body, call.body_truncated = (body, False) if kept else (None, bool(body))
-            if kept and call.headers.get("content-type", "").startswith("application/json"):
-                document = _parse(body)
-                if document is not None:
-                    call.identity = identify(call.headers, document, call.principal)
-                    model = document.get("model")
-                    call.target = self._router.route(model if isinstance(model, str) else None)
+            document = _parse(body) if kind == "application/json" else None
+            if document is not None:
+                self._read(call, document)
+            if call.target.model_alias is not None:
+                body = with_value(body, "model", call.target.model_alias)
             response = await self._forwarder.send(call, body)
         else:
             call.body_truncated = True
@@ -361,34 +378,14 @@ class Gateway:
     def _took(self, stage: str, began_ns: int) -> None:
         self._metrics.stage(stage, (time.perf_counter_ns() - began_ns) / 1e9)
 
-    async def _refuse(self, state: _Sending, call_id: UUID, error: MnemeError) -> None:
-        """An error of Mneme's own, in OpenAI's shape; nothing where an answer has begun."""
-        if state.started:
-            return
-        body = orjson.dumps(error.body())
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"x-mneme-call-id", str(call_id).encode()),
-        ]
-        try:
-            await state({"type": "http.response.start", "status": error.status, "headers": headers})
-            await state({"type": "http.response.body", "body": body})
-        except OSError:
-            log.info("client gone before the error", extra={"call_id": str(call_id)})
 
-
-class _Sending:
-    """`send`, which remembers whether the answer has begun."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.started = False
-
-    async def __call__(self, message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self.started = True
-        await self._send(message)
+def _missing(error: Exception) -> str:
+    """What there was not, as `x-mneme-reason` calls it."""
+    if isinstance(error, TimeoutError):
+        return "deadline"
+    if isinstance(error, StoreUnavailable):
+        return "store"
+    return "embeddings" if isinstance(error, Unavailable) else "memory"
 
 
 def _parse(body: bytes) -> dict[str, Any] | None:

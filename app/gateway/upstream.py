@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from app.errors import NotFound, UpstreamError
 from app.gateway.headers import Headers, find
-from app.settings import Placement, Settings, UpstreamRoute
+from app.settings import DEFAULT_UPSTREAM, Placement, Settings, UpstreamRoute
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 SIMULATED_BASE_URL = "simulated://local/v1"
@@ -47,6 +47,8 @@ class UpstreamResponse:
     close: Callable[[], Awaitable[None]]
     bodyless: bool = False
     """No byte of body can come: HEAD, 204, 304, or a length of 0. `chunks` ends at once."""
+    attempts: int = 1
+    """2 where a kept-alive connection had died, and a fresh one took its place."""
 
     async def aclose(self) -> None:
         """Let go of the connection: a whole answer's goes back to the pool, any other is closed at once."""
@@ -92,6 +94,8 @@ class Target:
     """The name this upstream knows the model by, where it is another than the client's."""
     placement: Placement
     simulated: bool = False
+    stands_in: bool = False
+    """Asked in place of another upstream, which failed."""
 
     def url(self, raw_path: bytes, query: bytes) -> str:
         """The upstream's URL for `/v1/x?y`: its base URL and `/x?y`, without any re-encoding."""
@@ -105,6 +109,12 @@ class _Route:
     aliases: dict[str, str]
     names: re.Pattern[str] | None
     """None: any model, and requests without one."""
+    fallbacks: tuple[str, ...] = ()
+
+    def target_for(self, model: str | None) -> Target:
+        """The target, with the name that it knows the model by."""
+        alias = self.aliases.get(model) if model is not None else None
+        return self.target if alias is None else replace(self.target, model_alias=alias)
 
 
 class Router:
@@ -122,7 +132,7 @@ class Router:
         routes = [_route_of(route, settings.placement) for route in settings.upstreams]
         key = settings.upstream_api_key.get_secret_value() if settings.upstream_api_key is not None else None
         if settings.upstream_base_url is not None:
-            last = Target("upstream", settings.upstream_base_url, key, None, settings.placement)
+            last = Target(DEFAULT_UPSTREAM, settings.upstream_base_url, key, None, settings.placement)
         elif routes:
             return cls(routes)
         elif settings.openai_api_key is not None:
@@ -144,14 +154,24 @@ class Router:
         if model is None:
             return next((route.target for route in self._routes if route.names is None), self._routes[0].target)
         for route in self._routes:
-            if (alias := route.aliases.get(model)) is not None:
-                target = route.target
-                return Target(target.name, target.base_url, target.api_key, alias, target.placement, target.simulated)
-            if route.names is None or route.names.fullmatch(model):
-                return route.target
+            if model in route.aliases or route.names is None or route.names.fullmatch(model):
+                return route.target_for(model)
         raise NotFound(
             f"No upstream serves the model {model!r}: see MNEME_UPSTREAMS.", param="model", code="model_not_found"
         )
+
+    def fallbacks(self, target: Target, model: str | None) -> list[Target]:
+        """Whom to ask instead when `target` fails, in order.
+
+        Only for requests that name a model: any other may speak of something that only one upstream has, such as a file.
+        They keep the placement of `target`, for which the prompt was compiled.
+        """
+        names = next((route.fallbacks for route in self._routes if route.target.name == target.name), ())
+        if model is None or not names:
+            return []
+        by_name = {route.target.name: route for route in reversed(self._routes)}
+        stand_ins = (by_name[name].target_for(model) for name in names)
+        return [replace(each, placement=target.placement, stands_in=True) for each in stand_ins]
 
 
 def _route_of(route: UpstreamRoute, placement: Placement) -> _Route:
@@ -163,4 +183,5 @@ def _route_of(route: UpstreamRoute, placement: Placement) -> _Route:
         route.placement or placement,
     )
     names = "|".join(".*".join(re.escape(part) for part in name.split("*")) for name in route.models) or r"(?!)"
-    return _Route(target, route.aliases, None if "*" in route.models else re.compile(names, re.DOTALL))
+    pattern = None if "*" in route.models else re.compile(names, re.DOTALL)
+    return _Route(target, route.aliases, pattern, tuple(route.fallbacks))

@@ -2,7 +2,7 @@
 
 read the messages ─> vectors, where the embedder is remote ─> statements (rules, or the helper LLM) ─> their vectors
     └── nothing is held meanwhile; then, in one transaction that notes the job as done:
-        vectors, words, new memories and what they repeat or replace, and the use of those that the prompt held
+        vectors, words, new memories and what they repeat or replace
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ IMPORT_INDEX = "import_index"
 class LearnJob:
     """The payload of `learn`. `messages`: those that the turn added, in order, said between `since` and `until`.
 
-    `call`: whose prompt held the memories that were of use. `confined`: nobody's session. `learn`: whether to learn, or
-    only to index. `indexed`: the messages are indexed already, learn only.
+    `confined`: nobody's session. `learn`: whether to learn, or only to index. `indexed`: they are already; learn
+    only.
     """
 
     tenant: UUID
@@ -56,7 +56,6 @@ class LearnJob:
     messages: tuple[UUID, ...]
     since: datetime
     until: datetime
-    call: UUID | None = None
     confined: bool = False
     learn: bool = True
     indexed: bool = False
@@ -74,7 +73,6 @@ class LearnJob:
                 messages=tuple(UUID(each) for each in fields["messages"]),
                 since=datetime.fromisoformat(fields["from"]),
                 until=datetime.fromisoformat(fields["to"]),
-                call=UUID(fields["call"]) if fields.get("call") else None,
                 confined=bool(fields.get("confined", False)),
                 learn=bool(fields.get("learn", True)),
                 indexed=bool(fields.get("indexed", False)),
@@ -98,7 +96,6 @@ class LearnJob:
     def part(self, messages: Sequence[SourceMessage]) -> JobRecord:
         """The job that learns from some of its messages, which are indexed."""
         payload = {
-            "call": None,
             "tenant": self.tenant,
             "user": self.user,
             "session": self.session,
@@ -110,7 +107,7 @@ class LearnJob:
             "learn": True,
             "indexed": True,
         }
-        return JobRecord(LEARN, orjson.dumps(payload), f"extract:{messages[0].message_id}", 0.0)
+        return JobRecord(LEARN, orjson.dumps(payload, default=str), f"extract:{messages[0].message_id}", 0.0)
 
 
 class Learner:
@@ -169,8 +166,6 @@ class Learner:
             indexed = [] if job.indexed else [each.message_id for each in messages]
             if indexed or memories:
                 await effect.count_words(indexed, memories, job.since, job.until)
-            if job.call is not None:
-                await effect.use(job.call)
             if parts:
                 await effect.enqueue([job.part(part) for part in parts])
 

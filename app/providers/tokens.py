@@ -218,7 +218,7 @@ class CountCache:
         return len(self._counts)
 
     def get(self, key: bytes, compute: Callable[[], int]) -> int:
-        """The count kept under `key` (16 bytes), else `compute()`, which is then kept."""
+        """The count kept under `key` (16 bytes and more), else `compute()`, which is then kept."""
         with self._lock:
             found = self._counts.get(key)
             if found is not None:
@@ -236,13 +236,24 @@ class CountCache:
         key = _key(counter, b"text", text.encode("utf-8", "surrogatepass"))
         return self.get(key, lambda: counter.count(text))
 
-    def message(self, message: Mapping[str, Any], counter: TokenCounter) -> int:
-        """`message_tokens(message, counter)`, remembered."""
-        return self.get(_key(counter, b"message", _canonical(message)), lambda: message_tokens(message, counter))
+    def message(self, message: Mapping[str, Any], counter: TokenCounter, hashed: bytes | None = None) -> int:
+        """`message_tokens(message, counter)`, remembered. `hashed`: the message's hash in its transcript, where there is one,
+        which is over its role and text, but not over white space around that."""
+        plain = hashed is not None and len(message) == 2 and "role" in message
+        if hashed is not None and plain and type(text := message.get("content")) is str and _bare(text):
+            key = hashed + counter.name.encode()
+        else:
+            key = _key(counter, b"message", _canonical(message))
+        return self.get(key, lambda: message_tokens(message, counter))
 
     def tools(self, tools: Any, counter: TokenCounter) -> int:
         """`tools_tokens(tools, counter)`, remembered."""
         return self.get(_key(counter, b"tools", _canonical(tools)), lambda: tools_tokens(tools, counter))
+
+
+def _bare(text: str) -> bool:
+    """Whether no white space stands around it."""
+    return not (text[:1].isspace() or text[-1:].isspace())
 
 
 def _key(counter: TokenCounter, kind: bytes, data: bytes) -> bytes:

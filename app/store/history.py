@@ -307,7 +307,7 @@ def learn_jobs(
             "from": min(times),
             "to": max(times),
         }
-        jobs.append(JobRecord("learn", orjson.dumps(payload), f"learn:{batch[0].message_id}", 0.0))
+        jobs.append(JobRecord("learn", orjson.dumps(payload, default=str), f"learn:{batch[0].message_id}", 0.0))
     return jobs
 
 
@@ -376,7 +376,7 @@ def _message_record(message: NewMessage, parent: UUID | None, *, hidden: bool) -
 
 
 def _json(value: Any) -> str | None:
-    return None if value is None else orjson.dumps(value).decode()
+    return None if value is None else orjson.dumps(value, default=str).decode()
 
 
 def _message(row: Any) -> HistoryMessage:

@@ -293,10 +293,6 @@ class Effect:
         """Further jobs, which come into being with this one's effect."""
         await self._connection.execute(self._sql["queue.enqueue"], list(jobs))
 
-    async def use(self, call: UUID) -> None:
-        """Count the use of the memories that a call's prompt was given."""
-        await self._connection.execute(self._sql["learning.use"], self._user, call, self._now)
-
     async def _run(self, name: str, *arguments: object) -> None:
         await self._connection.execute(self._sql[f"learning.{name}"], self._tenant, self._user, *arguments)
 

@@ -63,6 +63,7 @@ class CallRecord(NamedTuple):
     first_byte_us: int | None
     overhead_us: int | None
     idempotency_key: str | None
+    repeat_key: bytes | None
     retry_count: int
     error: str | None
     metadata: str
@@ -155,6 +156,19 @@ class BlockRecord(NamedTuple):
     token_count: int
 
 
+class PlaceRecord(NamedTuple):
+    """`agent_data.place_record`: where the messages of a turn come to stand in their session. `fresh`: how many take its next
+    places; `beside`: the highest place named by one that stands beside another, else 0. The session's head stands at
+    `head_index`, or is the `head_ahead`th of the fresh ones."""
+
+    fresh: int
+    beside: int
+    head_index: int | None
+    head_ahead: int
+    first_at: datetime | None
+    last_at: datetime | None
+
+
 class JobRecord(NamedTuple):
     entrypoint: str
     payload: bytes
@@ -187,25 +201,115 @@ class TurnRecord:
     space: int | None = None
     vectors: tuple[Sequence[UUID], Sequence[datetime], Sequence[Vector]] = ((), (), ())
     jobs: Sequence[JobRecord] = ()
+    uses: Sequence[tuple[UUID, float]] = ()
+    """Memories that stood in the prompt, with their scores."""
 
-    def arguments(self) -> tuple[Any, ...]:
-        """In the order of `agent_data.record_turn`."""
-        return (
-            self.call,
-            self.stream,
-            list(self.chains),
-            list(self.blobs[0]),
-            list(self.blobs[1]),
-            self.inputs,
-            self.audit,
-            self.eta,
-            self.session,
-            list(self.messages),
-            list(self.heads),
-            self.block,
-            self.space,
-            list(self.vectors[0]),
-            list(self.vectors[1]),
-            [halfvec(each) for each in self.vectors[2]],
-            list(self.jobs),
-        )
+    @property
+    def size(self) -> int:
+        """Bytes, roughly: of what may be large."""
+        stream = self.stream.body if self.stream else b""
+        large = (stream, *self.blobs[1], self.call.request_body, self.audit, self.inputs)
+        return sum(len(each) for each in large if each) + sum(len(each.content or "") for each in self.messages)
+
+
+def batch(turns: Sequence[TurnRecord]) -> tuple[Any, ...]:
+    """The arguments of `agent_data.record_turns`, in order. The turns are in the order of users and sessions; no two of them
+    have a session or a repeat key in common."""
+    places = [_Placed.of(each) for each in turns]
+    return (
+        [each.call for each in turns],
+        [each.call.call_id for each in turns],
+        [each.call.tenant_id for each in turns],
+        [each.call.user_id for each in turns],
+        [each.call.session_id for each in turns],
+        _keyed(turns),
+        [each.stream for each in turns],
+        *_flat([list(zip(*each.blobs, strict=True)) for each in turns], 2),
+        *_numbered([each.chains for each in turns]),
+        [each.inputs for each in turns],
+        [each.audit for each in turns],
+        [each.eta for each in turns],
+        [each.session for each in turns],
+        [each.place for each in places],
+        [each.block for each in turns],
+        *_flat([each.messages for each in places], 3),
+        *_flat([each.heads for each in places], 3),
+        [each.space if each.vectors[0] else None for each in turns],
+        *_flat([[(i, at, halfvec(v)) for i, at, v in zip(*each.vectors, strict=True)] for each in turns], 3),
+        *_numbered([each.jobs for each in turns]),
+        *_uses(turns),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A turn's messages as (the how many-th of the fresh ones it is or stands beside, its number among those of the turn at the
+    same place, message); its heads as (place, if it is known; else the how many-th of the fresh ones; head)."""
+
+    place: PlaceRecord | None
+    messages: list[tuple[int, int, MessageRecord]]
+    heads: list[tuple[int | None, int, HeadRecord]]
+
+    @classmethod
+    def of(cls, turn: TurnRecord) -> _Placed:
+        if turn.session is None:
+            return cls(None, [], [])
+        fresh = beside = 0
+        there: dict[tuple[bool, int], int] = {}
+        messages: list[tuple[int, int, MessageRecord]] = []
+        stands: dict[UUID, tuple[int | None, int]] = {}
+        for message in turn.messages:
+            index = message.turn_index or None
+            if message.turn_index is None:
+                fresh += 1
+            beside = max(beside, index or 0)
+            key = (index is None, index or fresh)
+            messages.append((fresh, there.get(key, 0), message))
+            there[key] = there.get(key, 0) + 1
+            stands[message.message_id] = (index, fresh)
+        head = stands.get(turn.session.head_message_id) if turn.session.head_message_id else None
+        times = [each.created_at for each in turn.messages]
+        place = PlaceRecord(fresh, beside, *(head or (None, 0)), min(times, default=None), max(times, default=None))
+        heads = [(*stands[each.message_id], each) for each in turn.heads if each.message_id in stands]
+        return cls(place, messages, heads)
+
+
+def _numbered(rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[Any]]:
+    """The rows of all turns, and before them which turn each belongs to, from 1."""
+    turns = [n for n, own in enumerate(rows, 1) for _ in own]
+    return turns, [row for own in rows for row in own]
+
+
+def _flat(rows: Sequence[Sequence[tuple[Any, ...]]], width: int) -> list[list[Any]]:
+    """As `_numbered`, each column a list of its own."""
+    turns, all_rows = _numbered(rows)
+    return [turns, *([row[column] for row in all_rows] for column in range(width))]
+
+
+def _keyed(turns: Sequence[TurnRecord]) -> list[int]:
+    """Which turns have a repeat key, from 1, in the order of users and keys: as everybody locks them."""
+    keys = [(each.call.user_id, each.call.repeat_key, n) for n, each in enumerate(turns, 1) if each.call.repeat_key]
+    return [n for *_, n in sorted(keys)]
+
+
+def _uses(turns: Sequence[TurnRecord]) -> tuple[Any, ...]:
+    """The users whose memories were of use, with the first and the last of theirs among the memories; of each memory, in order:
+    its id, how often, the sum of its scores; and when."""
+    counts: dict[tuple[UUID, UUID], tuple[int, float]] = {}
+    for turn in turns:
+        for memory, score in turn.uses:
+            key = (turn.call.user_id, memory)
+            times, total = counts.get(key, (0, 0.0))
+            counts[key] = (times + 1, total + max(score, 0.0))
+    keys = sorted(counts)
+    users = [user for user, _ in keys]
+    starts = [n for n, user in enumerate(users, 1) if n == 1 or users[n - 2] != user]
+    return (
+        [users[n - 1] for n in starts],
+        starts,
+        [*(n - 1 for n in starts[1:]), len(keys)] if keys else [],
+        [memory for _, memory in keys],
+        [counts[key][0] for key in keys],
+        [counts[key][1] for key in keys],
+        max(each.call.created_at for each in turns),
+    )

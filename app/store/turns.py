@@ -24,6 +24,7 @@ from app.store.records import (
     StreamRecord,
     TurnRecord,
     Vector,
+    batch,
 )
 
 __all__ = [
@@ -31,6 +32,9 @@ __all__ = [
     "JobRecord", "MessageRecord", "Recognised", "RetrievedRow", "SessionRecord", "StoredBlock", "StoredMessage",
     "StreamRecord", "TurnRecord", "TurnStore", "Vector",
 ]  # fmt: skip
+
+
+_NO_SESSION = UUID(int=0)
 
 
 class StoredBlock(NamedTuple):
@@ -112,19 +116,18 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class EarlierCall:
-    """The call that came earlier under an Idempotency-Key. `answered`: to the end. `body_parts`: prefix, elements and suffix
+    """The call that came earlier under a repeat key. `answered`: to the end. `body_parts`: prefix, elements and suffix
     of the body that went upstream, None where it was not captured."""
 
     call_id: UUID
     session_id: UUID | None
     answered: bool
-    request_sha256: bytes | None
     body_parts: tuple[bytes, Sequence[bytes], bytes] | None
     sha256: bytes | None
 
 
 class RetrievedRow(NamedTuple):
-    """One candidate, as `agent_data.retrieve` returns it."""
+    """One candidate, as `agent_data.retrieve` returns it. `origin`: the only message that a memory comes from."""
 
     item_id: UUID
     item_kind: int
@@ -148,17 +151,23 @@ class RetrievedRow(NamedTuple):
     token_count: int
     content_hash: bytes | None
     status: str
-    tags: list[str]
-    entity_ids: list[str]
+    entity_ids: list[str] | None
+    origin: UUID | None
     sources: list[dict[str, Any]] | None
-    metadata: dict[str, Any]
+    metadata: dict[str, Any] | None
 
 
 class TurnStore:
     """Recognise, retrieve, record."""
 
-    def __init__(self, pool: Pool, queries: Queries) -> None:
+    def __init__(
+        self, pool: Pool, queries: Queries, *, history: Pool | None = None, memory: Pool | None = None
+    ) -> None:
+        """`pool`: for recording, and for what the others are not given for. `history`: where a request stands; `memory`: what
+        is found for it."""
         self._pool = pool
+        self._history = history or pool
+        self._memory = memory or pool
         self._sql = queries
 
     async def recognise(
@@ -177,7 +186,7 @@ class TurnStore:
         retry: bool = False,
     ) -> Recognised:
         """The session of a request; see `agent_data.recognise` for what each argument means."""
-        async with self._pool.acquire() as connection:
+        async with self._history.acquire() as connection:
             row = await connection.fetchrow(
                 self._sql["turns.recognise"],
                 tenant, user, nobody, issued, named, list(chains), question, whole, tail1, tail2, retry,
@@ -191,22 +200,20 @@ class TurnStore:
         """Messages of a line of sessions, nearest first, each before the turn index that comes with it; newest first,
         siblings included."""
         sessions, befores = [each for each, _ in line], [before for _, before in line]
-        async with self._pool.acquire() as connection:
+        async with self._history.acquire() as connection:
             rows = await connection.fetch(self._sql["turns.session_messages"], tenant, user, sessions, befores, limit)
         return [StoredMessage(**{**dict(row), "role": ROLE_NAMES.get(row["role"], "other")}) for row in rows]
 
-    async def idempotent(self, tenant: UUID, user: UUID, key: str) -> EarlierCall | None:
-        """The call that came earlier under this Idempotency-Key."""
-        async with self._pool.acquire() as connection:
+    async def idempotent(self, tenant: UUID, user: UUID, key: bytes) -> EarlierCall | None:
+        """The call that came earlier under this repeat key."""
+        async with self._history.acquire() as connection:
             row = await connection.fetchrow(self._sql["turns.idempotent_call"], tenant, user, key)
         if row is None or row["call_id"] is None:
             return None
         parts = None
         if row["prefix"] is not None and row["elements"] is not None:
             parts = (row["prefix"], row["elements"], row["suffix"] or b"")
-        return EarlierCall(
-            row["call_id"], row["session_id"], bool(row["answered"]), row["request_sha256"], parts, row["sha256"]
-        )
+        return EarlierCall(row["call_id"], row["session_id"], bool(row["answered"]), parts, row["sha256"])
 
     async def retrieve(
         self,
@@ -227,18 +234,28 @@ class TurnStore:
         """Candidates by three legs; `limits` is how many each of vectors, full text and most used may bring; `only`: 0
         messages, 1 memories."""
         vectors, texts, frequent = limits
-        async with self._pool.acquire() as connection:
+        async with self._memory.acquire() as connection:
             rows = await connection.fetch(
                 self._sql["turns.retrieve"],
                 tenant, user, query, vector, space, confine, session, visible, list(ancestors), history,
                 vectors, texts, frequent, only,
             )  # fmt: skip
-        return [RetrievedRow(*row) for row in rows]
+        return list(map(RetrievedRow._make, rows))
 
     async def record(self, turn: TurnRecord) -> bool:
         """Write a turn; returns when it is durable. False: it was stored before."""
+        return await self.record_many([turn])
+
+    async def record_many(self, turns: Sequence[TurnRecord]) -> bool:
+        """Write turns in one transaction, all or none; returns when they are durable. False: all were stored before.
+
+        No two of them have a session or a repeat key in common. Raises what asyncpg raises for what is wrong with one
+        of them, UniqueViolationError where some of them are stored already and some are not.
+        """
+        ordered = sorted(turns, key=lambda each: (each.call.user_id, each.call.session_id or _NO_SESSION))
+        arguments = batch(ordered)
         async with self._pool.acquire() as connection:
-            return bool(await connection.fetchval(self._sql["turns.record_turn"], *turn.arguments()))
+            return bool(await connection.fetchval(self._sql["turns.record_turns"], *arguments))
 
     async def space_of(self, name: str) -> int | None:
         """The number of an embedding space."""

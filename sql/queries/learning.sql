@@ -141,16 +141,3 @@ SELECT agent_data.add_vectors($1, $2, $3, $4, $5, $6, $7)
 -- name: count_words
 -- Counts the words of new messages and memories.
 SELECT agent_data.count_words($1, $2, $3, $4, $5, $6)
-
--- name: use
--- The memories that stood in the prompt of a call were of use once more, each by its score (seed 000 §6.4, phase 5).
-UPDATE agent_data.memory_store m SET
-    access_count = m.access_count + 1,
-    relevance_accumulator = m.relevance_accumulator + GREATEST(u.score, 0),
-    last_accessed_at = $3
-FROM (
-    SELECT (i ->> 0)::uuid AS id, (i ->> 4)::real AS score
-    FROM agent_data.compilations c, jsonb_array_elements(c.audit -> 'items') AS i
-    WHERE c.user_id = $1 AND c.call_id = $2 AND i ->> 1 = 'memory' AND i ->> 6 = 'chosen'
-) u
-WHERE m.user_id = $1 AND m.memory_id = u.id

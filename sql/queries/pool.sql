@@ -14,6 +14,10 @@ SELECT session_user AS login,
 -- Goes on as role $1 until the connection ends; `RESET ALL` keeps it.
 SELECT set_config('role', $1, false)
 
+-- name: connections_allowed
+-- How many connections there may be at once of roles that are no superusers.
+SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+
 -- name: set_tenant
 -- Whose rows this transaction may see (row-level security).
 SELECT set_config('mneme.tenant', $1, true)

@@ -10,16 +10,16 @@ SELECT * FROM agent_data.session_messages($1, $2, $3, $4, $5)
 -- Candidates for a prompt or a search, by three legs.
 SELECT * FROM agent_data.retrieve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 
--- name: record_turn
--- The one write of a turn; false when it is stored already.
-SELECT agent_data.record_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+-- name: record_turns
+-- The one write of turns, all or none; false when they are stored already.
+SELECT agent_data.record_turns($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40)
 
 -- name: space_of
 -- The number of an embedding space, NULL where it was never made.
 SELECT space FROM agent_data.embedding_spaces WHERE name = $1
 
 -- name: idempotent_call
--- The call that came earlier under the same Idempotency-Key, with what is needed to send the very same body again.
+-- The call that came earlier under the same repeat key, with what is needed to send the very same body again.
 SELECT * FROM agent_data.idempotent_call($1, $2, $3)
 
 -- name: secret

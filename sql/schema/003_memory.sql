@@ -26,6 +26,8 @@ CREATE TABLE agent_data.memory_store (
     importance            real NOT NULL DEFAULT 0.5 CHECK (importance BETWEEN 0 AND 1),
     relevance_accumulator real NOT NULL DEFAULT 0,
     access_count          integer NOT NULL DEFAULT 0,
+    -- ⌊ln(access_count + 1)⌋, which an index may hold: most uses leave it as it is, and change no index then.
+    use_level             smallint NOT NULL GENERATED ALWAYS AS (floor(ln(access_count + 1::double precision))) STORED,
     reinforcement_count   integer NOT NULL DEFAULT 0,
     last_accessed_at      timestamptz,
     created_at            timestamptz NOT NULL DEFAULT now(),
@@ -52,10 +54,19 @@ CREATE TABLE agent_data.memory_store (
     PRIMARY KEY (user_id, memory_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('memory_store', current_setting('mneme.hash_partitions')::int);
+-- Room in every page for the next version of a row, so that counting a use writes no index.
+DO $$
+DECLARE
+    part regclass;
+BEGIN
+    FOR part IN SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'agent_data.memory_store'::regclass LOOP
+        EXECUTE format('ALTER TABLE %s SET (fillfactor = 90)', part);
+    END LOOP;
+END $$;
 -- One active memory per text: what makes the exact duplicate check of seed 000 §5.4 hold under concurrency.
 CREATE UNIQUE INDEX memory_content ON agent_data.memory_store (user_id, content_hash, dedup_scope) WHERE is_active;
 CREATE INDEX memory_user_tier ON agent_data.memory_store (user_id, memory_tier, created_at DESC) WHERE is_active;
-CREATE INDEX memory_frequent ON agent_data.memory_store (user_id, access_count DESC) WHERE is_active AND memory_scope = 1;
+CREATE INDEX memory_frequent ON agent_data.memory_store (user_id, use_level DESC) WHERE is_active AND memory_scope = 1;
 CREATE INDEX memory_text ON agent_data.memory_store USING gin (user_id, content_tsv) WHERE is_active;
 CREATE INDEX memory_expiry ON agent_data.memory_store (expires_at) WHERE expires_at IS NOT NULL AND is_active;
 CREATE INDEX memory_tags ON agent_data.memory_store USING gin (user_id, tags) WHERE is_active;

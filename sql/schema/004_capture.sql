@@ -42,8 +42,8 @@ CREATE TABLE agent_data.upstream_calls (
     outcome            smallint NOT NULL,
     memory_status      text NOT NULL,       -- ok, degraded, bypass
     reason             text,
-    request_headers    jsonb NOT NULL DEFAULT '[]',   -- [[name, value], …], secrets masked
-    response_headers   jsonb NOT NULL DEFAULT '[]',
+    request_headers    json  NOT NULL DEFAULT '[]',   -- [[name, value], …], secrets masked
+    response_headers   json  NOT NULL DEFAULT '[]',
     request_body       bytea,               -- whole, where the body is not a recipe
     request_truncated  boolean NOT NULL DEFAULT false,
     request_prefix     bytea,
@@ -68,7 +68,7 @@ CREATE TABLE agent_data.upstream_calls (
     idempotency_key    text,
     retry_count        smallint NOT NULL DEFAULT 0,
     error              text,
-    metadata           jsonb NOT NULL DEFAULT '{}',
+    metadata           json  NOT NULL DEFAULT '{}',
     PRIMARY KEY (call_id, user_id)
 ) PARTITION BY RANGE (call_id);
 CREATE INDEX calls_user ON agent_data.upstream_calls (user_id, call_id DESC);
@@ -93,8 +93,8 @@ CREATE TABLE agent_data.compilations (
     tenant_id  uuid NOT NULL,
     user_id    uuid NOT NULL,
     session_id uuid,
-    inputs     jsonb NOT NULL,
-    audit      jsonb NOT NULL,
+    inputs     json NOT NULL,
+    audit      json NOT NULL,
     eta        real,
     PRIMARY KEY (call_id, user_id)
 ) PARTITION BY RANGE (call_id);
@@ -140,7 +140,7 @@ BEGIN
     RETURN made;
 END $$;
 
--- An answer of an earlier call under the same Idempotency-Key.
+-- The call that a repetition repeats: the hash is of its Idempotency-Key, the session it names, and its body.
 CREATE TABLE agent_data.idempotency_keys (
     tenant_id  uuid NOT NULL,
     user_id    uuid NOT NULL,

@@ -270,25 +270,25 @@ RETURNS TABLE (body bytea) LANGUAGE sql STABLE SECURITY DEFINER SET search_path 
     ORDER BY p.part, p.back DESC, n
 $$;
 
--- The call that came earlier under the same Idempotency-Key, with the parts of the body that went upstream then (none where it
+-- The call that came earlier under the same repeat key, with the parts of the body that went upstream then (none where it
 -- was not captured, or lacks what is not to be stored). `answered`: its answer came whole, so that another one adds nothing.
 CREATE FUNCTION agent_data.idempotent_call(
-    p_tenant uuid, p_user uuid, p_key text,
-    OUT call_id uuid, OUT session_id uuid, OUT answered boolean, OUT request_sha256 bytea,
+    p_tenant uuid, p_user uuid, p_key bytea,
+    OUT call_id uuid, OUT session_id uuid, OUT answered boolean,
     OUT prefix bytea, OUT elements bytea[], OUT suffix bytea, OUT sha256 bytea
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     chain bytea;
     lacks boolean;
 BEGIN
-    SELECT c.call_id, c.session_id, c.outcome = 0 AND c.status BETWEEN 200 AND 299, c.request_sha256,
+    SELECT c.call_id, c.session_id, c.outcome = 0 AND c.status BETWEEN 200 AND 299,
            COALESCE(c.sent_prefix, c.request_prefix), COALESCE(c.sent_suffix, c.request_suffix),
            COALESCE(c.sent_sha256, c.request_sha256), COALESCE(c.sent_chain, c.request_chain),
-           COALESCE(c.metadata -> 'redacted' ? CASE WHEN c.sent_prefix IS NULL THEN 'request' ELSE 'sent' END, false)
-    INTO call_id, session_id, answered, request_sha256, prefix, suffix, sha256, chain, lacks
+           COALESCE(c.metadata::jsonb -> 'redacted' ? CASE WHEN c.sent_prefix IS NULL THEN 'request' ELSE 'sent' END, false)
+    INTO call_id, session_id, answered, prefix, suffix, sha256, chain, lacks
     FROM agent_data.idempotency_keys k
     JOIN agent_data.upstream_calls c ON c.call_id = k.call_id AND c.user_id = p_user
-    WHERE k.user_id = p_user AND k.key_hash = sha256(convert_to(p_key, 'UTF8'))
+    WHERE k.user_id = p_user AND k.key_hash = p_key
       AND k.tenant_id = p_tenant AND c.tenant_id = p_tenant;
     IF lacks THEN
         prefix := NULL;
@@ -297,15 +297,29 @@ BEGIN
     END IF;
 END $$;
 
--- The stored words of a question, rarest first: (word, documents of the user that hold it; 0 where not counted yet).
-CREATE FUNCTION agent_data.query_terms(p_user uuid, p_query text, p_limit integer)
-RETURNS TABLE (word tsquery, documents integer) LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = agent_data, public, pg_temp AS $$
-    SELECT ('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || '''')::tsquery, COALESCE(l.documents, 0)
-    FROM unnest(to_tsvector('english', p_query)) AS w
-    LEFT JOIN agent_data.lexemes l ON l.user_id = p_user AND l.lexeme = w.lexeme
-    ORDER BY 2, w.lexeme
-    LIMIT p_limit
+-- How often a word stands in a document. `ts_rank` with all weights 1 of a word that stands n times is H2(n) = Σ 1/i² for
+-- i ≤ n, over π²/6; as π²/6 − H2(n) ≈ 1/(n + ½) to within rounding, the count comes back exactly, without unpacking the
+-- document. (This and the next are single expressions without SET, so that they are inlined: a loop over the words takes three
+-- times as long.)
+CREATE FUNCTION agent_data.times_said(document tsvector, word tsquery)
+RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT round(1 / (1.64493406685 * (1 - ts_rank('{1,1,1,1}', document, word)::double precision)) - 0.5)
+$$;
+
+-- How well a document answers a question: BM25 over up to eight words, the most that `query_terms` may ask for. `gains`:
+-- (k1 + 1) times each word's idf; `base` + `slope` × length: k1·(1 − b + b·length ÷ mean), the K of n ÷ (n + K), here written as
+-- 1 − 1 ÷ (1 + n ÷ K).
+CREATE FUNCTION agent_data.bm25(
+    document tsvector, length integer, words tsquery[], gains double precision[], base double precision, slope double precision
+) RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT COALESCE(gains[1] * (1 - 1 / (1 + agent_data.times_said(document, words[1]) / (base + slope * length))), 0)
+         + COALESCE(gains[2] * (1 - 1 / (1 + agent_data.times_said(document, words[2]) / (base + slope * length))), 0)
+         + COALESCE(gains[3] * (1 - 1 / (1 + agent_data.times_said(document, words[3]) / (base + slope * length))), 0)
+         + COALESCE(gains[4] * (1 - 1 / (1 + agent_data.times_said(document, words[4]) / (base + slope * length))), 0)
+         + COALESCE(gains[5] * (1 - 1 / (1 + agent_data.times_said(document, words[5]) / (base + slope * length))), 0)
+         + COALESCE(gains[6] * (1 - 1 / (1 + agent_data.times_said(document, words[6]) / (base + slope * length))), 0)
+         + COALESCE(gains[7] * (1 - 1 / (1 + agent_data.times_said(document, words[7]) / (base + slope * length))), 0)
+         + COALESCE(gains[8] * (1 - 1 / (1 + agent_data.times_said(document, words[8]) / (base + slope * length))), 0)
 $$;
 
 -- Whether a memory (its first five arguments) may come up in a request: see `retrieve`. (Without SET, so that it is inlined.)
@@ -340,23 +354,27 @@ CREATE FUNCTION agent_data.retrieve(
     kind text, content text, role smallint, name text, session_id uuid, external_id text, turn_index integer,
     tier smallint, provenance_type smallint, confidence real, importance real, access_count integer,
     last_accessed_at timestamptz, created_at timestamptz, token_count integer, content_hash bytea, status text,
-    tags text[], entity_ids text[], sources jsonb, metadata jsonb
-) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    entity_ids text[], origin uuid, sources jsonb, metadata jsonb
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+-- Planning for each question would take three times as long as answering it.
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     words      tsquery[];
-    idf        real[];
+    gains      double precision[];
     any_of     tsquery;
     said       tsquery;
     learned    tsquery;
-    stats      agent_data.user_stats;
-    mean       double precision;
+    counted    bigint;
+    many       boolean;
     k1         double precision;
-    b          double precision;
+    base       double precision;
+    slope      double precision;
+    terms      integer;
     v_ids      uuid[];
     v_kinds    smallint[];
     v_ats      timestamptz[];
     v_sims     real[];
-    hidden     uuid[];
+    hidden     uuid[] := '{}';
     own        uuid[];
     suppressed uuid[];
     superseded uuid[];
@@ -364,10 +382,22 @@ DECLARE
     ended      timestamptz;
     dims       integer := vector_dims(p_vector);
 BEGIN
-    SELECT * INTO stats FROM agent_data.user_stats u WHERE u.user_id = p_user;
-    SELECT COALESCE(array_agg(x.item_id) FILTER (WHERE NOT (p_history AND x.reason = 'superseded')), '{}'),
-           COALESCE(array_agg(x.item_id) FILTER (WHERE x.reason = 'superseded'), '{}')
-    INTO suppressed, superseded FROM agent_data.suppressions x WHERE x.user_id = p_user;
+    SELECT COALESCE(u.documents, 0), COALESCE(u.use_hnsw, false), c.k1, c.k1 * (1 - c.b),
+           c.k1 * c.b / greatest(1, COALESCE(u.total_terms, 0)::double precision / greatest(1, COALESCE(u.documents, 0))),
+           c.terms, x.hidden, x.superseded
+    INTO counted, many, k1, base, slope, terms, suppressed, superseded
+    FROM (
+        SELECT (max(f.value::text) FILTER (WHERE f.key = 'bm25_k1'))::double precision AS k1,
+               (max(f.value::text) FILTER (WHERE f.key = 'bm25_b'))::double precision AS b,
+               (max(f.value::text) FILTER (WHERE f.key = 'query_terms'))::integer AS terms
+        FROM agent_data.system_config f WHERE f.key IN ('bm25_k1', 'bm25_b', 'query_terms')
+    ) c
+    CROSS JOIN (
+        SELECT COALESCE(array_agg(x.item_id) FILTER (WHERE NOT (p_history AND x.reason = 'superseded')), '{}') AS hidden,
+               COALESCE(array_agg(x.item_id) FILTER (WHERE x.reason = 'superseded'), '{}') AS superseded
+        FROM agent_data.suppressions x WHERE x.user_id = p_user
+    ) x
+    LEFT JOIN agent_data.user_stats u ON u.user_id = p_user;
 
     IF p_confine IS NOT NULL THEN
         SELECT s.first_message_at, s.last_message_at INTO began, ended
@@ -377,17 +407,19 @@ BEGIN
     -- Vectors: of one session, its own items; else an index-only scan of all the user's, or the graph for those with very many.
     -- Twice as many as asked for, because the scan does not know which memories are in force.
     IF p_vector IS NOT NULL AND p_vectors > 0 THEN
-        SELECT array_agg(h.message_id) INTO hidden
-        FROM unnest(p_session || p_ancestors) AS l (session_id)
-        JOIN agent_data.sessions s ON s.user_id = p_user AND s.session_id = l.session_id
-        CROSS JOIN LATERAL (
-            SELECT c.message_id FROM agent_data.conversation_history c
-            WHERE c.user_id = p_user AND c.session_id = s.session_id
-              AND c.turn_index >= CASE l.session_id WHEN p_session THEN p_visible ELSE 0 END
-              AND c.created_at >= s.first_message_at AND c.created_at <= s.last_message_at
-            OFFSET 0  -- session by session, so that only its months are opened
-        ) h;
-        hidden := COALESCE(hidden, '{}') || suppressed;
+        IF p_session IS NOT NULL OR p_ancestors <> '{}' THEN
+            SELECT COALESCE(array_agg(h.message_id), '{}') INTO hidden
+            FROM unnest(p_session || p_ancestors) AS l (session_id)
+            JOIN agent_data.sessions s ON s.user_id = p_user AND s.session_id = l.session_id
+            CROSS JOIN LATERAL (
+                SELECT c.message_id FROM agent_data.conversation_history c
+                WHERE c.user_id = p_user AND c.session_id = s.session_id
+                  AND c.turn_index >= CASE l.session_id WHEN p_session THEN p_visible ELSE 0 END
+                  AND c.created_at >= s.first_message_at AND c.created_at <= s.last_message_at
+                OFFSET 0  -- session by session, so that only its months are opened
+            ) h;
+        END IF;
+        hidden := hidden || suppressed;
         IF p_confine IS NOT NULL THEN
             SELECT array_agg(o.id) INTO own FROM (
                 SELECT h.message_id AS id FROM agent_data.conversation_history h
@@ -396,32 +428,41 @@ BEGIN
                 UNION ALL
                 SELECT m.memory_id FROM agent_data.memory_store m WHERE m.user_id = p_user AND m.session_id = p_confine
             ) o;
-        ELSIF COALESCE(stats.use_hnsw, false) THEN
+        ELSIF many THEN
             PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true),
                     set_config('hnsw.ef_search', least(1000, greatest(100, 2 * p_vectors))::text, true);
         END IF;
         EXECUTE format(
-            'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg(sim) FROM ('
-            '  SELECT item_id, item_kind, item_at, (1 - (%1$s))::real AS sim FROM agent_data.embeddings'
-            '  WHERE user_id = $2 AND space = %2$s %3$s AND item_id <> ALL ($3) AND ($6 IS NULL OR item_kind = $6)'
-            '  ORDER BY %1$s LIMIT $4) x',
-            CASE WHEN p_confine IS NULL AND stats.use_hnsw
+            'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg((1 - distance)::real) FROM ('
+            '  SELECT item_id, item_kind, item_at, %1$s AS distance FROM agent_data.embeddings'
+            '  WHERE user_id = $2 AND space = %2$s %3$s %4$s %5$s'
+            '  ORDER BY distance LIMIT $4) x',
+            CASE WHEN p_confine IS NULL AND many
                  THEN format('vector::halfvec(%1$s) <=> $1::halfvec(%1$s)', dims) ELSE 'vector <=> $1' END,
             p_space,
-            CASE WHEN p_confine IS NOT NULL THEN 'AND item_id = ANY ($5)' WHEN stats.use_hnsw THEN 'AND in_hnsw' END)
+            CASE WHEN p_confine IS NOT NULL THEN 'AND item_id = ANY ($5)' WHEN many THEN 'AND in_hnsw' END,
+            CASE WHEN hidden <> '{}' THEN 'AND item_id <> ALL ($3)' END,
+            CASE WHEN p_only IS NOT NULL THEN 'AND item_kind = $6' END)
         INTO v_ids, v_kinds, v_ats, v_sims USING p_vector, p_user, hidden, 2 * p_vectors, own, p_only;
     END IF;
 
-    -- Words: the rarest of the question, by the user's own counts (Robertson and Sparck Jones' idf).
+    -- Words: the rarest of the question, by the user's own counts (Robertson and Sparck Jones' idf; 0 where not counted yet). All
+    -- of them count, but documents are looked for by the rarest: once those bring four times as many as are asked for, one that
+    -- has only commoner words would not be among the best.
     IF p_query <> '' AND p_texts > 0 THEN
-        SELECT value::double precision INTO k1 FROM agent_data.system_config WHERE key = 'bm25_k1';
-        SELECT value::double precision INTO b FROM agent_data.system_config WHERE key = 'bm25_b';
-        mean := greatest(1, COALESCE(stats.total_terms, 0)::double precision / greatest(1, COALESCE(stats.documents, 0)));
-        SELECT array_agg(t.word), string_agg(t.word::text, ' | ')::tsquery,
-               array_agg(ln(1 + (greatest(stats.documents, t.documents, 1) - t.documents + 0.5) / (t.documents + 0.5))::real)
-        INTO words, any_of, idf
-        FROM agent_data.query_terms(p_user, p_query,
-            (SELECT value::integer FROM agent_data.system_config WHERE key = 'query_terms')) AS t;
+        SELECT array_agg(t.word), (string_agg(t.word::text, ' | ') FILTER (WHERE t.before < 4 * p_texts))::tsquery,
+               array_agg((k1 + 1) * ln(1 + (greatest(counted, t.documents, 1) - t.documents + 0.5) / (t.documents + 0.5)))
+        INTO words, any_of, gains
+        FROM (
+            SELECT ('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || '''')::tsquery AS word,
+                   COALESCE(l.documents, 0) AS documents,
+                   COALESCE(sum(l.documents) OVER (ORDER BY COALESCE(l.documents, 0), w.lexeme
+                                                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+            FROM unnest(to_tsvector('english', p_query)) AS w
+            LEFT JOIN agent_data.lexemes l ON l.user_id = p_user AND l.lexeme = w.lexeme
+            ORDER BY COALESCE(l.documents, 0), w.lexeme
+            LIMIT least(8, terms)
+        ) t;
         said := CASE WHEN p_only IS DISTINCT FROM 1 THEN any_of END;
         learned := CASE WHEN p_only IS DISTINCT FROM 0 THEN any_of END;
     END IF;
@@ -435,69 +476,61 @@ BEGIN
               AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
                                          p_confine, p_session, p_visible, p_ancestors, p_history))
         ORDER BY v.sim DESC LIMIT p_vectors
-    ), matched AS (
-        SELECT h.message_id AS id, 0::smallint AS kind, h.created_at AS at, h.content_tsv AS document, h.token_count AS tokens
-        FROM agent_data.conversation_history h
-        WHERE said IS NOT NULL AND p_confine IS NULL AND h.user_id = p_user AND h.content_tsv @@ said
-          AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible)
-          AND h.session_id <> ALL (p_ancestors) AND NOT h.is_pruned
-        UNION ALL
-        SELECT h.message_id, 0::smallint, h.created_at, h.content_tsv, h.token_count
-        FROM agent_data.conversation_history h
-        WHERE said IS NOT NULL AND p_confine IS NOT NULL AND h.user_id = p_user AND h.session_id = p_confine
-          AND h.turn_index < p_visible AND h.created_at >= began AND h.created_at <= ended AND h.content_tsv @@ said
-          AND NOT h.is_pruned
-        UNION ALL
-        SELECT m.memory_id, 1::smallint, m.created_at, m.content_tsv, m.token_count
-        FROM agent_data.memory_store m
-        WHERE learned IS NOT NULL AND m.user_id = p_user AND m.content_tsv @@ learned AND m.is_active
-          AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
-                                     p_confine, p_session, p_visible, p_ancestors, p_history)
-        UNION ALL
-        SELECT m.memory_id, 1::smallint, m.created_at, m.content_tsv, m.token_count
-        FROM agent_data.memory_store m
-        WHERE learned IS NOT NULL AND p_history AND m.user_id = p_user AND m.content_tsv @@ learned AND NOT m.is_active
-          AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
-                                     p_confine, p_session, p_visible, p_ancestors, p_history)
-    ), scored AS (
-        -- BM25. `ts_rank` with all weights 1 of a single word that stands n times is H2(n) = Σ 1/i² for i ≤ n, over π²/6; as
-        -- π²/6 − H2(n) ≈ 1/(n + ½) to within rounding, the count comes back exactly, without unpacking the document. (Not a
-        -- function of its own: called for every document, that took three times as long.)
-        SELECT d.id, d.kind, d.at, (
-            SELECT COALESCE(sum(t.idf * t.n * (k1 + 1) / (t.n + k1 * (1 - b + b * d.tokens / mean))), 0)::real
-            FROM (
-                SELECT w.idf, round(1 / (1.64493406685 * (1 - r.rank)) - 0.5) AS n
-                FROM unnest(words, idf) AS w (word, idf),
-                     LATERAL (SELECT ts_rank('{1,1,1,1}', d.document, w.word)::double precision AS rank) AS r
-                WHERE r.rank > 0
-            ) AS t
-        ) AS score
-        FROM matched d
-        WHERE NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = d.id)
-    ), texts AS (
-        SELECT x.id, x.kind, x.at, x.score FROM (
-            SELECT s.*, row_number() OVER (PARTITION BY s.kind ORDER BY s.score DESC, s.id) AS place FROM scored s
-        ) x WHERE x.place <= p_texts
+    ), said_texts AS (
+        SELECT d.id, d.at, agent_data.bm25(d.document, d.tokens, words, gains, base, slope)::real AS score
+        FROM (
+            SELECT h.message_id AS id, h.created_at AS at, h.content_tsv AS document, h.token_count AS tokens
+            FROM agent_data.conversation_history h
+            WHERE said IS NOT NULL AND p_confine IS NULL AND h.user_id = p_user AND h.content_tsv @@ said
+              AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible)
+              AND h.session_id <> ALL (p_ancestors) AND NOT h.is_pruned
+            UNION ALL
+            SELECT h.message_id, h.created_at, h.content_tsv, h.token_count
+            FROM agent_data.conversation_history h
+            WHERE said IS NOT NULL AND p_confine IS NOT NULL AND h.user_id = p_user AND h.session_id = p_confine
+              AND h.turn_index < p_visible AND h.created_at >= began AND h.created_at <= ended AND h.content_tsv @@ said
+              AND NOT h.is_pruned
+        ) d
+        WHERE suppressed = '{}' OR d.id NOT IN (SELECT unnest(suppressed))
+        ORDER BY score DESC, d.id LIMIT p_texts
+    ), learned_texts AS (
+        SELECT d.id, d.at, agent_data.bm25(d.document, d.tokens, words, gains, base, slope)::real AS score
+        FROM (
+            SELECT m.memory_id AS id, m.created_at AS at, m.content_tsv AS document, m.token_count AS tokens
+            FROM agent_data.memory_store m
+            WHERE learned IS NOT NULL AND m.user_id = p_user AND m.content_tsv @@ learned AND m.is_active
+              AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                         p_confine, p_session, p_visible, p_ancestors, p_history)
+            UNION ALL
+            SELECT m.memory_id, m.created_at, m.content_tsv, m.token_count
+            FROM agent_data.memory_store m
+            WHERE learned IS NOT NULL AND p_history AND m.user_id = p_user AND m.content_tsv @@ learned AND NOT m.is_active
+              AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                         p_confine, p_session, p_visible, p_ancestors, p_history)
+        ) d
+        WHERE suppressed = '{}' OR d.id NOT IN (SELECT unnest(suppressed))
+        ORDER BY score DESC, d.id LIMIT p_texts
     ), frequent AS (
-        SELECT m.memory_id AS id, 1::smallint AS kind, m.created_at AS at FROM agent_data.memory_store m
+        SELECT m.memory_id AS id, m.created_at AS at FROM agent_data.memory_store m
         WHERE p_only IS DISTINCT FROM 0 AND p_confine IS NULL AND m.user_id = p_user AND m.is_active AND m.memory_scope = 1
           AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
                                      p_confine, p_session, p_visible, p_ancestors, p_history)
-          AND NOT EXISTS (SELECT FROM unnest(suppressed) AS x WHERE x = m.memory_id)
-        ORDER BY m.access_count DESC LIMIT p_frequent
+          AND (suppressed = '{}' OR m.memory_id NOT IN (SELECT unnest(suppressed)))
+        ORDER BY m.use_level DESC LIMIT p_frequent
     ), ids AS (
         SELECT a.id, a.kind, max(a.at) AS at, max(a.sim) AS sim, max(a.score) AS score, bool_or(a.often) AS often FROM (
             SELECT v.id, v.kind, v.at, v.sim, NULL::real AS score, false AS often FROM vectors v
-            UNION ALL SELECT t.id, t.kind, t.at, NULL, t.score, false FROM texts t
-            UNION ALL SELECT f.id, f.kind, f.at, NULL, NULL, true FROM frequent f
+            UNION ALL SELECT t.id, 0::smallint, t.at, NULL, t.score, false FROM said_texts t
+            UNION ALL SELECT t.id, 1::smallint, t.at, NULL, t.score, false FROM learned_texts t
+            UNION ALL SELECT f.id, 1::smallint, f.at, NULL, NULL, true FROM frequent f
         ) a
         GROUP BY a.id, a.kind
     )
     SELECT i.id, i.kind, i.sim, i.score, i.often, 'message', h.content, h.role, h.name, h.session_id, z.external_id,
            h.turn_index, NULL::smallint, (CASE h.role WHEN 1 THEN 0 WHEN 3 THEN 6 WHEN 4 THEN 6 ELSE 1 END)::smallint, 1::real,
            0.5::real, 0, NULL::timestamptz, h.created_at, h.token_count, h.content_hash,
-           CASE WHEN h.message_id = ANY (superseded) THEN 'superseded' ELSE 'active' END, '{}'::text[], '{}'::text[],
-           NULL::jsonb, h.metadata
+           CASE WHEN h.message_id = ANY (superseded) THEN 'superseded' ELSE 'active' END, NULL::text[], NULL::uuid,
+           NULL::jsonb, NULLIF(h.metadata, '{}')
     FROM ids i
     JOIN agent_data.conversation_history h ON h.user_id = p_user AND h.message_id = i.id AND h.created_at = i.at
     LEFT JOIN agent_data.sessions z ON z.user_id = p_user AND z.session_id = h.session_id
@@ -506,8 +539,10 @@ BEGIN
     SELECT i.id, i.kind, i.sim, i.score, i.often, m.kind, m.content_text, NULL::smallint, NULL, m.session_id, NULL,
            m.provenance_turn_index, m.memory_tier, m.provenance_type, m.confidence, m.importance,
            m.access_count, m.last_accessed_at, m.created_at, m.token_count, m.content_hash,
-           CASE WHEN m.is_active AND m.expires_at <= now() THEN 'expired' ELSE m.status END, m.tags, m.entity_ids,
-           m.sources, m.metadata
+           CASE WHEN m.is_active AND m.expires_at <= now() THEN 'expired' ELSE m.status END,
+           NULLIF(m.entity_ids, '{}'),
+           CASE WHEN m.source_message_ids[1] = ALL (m.source_message_ids) THEN m.source_message_ids[1] END,
+           NULLIF(m.sources, '[]'), NULL::jsonb
     FROM ids i
     JOIN agent_data.memory_store m ON m.user_id = p_user AND m.memory_id = i.id
     WHERE i.kind = 1 AND m.tenant_id = p_tenant;

@@ -1,5 +1,6 @@
--- The one write of a turn: the call, its stream, its compilation, the messages, the session's totals, the heads that the next
--- transcript is recognised by, the vectors and the jobs, in one statement. The types are what the recorder sends.
+-- The one write of turns: the calls, their streams, their compilations, the messages, the sessions' totals, the heads that the
+-- next transcript is recognised by, the vectors, the jobs and the use of memories, in one statement. The types are what the
+-- recorder sends.
 
 CREATE TYPE agent_data.call_record AS (
     call_id uuid, tenant_id uuid, user_id uuid, session_id uuid, created_at timestamptz, method text, path text, upstream text,
@@ -10,7 +11,7 @@ CREATE TYPE agent_data.call_record AS (
     request_bytes bigint,
     sent_prefix bytea, sent_suffix bytea, sent_chain bytea, sent_count integer, sent_sha256 bytea,
     prompt_tokens integer, completion_tokens integer, cached_tokens integer, usage_counted boolean, cost_microcents bigint,
-    latency_ms integer, first_byte_us bigint, overhead_us bigint, idempotency_key text, retry_count smallint, error text,
+    latency_ms integer, first_byte_us bigint, overhead_us bigint, idempotency_key text, repeat_key bytea, retry_count smallint, error text,
     metadata text
 );
 
@@ -45,7 +46,72 @@ CREATE TYPE agent_data.block_record AS (
     epoch integer, message_id uuid, chain_hash bytea, message_hash bytea, text text, item_ids uuid[], token_count integer
 );
 
+-- Where the messages of a turn come to stand. `fresh`: how many take the session's next places. `beside`: the highest place named
+-- by one that stands beside another, else 0. The head's place is `head_index`, or the `head_ahead`th of the fresh ones.
+CREATE TYPE agent_data.place_record AS (
+    fresh integer, beside integer, head_index integer, head_ahead integer, first_at timestamptz, last_at timestamptz
+);
+
 CREATE TYPE agent_data.job_record AS (entrypoint text, payload bytea, dedupe_key text, delay_s real);
+
+-- Counts a session on and gives it its new head, made with its user where it is new. Returns how many messages it has then, and
+-- the time of its first and last. Runs as its caller does, in the caller's search path.
+CREATE FUNCTION agent_data.move_session(
+    p_tenant uuid, p_user uuid, p_session agent_data.session_record, p_place agent_data.place_record,
+    p_prompt_tokens integer, p_completion_tokens integer, p_cost bigint,
+    OUT total integer, OUT began timestamptz, OUT ended timestamptz
+) LANGUAGE plpgsql AS $$
+BEGIN
+    LOOP
+        UPDATE agent_data.sessions s SET
+            -- An answer to a question that had none stands where the next message would have stood.
+            turn_count = GREATEST(s.turn_count + p_place.fresh, p_place.beside),
+            updated_at = now(),
+            expires_at = COALESCE(p_session.expires_at, s.expires_at),
+            status = CASE WHEN s.status = 4 THEN 1 ELSE s.status END,
+            model_id = COALESCE(p_session.model_id, s.model_id),
+            context_window_size = COALESCE(p_session.context_window_size, s.context_window_size),
+            system_prompt_hash = COALESCE(p_session.system_prompt_hash, s.system_prompt_hash),
+            system_prompt_tokens = COALESCE(p_session.system_prompt_tokens, s.system_prompt_tokens),
+            temperature = COALESCE(p_session.temperature, s.temperature),
+            top_p = COALESCE(p_session.top_p, s.top_p),
+            max_response_tokens = COALESCE(p_session.max_response_tokens, s.max_response_tokens),
+            total_prompt_tokens = s.total_prompt_tokens + COALESCE(p_prompt_tokens, 0),
+            total_completion_tokens = s.total_completion_tokens + COALESCE(p_completion_tokens, 0),
+            total_cost_microcents = s.total_cost_microcents + COALESCE(p_cost, 0),
+            head_message_id = COALESCE(p_session.head_message_id, s.head_message_id),
+            head_turn_index = CASE WHEN p_session.head_message_id IS NULL THEN s.head_turn_index
+                                   ELSE COALESCE(p_place.head_index, s.turn_count + p_place.head_ahead) END,
+            head_chain = COALESCE(p_session.head_chain, s.head_chain),
+            tail1 = COALESCE(p_session.tail1, s.tail1),
+            tail2 = CASE WHEN p_session.tail1 IS NULL THEN s.tail2 ELSE p_session.tail2 END,
+            block_epoch = COALESCE(p_session.block_epoch, s.block_epoch),
+            first_message_at = LEAST(s.first_message_at, p_place.first_at),
+            last_message_at = GREATEST(s.last_message_at, p_place.last_at)
+        WHERE s.user_id = p_user AND s.session_id = p_session.session_id
+        RETURNING s.turn_count, s.first_message_at, s.last_message_at INTO total, began, ended;
+        EXIT WHEN FOUND;
+        -- Two requests may bring the same new session at once: the second finds the first one's, and goes round again.
+        INSERT INTO agent_data.sessions (
+            session_id, user_id, tenant_id, external_id, expires_at, session_type, model_id, context_window_size,
+            max_response_tokens, parent_session_id, branch_turn_index, turn_count)
+        VALUES (
+            p_session.session_id, p_user, p_tenant, p_session.external_id, p_session.expires_at,
+            COALESCE(p_session.session_type, 'conversation'), COALESCE(p_session.model_id, ''),
+            COALESCE(p_session.context_window_size, 0), COALESCE(p_session.max_response_tokens, 4096),
+            p_session.parent_session_id, p_session.branch_turn_index, COALESCE(p_session.branch_turn_index, 0))
+        ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            INSERT INTO agent_data.users (user_id, tenant_id, external_id)
+            VALUES (p_user, p_tenant, p_session.user_external_id) ON CONFLICT DO NOTHING;
+            INSERT INTO agent_data.user_stats (user_id, tenant_id) VALUES (p_user, p_tenant) ON CONFLICT DO NOTHING;
+            INSERT INTO agent_data.routes (tenant_id, id, user_id, kind, target)
+            SELECT DISTINCT p_tenant, r, p_user, 'session', p_session.session_id
+            FROM unnest(ARRAY[p_session.session_id, p_session.route_id]) AS r WHERE r IS NOT NULL
+            ON CONFLICT DO NOTHING;
+        END IF;
+    END LOOP;
+END $$;
 
 -- Adds messages to a session. `turn_index` of a message: NULL takes the session's next (by UPDATE … RETURNING), 0 stands beside
 -- the message before it (another choice of the same answer), a number beside what stands there (a regenerated answer).
@@ -79,53 +145,11 @@ BEGIN
         ON CONFLICT DO NOTHING;
     END IF;
 
-    -- Two requests may bring the same new session at once: the row is made if it is missing, then counted up.
-    INSERT INTO agent_data.sessions (
-        session_id, user_id, tenant_id, external_id, expires_at, session_type, model_id, context_window_size,
-        max_response_tokens, parent_session_id, branch_turn_index, turn_count)
-    VALUES (
-        p_session.session_id, p_user, p_tenant, p_session.external_id, p_session.expires_at,
-        COALESCE(p_session.session_type, 'conversation'), COALESCE(p_session.model_id, ''),
-        COALESCE(p_session.context_window_size, 0), COALESCE(p_session.max_response_tokens, 4096),
-        p_session.parent_session_id, p_session.branch_turn_index, COALESCE(p_session.branch_turn_index, 0))
-    ON CONFLICT DO NOTHING;
-    IF FOUND THEN
-        INSERT INTO agent_data.users (user_id, tenant_id, external_id)
-        VALUES (p_user, p_tenant, p_session.user_external_id) ON CONFLICT DO NOTHING;
-        INSERT INTO agent_data.user_stats (user_id, tenant_id) VALUES (p_user, p_tenant) ON CONFLICT DO NOTHING;
-        INSERT INTO agent_data.routes (tenant_id, id, user_id, kind, target)
-        SELECT DISTINCT p_tenant, r, p_user, 'session', p_session.session_id
-        FROM unnest(ARRAY[p_session.session_id, p_session.route_id]) AS r WHERE r IS NOT NULL
-        ON CONFLICT DO NOTHING;
-    END IF;
-
-    UPDATE agent_data.sessions s SET
-        -- An answer to a question that had none stands where the next message would have stood.
-        turn_count = GREATEST(s.turn_count + fresh, beside),
-        updated_at = now(),
-        expires_at = COALESCE(p_session.expires_at, s.expires_at),
-        status = CASE WHEN s.status = 4 THEN 1 ELSE s.status END,
-        model_id = COALESCE(p_session.model_id, s.model_id),
-        context_window_size = COALESCE(p_session.context_window_size, s.context_window_size),
-        system_prompt_hash = COALESCE(p_session.system_prompt_hash, s.system_prompt_hash),
-        system_prompt_tokens = COALESCE(p_session.system_prompt_tokens, s.system_prompt_tokens),
-        temperature = COALESCE(p_session.temperature, s.temperature),
-        top_p = COALESCE(p_session.top_p, s.top_p),
-        max_response_tokens = COALESCE(p_session.max_response_tokens, s.max_response_tokens),
-        total_prompt_tokens = s.total_prompt_tokens + COALESCE(p_prompt_tokens, 0),
-        total_completion_tokens = s.total_completion_tokens + COALESCE(p_completion_tokens, 0),
-        total_cost_microcents = s.total_cost_microcents + COALESCE(p_cost, 0),
-        head_message_id = COALESCE(p_session.head_message_id, s.head_message_id),
-        head_turn_index = CASE WHEN p_session.head_message_id IS NULL THEN s.head_turn_index
-                               ELSE COALESCE(head_index, s.turn_count + head_ahead) END,
-        head_chain = COALESCE(p_session.head_chain, s.head_chain),
-        tail1 = COALESCE(p_session.tail1, s.tail1),
-        tail2 = CASE WHEN p_session.tail1 IS NULL THEN s.tail2 ELSE p_session.tail2 END,
-        block_epoch = COALESCE(p_session.block_epoch, s.block_epoch),
-        first_message_at = LEAST(s.first_message_at, (SELECT min(m.created_at) FROM unnest(p_messages) m)),
-        last_message_at = GREATEST(s.last_message_at, (SELECT max(m.created_at) FROM unnest(p_messages) m))
-    WHERE s.user_id = p_user AND s.session_id = p_session.session_id
-    RETURNING s.turn_count, s.first_message_at, s.last_message_at INTO total, began, ended;
+    SELECT t.total, t.began, t.ended INTO total, began, ended
+    FROM agent_data.move_session(p_tenant, p_user, p_session, ROW(
+        fresh, beside, head_index, head_ahead,
+        (SELECT min(m.created_at) FROM unnest(p_messages) m), (SELECT max(m.created_at) FROM unnest(p_messages) m)
+    )::agent_data.place_record, p_prompt_tokens, p_completion_tokens, p_cost) t;
 
     RETURN QUERY
     WITH placed AS (
@@ -195,60 +219,88 @@ CREATE TABLE agent_data.job_effects (
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('job_effects', current_setting('mneme.hash_partitions')::int);
 
--- Notes a call under its Idempotency-Key: the first one, until one of them was answered. Where another process answered the same
--- request meanwhile, `repeated`, and `session_id` is where its turn stands: a second one is not to be added. Whoever comes second
--- waits at the key's row for the first one's transaction. A request that names its session (`p_session`) is repeated only there.
-CREATE FUNCTION agent_data.note_key(
-    p_call agent_data.call_record, p_session agent_data.session_record, OUT repeated boolean, OUT session_id uuid
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+-- Notes a call under its repeat key (user, Idempotency-Key, session named, body): the first one, until one of them was answered.
+-- Where another process answered the same request meanwhile, `repeated`, and `session_id` is where its turn stands: a second one
+-- is not to be added. Whoever comes second waits at the key's row for the first one's transaction.
+CREATE FUNCTION agent_data.note_key(p_call agent_data.call_record, OUT repeated boolean, OUT session_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
-    hash    bytea := sha256(convert_to(p_call.idempotency_key, 'UTF8'));
     earlier uuid;
 BEGIN
     repeated := false;
     session_id := p_call.session_id;
     INSERT INTO agent_data.idempotency_keys (tenant_id, user_id, key_hash, call_id)
-    VALUES (p_call.tenant_id, p_call.user_id, hash, p_call.call_id)
+    VALUES (p_call.tenant_id, p_call.user_id, p_call.repeat_key, p_call.call_id)
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
         RETURN;
     END IF;
     SELECT k.call_id INTO earlier FROM agent_data.idempotency_keys k
-    WHERE k.user_id = p_call.user_id AND k.key_hash = hash AND k.tenant_id = p_call.tenant_id FOR UPDATE;
-    IF p_session.session_id IS NOT NULL THEN
-        SELECT true, c.session_id INTO repeated, session_id FROM agent_data.upstream_calls c
-        WHERE c.call_id = earlier AND c.user_id = p_call.user_id AND c.tenant_id = p_call.tenant_id
-          AND c.call_id <> p_call.call_id AND c.request_sha256 = p_call.request_sha256
-          AND c.outcome = 0 AND c.status BETWEEN 200 AND 299
-          AND (c.session_id = p_session.session_id OR p_session.external_id IS NULL);
-        IF NOT FOUND THEN
-            repeated := false;
-            session_id := p_call.session_id;
-        END IF;
+    WHERE k.user_id = p_call.user_id AND k.key_hash = p_call.repeat_key AND k.tenant_id = p_call.tenant_id FOR UPDATE;
+    SELECT true, c.session_id INTO repeated, session_id FROM agent_data.upstream_calls c
+    WHERE c.call_id = earlier AND c.user_id = p_call.user_id AND c.tenant_id = p_call.tenant_id
+      AND c.call_id <> p_call.call_id AND c.outcome = 0 AND c.status BETWEEN 200 AND 299;
+    IF NOT FOUND THEN
+        repeated := false;
+        session_id := p_call.session_id;
     END IF;
-    IF p_call.outcome = 0 AND p_call.status BETWEEN 200 AND 299 AND p_call.request_sha256 IS NOT NULL THEN
+    IF p_call.outcome = 0 AND p_call.status BETWEEN 200 AND 299 THEN
         UPDATE agent_data.idempotency_keys k SET call_id = p_call.call_id
-        WHERE k.user_id = p_call.user_id AND k.key_hash = hash AND k.tenant_id = p_call.tenant_id;
+        WHERE k.user_id = p_call.user_id AND k.key_hash = p_call.repeat_key AND k.tenant_id = p_call.tenant_id;
     END IF;
 END $$;
 
--- Records one call. Returns false when the call is stored already: a record that comes twice leaves one.
-CREATE FUNCTION agent_data.record_turn(
-    p_call agent_data.call_record, p_stream agent_data.stream_record, p_chains agent_data.chain_record[],
-    p_blob_hashes bytea[], p_blobs bytea[],
-    p_inputs text, p_audit text, p_eta real,
-    p_session agent_data.session_record, p_messages agent_data.message_record[], p_heads agent_data.head_record[],
-    p_block agent_data.block_record, p_space smallint, p_items uuid[], p_ats timestamptz[], p_vectors halfvec[],
-    p_jobs agent_data.job_record[]
-) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+-- Records calls, all or none. What belongs to the n-th call says so by n (`…_turns`), or is the n-th of its array (NULL: there is
+-- none). False for a single call that is stored already, and for several that all are: a record that comes twice leaves one.
+-- Several of which some are stored fail with unique_violation, and are sent one by one.
+--
+-- Whatever may have to wait for another transaction is taken table by table and in the order of its keys, so that two
+-- transactions cannot wait for each other in a circle; the caller has put the calls in the order of users and sessions.
+-- Plans do not depend on the values: made anew each time (which partitions to open is what tempts Postgres) they cost more
+-- than what they do.
+CREATE FUNCTION agent_data.record_turns(
+    p_calls agent_data.call_record[], p_ids uuid[], p_tenants uuid[], p_users uuid[], p_session_ids uuid[], p_keyed integer[],
+    p_streams agent_data.stream_record[],
+    p_blob_turns integer[], p_blob_hashes bytea[], p_blobs bytea[],
+    p_chain_turns integer[], p_chains agent_data.chain_record[],
+    p_inputs text[], p_audits text[], p_etas real[],
+    p_sessions agent_data.session_record[], p_places agent_data.place_record[], p_blocks agent_data.block_record[],
+    p_message_turns integer[], p_aheads integer[], p_siblings integer[], p_messages agent_data.message_record[],
+    p_head_turns integer[], p_head_indexes integer[], p_head_aheads integer[], p_heads agent_data.head_record[],
+    p_spaces smallint[], p_vector_turns integer[], p_items uuid[], p_ats timestamptz[], p_vectors halfvec[],
+    p_job_turns integer[], p_jobs agent_data.job_record[],
+    p_use_users uuid[], p_use_from integer[], p_use_to integer[],
+    p_uses uuid[], p_use_times integer[], p_use_scores real[], p_used_at timestamptz
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = agent_data, public, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    ids      uuid[];
-    places   integer[];
-    repeated boolean := false;
+    many     integer := cardinality(p_calls);
+    repeats  boolean[] := array_fill(false, ARRAY[many]);
+    sessions uuid[] := p_session_ids;
+    bases    integer[] := array_fill(0, ARRAY[many]);
+    begans   timestamptz[] := array_fill(NULL::timestamptz, ARRAY[many]);
+    endeds   timestamptz[] := array_fill(NULL::timestamptz, ARRAY[many]);
+    graphs   boolean[] := array_fill(false, ARRAY[many]);
+    beside   boolean := false;
+    before   integer[];
+    call     agent_data.call_record;
+    session  agent_data.session_record;
+    place    agent_data.place_record;
+    stored   integer;
+    total    integer;
+    began    timestamptz;
+    ended    timestamptz;
+    wanted   uuid[];
+    again    boolean;
+    there    uuid;
+    i        integer;
 BEGIN
-    IF p_call.idempotency_key IS NOT NULL THEN
-        SELECT n.repeated, n.session_id INTO repeated, p_call.session_id FROM agent_data.note_key(p_call, p_session) n;
-    END IF;
+    FOREACH i IN ARRAY p_keyed LOOP
+        call := p_calls[i];
+        SELECT n.repeated, n.session_id INTO again, there FROM agent_data.note_key(call) n;
+        repeats[i] := again;
+        sessions[i] := there;
+    END LOOP;
     -- The call row comes before all else, which hangs on it (3-data-model: idempotency).
     INSERT INTO agent_data.upstream_calls (
         call_id, tenant_id, user_id, session_id, created_at, method, path, upstream, model, answered_model, streamed, status,
@@ -256,65 +308,145 @@ BEGIN
         request_suffix, request_chain, request_count, request_sha256, request_bytes, sent_prefix, sent_suffix, sent_chain,
         sent_count, sent_sha256, prompt_tokens, completion_tokens, cached_tokens, usage_counted, cost_microcents, latency_ms,
         first_byte_us, overhead_us, idempotency_key, retry_count, error, metadata)
-    VALUES (
-        p_call.call_id, p_call.tenant_id, p_call.user_id, p_call.session_id, p_call.created_at, p_call.method, p_call.path,
-        p_call.upstream, p_call.model, p_call.answered_model, p_call.streamed, p_call.status, p_call.outcome,
-        p_call.memory_status, p_call.reason, p_call.request_headers::jsonb, p_call.response_headers::jsonb,
-        p_call.request_body, p_call.request_truncated, p_call.request_prefix, p_call.request_suffix, p_call.request_chain,
-        p_call.request_count, p_call.request_sha256, p_call.request_bytes, p_call.sent_prefix, p_call.sent_suffix,
-        p_call.sent_chain, p_call.sent_count, p_call.sent_sha256, p_call.prompt_tokens, p_call.completion_tokens,
-        p_call.cached_tokens, p_call.usage_counted, p_call.cost_microcents, p_call.latency_ms, p_call.first_byte_us,
-        p_call.overhead_us, p_call.idempotency_key, p_call.retry_count, p_call.error, COALESCE(p_call.metadata, '{}')::jsonb)
+    SELECT
+        c.call_id, c.tenant_id, c.user_id, sessions[c.ordinality], c.created_at, c.method, c.path, c.upstream, c.model,
+        c.answered_model, c.streamed, c.status, c.outcome, c.memory_status, c.reason, c.request_headers::json,
+        c.response_headers::json, c.request_body, c.request_truncated, c.request_prefix, c.request_suffix, c.request_chain,
+        c.request_count, c.request_sha256, c.request_bytes, c.sent_prefix, c.sent_suffix, c.sent_chain, c.sent_count,
+        c.sent_sha256, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
+        c.latency_ms, c.first_byte_us, c.overhead_us, c.idempotency_key, c.retry_count, c.error,
+        COALESCE(c.metadata, '{}')::json
+    FROM unnest(p_calls) WITH ORDINALITY c
     ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
+    GET DIAGNOSTICS stored = ROW_COUNT;
+    IF stored = 0 THEN
         RETURN false;
+    ELSIF stored < many THEN
+        RAISE EXCEPTION 'some of these calls are stored already' USING ERRCODE = 'unique_violation';
     END IF;
-    IF p_stream.body IS NOT NULL THEN
-        INSERT INTO agent_data.streams (call_id, tenant_id, user_id, body, truncated, chunk_offsets, chunk_times,
-                                        event_offsets, event_times)
-        VALUES (p_call.call_id, p_call.tenant_id, p_call.user_id, p_stream.body, p_stream.truncated, p_stream.chunk_offsets,
-                p_stream.chunk_times, p_stream.event_offsets, p_stream.event_times);
-    END IF;
-    -- In the order of their keys, so that two calls of one user cannot wait for each other in a circle.
+    INSERT INTO agent_data.streams (
+        call_id, tenant_id, user_id, body, truncated, chunk_offsets, chunk_times, event_offsets, event_times)
+    SELECT p_ids[s.ordinality], p_tenants[s.ordinality], p_users[s.ordinality], s.body, s.truncated, s.chunk_offsets,
+           s.chunk_times, s.event_offsets, s.event_times
+    FROM unnest(p_streams) WITH ORDINALITY s WHERE s.body IS NOT NULL;
     INSERT INTO agent_data.message_blobs (user_id, tenant_id, blob_hash, body)
-    SELECT p_call.user_id, p_call.tenant_id, b.hash, b.body FROM unnest(p_blob_hashes, p_blobs) AS b (hash, body)
-    ORDER BY b.hash
+    SELECT p_users[b.turn], p_tenants[b.turn], b.hash, b.body
+    FROM unnest(p_blob_turns, p_blob_hashes, p_blobs) AS b (turn, hash, body)
+    ORDER BY 1, 3
     ON CONFLICT DO NOTHING;
     INSERT INTO agent_data.request_chains (user_id, tenant_id, chain_hash, parent_hash, blobs, lead)
-    SELECT p_call.user_id, p_call.tenant_id, c.chain_hash, c.parent_hash, c.blobs, c.lead FROM unnest(p_chains) c
-    ORDER BY c.chain_hash
+    SELECT p_users[c.turn], p_tenants[c.turn], c.chain_hash, c.parent_hash, c.blobs, c.lead
+    FROM ROWS FROM (unnest(p_chain_turns), unnest(p_chains)) AS c (turn)
+    ORDER BY 1, 3
     ON CONFLICT DO NOTHING;
-    IF p_audit IS NOT NULL THEN
-        INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, session_id, inputs, audit, eta)
-        VALUES (p_call.call_id, p_call.tenant_id, p_call.user_id, p_call.session_id, p_inputs::jsonb, p_audit::jsonb, p_eta);
-    END IF;
+    INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, session_id, inputs, audit, eta)
+    SELECT p_ids[c.n], p_tenants[c.n], p_users[c.n], sessions[c.n], c.inputs::json, c.audit::json, c.eta
+    FROM unnest(p_inputs, p_audits, p_etas) WITH ORDINALITY AS c (inputs, audit, eta, n) WHERE c.audit IS NOT NULL;
 
-    IF p_session.session_id IS NOT NULL AND NOT repeated THEN
-        SELECT array_agg(a.placed_id), array_agg(a.placed_index) INTO ids, places
-        FROM agent_data.append_messages(p_call.tenant_id, p_call.user_id, p_session, p_messages, p_call.call_id,
-                                        p_call.prompt_tokens, p_call.completion_tokens, p_call.cost_microcents) a;
-        INSERT INTO agent_data.session_heads (
-            user_id, tenant_id, chain_hash, session_id, message_id, turn_index, asked, visible_from, request_chain,
-            request_count, sent_chain, sent_count)
-        SELECT p_call.user_id, p_call.tenant_id, h.chain_hash, p_session.session_id, h.message_id, m.place, h.asked,
-               COALESCE(h.visible_from, 1), h.request_chain, h.request_count, h.sent_chain, h.sent_count
-        FROM unnest(p_heads) h JOIN unnest(ids, places) AS m (id, place) ON m.id = h.message_id
-        ON CONFLICT DO NOTHING;
-        IF p_block.text IS NOT NULL THEN
-            INSERT INTO agent_data.context_blocks (user_id, tenant_id, session_id, epoch, message_id, chain_hash, message_hash,
-                                                   text, item_ids, token_count)
-            VALUES (p_call.user_id, p_call.tenant_id, p_session.session_id, p_block.epoch, p_block.message_id,
-                    p_block.chain_hash, p_block.message_hash, p_block.text, p_block.item_ids, p_block.token_count)
-            ON CONFLICT DO NOTHING;
+    INSERT INTO agent_data.system_prompts (tenant_id, prompt_hash, prompt, token_count)
+    SELECT p_tenants[s.ordinality], s.system_prompt_hash, s.system_prompt, s.system_prompt_tokens
+    FROM unnest(p_sessions) WITH ORDINALITY s WHERE s.system_prompt IS NOT NULL AND NOT repeats[s.ordinality]
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING;
+    FOR i IN 1 .. many LOOP
+        session := p_sessions[i];
+        CONTINUE WHEN session.session_id IS NULL OR repeats[i];
+        call := p_calls[i];
+        place := p_places[i];
+        SELECT t.total, t.began, t.ended INTO total, began, ended
+        FROM agent_data.move_session(call.tenant_id, call.user_id, session, place, call.prompt_tokens,
+                                     call.completion_tokens, call.cost_microcents) t;
+        bases[i] := total - place.fresh;
+        IF place.beside > 0 THEN
+            beside := true;
+            begans[i] := began;
+            endeds[i] := ended;
         END IF;
-        IF cardinality(p_items) > 0 THEN
-            PERFORM agent_data.add_vectors(p_call.tenant_id, p_call.user_id, p_space, 0::smallint, p_items, p_ats, p_vectors);
+        IF p_spaces[i] IS NOT NULL THEN
+            SELECT u.use_hnsw INTO again FROM agent_data.user_stats u WHERE u.user_id = call.user_id;
+            graphs[i] := COALESCE(again, false);
         END IF;
+    END LOOP;
+    IF beside THEN
+        -- What stands there already. (No batch has a session twice.)
+        SELECT array_agg(x.many ORDER BY x.n) INTO before FROM (
+            SELECT m.ordinality AS n, CASE WHEN m.turn_index > 0 THEN (
+                SELECT count(*) FROM agent_data.conversation_history h
+                WHERE h.user_id = p_users[m.turn] AND h.session_id = sessions[m.turn] AND h.turn_index = m.turn_index
+                  AND h.created_at >= begans[m.turn] AND h.created_at <= endeds[m.turn]
+            ) ELSE 0 END::integer AS many
+            FROM ROWS FROM (unnest(p_message_turns), unnest(p_messages)) WITH ORDINALITY AS m (turn)
+        ) x;
     END IF;
-    IF cardinality(p_jobs) > 0 AND NOT repeated THEN
+    INSERT INTO agent_data.conversation_history (
+        message_id, session_id, user_id, tenant_id, turn_index, sibling, parent_message_id, role, content, content_parts,
+        name, tool_calls, tool_call_id, content_hash, message_hash, content_tsv, token_count, model_id, finish_reason,
+        prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata)
+    SELECT m.message_id, sessions[m.turn], p_users[m.turn], p_tenants[m.turn],
+           CASE WHEN m.turn_index > 0 THEN m.turn_index ELSE bases[m.turn] + m.ahead END,
+           m.sibling + COALESCE(before[m.ordinality], 0), m.parent_message_id, m.role, m.content, m.content_parts::jsonb,
+           m.name, m.tool_calls::jsonb, m.tool_call_id, m.content_hash, m.message_hash,
+           -- A tsvector holds at most 1 MB, and positions up to 16,383: of a very long text the beginning is indexed.
+           CASE WHEN m.hidden IS NOT TRUE THEN to_tsvector('english', left(COALESCE(m.content, ''), 200000)) END,
+           m.token_count, m.model_id, m.finish_reason, m.prompt_tokens, m.completion_tokens, m.latency_ms, p_ids[m.turn],
+           m.created_at, COALESCE(m.metadata::jsonb, '{}')
+    FROM ROWS FROM (unnest(p_message_turns), unnest(p_aheads), unnest(p_siblings), unnest(p_messages))
+         WITH ORDINALITY AS m (turn, ahead, sibling)
+    WHERE NOT repeats[m.turn]
+    ON CONFLICT DO NOTHING;
+    INSERT INTO agent_data.session_heads (
+        user_id, tenant_id, chain_hash, session_id, message_id, turn_index, asked, visible_from, request_chain,
+        request_count, sent_chain, sent_count)
+    SELECT p_users[h.turn], p_tenants[h.turn], h.chain_hash, sessions[h.turn], h.message_id,
+           COALESCE(h.index, bases[h.turn] + h.ahead), h.asked, COALESCE(h.visible_from, 1), h.request_chain,
+           h.request_count, h.sent_chain, h.sent_count
+    FROM ROWS FROM (unnest(p_head_turns), unnest(p_head_indexes), unnest(p_head_aheads), unnest(p_heads))
+         AS h (turn, index, ahead)
+    WHERE NOT repeats[h.turn]
+    ON CONFLICT DO NOTHING;
+    INSERT INTO agent_data.context_blocks (
+        user_id, tenant_id, session_id, epoch, message_id, chain_hash, message_hash, text, item_ids, token_count)
+    SELECT p_users[b.ordinality], p_tenants[b.ordinality], sessions[b.ordinality], b.epoch, b.message_id, b.chain_hash,
+           b.message_hash, b.text, b.item_ids, b.token_count
+    FROM unnest(p_blocks) WITH ORDINALITY b WHERE b.text IS NOT NULL AND NOT repeats[b.ordinality]
+    ON CONFLICT DO NOTHING;
+    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
+    SELECT p_users[v.turn], p_tenants[v.turn], p_spaces[v.turn], v.item, 0, v.at, graphs[v.turn], v.vector
+    FROM unnest(p_vector_turns, p_items, p_ats, p_vectors) AS v (turn, item, at, vector)
+    WHERE NOT repeats[v.turn]
+    ON CONFLICT DO NOTHING;
+    IF true = ANY (repeats) THEN
+        SELECT array_agg(ROW(j.entrypoint, j.payload, j.dedupe_key, j.delay_s)::agent_data.job_record) INTO p_jobs
+        FROM ROWS FROM (unnest(p_job_turns), unnest(p_jobs)) AS j (turn) WHERE NOT repeats[j.turn];
+    END IF;
+    IF cardinality(p_jobs) > 0 THEN
         PERFORM agent_data.enqueue(p_jobs);
     END IF;
+    -- Last, so that the locks of memories are held least. One that somebody else is changing is not waited for: a count that
+    -- is lost matters less than answers that stand still.
+    FOR i IN 1 .. cardinality(p_use_users) LOOP
+        wanted := p_uses[p_use_from[i] : p_use_to[i]];
+        SELECT array_agg(x.memory_id) INTO wanted FROM (
+            SELECT m.memory_id FROM agent_data.memory_store m
+            WHERE m.user_id = p_use_users[i] AND m.memory_id = ANY (wanted)
+            ORDER BY m.memory_id
+            FOR NO KEY UPDATE SKIP LOCKED
+        ) x;
+        UPDATE agent_data.memory_store m SET
+            access_count = m.access_count + p_use_times[array_position(p_uses, m.memory_id)],
+            relevance_accumulator = m.relevance_accumulator + p_use_scores[array_position(p_uses, m.memory_id)],
+            last_accessed_at = GREATEST(m.last_accessed_at, p_used_at)
+        WHERE m.user_id = p_use_users[i] AND m.memory_id = ANY (wanted);
+    END LOOP;
     RETURN true;
+END $$;
+
+-- pglz, the default of most servers, costs several times the CPU of lz4 for about the same size of bodies and streams.
+DO $$
+BEGIN
+    IF 'lz4' = ANY ((SELECT s.enumvals FROM pg_settings s WHERE s.name = 'default_toast_compression')::text[]) THEN
+        ALTER FUNCTION agent_data.record_turns SET default_toast_compression = 'lz4';
+    END IF;
 END $$;
 
 -- Counts the words of new documents (a job, after the turn): what BM25 knows of a user; and their vectors, by which the vector

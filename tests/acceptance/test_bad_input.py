@@ -192,6 +192,20 @@ def test_a_bad_header_of_mnemes_own_is_a_400_that_names_it(
     assert not [each for each in upstream.requests if each.path == CHAT]
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("X-Mneme-User", ("ana", "bob")), ("X-Mneme-Memory", ("off", "on")), ("X-Mneme-Session", ("1", "2"))],
+)
+async def test_a_header_of_mnemes_own_that_says_two_things_is_a_400(
+    mneme: MnemeServer, upstream: ScriptedUpstream, name: str, values: tuple[str, str]
+) -> None:
+    body = json.dumps({"model": "gpt-4o", "messages": [user("hi")]}).encode()
+    headers = [(b"content-type", b"application/json"), *((name.encode(), each.encode()) for each in values)]
+    answer = await fetch(mneme.port, "POST", CHAT, headers, body)
+    assert (answer.status, answer.json()["error"]["param"]) == (400, name.lower())
+    assert not upstream.requests
+
+
 # --- the upstream -----------------------------------------------------------------------------------------------------------
 
 

@@ -134,6 +134,16 @@ def test_a_bad_line_is_named(mneme: MnemeServer, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_an_import_goes_to_the_port_of_the_settings(
+    mneme: MnemeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "one.jsonl"
+    file.write_text('{"session": "s", "user": "by-port", "role": "user", "content": "hi"}\n')
+    monkeypatch.setitem(mneme._environment, "MNEME_PORT", str(mneme.port))
+    done = mneme.command("import", str(file), "--json")
+    assert (done.returncode, json.loads(done.stdout)["imported"]) == (0, 1)
+
+
 def test_importing_into_nothing_says_so(mneme: MnemeServer, tmp_path: Path, unused_tcp_port: int) -> None:
     file = tmp_path / "past.jsonl"
     file.write_text("{}\n")

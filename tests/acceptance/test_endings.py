@@ -132,6 +132,28 @@ async def test_sigterm_keeps_what_streams_had_when_the_grace_is_over(own_server:
             assert answer["metadata"]["interrupted"] is True
 
 
+async def test_sigterm_tells_those_who_still_wait_for_an_answer(own_server: StartServer) -> None:
+    with ScriptedUpstream(chat_script(lambda asked: Reply([Stall()]))) as upstream:
+        mneme = own_server(upstream.url, SHUTDOWN_GRACE_S="1")
+        async with RawClient(mneme.port) as client:
+            await client.send("POST", CHAT, headers_of("waiter"), body_of("Well?", stream=False))
+            await eventually(lambda: len(chats(upstream)) == 1, "the upstream to be asked")
+            mneme.terminate()
+            answer = await client.response()
+        assert await asyncio.to_thread(mneme.wait) == 0
+        assert (answer.status, answer.ended, answer.header("retry-after")) == (503, "whole", "1")
+        assert answer.json()["error"] == {
+            "message": "The server is stopping; try again.",
+            "type": "service_unavailable",
+            "param": None,
+            "code": "server_stopping",
+        }
+        assert chats(upstream)[0].peer_closed.is_set()
+        assert "Traceback" not in mneme.log_text()
+        mneme.restart()
+        assert Api(mneme, user="waiter").call(answer.header("x-mneme-call-id") or "")["outcome"] == "cancelled"
+
+
 def chats(upstream: ScriptedUpstream) -> list[Recorded]:
     return [each for each in upstream.requests if each.path == CHAT]
 

@@ -149,3 +149,39 @@ def test_a_key_whose_first_attempt_failed_sends_the_same_body_again(
     assert "Minka" in bodies[0].decode()
     assert bodies[0] == bodies[1]
     assert [each["role"] for each in api.history(session_of(answer))] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("order", [["off", "on"], ["on", "off", "on"]], ids="-".join)
+def test_a_key_that_was_used_without_memory_takes_no_turn_away(
+    mneme: MnemeServer, upstream: ScriptedUpstream, api: Api, someone: str, order: list[str]
+) -> None:
+    told = [
+        ask(
+            mneme,
+            "I live in Lisbon.",
+            headers={"X-Mneme-User": someone, "Idempotency-Key": "k", "X-Mneme-Memory": memory},
+        )
+        for memory in order
+    ]
+    (session,) = api.sessions()
+    assert session_of(told[-1]) == session["id"]
+    assert api.said(session["id"]) == [("user", "I live in Lisbon."), ("assistant", "You said: I live in Lisbon.")]
+
+
+@pytest.mark.parametrize("capture", ["on", "off"])
+def test_a_key_with_another_body_is_a_turn_of_its_own(mneme: MnemeServer, api: Api, someone: str, capture: str) -> None:
+    """A client that gives one key to everything loses nothing by it, whatever order its bodies come in."""
+    keyed = {"x-mneme-user": someone, "x-mneme-capture": capture, "idempotency-key": "always the same"}
+    answers = [ask(mneme, text, headers=keyed) for text in ("I live in Rome.", "I live in Oslo.", "I live in Rome.")]
+    first, second, again = map(session_of, answers)
+    assert first == again != second
+    for session in (first, second):
+        assert [each["role"] for each in api.history(session)] == ["user", "assistant"]
+
+
+def test_a_key_in_two_named_sessions_is_a_turn_in_each(mneme: MnemeServer, api: Api, someone: str) -> None:
+    keyed = {"x-mneme-user": someone, "idempotency-key": "k"}
+    for session in ("one", "two", "one", "two"):
+        ask(mneme, "hello", headers=keyed | {"x-mneme-session": session})
+    for session in ("one", "two"):
+        assert [each["role"] for each in api.history(session)] == ["user", "assistant"]

@@ -14,7 +14,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 def memory(number: int, text: str = "", /, **given: Any) -> Candidate:
-    """Memory `number`; `text` defaults to a text of its own."""
+    """Memory `number`; `text` defaults to a text of its own, `provenance` to no source."""
     text = text or f"fact number {number}"
     values: dict[str, Any] = {
         "id": UUID(int=number),
@@ -37,8 +37,13 @@ def memory(number: int, text: str = "", /, **given: Any) -> Candidate:
         "legs": frozenset({"vector"}),
         "similarity": None,
         "text_score": None,
-        "provenance": (),
     }
+    given = dict(given)
+    sources = given.pop("provenance", ())
+    values["sources"] = [
+        {"session": each.session, "message_id": str(each.message_id), "turn_index": each.turn_index} for each in sources
+    ]
+    values["origin"] = sources[0].message_id if len({each.message_id for each in sources}) == 1 else None
     return Candidate(**(values | given))
 
 
@@ -54,15 +59,14 @@ def message(number: int, text: str = "", /, **given: Any) -> Candidate:
         "turn_index": number,
         "tier": None,
         "provenance_type": Provenance.of_role(role),
-        "provenance": (Source(str(session), UUID(int=number), number),),
     }
     return memory(number, text or f"message number {number}", **(values | given))
 
 
 def scored(candidate: Candidate, score: float) -> Scored:
-    return Scored(candidate, score, max(0.0, score), {"similarity": score})
+    return Scored(candidate, score, max(0.0, score), ("similarity",), (score,))
 
 
 def source(number: int) -> Source:
     """The message `number` as where something comes from."""
-    return Source("session", UUID(int=number), number)
+    return Source("session", UUID(int=number), number, {})

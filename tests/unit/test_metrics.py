@@ -44,8 +44,13 @@ def test_everything_is_counted() -> None:
     metrics.utilisation(0.95)
     metrics.queue(queued=3, running=1, dead=2)
     metrics.pool("main", {"idle": 5, "used": 3})
+    metrics.attempt("a", "unreachable")
+    for state in ("closed", "open", "half_open"):
+        metrics.breaker("a", state)
     text = shown(registry)
     for line in (
+        'mneme_upstream_attempts_total{result="unreachable",upstream="a"} 1.0',
+        'mneme_upstream_breaker{upstream="a"} 1.0',
         'mneme_requests_total{kind="chat",memory="ok",outcome="complete"} 2.0',
         'mneme_stage_seconds_bucket{le="0.015",stage="compile"} 1.0',
         'mneme_stage_seconds_bucket{le="0.01",stage="compile"} 0.0',

@@ -147,6 +147,7 @@ async def test_a_key_of_one_user_is_confined_to_them(locked: Doors) -> None:
             await client.post("/api/v1/memories", json={"user": "bob", "text": "x"}),
             await client.get("/api/v1/memories", params={"user": "bob"}),
             await client.get("/api/v1/memories", headers={"X-Mneme-User": "bob"}),
+            await client.get(f"/api/v1/memories/{bobs['id']}", params={"user": "bob"}),
             await client.get("/api/v1/users/bob"),
             await client.patch("/api/v1/users/bob", json={"name": "B"}),
             await client.post("/api/v1/users", json={"id": "bob"}),
@@ -165,6 +166,15 @@ async def test_a_key_of_one_user_is_confined_to_them(locked: Doors) -> None:
         answer = await client.post("/api/v1/import", content=line, headers={"Content-Type": "application/x-ndjson"})
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["line"] == 1
+
+
+async def test_a_user_who_is_named_twice_is_nobody(doors: Doors) -> None:
+    """The first and the last of such headers may be of two people: a client's, and that of the gateway before Mneme."""
+    async with doors.client() as client:
+        answer = await client.get("/api/v1/memories", headers=[("X-Mneme-User", "ana"), ("X-Mneme-User", "bob")])
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "x-mneme-user")
+        same = await client.get("/api/v1/memories", headers=[("X-Mneme-User", "ana"), ("X-Mneme-User", "ana")])
+        assert same.status_code == 200
 
 
 async def test_scopes_of_a_key(locked: Doors) -> None:

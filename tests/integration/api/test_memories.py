@@ -283,3 +283,18 @@ async def test_a_memory_of_another_user_is_not_found(client: httpx.AsyncClient) 
     assert (await client.get(path, headers={"X-Mneme-User": "bob"})).status_code == 404
     assert (await client.delete(path, headers={"X-Mneme-User": "bob"})).status_code == 404
     assert (await client.get(path, headers=ANA)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "said", [{"params": {"user": "bob"}}, {"headers": {"X-Mneme-User": "bob"}}], ids=["query", "header"]
+)
+async def test_anothers_memory_is_not_found_by_its_id(client: httpx.AsyncClient, said: dict[str, Any]) -> None:
+    path = f"/api/v1/memories/{(await add(client, 'Ana keeps bees'))['id']}"
+    for answer in (
+        await client.get(path, **said),
+        await client.get(f"{path}/history", **said),
+        await client.patch(path, json={"text": "Ana keeps cats"}, **said),
+        await client.delete(path, **said),
+    ):
+        assert answer.status_code == 404
+    assert (await client.get(path, params={"user": "ana"})).json()["text"] == "Ana keeps bees"

@@ -56,7 +56,7 @@ async def test_whose_memory_is_searched(client: httpx.AsyncClient, doors: Doors)
 async def test_how_an_answer_is_shown(client: httpx.AsyncClient, doors: Doors) -> None:
     one, two = message(1, "Lives in Lisbon"), memory(2, "Lives in Porto")
     doors.searcher.result = SearchResult(
-        [Scored(one, 0.9, 0.8, {"similarity": 0.5}), Scored(two, 0.1, 0.1, {"similarity": 0.1})],
+        [Scored(one, 0.9, 0.8, ("similarity",), (0.5,)), Scored(two, 0.1, 0.1, ("similarity",), (0.1,))],
         tokens=one.token_count + two.token_count,
         statuses={two.id: "superseded"},
     )

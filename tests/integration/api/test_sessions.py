@@ -236,3 +236,19 @@ async def test_times_out_of_bounds_are_refused(client: httpx.AsyncClient, doors:
 async def test_the_local_user_is_used_where_nobody_is_named(client: httpx.AsyncClient) -> None:
     await append(client, "s", TURN)
     assert (await client.get("/api/v1/sessions/s")).json()["user"] == "local"
+
+
+async def test_an_id_that_was_given_to_anothers_session_begins_none(client: httpx.AsyncClient) -> None:
+    said = {"messages": [{"role": "user", "content": "hi"}]}
+    made = (await client.post("/api/v1/sessions/own/messages", json={"user": "ana", **said})).json()["session_id"]
+    for answer in (
+        await client.post(f"/api/v1/sessions/{made}/messages", json={"user": "bob", **said}),
+        await client.post(f"/api/v1/sessions/{made}/messages", json=said, headers={"X-Mneme-User": "bob"}),
+        await client.post(f"/api/v1/sessions/{made}/messages", json=said, params={"user": "bob"}),
+        await client.post("/api/v1/memories", json={"user": "bob", "session": made, "text": "Bob keeps bees"}),
+        await client.post("/api/v1/sessions", json={"user": "bob", "id": made}),
+    ):
+        assert answer.status_code == 404, answer.text
+    assert (await client.get("/api/v1/sessions", params={"user": "bob"})).json()["sessions"] == []
+    again = await client.post(f"/api/v1/sessions/{made}/messages", json={"user": "ana", **said})
+    assert (again.status_code, again.json()["session_id"]) == (201, made)

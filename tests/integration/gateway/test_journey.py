@@ -725,6 +725,40 @@ async def test_other_placements(pool: Pool, admin: asyncpg.Connection[Any]) -> N
             assert "plays chess" in sent[len(roles) - 2]["content"]
 
 
+async def test_a_search_that_is_late_leaves_the_history_and_the_blocks(
+    pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    """What the place knows needs no search: a session that Mneme keeps goes on, and the cached prefix stays."""
+    await make_space(admin)
+    store = TurnStore(pool, Queries.load())
+    settings = Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=PATIENT)
+    world = World(build_journey(store, embedder=HashEmbedder(), settings=settings), store, admin)
+    await world.remember("Ana plays chess")
+    header = {"x-mneme-session": "kept"}
+    await world.ask([user("Does Ana play chess?")], headers=header)
+
+    class Slow(TurnStore):
+        async def retrieve(self, *given: Any, **more: Any) -> Any:
+            await asyncio.Event().wait()
+
+    late = build_journey(
+        Slow(pool, Queries.load()),
+        embedder=HashEmbedder(),
+        settings=Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=1000),
+    )
+    answer = await World(late, store, admin).ask([user("And who taught her?")], headers=header)
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", "deadline")
+    assert answer.headers["x-mneme-context"].startswith("memories=0;history=2;")
+    first, second = world.journey.upstream.asked[0]["messages"], late.upstream.asked[0]["messages"]
+    assert [each["role"] for each in second] == ["user", "assistant", "user"]
+    assert second[0] == first[0], "with its block"
+    assert "plays chess" in second[0]["content"]
+    assert second[2] == user("And who taught her?")
+    assert [(turn, sibling) for turn, sibling, _, _ in await world.history(answer.session)] == [
+        (index, 0) for index in range(1, 5)
+    ]
+
+
 async def test_memory_never_goes_over_the_budget(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     await make_space(admin)
     settings = Settings(

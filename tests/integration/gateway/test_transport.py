@@ -40,6 +40,7 @@ from tests.support.scripted import ScriptedUpstream
 from tests.support.sockets import eventually, fetch
 
 CHUNKED = [("transfer-encoding", "chunked")]
+ABANDONED = 50
 CAPTURED_SILENCE = "sigterm_midstream"
 """The one capture that ended by the capturing client's patience: the upstream never closed."""
 
@@ -354,6 +355,7 @@ async def test_a_kept_connection_that_died_unanswered_is_replaced_once(make: Mak
     with upstream([reply_json(1), Reply([last]), reply_json(2), Reply([last]), Reply([last])]) as running:
         for expected in (b"1", b"2"):
             response = await transport.send(request_to(running, method, body=b"{}" if method == "POST" else b""))
+            assert response.attempts == int(expected)
             assert await drain(response) == (expected, None)
         assert len(running.requests) == 3
         assert running.connections == 2
@@ -452,13 +454,13 @@ async def test_no_connection_in_time(make_aiohttp: Make) -> None:
     with socket.socket() as silent:  # accepts, and never shakes hands
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        transport = make_aiohttp(connect_s=0.05)
+        transport = make_aiohttp(connect_s=0.2, head_s=0.01)  # the head's time begins with the connection
         with pytest.raises(UpstreamTimeout, match="connect"):
             await transport.send(UpstreamRequest("GET", f"https://127.0.0.1:{silent.getsockname()[1]}/", []))
 
 
 async def test_no_head_in_time(make_aiohttp: Make) -> None:
-    transport = make_aiohttp(connect_s=0.05, head_s=0.05, idle_s=10)
+    transport = make_aiohttp(connect_s=600, head_s=0.05, idle_s=10)
     with upstream(Reply([Stall()])) as running:
         with pytest.raises(UpstreamTimeout, match="answer"):
             await transport.send(request_to(running))
@@ -512,6 +514,28 @@ async def test_a_cancelled_wait_for_the_head_closes_the_connection(make: Make) -
             task.cancel()
         await eventually(running.requests[0].peer_closed.is_set)
         await eventually(lambda: running.open_connections == 0)
+
+
+async def test_calls_that_are_abandoned_leave_no_connection(make: Make) -> None:
+    transport = make()
+    with upstream(reply_events([b"data: 1\n\n"], end=[Stall()])) as running:
+
+        async def abandoned(number: int) -> None:
+            response = await transport.send(request_to(running))
+            try:
+                if number % 2:
+                    await anext(aiter(response.chunks))
+            finally:
+                await response.aclose()
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(abandoned(number)) for number in range(ABANDONED)]
+            await eventually(lambda: len(running.requests) > ABANDONED // 2)
+            for task in tasks[::3]:
+                task.cancel()
+        await eventually(lambda: running.open_connections == 0)
+        running.script = reply_json(1)
+        assert await drain(await transport.send(request_to(running))) == (b"1", None)
 
 
 async def test_a_cancelled_upload_to_an_upstream_that_does_not_read_closes_the_connection(make_aiohttp: Make) -> None:

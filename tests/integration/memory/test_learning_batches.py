@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 import asyncpg
 import orjson
@@ -16,46 +15,14 @@ from app.store.pools import Pool
 from tests.support.jobs import SQL, rows
 from tests.support.learning import (
     INTRODUCTION,
-    NOW,
     TENANT,
     Remote,
     Talk,
     everything,
     learner,
     memories,
-    taught,
     texts,
 )
-
-# --- the use of memories ---------------------------------------------------------------------------------------------
-
-
-async def test_the_memories_of_a_prompt_were_of_use_once(
-    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
-) -> None:
-    talk = Talk()
-    await taught(learn, pool, talk, INTRODUCTION)
-    known = {each["content_text"]: each["memory_id"] for each in await memories(admin)}
-    said = await talk.say(pool, "Suggest a restaurant")
-    call = UUID("01900000-0000-7000-8000-000000000001")
-    items = [
-        [str(known["Is vegetarian"]), "memory", "fact", 3, 0.75, [], "chosen", None, 3, ["vector"], []],
-        [str(known["Lives in Lisbon"]), "memory", "fact", 3, 0.5, [], "over_budget", None, 3, ["vector"], []],
-        [said[0].message_id, "message", "message", None, 0.9, [], "chosen", None, 3, ["text"], []],
-    ]
-    await admin.execute(
-        "INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, inputs, audit) VALUES ($1, $2, $3, '{}', $4)",
-        call, TENANT, talk.user, orjson.dumps({"items": items}).decode(),
-    )  # fmt: skip
-    payload = talk.job(said, call=call)
-    await learn.learn(payload)
-    await learn.learn(payload)
-    found = {each["content_text"]: each for each in await memories(admin)}
-    used = found["Is vegetarian"]
-    assert (used["access_count"], used["last_accessed_at"]) == (1, NOW)
-    assert used["relevance_accumulator"] == pytest.approx(0.75)
-    assert {each["access_count"] for text, each in found.items() if text != "Is vegetarian"} == {0}
-
 
 # --- remote embedders, and batches -----------------------------------------------------------------------------------
 

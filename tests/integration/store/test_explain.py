@@ -18,7 +18,7 @@ import pytest
 from app.store import ids
 from app.store.pools import halfvec, set_codecs
 from app.store.queries import Queries
-from app.store.records import TurnRecord
+from app.store.records import TurnRecord, batch
 from app.store.turns import TurnStore
 from tests.support.doors import HashEmbedder
 from tests.support.teller import ANA, NOW, TENANT, Teller, recipe_of, said, talk
@@ -139,11 +139,12 @@ async def fill(teller: Teller) -> None:
     await teller.admin.execute("SELECT agent_data.ensure_history_partitions($1, $2)", NOW, NOW + timedelta(days=40))
     for name in ("ana", "bob", "carl", "dora"):
         user = ids.user_id(TENANT, name)
-        facts = {"user_id": user, "request": recipe_of(b"1")[1], "idempotency_key": "k"}
+        facts = {"user_id": user, "request": recipe_of(b"1")[1]}
         given: dict[str, Any] = {"user": user, "facts": facts}
+        keyed = given | {"facts": facts | {"repeat_key": b"k"}}
         one, two = (ids.session_id(TENANT, user, each) for each in "12")
         sessions = (S1, S2) if name == "ana" else (one, two)
-        await teller.tell(talk("cats q1"), "cats a1", session=sessions[0], system_prompt="Be kind.", **given)
+        await teller.tell(talk("cats q1"), "cats a1", session=sessions[0], system_prompt="Be kind.", **keyed)
         await teller.tell(talk("cats q1", "cats a1", "cats q2"), "cats a2", session=sessions[0], new=1, **given)
         await teller.tell(
             talk("cats x"), "cats y", session=sessions[1], parent_session_id=sessions[0], branch_turn_index=2, **given
@@ -291,7 +292,7 @@ async def test_the_graph_is_used_by_those_with_very_many(watch: Watch, teller: T
 
 
 async def test_repeating_a_key(watch: Watch, teller: Teller) -> None:
-    scans = await watch.scans(lambda: watch.connection.fetchrow(SQL["turns.idempotent_call"], TENANT, ANA, "k"))
+    scans = await watch.scans(lambda: watch.connection.fetchrow(SQL["turns.idempotent_call"], TENANT, ANA, b"k"))
     await check(teller, scans, "idempotency_keys_pkey", "request_chains_pkey", "message_blobs_pkey")
     assert {"upstream_calls_pkey", "calls_user"} & {scan.index for scan in scans}
 
@@ -316,5 +317,5 @@ async def test_recording(watch: Watch, teller: Teller) -> None:
     await teller.tell(
         [said("user", "cats q1")], "cats a3", session=S1, new=0, asked_index=2, parent_message_id=question
     )
-    scans = await watch.scans(lambda: watch.connection.fetchval(SQL["turns.record_turn"], *turns[0].arguments()))
+    scans = await watch.scans(lambda: watch.connection.fetchval(SQL["turns.record_turns"], *batch(turns)))
     await check(teller, scans, "history_session_turn", "sessions_pkey")

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import random
 import secrets
 import signal
 import socket
@@ -19,7 +21,9 @@ from app.errors import NotReady, StoreUnavailable
 from app.store import pools
 from app.store.pools import Pool, halfvec, open_pool
 from tests.support.database import connected
+from tests.support.sockets import eventually
 
+ABANDONED = 50
 DEADLINE_S = 20.0
 """Seconds after which something that must not hang is taken to hang."""
 
@@ -185,13 +189,15 @@ async def test_json_text_is_taken_as_it_is(pool: Pool) -> None:
             await connection.fetchval("SELECT $1::jsonb", "a plain word")
 
 
-async def test_ids_are_of_the_standard_library(pool: Pool) -> None:
+async def test_ids_are_as_those_of_the_standard_library(pool: Pool) -> None:
     value = uuid4()
     async with pool.acquire() as connection:
         found = await connection.fetchval("SELECT $1::uuid", value)
         assert found == value
-        assert type(found) is UUID
-        assert orjson.dumps(found)
+        assert isinstance(found, UUID)
+        assert hash(found) == hash(value)
+        assert orjson.loads(orjson.dumps(found, default=str)) == str(value)
+        assert await connection.fetchval("SELECT $1::jsonb", {"id": found}) == {"id": str(value)}
         assert await connection.fetchval("SELECT $1::uuid", str(value)) == value
         assert await connection.fetchval("SELECT $1::uuid[]", [value, str(value)]) == [value, value]
         with pytest.raises(asyncpg.DataError):
@@ -382,6 +388,71 @@ async def test_a_database_that_goes_away_and_comes_back(one: Pool, empty_databas
                 await pid(one)
         await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         assert await pid(one)
+
+
+async def test_whoever_cannot_wait_for_a_connection_leaves_it_to_the_next(
+    one: Pool, empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deadline shorter than it takes to connect must not keep a pool empty."""
+    before, gate = await pid(one), asyncio.Event()
+    prepare = pools._prepare
+
+    async def slow(*given: Any, **more: Any) -> None:
+        await gate.wait()
+        await prepare(*given, **more)
+
+    monkeypatch.setattr(pools, "_prepare", slow)
+    async with connected(empty_database) as admin:
+        await admin.execute("SELECT pg_terminate_backend($1, 5000)", before)
+    await eventually(lambda: one.size == 0, "the loss to be noticed")
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01), one.acquire():
+                pytest.fail("there is none yet")
+    gate.set()
+    await eventually(lambda: one.idle == 1, "the connection to be there")
+    after = await pid(one)
+    assert after != before
+    assert await pid(one) == after
+
+
+async def test_who_waits_when_the_pool_closes_is_told(one: Pool) -> None:
+    async with one.acquire(), asyncio.TaskGroup() as group:
+        waiting = group.create_task(refused(one))
+        await eventually(lambda: len(one._opening) == 1)
+        await one.close(timeout_s=0.01)
+    assert waiting.result()
+
+
+async def refused(pool: Pool) -> bool:
+    with pytest.raises(StoreUnavailable):
+        await pid(pool)
+    return True
+
+
+async def abandoned(pool: Pool, patience_s: float, *, in_transaction: bool) -> None:
+    with contextlib.suppress(TimeoutError, StoreUnavailable):
+        async with asyncio.timeout(patience_s):
+            async with pool.transaction(None) if in_transaction else pool.acquire() as connection:
+                await connection.execute("SELECT pg_sleep(0.01)")
+
+
+async def test_calls_that_are_abandoned_leave_no_connection(empty_database: str) -> None:
+    pool = await opened(empty_database, size=3, timeout_ms=50)
+    chance = random.Random(7)
+    async with asyncio.TaskGroup() as group:
+        for number in range(ABANDONED):
+            group.create_task(abandoned(pool, chance.uniform(0, 0.05), in_transaction=number % 2 == 0))
+            await asyncio.sleep(0)
+    await eventually(lambda: pool.idle == pool.size and not len(pool._opening), "all to be back")
+    async with pool.acquire() as first, pool.acquire() as second, pool.acquire() as third:
+        for connection in (first, second, third):
+            assert await connection.fetchval("SELECT 1") == 1
+            assert not connection.is_in_transaction()
+    async with connected(empty_database) as admin:
+        mine = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        assert await admin.fetchval(mine) <= 3
+    await pool.close()
 
 
 async def test_closing_does_not_wait_for_ever(empty_database: str, caplog: pytest.LogCaptureFixture) -> None:

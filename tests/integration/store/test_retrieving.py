@@ -94,6 +94,25 @@ async def test_only_the_rarest_words_are_looked_up(teller: Teller) -> None:
     assert texts(await retrieve(teller, "common number1")) == {"common word number1"}
 
 
+async def test_words_that_are_too_common_to_look_for_still_count(teller: Teller) -> None:
+    """Five documents have the rarer word: of one that is asked for, those with the commoner word alone are none."""
+    for n in range(5):
+        await teller.tell(talk(f"lighthouse island number{n}"), session=UUID(int=n))
+    for n in range(5, 8):
+        await teller.tell(talk(f"island island number{n}"), session=UUID(int=n))
+    await teller.count_words()
+    (best,) = await retrieve(teller, "lighthouse island", limits=(0, 1, 0))
+    idfs = [math.log(1 + (8 - holding + 0.5) / (holding + 0.5)) for holding in (5, 8)]
+    assert best.text_score == pytest.approx(sum(idfs), rel=1e-4)  # once each, in a document of mean length
+    await teller.admin.execute(
+        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)"
+        " SELECT user_id, tenant_id, message_id, 'forgotten' FROM agent_data.conversation_history"
+        " WHERE content LIKE 'lighthouse%'"
+    )
+    assert await retrieve(teller, "lighthouse island", limits=(0, 1, 0)) == []
+    assert len(await retrieve(teller, "lighthouse island", limits=(0, 2, 0))) == 2
+
+
 @pytest.mark.parametrize(
     "query", ["http://ex.com/it's?a=b", "it's a \\ back'slash", "'", "'' & | ! ( ):*", "<->", "a" * 3000]
 )
@@ -141,8 +160,8 @@ async def test_the_graph_gives_the_same_for_those_with_very_many(teller: Teller)
 
 async def test_the_most_used_memories_come_along(teller: Teller) -> None:
     for n in range(1, 6):
-        await memory(teller, n, f"fact {n}", access_count=n)
-    await memory(teller, 9, "local", access_count=99, memory_scope=0, session_id=S1)
+        await memory(teller, n, f"fact {n}", access_count=3**n)
+    await memory(teller, 9, "local", access_count=999, memory_scope=0, session_id=S1)
     rows = await retrieve(teller, "", limits=(10, 10, 2))
     assert {(row.content, row.frequent) for row in rows} == {("fact 5", True), ("fact 4", True)}
 
@@ -279,7 +298,7 @@ async def test_what_comes_with_a_message(teller: Teller) -> None:
     (row,) = await retrieve(teller, "cats")
     assert (row.item_kind, row.kind, row.role, row.name) == (0, "message", 3, "search")
     assert (row.external_id, row.session_id, row.turn_index, row.provenance_type) == ("mine", S1, 1, 6)
-    assert (row.token_count, row.metadata, row.sources) == (3, {}, None)
+    assert (row.token_count, row.metadata, row.sources) == (3, None, None)
 
 
 async def test_another_tenant_finds_nothing(teller: Teller) -> None:

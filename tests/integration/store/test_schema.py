@@ -171,7 +171,7 @@ async def test_functions_that_see_all_tenants_belong_to_the_definer_and_ask_for_
     assert {row["name"] for row in found} >= {
         "recognise",
         "retrieve",
-        "record_turn",
+        "record_turns",
         "session_messages",
         "append_messages",
     }
@@ -179,9 +179,9 @@ async def test_functions_that_see_all_tenants_belong_to_the_definer_and_ask_for_
         assert row["owner"] == "mneme_definer", row["name"]
         assert not row["public"], row["name"]
         assert any("search_path=agent_data, public, pg_temp" in each for each in row["config"]), row["name"]
-    # The rows that they write name their tenant themselves (record_turn, note_key, enqueue), or they read word counts by user.
+    # The rows that they write name their tenant themselves.
     without = {row["name"] for row in found if list(row["names"])[:2] != ["p_tenant", "p_user"]}
-    assert without == {"record_turn", "note_key", "enqueue", "query_terms"}
+    assert without == {"record_turns", "enqueue", "note_key"}
 
 
 # --- partitions and keys ------------------------------------------------------------------------------------------------

@@ -128,26 +128,26 @@ async def test_requests_at_once_with_the_same_parts_do_not_wait_in_a_circle(tell
 async def test_an_idempotent_call_gives_its_parts_back(teller: Teller) -> None:
     _, received = recipe_of(b"S", b"1", lead=1)
     body, sent = recipe_of(b"S", b"1", b"<2>", lead=1)
-    given = {"idempotency_key": "k", "request": received, "sent": sent}
+    given = {"repeat_key": b"k", "request": received, "sent": sent}
     await teller.tell(talk("q"), "a", session=S1, facts=given)
-    found = await teller.store.idempotent(TENANT, ANA, "k")
+    found = await teller.store.idempotent(TENANT, ANA, b"k")
     assert found is not None
     assert found.body_parts is not None
     prefix, elements, suffix = found.body_parts
     assert b"".join([prefix, *elements, suffix]) == body
-    assert (found.session_id, found.answered, found.request_sha256) == (S1, True, received.sha256)
+    assert (found.session_id, found.answered) == (S1, True)
     assert found.sha256 == sent.sha256
     for tenant, user, key in (
-        (TENANT, ANA, "other"),
-        (TENANT, ids.user_id(TENANT, "bob"), "k"),
-        (OTHER_TENANT, ANA, "k"),
+        (TENANT, ANA, b"other"),
+        (TENANT, ids.user_id(TENANT, "bob"), b"k"),
+        (OTHER_TENANT, ANA, b"k"),
     ):
         assert await teller.store.idempotent(tenant, user, key) is None
 
 
 async def test_of_several_calls_under_a_key_the_answered_one_counts(teller: Teller) -> None:
     def given(outcome: Outcome, status: int | None = 200) -> dict[str, Any]:
-        return {"idempotency_key": "k", "outcome": outcome, "status": status, "request": recipe_of(b"1")[1]}
+        return {"repeat_key": b"k", "outcome": outcome, "status": status, "request": recipe_of(b"1")[1]}
 
     for facts, answered in (
         (given(Outcome.FAILED, None), False),
@@ -157,17 +157,17 @@ async def test_of_several_calls_under_a_key_the_answered_one_counts(teller: Tell
         (given(Outcome.BROKEN), True),
     ):
         await teller.tell(talk("q"), "a", session=S1, facts=facts)
-        found = await teller.store.idempotent(TENANT, ANA, "k")
+        found = await teller.store.idempotent(TENANT, ANA, b"k")
         assert found is not None
         assert found.answered is answered
-    last = await teller.store.idempotent(TENANT, ANA, "k")
+    last = await teller.store.idempotent(TENANT, ANA, b"k")
     assert last is not None
     assert last.call_id == teller.calls[3]
 
 
 async def test_a_key_that_another_process_answered_meanwhile_adds_no_turn(teller: Teller) -> None:
     """The turnstile of a process does not see the calls of others: six at once, each of a new session of its own."""
-    given = {"idempotency_key": "k", "request": recipe_of(b"1")[1]}
+    given = {"repeat_key": b"k", "request": recipe_of(b"1")[1]}
     async with asyncio.TaskGroup() as group:
         for n in range(6):
             group.create_task(teller.tell(talk("q"), "a", session=UUID(int=n + 1), facts=given))
@@ -178,15 +178,8 @@ async def test_a_key_that_another_process_answered_meanwhile_adds_no_turn(teller
         assert len(await teller.rows(f"SELECT 1 FROM agent_data.{table}")) == count, table
 
 
-async def test_a_key_in_another_session_is_a_turn_there(teller: Teller) -> None:
-    for session, body in ((S1, b"1"), (S2, b"1"), (S2, b"2")):
-        given = {"idempotency_key": "k", "request": recipe_of(body)[1]}
-        await teller.tell(talk("q"), "a", session=session, session_name=str(session), facts=given)
-    assert (len(await teller.places(S1)), len(await teller.places(S2))) == (2, 4)
-
-
 async def test_a_key_whose_call_failed_is_no_turn_yet(teller: Teller) -> None:
-    given = {"idempotency_key": "k", "request": recipe_of(b"1")[1]}
+    given = {"repeat_key": b"k", "request": recipe_of(b"1")[1]}
     await teller.tell(talk("q"), session=S1, facts=given | {"outcome": Outcome.BROKEN})
     await teller.tell(talk("q"), "a", session=S2, facts=given)
     assert (len(await teller.places(S1)), len(await teller.places(S2))) == (1, 2)

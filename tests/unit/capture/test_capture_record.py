@@ -321,10 +321,22 @@ async def test_a_request_that_went_as_it_came_can_be_built_on_both_ways() -> Non
 
 
 async def test_a_compile_is_kept_as_json() -> None:
-    turn = await recorded(facts(), exchange(), CompileFacts({"query": "a\0b"}, {"items": [UUID(int=1)]}, 0.5))
+    turn = await recorded(facts(), exchange(), CompileFacts({"query": "a\0b"}, {"sessions": [UUID(int=1)]}, 0.5))
     assert orjson.loads(turn.inputs or "") == {"query": "a\ufffdb"}
-    assert orjson.loads(turn.audit or "") == {"items": [str(UUID(int=1))]}
+    assert orjson.loads(turn.audit or "") == {"sessions": [str(UUID(int=1))]}
     assert turn.eta == 0.5
+
+
+async def test_memories_in_the_prompt_were_of_use() -> None:
+    items = [
+        [UUID(int=7), "memory", "fact", 3, 0.75, [], "chosen", None, 3, ["vector"], []],
+        [UUID(int=8), "memory", "fact", 3, 0.5, [], "over_budget", None, 3, ["vector"], []],
+        [UUID(int=9), "message", "message", None, 0.9, [], "chosen", None, 3, ["text"], []],
+    ]
+    compiled = CompileFacts({}, {"items": items}, 0.5)
+    assert list((await recorded(facts(), exchange(), compiled)).uses) == [(UUID(int=7), 0.75)]
+    for turn in (None, exchange(learn=False)):
+        assert list((await recorded(facts(), turn, compiled)).uses) == []
 
 
 async def test_secrets_are_stored_nowhere() -> None:

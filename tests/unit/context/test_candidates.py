@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from app.context.candidates import Provenance
+from app.context.candidates import Provenance, Source
 from tests.support.context_samples import memory, message, source
 
 
@@ -35,12 +35,14 @@ def test_provenance_of_a_raw_message(role: str | None, provenance: Provenance) -
     assert Provenance.of_role(role) is provenance
 
 
-def test_a_memory_with_one_source_knows_it() -> None:
-    assert memory(1, provenance=(source(7),)).sole_message() == UUID(int=7)
-    assert memory(1, provenance=(source(7), source(7))).sole_message() == UUID(int=7)
-    assert memory(1, provenance=(source(7), source(8))).sole_message() is None
-    assert memory(1, provenance=()).sole_message() is None
-    assert message(7).sole_message() is None
+def test_a_memory_knows_its_sources() -> None:
+    assert memory(1, provenance=(source(7), source(8))).provenance == (source(7), source(8))
+    assert memory(1).provenance == ()
+
+
+def test_a_message_is_its_own_source() -> None:
+    assert message(7, session_name="s", metadata={"a": 1}).provenance == (Source("s", UUID(int=7), 7, {"a": 1}),)
+    assert message(7).provenance == (Source(str(UUID(int=1)), UUID(int=7), 7, {}),)
 
 
 def test_own_words_are_raw_messages_of_the_user() -> None:

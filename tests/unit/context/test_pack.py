@@ -171,7 +171,7 @@ def test_never_over_budget_and_the_same_whatever_the_order(
     hashes = [each.content_hash for each in packed.candidates]
     assert len(hashes) == len(set(hashes))
     chosen = {each.id for each in packed.candidates}
-    assert all(each.sole_message() not in chosen for each in packed.candidates)
+    assert all(each.origin not in chosen for each in packed.candidates)
 
 
 @settings(deadline=None)

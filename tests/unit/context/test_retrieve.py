@@ -26,7 +26,7 @@ def row(**given: Any) -> RetrievedRow:
         "content": "hello", "role": 1, "name": None, "session_id": SESSION, "external_id": "s", "turn_index": 3,
         "tier": None, "provenance_type": 0, "confidence": 1.0, "importance": 0.5, "access_count": 0,
         "last_accessed_at": None, "created_at": NOW, "token_count": 2, "content_hash": b"h", "status": "active",
-        "tags": [], "entity_ids": [], "sources": None, "metadata": {"a": 1},
+        "entity_ids": None, "origin": None, "sources": None, "metadata": {"a": 1},
     }  # fmt: skip
     return RetrievedRow(**plain | given)
 
@@ -150,7 +150,7 @@ async def test_a_memory_names_what_it_comes_from() -> None:
         ("", ITEM, None),
     ]
     assert (found.source, found.tier, found.provenance_type) == ("memory", 3, 4)
-    assert (found.entity_ids, found.content_hash) == (frozenset({"e"}), b"")
+    assert (found.entity_ids, found.content_hash) == (["e"], b"")
     assert (await one(memory(sources=None))).provenance == ()
 
 

@@ -91,6 +91,43 @@ def test_requests_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert router(monkeypatch, upstreams=[*ROUTES, star]).route("anything\n at all").name == "d"
 
 
+CHAIN = [
+    UpstreamRoute(name="a", base_url="http://a/v1", models=["m"], fallbacks=["c", "upstream", "b"], placement="system"),
+    UpstreamRoute(name="b", base_url="http://b/v1", models=["n"], aliases={"m": "m-at-b"}, placement="tail"),
+    UpstreamRoute(name="c", base_url="http://c/v1", models=[], api_key=SecretStr("sk-c")),
+]
+
+
+def test_fallbacks_stand_in_for_their_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = router(monkeypatch, upstreams=CHAIN, upstream_base_url="http://up/v1")
+    first = made.route("m")
+    found = made.fallbacks(first, "m")
+    assert [(each.name, each.model_alias, each.api_key) for each in found] == [
+        ("c", None, "sk-c"),
+        ("upstream", None, None),
+        ("b", "m-at-b", None),
+    ]
+    assert all(each.stands_in and each.placement == "system" for each in found), "the prompt was compiled for the first"
+    assert not first.stands_in
+
+
+def test_only_what_names_a_model_and_has_them_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = router(monkeypatch, upstreams=CHAIN, upstream_base_url="http://up/v1")
+    assert made.fallbacks(made.route("m"), None) == []
+    assert made.fallbacks(made.route("n"), "n") == []
+    alone = router(monkeypatch)
+    assert alone.fallbacks(alone.route("m"), "m") == []
+
+
+@pytest.mark.parametrize("names", [["nobody"], ["a"], ["upstream"]])
+def test_a_fallback_that_is_no_other_upstream_is_refused_at_start(
+    monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    route = UpstreamRoute(name="a", base_url="http://a/v1", fallbacks=names)
+    with pytest.raises(ValueError, match="cannot fall back"):
+        router(monkeypatch, upstreams=[route])
+
+
 @pytest.mark.parametrize(
     ("path", "query", "url"),
     [

@@ -14,6 +14,7 @@ from app.context.compile import Compilation, CompileRequest
 from app.gateway.identify import Identity
 from app.gateway.prepare import ChatRequest, Preparer
 from app.gateway.reconcile import Place
+from app.gateway.replayed import repeat_key
 from app.gateway.splice import scan
 from app.gateway.upstream import Target
 from app.store.turns import Recognised, StoredBlock, StoredMessage
@@ -203,14 +204,15 @@ class Ledger:
     """A store that knows no call, and who asked it for one."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[UUID, UUID, str]] = []
+        self.asked: list[tuple[UUID, UUID, bytes]] = []
 
-    async def idempotent(self, tenant: UUID, user: UUID, key: str) -> None:
+    async def idempotent(self, tenant: UUID, user: UUID, key: bytes) -> None:
         self.asked.append((tenant, user, key))
 
 
 async def test_the_preparer_looks_keys_up() -> None:
     ledger = Ledger()
     preparer = Preparer(ledger, StubCompiler())  # type: ignore[arg-type]  # all it needs of a store
-    assert await preparer.replay(replace(IDENTITY, idempotency_key="k"), chat(ASKED)) is None
-    assert ledger.asked == [(TENANT, USER, "k")]
+    keyed, asked = replace(IDENTITY, idempotency_key="k"), chat(ASKED)
+    assert await preparer.replay(keyed, asked) is None
+    assert ledger.asked == [(TENANT, USER, repeat_key(keyed, asked.body))]

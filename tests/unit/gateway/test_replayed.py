@@ -10,7 +10,7 @@ from uuid import UUID
 
 from app.capture.recipe import blob_hash
 from app.gateway.identify import Identity
-from app.gateway.replayed import Passage, Turnstile, look_up
+from app.gateway.replayed import Passage, Turnstile, look_up, repeat_key
 from app.store.turns import EarlierCall
 
 TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -19,6 +19,7 @@ KEYED = replace(IDENTITY, idempotency_key="k")
 BODY = b'{"messages": [1, 2]}'
 SENT = b'{"messages": [0, 1, 2]}'
 PARTS = (b'{"messages": [', [b"0", b", 1", b", 2"], b"]}")
+LONG_S = 60.0
 
 
 class Ledger:
@@ -26,9 +27,9 @@ class Ledger:
 
     def __init__(self, earlier: EarlierCall | None) -> None:
         self.earlier = earlier
-        self.asked: list[tuple[UUID, UUID, str]] = []
+        self.asked: list[tuple[UUID, UUID, bytes]] = []
 
-    async def idempotent(self, tenant: UUID, user: UUID, key: str) -> EarlierCall | None:
+    async def idempotent(self, tenant: UUID, user: UUID, key: bytes) -> EarlierCall | None:
         self.asked.append((tenant, user, key))
         return self.earlier
 
@@ -38,7 +39,6 @@ def earlier(**given: Any) -> EarlierCall:
         "call_id": UUID(int=1),
         "session_id": SESSION,
         "answered": True,
-        "request_sha256": sha256(BODY).digest(),
         "body_parts": PARTS,
         "sha256": sha256(SENT).digest(),
     }
@@ -61,18 +61,27 @@ async def test_a_known_key_gives_the_body_that_was_sent() -> None:
     assert await looked_up(None) is None
 
 
-async def test_another_body_under_the_key_is_no_repetition() -> None:
-    assert await looked_up(earlier(request_sha256=sha256(b"other").digest())) is None
+def test_a_repetition_has_the_same_key_session_and_body() -> None:
+    assert repeat_key(IDENTITY, BODY) is None
+    assert repeat_key(KEYED, BODY) == repeat_key(replace(KEYED, session=""), BODY)
+    others = [
+        (KEYED, BODY),
+        (KEYED, BODY + b" "),
+        (replace(KEYED, session="x"), BODY),
+        (replace(KEYED, idempotency_key="kx"), BODY),
+        (replace(KEYED, idempotency_key="\udcff"), BODY),
+    ]
+    assert len({repeat_key(who, body) for who, body in others}) == len(others)
 
 
-async def test_another_session_under_the_key_is_none_either() -> None:
-    assert await looked_up(earlier(), replace(KEYED, session="x", named=UUID(int=77))) is None
-    for own in (replace(KEYED, session="s", named=SESSION), replace(KEYED, session="s", issued=SESSION)):
-        assert (await looked_up(earlier(), own)).body == SENT
+async def test_the_store_is_asked_for_the_repetition() -> None:
+    ledger = Ledger(None)
+    await look_up(ledger, KEYED, BODY)  # type: ignore[arg-type]  # as above
+    assert ledger.asked == [(TENANT, USER, repeat_key(KEYED, BODY))]
 
 
 async def test_what_was_not_captured_is_a_repetition_without_a_body() -> None:
-    replay = await looked_up(earlier(request_sha256=None, body_parts=None, sha256=None))
+    replay = await looked_up(earlier(body_parts=None, sha256=None))
     assert (replay.body, replay.answered) == (None, True)
 
 
@@ -86,7 +95,7 @@ async def test_a_body_that_does_not_add_up_is_not_sent() -> None:
 
 async def enters(passage: Passage) -> bool:
     """Whether the way is free: an entry that has to wait is not done after its first steps."""
-    entry = asyncio.ensure_future(passage.enter())  # noqa: TID251  # what is tested is whether it ends
+    entry = asyncio.ensure_future(passage.enter(LONG_S))  # noqa: TID251  # what is tested is whether it ends
     for _ in range(5):
         await asyncio.sleep(0)
     if entry.done():
@@ -98,8 +107,8 @@ async def enters(passage: Passage) -> bool:
 async def test_a_repeat_waits_until_the_first_leaves() -> None:
     turnstile = Turnstile()
     first, second = turnstile.passage(KEYED, BODY), turnstile.passage(KEYED, BODY)
-    await first.enter()
-    waiting = asyncio.ensure_future(second.enter())  # noqa: TID251  # as above
+    await first.enter(LONG_S)
+    waiting = asyncio.ensure_future(second.enter(LONG_S))  # noqa: TID251  # as above
     await asyncio.sleep(0)
     assert not waiting.done()
     first.leave()
@@ -113,7 +122,7 @@ async def test_a_repeat_waits_until_the_first_leaves() -> None:
 async def test_others_do_not_wait() -> None:
     turnstile = Turnstile()
     first = turnstile.passage(KEYED, BODY)
-    await first.enter()
+    await first.enter(LONG_S)
     for who, body in (
         (IDENTITY, BODY),
         (replace(KEYED, idempotency_key="other"), BODY),
@@ -127,7 +136,7 @@ async def test_others_do_not_wait() -> None:
 async def test_whoever_gives_up_waiting_holds_nobody_up() -> None:
     turnstile = Turnstile()
     first, second, third = (turnstile.passage(KEYED, BODY) for _ in range(3))
-    await first.enter()
+    await first.enter(LONG_S)
     assert not await enters(second)
     second.leave()
     assert not await enters(third)
@@ -141,3 +150,12 @@ async def test_nothing_is_kept_of_a_key_that_nobody_holds() -> None:
     assert len(turnstile._locks) == 1
     del passage
     assert len(turnstile._locks) == 0
+
+
+async def test_nobody_waits_longer_than_the_limit() -> None:
+    turnstile = Turnstile()
+    first, second = turnstile.passage(KEYED, BODY), turnstile.passage(KEYED, BODY)
+    await first.enter(LONG_S)
+    await second.enter(0.001)
+    second.leave()
+    assert not await enters(turnstile.passage(KEYED, BODY)), "the first is still on its way"

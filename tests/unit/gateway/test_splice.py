@@ -22,6 +22,7 @@ from app.gateway.splice import (
     replace_value,
     scan,
     splice,
+    with_value,
 )
 
 # --- JSON text as clients write it: any white space, any escapes, numbers that floats would not survive ---------------
@@ -361,3 +362,19 @@ def test_a_value_is_replaced_in_place() -> None:
     assert change is not None
     assert splice(body, [change]) == b'{"model" : "other", "messages":[],"n":1.0}'
     assert replace_value(envelope, "user", "x") is None
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"model":"a","input":[1.0, 1e5]}', b'{"model":"b","input":[1.0, 1e5]}'),
+        (b' { "x" : {"model": "a"}, "model" :\n"a" }\n', b' { "x" : {"model": "a"}, "model" :\n"b" }\n'),
+        (b'{"model":"first","model":"a"}', b'{"model":"first","model":"b"}'),
+        (b'{"mod\\u0065l": 3, "n": 12345678901234567890}', b'{"mod\\u0065l": "b", "n": 12345678901234567890}'),
+        (b'{"model": "\\u0062"}', b'{"model": "\\u0062"}'),
+        (b'{"input": "model"}', b'{"input": "model"}'),
+        (b"{}", b"{}"),
+    ],
+)
+def test_a_value_of_any_object_is_replaced_and_nothing_else(body: bytes, expected: bytes) -> None:
+    assert with_value(body, "model", "b") == expected

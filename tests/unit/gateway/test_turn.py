@@ -73,8 +73,10 @@ class StubPreparer:
         await self._step("place")
         return Place(SESSION, True, "new", False, 0, identity.user_id)
 
-    async def compile(self, identity: Any, chat: ChatRequest, place: Place, target: Any, now: Any) -> Prepared:
-        await self._step("compile")
+    async def compile(
+        self, identity: Any, chat: ChatRequest, place: Place, target: Any, now: Any, *, search: bool = True
+    ) -> Prepared:
+        await self._step("compile" if search else "compile-without-search")
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
         audit = {"history": {"messages": 1}}
         compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"})
@@ -204,7 +206,7 @@ async def test_best_effort_is_said_in_every_answer() -> None:
     ],
 )
 async def test_memory_that_fails_keeps_no_answer_away(stage: Stage, step: str, trouble: Exception, reason: str) -> None:
-    stage.preparer.fail[step] = trouble
+    stage.preparer.fail |= {step: trouble, "compile-without-search": trouble}
     if step == "place":
         stage.recorder.fail = None
     answer = await stage.ask(HI)
@@ -215,14 +217,28 @@ async def test_memory_that_fails_keeps_no_answer_away(stage: Stage, step: str, t
 
 
 async def test_memory_that_is_slow_keeps_no_answer_waiting() -> None:
-    stage = Stage(retrieval_deadline_ms=1)
-    stage.preparer.fail["compile"] = asyncio.Event()
+    stage = Stage(retrieval_deadline_ms=20)
+    stage.preparer.fail |= {"compile": asyncio.Event(), "compile-without-search": asyncio.Event()}
     answer = await stage.ask(HI)
     assert (answer.headers["x-mneme-reason"], answer.whole) == ("deadline", True)
     facts, exchange, compiled = stage.recorder.records[0]
     assert exchange is not None, "the place was found in time"
     assert compiled is None
     assert facts.reason == "deadline"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"), [(None, "deadline"), (StoreUnavailable(), "store"), (Unavailable("no vector"), "embeddings")]
+)
+async def test_a_search_that_fails_leaves_what_the_place_knows(trouble: Exception | None, reason: str) -> None:
+    stage = Stage(retrieval_deadline_ms=200)
+    stage.preparer.fail["compile"] = trouble or asyncio.Event()
+    answer = await stage.ask(HI)
+    assert stage.preparer.steps == ["replay", "place", "compile", "compile-without-search"]
+    assert stage.upstream.asked[0]["messages"] == [user("<memory> hi")]
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", reason)
+    assert stage.recorder.records[0][2] is not None
+    assert stage.journey.count("mneme_degradations_total", reason=reason) == 1
 
 
 async def test_a_turn_that_found_no_place_in_time_looks_again_at_its_end() -> None:
@@ -393,6 +409,7 @@ async def test_errors_keep_their_status_body_and_headers(stage: Stage) -> None:
     stage.answering(lambda asked: error(429, "slow down", [(b"retry-after", b"7")]))
     answer = await stage.ask(HI)
     assert (answer.status, answer.headers["retry-after"]) == (429, "7")
+    assert "x-mneme-attempts" not in answer.headers
     assert answer.json()["error"]["message"] == "slow down"
     assert stage.recorder.last.status == 429
 
@@ -421,6 +438,8 @@ async def test_a_prompt_refused_for_its_length_goes_once_more_as_written(stage: 
     assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", "too-long")
     assert "x-mneme-context" not in answer.headers
     assert stage.upstream.closed == 2
+    assert answer.headers["x-mneme-attempts"] == "2"
+    assert stage.journey.count("mneme_upstream_attempts_total", upstream="upstream", result="too_long") == 1
 
 
 async def test_an_empty_200_is_a_refusal_for_length_too(stage: Stage) -> None:
@@ -437,11 +456,156 @@ async def test_any_other_refusal_comes_through_whole(stage: Stage) -> None:
 
 async def test_what_was_refused_without_an_addition_is_not_sent_again() -> None:
     stage = Stage(upstreams=[{"name": "a", "base_url": UPSTREAM, "aliases": {"mine": "theirs"}}])
-    stage.preparer.fail["compile"] = StoreUnavailable()
+    stage.preparer.fail |= {"compile": ValueError("a bug"), "compile-without-search": ValueError("a bug")}
     stage.answering(lambda asked: error(400, "maximum context length"))
     answer = await stage.ask(HI, model="mine")
     assert stage.upstream.asked[0]["model"] == "theirs"
     assert (answer.status, len(stage.upstream.requests)) == (400, 1)
+
+
+# --- upstreams that stand in for others -----------------------------------------------------------------------------------
+
+CHAIN = [
+    {"name": "a", "base_url": "http://a/v1", "models": ["m"], "fallbacks": ["b"], "aliases": {"alias": "m-at-a"}},
+    {"name": "b", "base_url": "http://b/v1", "models": [], "aliases": {"m": "m-at-b"}, "placement": "system"},
+]
+SECRETS = {"authorization": "Bearer sk-for-a", "api-key": "k", "x-auth-token": "t", "cookie": "c", "x-other": "stays"}
+
+
+def failing_at_a(stage: Stage, trouble: Reply | Exception) -> Stage:
+    def script(asked: Message) -> Reply | Exception:
+        return trouble if stage.upstream.requests[-1].url.startswith("http://a/") else completion("from b")
+
+    return stage.answering(script)
+
+
+@pytest.mark.parametrize("trouble", [UpstreamUnreachable("no"), UpstreamTimeout(), error(429, "slow down")])
+async def test_a_fallback_answers_and_is_what_is_recorded(trouble: Reply | Exception) -> None:
+    stage = failing_at_a(Stage(upstreams=CHAIN), trouble)
+    answer = await stage.ask(HI, model="m", headers=SECRETS)
+    assert (answer.text, answer.headers["x-mneme-attempts"], answer.headers["x-mneme-upstream"]) == ("from b", "2", "b")
+    first, second = stage.upstream.requests
+    assert [each.url for each in (first, second)] == ["http://a/v1/chat/completions", "http://b/v1/chat/completions"]
+    assert [each["model"] for each in stage.upstream.asked] == ["m", "m-at-b"]
+    assert [each["messages"] for each in stage.upstream.asked] == [[user("<memory> hi")]] * 2
+    assert dict(first.headers)[b"authorization"] == b"Bearer sk-for-a"
+    assert [name for name, _ in second.headers] == [b"content-type", b"x-other", b"accept-encoding"]
+    facts, exchange, _ = stage.recorder.records[0]
+    assert (facts.upstream, facts.outcome, facts.model) == ("b", Outcome.COMPLETE, "m")
+    assert facts.sent is not None
+    assert b"m-at-b" in facts.sent.prefix + facts.sent.suffix
+    assert exchange is not None
+    assert len(stage.recorder.records) == 1
+
+
+async def test_a_refusal_for_length_by_a_fallback_goes_to_it_once_more() -> None:
+    stage = Stage(upstreams=CHAIN)
+
+    def script(asked: Message) -> Reply | Exception:
+        return error(503, "no") if stage.upstream.requests[-1].url.startswith("http://a/") else too_long(asked)
+
+    stage.answering(script)
+    answer = await stage.ask(HI, model="m", headers=SECRETS)
+    assert (answer.text, answer.headers["x-mneme-attempts"]) == ("short enough", "3")
+    assert [each.url.split("/")[2] for each in stage.upstream.requests] == ["a", "b", "b"]
+    assert [each["model"] for each in stage.upstream.asked] == ["m", "m-at-b", "m-at-b"]
+    assert not any(name == b"authorization" for name, _ in stage.upstream.requests[-1].headers)
+
+
+async def test_a_fallback_is_told_the_model_as_the_client_names_it_where_it_has_no_alias() -> None:
+    stage = failing_at_a(Stage(upstreams=[CHAIN[0], {**CHAIN[1], "aliases": {}}]), UpstreamUnreachable("no"))
+    await stage.ask(HI, model="alias")
+    assert [each["model"] for each in stage.upstream.asked] == ["m-at-a", "alias"]
+
+
+async def test_nothing_falls_back_once_a_byte_has_come() -> None:
+    stage = Stage(upstreams=CHAIN, upstream_attempts=3)
+    stage.answering(lambda asked: stream("half", done=False, finish=None, end=[UpstreamBroke("gone")]))
+    answer = await stage.ask(HI, model="m", stream=True)
+    assert (answer.whole, len(stage.upstream.requests)) == (False, 1)
+    assert "x-mneme-attempts" not in answer.headers
+
+
+async def test_an_upstream_left_alone_is_a_503_at_once(stage: Stage) -> None:
+    stage = Stage(breaker_failures=1)
+    stage.answering(lambda asked: UpstreamUnreachable("no"))
+    assert (await stage.ask(HI)).status == 502
+    answer = await stage.ask(HI)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert answer.json()["error"]["code"] == "upstream_suspended"
+    assert len(stage.upstream.requests) == 1
+    assert [each[0].outcome for each in stage.recorder.records] == [Outcome.FAILED] * 2
+
+
+async def test_a_client_that_goes_during_a_back_off_ends_it() -> None:
+    stage = Stage(upstream_attempts=2, retry_wait_s=600, retry_wait_max_s=600)
+    stage.answering(lambda asked: error(503, "no"))
+    client = Client(stage.journey.gateway)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asking(stage, client))
+        await eventually(lambda: stage.upstream.closed == 1)
+        client.gone.set()
+    assert (stage.recorder.last.outcome, len(stage.upstream.requests)) == (Outcome.GONE, 1)
+
+
+async def test_where_a_request_goes_is_the_settings_to_say(stage: Stage) -> None:
+    """Nothing that a client sends names another host, and no redirect is followed."""
+    stage.answering(lambda asked: Reply(307, [(b"location", b"http://evil.test/v1/chat/completions")]))
+    hostile = {
+        "host": "evil.test",
+        "x-forwarded-host": "evil.test",
+        "x-mneme-upstream": "http://evil.test",
+        "x-mneme-base-url": "http://evil.test",
+    }
+    more = {"base_url": "http://evil.test", "api_base": "http://evil.test", "upstream": "http://evil.test"}
+    answer = await stage.post(
+        json.dumps({"model": "http://evil.test/x", "messages": HI, **more}).encode(), headers=hostile
+    )
+    assert (answer.status, answer.headers["location"]) == (307, "http://evil.test/v1/chat/completions")
+    for path in ("/v1//evil.test/x", "/v1/@evil.test", "/v1/http://evil.test"):
+        await Client(stage.journey.gateway).request("GET", path)
+    assert all(each.url.startswith(f"{UPSTREAM}/") for each in stage.upstream.requests)
+    assert len(stage.upstream.requests) == 4
+
+
+# --- other names for models --------------------------------------------------------------------------------------------------
+
+
+async def embedding(stage: Stage, body: bytes, *more: tuple[str, str]) -> Any:
+    headers = [("content-length", str(len(body))), ("content-type", "Application/JSON; charset=utf-8"), *more]
+    return await Client(stage.journey.gateway).request("POST", "/v1/embeddings", body, headers)
+
+
+@pytest.mark.parametrize("capture", ["on", "off"])
+async def test_other_paths_know_the_aliases_too(capture: str) -> None:
+    stage = Stage(upstreams=CHAIN).answering(lambda asked: Reply(chunks=[b"{}"]))
+    body = b'{ "model" : "alias", "input": [1.0, "model"] }'
+    await embedding(stage, body, ("x-mneme-capture", capture))
+    assert stage.upstream.sent == [b'{ "model" : "m-at-a", "input": [1.0, "model"] }']
+    assert stage.upstream.requests[0].url == "http://a/v1/embeddings"
+    if capture == "on":
+        assert stage.recorder.last.body == body, "what the client wrote"
+
+
+async def test_other_paths_fall_back_too() -> None:
+    stage = failing_at_a(Stage(upstreams=CHAIN), UpstreamUnreachable("no"))
+    answer = await embedding(stage, b'{"model":"m","input":1.0}')
+    assert stage.upstream.sent == [b'{"model":"m","input":1.0}', b'{"model":"m-at-b","input":1.0}']
+    assert (answer.status, answer.headers["x-mneme-attempts"]) == (200, "2")
+
+
+async def test_a_chat_that_is_not_understood_has_its_alias_too() -> None:
+    stage = Stage(upstreams=CHAIN)
+    await stage.post(b'{"messages": [], "model": "alias"}')
+    assert stage.upstream.sent == [b'{"messages": [], "model": "m-at-a"}']
+
+
+async def test_a_repeated_key_is_sent_under_the_name_that_this_upstream_knows() -> None:
+    stage = Stage(upstreams=CHAIN)
+    stage.preparer.found = Replay(b'{"model":"m-at-b", "messages":[]}', UUID(int=8), answered=True)
+    stage.answering(lambda asked: completion("a"))
+    await stage.ask(HI, model="m")
+    assert stage.upstream.sent == [b'{"model":"m", "messages":[]}']
 
 
 # --- clients that go, servers that stop -------------------------------------------------------------------------------------
@@ -516,8 +680,12 @@ async def test_a_server_that_stops_records_what_it_had(stage: Stage, when: str) 
     await eventually(lambda: bool(client.parts) if when == "stream" else bool(stage.upstream.requests))
     task.cancel()
     await stage.journey.gateway.drained(10)
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    answer = await task
+    if when == "head":
+        assert (answer.status, answer.json()["error"]["code"]) == (503, "server_stopping")
+        assert (answer.headers["retry-after"], answer.whole) == ("1", True)
+    else:
+        assert (answer.status, answer.whole) == (200, False)
     assert stage.recorder.last.outcome == Outcome.CANCELLED
     waiting.set()
 

@@ -42,7 +42,6 @@ def test_a_payload_is_read_whole() -> None:
         messages=(UUID(int=10), UUID(int=11)),
         since=AT,
         until=AT,
-        call=UUID(int=5),
         confined=True,
         learn=False,
     )
@@ -51,8 +50,8 @@ def test_a_payload_is_read_whole() -> None:
 
 def test_what_may_be_missing() -> None:
     short = {key: WHOLE[key] for key in ("tenant", "user", "session", "messages", "from", "to")}
-    job = LearnJob.parse(orjson.dumps(short | {"call": None}))
-    assert (job.call, job.session_name, job.confined, job.learn) == (None, None, False, True)
+    job = LearnJob.parse(orjson.dumps(short))
+    assert (job.session_name, job.confined, job.learn) == (None, False, True)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_a_part_of_a_job_is_learned_from_under_a_name_of_its_own() -> None:
     part = whole.part([message(10, "user"), message(11, "assistant")])
     again = LearnJob.parse(part.payload)
     assert part.dedupe_key == again.key == f"extract:{UUID(int=10)}"
-    assert (again.indexed, again.learn, again.call) == (True, True, None)
+    assert (again.indexed, again.learn) == (True, True)
     assert (again.confined, again.session_name, again.since) == (True, "chat-1", AT)
 
 

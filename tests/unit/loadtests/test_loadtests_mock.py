@@ -34,7 +34,7 @@ async def chat(model: str, asked: str = "Hello?", **fields: Any) -> tuple[int, l
 
 def test_a_script_is_in_the_name() -> None:
     assert Script.of("gpt-4o-mock") == Script(20, 0.0, 200)
-    assert Script.of("any:chunks=3,gap_ms=1.5,status=429") == Script(3, 1.5, 429)
+    assert Script.of("any:chunks=3;gap_ms=1.5;status=429") == Script(3, 1.5, 429)
 
 
 @pytest.mark.parametrize("model", ["m:chunk=3", "m:chunks=many", "m:chunks"])

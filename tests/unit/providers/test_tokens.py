@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
+from app.context.transcript import canonical, message_hash
 from app.errors import NotReady
 from app.providers import tokens
 from app.providers.tokens import (
@@ -307,3 +308,27 @@ def test_integers_beyond_64_bits_and_surrogates_have_a_key(gpt4o: TokenCounter) 
     cache = CountCache()
     assert cache.message({"role": "user", "content": "\ud800", "x": 10**30}, gpt4o) > 0
     assert cache.text("\ud800", gpt4o) > 0
+
+
+def test_a_count_is_found_by_the_messages_hash() -> None:
+    cache, spy = CountCache(), Spy()
+    hashed = message_hash(canonical({"role": "user", "content": "hello"}) or b"")
+    first = cache.message({"role": "user", "content": "hello"}, spy, hashed)
+    asked = len(spy.texts)
+    assert cache.message({"content": "hello", "role": "user"}, spy, hashed) == first
+    assert len(spy.texts) == asked
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"role": "user", "content": "hello      "},
+        {"role": "user", "content": "hello", "name": "A longer name"},
+        {"name": "A longer name", "content": "hello"},
+    ],
+)
+def test_what_the_hash_leaves_out_is_counted(other: dict[str, Any], gpt4o: TokenCounter) -> None:
+    cache = CountCache()
+    hashed = message_hash(canonical({"role": "user", "content": "hello"}) or b"")
+    cache.message({"role": "user", "content": "hello"}, gpt4o, hashed)
+    assert cache.message(other, gpt4o, hashed) == message_tokens(other, gpt4o)

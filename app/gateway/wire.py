@@ -1,0 +1,74 @@
+"""uvicorn's HTTP/1.1, which also reads the body of a request that offers to upgrade the connection.
+
+Java's own HTTP client offers HTTP/2 (`Upgrade: h2c`) with every request that is not TLS. A server may ignore the offer
+(RFC 9110 §7.8), but llhttp stops reading behind the head of such a request: uvicorn hands on an empty body, and takes the
+body's bytes for the next request.
+"""
+
+from __future__ import annotations
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+
+
+class Protocol(HttpToolsProtocol):
+    """For `uvicorn.run(http=…)`."""
+
+    _refilling = False
+    """The head that a new parser reads is one that has been handled already."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                data = self._fed(data)
+        except httptools.HttpParserError:
+            msg = "Invalid HTTP request received."
+            self.logger.warning(msg)
+            self.send_400_response(msg)
+
+    def _fed(self, data: bytes) -> bytes:
+        """Parse `data`; what stands behind the head of an upgrade is left for a parser that knows of none."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._refill()
+            return data[upgrade.args[0] :]
+        return b""
+
+    def _refill(self) -> None:
+        """A new parser that stands where the old one stopped: behind the head, before the body that it announced."""
+        framing = [name + b": " + value for name, value in self.headers if name in _FRAMING]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._refilling = True
+        self.parser.feed_data(b"\r\n".join([b"POST / HTTP/1.1", *framing, b"", b""]))
+        self._refilling = False
+
+    def on_message_begin(self) -> None:
+        """Called by the parser."""
+        if not self._refilling:
+            super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Called by the parser."""
+        if not self._refilling:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser."""
+        if not self._refilling:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser."""
+        if not self._refilling:
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Called by the parser; for an upgrade at the end of its head, where the body is still to come."""
+        if not self.parser.should_upgrade():
+            super().on_message_complete()

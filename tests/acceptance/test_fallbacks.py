@@ -1,0 +1,69 @@
+"""Upstreams that fail, in front of the real command: who answers instead, what is recorded, and what is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from tests.support.clients import Api, user
+from tests.support.replies import Reply, Rst, chat_script, reply_json
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer
+from tests.support.sockets import RawClient, eventually
+
+CHAT = "/v1/chat/completions"
+BODY = {"model": "gpt-4o", "messages": [user("Who answers?")]}
+
+StartServer = Callable[..., MnemeServer]
+
+
+def upstreams(first: ScriptedUpstream, second: ScriptedUpstream) -> str:
+    return json.dumps(
+        [
+            {"name": "first", "base_url": first.url, "fallbacks": ["second"]},
+            {
+                "name": "second",
+                "base_url": second.url,
+                "models": [],
+                "aliases": {"gpt-4o": "llama"},
+                "api_key": "sk-second",
+            },
+        ]
+    )
+
+
+async def test_a_fallback_answers_and_the_first_is_left_alone(own_server: StartServer) -> None:
+    with (
+        ScriptedUpstream(Reply([Rst()])) as first,
+        ScriptedUpstream(chat_script(lambda asked: f"I am {asked['model']}")) as second,
+    ):
+        mneme = own_server(None, UPSTREAMS=upstreams(first, second), BREAKER_FAILURES="2", BREAKER_OPEN_S="600")
+        api = Api(mneme, user="ana")
+        headers = {"authorization": "Bearer sk-of-the-client", "x-mneme-user": "ana"}
+        for attempts in ("2", "2", None):
+            answer = mneme.http.post(CHAT, json=BODY, headers=headers)
+            assert answer.json()["choices"][0]["message"]["content"] == "I am llama"
+            assert answer.headers.get("x-mneme-attempts") == attempts
+            assert answer.headers["x-mneme-upstream"] == "second"
+            assert api.call(answer.headers["x-mneme-call-id"])["upstream"] == "second"
+        asked = [each for each in first.requests if each.path == CHAT]
+        assert [each.header("authorization") for each in asked] == ["Bearer sk-of-the-client"] * 2
+        assert {each.header("authorization") for each in second.requests} == {"Bearer sk-second"}
+        metrics = mneme.http.get("/metrics").text
+        assert 'mneme_upstream_breaker{upstream="first"} 2.0' in metrics
+        assert 'mneme_upstream_attempts_total{result="unreachable",upstream="first"} 2.0' in metrics
+        assert 'mneme_upstream_attempts_total{result="answered",upstream="second"} 3.0' in metrics
+        assert len(mneme.said("the upstream is left alone for a while")) == 1
+
+
+async def test_a_client_that_goes_during_a_back_off_ends_it(own_server: StartServer) -> None:
+    with ScriptedUpstream(reply_json({"error": "busy"}, "503 Busy")) as upstream:
+        mneme = own_server(upstream.url, UPSTREAM_ATTEMPTS="2", RETRY_WAIT_S="600", RETRY_WAIT_MAX_S="600")
+        async with RawClient(mneme.port) as client:
+            headers = [(b"content-type", b"application/json"), (b"x-mneme-user", b"gone")]
+            await client.send("POST", CHAT, headers, json.dumps(BODY).encode())
+            await eventually(lambda: bool(mneme.said("attempt at an upstream")), "the first attempt")
+        api = Api(mneme, user="gone")
+        await eventually(lambda: len(api.calls()) == 1, "the call to be recorded")
+        assert api.calls()[0]["outcome"] == "gone"
+        assert len([each for each in upstream.requests if each.path == CHAT]) == 1

@@ -1,0 +1,71 @@
+"""Work of one kind keeps no other waiting: what /api/v1 does has connections of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import httpx
+
+from tests.support.clients import Api, ask
+from tests.support.replies import chat_script
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer
+
+StartServer = Callable[..., MnemeServer]
+WAITING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mneme background' AND wait_event_type = 'Lock'"
+)
+
+
+async def test_a_door_that_is_stuck_keeps_no_turn_from_memory_and_disk(
+    own_server: StartServer, admin: asyncpg.Connection[Any]
+) -> None:
+    with ScriptedUpstream(chat_script(lambda asked: "Noted.")) as upstream:
+        mneme = own_server(
+            upstream.url,
+            POOL_SIZE="1",
+            POOL_BACKGROUND_SIZE="1",
+            POOL_BACKGROUND_TIMEOUT_MS="100",
+            BACKGROUND_STATEMENT_TIMEOUT_MS="60000",
+        )
+        session = ask(mneme, "Hello", headers={"x-mneme-user": "slow"}).headers["x-mneme-session-id"]
+        url = f"{mneme.base_url}/api/v1/sessions/{session}/messages"
+        body = {"messages": [{"role": "user", "content": "This has to wait."}]}
+        async with (
+            httpx.AsyncClient(trust_env=False, timeout=60) as client,
+            asyncio.TaskGroup() as group,
+            admin.transaction(),
+        ):
+            await admin.execute("SELECT FROM agent_data.sessions WHERE session_id = $1 FOR UPDATE", UUID(session))
+            stuck = group.create_task(client.post(url, json=body, headers={"x-mneme-user": "slow"}))
+            async with asyncio.timeout(20):
+                while not await admin.fetchval(WAITING):  # noqa: ASYNC110 - another process' state
+                    await asyncio.sleep(0.01)
+            api = Api(mneme, user="quick")
+            refused = await asyncio.to_thread(api.send, "GET", "/sessions")
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1"), "its one connection is taken"
+            answers = [
+                await asyncio.to_thread(ask, mneme, f"Fact {n}", headers={"x-mneme-user": "quick"}) for n in range(3)
+            ]
+            assert [each.headers["x-mneme-status"] for each in answers] == ["ok"] * 3
+            kept = await admin.fetchval(
+                "SELECT count(*) FROM agent_data.upstream_calls WHERE session_id <> $1", UUID(session)
+            )
+            assert kept == 3
+        assert stuck.result().is_success
+        metrics = mneme.http.get("/metrics").text
+        for name in ("write", "history", "memory", "background"):
+            assert f'mneme_pool_connections{{pool="{name}",state="idle"}} 1.0' in metrics
+
+
+async def test_more_connections_than_postgres_gives_are_warned_of(own_server: StartServer) -> None:
+    with ScriptedUpstream(chat_script(lambda asked: "Noted.")) as upstream:
+        mneme = own_server(upstream.url, POOL_BACKGROUND_SIZE="5000")
+        line = mneme.wait_for_log(
+            "Postgres gives fewer connections than the pools may ask for: lower MNEME_POOL_SIZE, or raise its max_connections"
+        )
+        assert line["wanted"] > line["allowed"]

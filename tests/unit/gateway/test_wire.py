@@ -1,0 +1,90 @@
+"""Requests that offer to upgrade the connection, over a real socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.gateway.wire import Protocol
+from tests.support.sockets import AsgiServer, RawClient
+
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
+GET = b"GET /next HTTP/1.1\r\nHost: x\r\n\r\n"
+SMUGGLED = b"DELETE /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def told(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Answers with the method, the path and the body of the request."""
+    assert scope["type"] == "http"
+    body, more = b"", True
+    while more:
+        message = await receive()
+        assert message["type"] == "http.request"
+        body += message["body"]
+        more = message["more_body"]
+    said = f"{scope['method']} {scope['path']} ".encode() + body
+    headers = [(b"content-length", str(len(said)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": said})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[AsgiServer]:
+    with AsgiServer(told, http=Protocol, lifespan="off") as running:
+        yield running
+
+
+def post(body: bytes, framing: bytes) -> bytes:
+    return b"POST /chat HTTP/1.1\r\nHost: x\r\n" + OFFER + framing + b"\r\n\r\n" + body
+
+
+def sized(body: bytes) -> bytes:
+    return post(body, b"Content-Length: %d" % len(body))
+
+
+def in_chunks(body: bytes) -> bytes:
+    return post(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body), b"Transfer-Encoding: chunked")
+
+
+async def answers(server: AsgiServer, pieces: list[bytes], count: int) -> list[bytes]:
+    async with RawClient(server.port) as client:
+        for each in pieces:
+            await client.write(each)
+        return [(await client.response()).body for _ in range(count)]
+
+
+@pytest.mark.parametrize("write", [sized, in_chunks])
+@pytest.mark.parametrize("body", [b"{}", b"long " * 100_000, SMUGGLED], ids=["short", "long", "a request"])
+async def test_the_body_behind_an_offer_is_the_requests(server: AsgiServer, write: Any, body: bytes) -> None:
+    assert await answers(server, [write(body)], 1) == [b"POST /chat " + body]
+
+
+@pytest.mark.parametrize("write", [sized, in_chunks])
+async def test_wherever_it_is_cut(server: AsgiServer, write: Any) -> None:
+    whole = write(b"hello") + GET
+    for at in range(1, len(whole), 7):
+        assert await answers(server, [whole[:at], whole[at:]], 2) == [b"POST /chat hello", b"GET /next "]
+
+
+async def test_requests_go_on_after_an_offer(server: AsgiServer) -> None:
+    offer = b"GET /first HTTP/1.1\r\nHost: x\r\n" + OFFER + b"\r\n"
+    assert await answers(server, [offer + GET + sized(b"1") + in_chunks(b"2") + GET], 5) == [
+        b"GET /first ",
+        b"GET /next ",
+        b"POST /chat 1",
+        b"POST /chat 2",
+        b"GET /next ",
+    ]
+
+
+async def test_a_web_socket_is_none_here(server: AsgiServer) -> None:
+    offer = b"GET /socket HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    assert await answers(server, [offer, GET], 2) == [b"GET /socket ", b"GET /next "]
+
+
+async def test_a_body_without_sense_is_refused(server: AsgiServer) -> None:
+    async with RawClient(server.port) as client:
+        await client.write(post(b"no chunk\r\n", b"Transfer-Encoding: chunked"))
+        assert (await client.response()).status == 400
