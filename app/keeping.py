@@ -6,10 +6,9 @@ import asyncpg
 
 from app.clock import SystemClock
 from app.errors import StoreUnavailable
-from app.main import own_connection
 from app.settings import Settings
 from app.store import ids
-from app.store.erasure import ERASER_ROLE, Eraser, Progress, Receipt
+from app.store.erasure import ERASER_ROLE, Eraser, Progress, Receipt, own_connection
 from app.store.queries import Queries
 from app.store.retention import Outcome, Retention
 from app.work import OWNER_ROLE, capture_limits

@@ -61,7 +61,7 @@ from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
-from app.store.erasure import ERASER_ROLE, Connect, Eraser
+from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.history import History
 from app.store.limits import LimitStore
 from app.store.memories import Memories
@@ -126,19 +126,6 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
     finally:
         await connection.close()
         await embedder.close()
-
-
-def own_connection(dsn: str, role: str) -> Connect:
-    """Opens direct connections of a role other than the pool's (no PgBouncer in transaction mode)."""
-
-    async def connect() -> asyncpg.Connection[Any]:
-        return await asyncpg.connect(
-            dsn,
-            timeout=CLOSING_S,
-            server_settings={"role": role, "application_name": role, "search_path": "agent_data, public"},
-        )
-
-    return connect
 
 
 @dataclass(frozen=True, slots=True)

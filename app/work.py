@@ -13,14 +13,14 @@ from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
 from app.jobs.tasks import Learner
 from app.jobs.worker import Worker
-from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core, own_connection
+from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_rules import rules
 from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
-from app.store.erasure import ERASER_ROLE, Eraser
+from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.learning import LearningStore
 from app.store.retention import GB, Limits, Retention
 from app.tasks import until_orphaned

@@ -79,6 +79,12 @@ class CallFacts:
     redacted: Sequence[str] = ()
     """What of it lacks values that the settings say are not to be stored: request, sent, response."""
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What is to be known of a capture that is not whole."""
+        kept: dict[str, Any] = {} if self.captured else {"captured": False}
+        return kept | ({"redacted": list(self.redacted)} if self.redacted else {})
+
 
 @dataclass(frozen=True, slots=True)
 class Said:

@@ -273,16 +273,10 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         repeat_key=call.repeat_key,
         retry_count=call.retry_count,
         error=_storable(call.error) if call.error else None,
-        metadata=_json(_of_capture(call)),
+        metadata=_json(call.metadata),
         key_id=call.key_id,
         priced=call.priced,
     )
-
-
-def _of_capture(call: CallFacts) -> dict[str, Any]:
-    """What is to be known of a capture that is not whole."""
-    kept: dict[str, Any] = {} if call.captured else {"captured": False}
-    return kept | ({"redacted": list(call.redacted)} if call.redacted else {})
 
 
 def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant: UUID) -> SessionRecord:

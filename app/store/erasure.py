@@ -47,6 +47,9 @@ BATCH = 1000
 STATEMENT_S = 600.0
 """Longest statement, seconds; the longest hashes all messages of a user."""
 
+CONNECT_S = 5.0
+"""Seconds to connect."""
+
 MAX_PASSES = 50
 """Passes over all tables; each follows what was written during the one before. More says that somebody keeps writing."""
 
@@ -63,6 +66,19 @@ Elsewhere = Callable[[UUID, UUID], Awaitable[Mapping[str, int]]]
 """Erases (tenant, user) outside of Postgres, such as in a spool; what it counted, by name. May be called several times."""
 
 _UNAVAILABLE = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.OperatorInterventionError)
+
+
+def own_connection(dsn: str, role: str) -> Connect:
+    """Opens direct connections of a role other than the pool's (no PgBouncer in transaction mode)."""
+
+    async def connect() -> asyncpg.Connection[Any]:
+        return await asyncpg.connect(
+            dsn,
+            timeout=CONNECT_S,
+            server_settings={"role": role, "application_name": role, "search_path": "agent_data, public"},
+        )
+
+    return connect
 
 
 @dataclass(frozen=True, slots=True)

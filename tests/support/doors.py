@@ -32,11 +32,10 @@ from app.api.users import users_router
 from app.clock import FakeClock
 from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
-from app.main import own_connection
 from app.metrics import Exposition, Metrics, process_registry
 from app.settings import Settings
 from app.store.captures import Captures
-from app.store.erasure import ERASER_ROLE, Eraser
+from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.history import History
 from app.store.memories import Memories
 from app.store.pools import Pool

@@ -19,9 +19,8 @@ from app.errors import Conflict, NotFound, NotReady
 from app.jobs.lease import connector
 from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
-from app.main import own_connection
 from app.store import ids
-from app.store.erasure import ERASER_ROLE, Eraser, hmac_pads
+from app.store.erasure import ERASER_ROLE, Eraser, hmac_pads, own_connection
 from app.store.learning import LearningStore
 from app.store.pools import Pool
 from app.store.retention import Limits, Retention
@@ -81,7 +80,7 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
     }
     for n in range(3):
         asked = talk(f"{name} q{n}")
-        own = facts | {"idempotency_key": f"key {n} of {name}"}
+        own = facts | {"idempotency_key": f"key {n} of {name}", "repeat_key": f"key {n} of {name}".encode()}
         await teller.tell(
             asked, f"{name} a{n}", session=session, user=user, tenant=tenant, facts=own, system_prompt=f"{name} {n}"
         )
@@ -197,7 +196,7 @@ async def test_a_call_that_began_before_the_end_is_not_recorded_and_a_later_one_
 ) -> None:
     await teller.tell(talk("q"), "a", session=S1)
     await eraser.erase(TENANT, ANA)
-    facts = {"idempotency_key": "k"}
+    facts = {"idempotency_key": "k", "repeat_key": b"k"}
     assert await teller.tell(talk("on its way"), "a", session=S2, facts=facts) is False
     assert set(await rows_of(admin, ANA)) == REMAIN
     teller.at = clock.now()
@@ -361,3 +360,17 @@ async def test_the_eraser_of_one_tenant_cannot_touch_another(teller: Teller, adm
     await teller.tell([said("user", "q")], "a", session=S1)
     assert (await eraser.erase(OTHER_TENANT, ANA)).rows == 0
     assert "conversation_history" in await rows_of(admin, ANA)
+
+
+async def test_others_that_are_written_with_an_erased_user_are_written(
+    teller: Teller, admin: Admin, eraser: Eraser
+) -> None:
+    """Turns that end together share a transaction; the fence must not take the others with it."""
+    await eraser.erase(TENANT, ANA)
+    async with asyncio.TaskGroup() as group:
+        hers = [group.create_task(teller.tell(talk(f"h{n}"), "a", session=UUID(int=90 + n))) for n in range(4)]
+        his = [group.create_task(teller.tell(talk(f"b{n}"), "a", session=UUID(int=80 + n), user=BEN)) for n in range(4)]
+    assert [task.result() for task in hers] == [False] * 4
+    assert [task.result() for task in his] == [True] * 4
+    assert set(await rows_of(admin, ANA)) == {"erased_users"}
+    assert len((await rows_of(admin, BEN))["upstream_calls"]) == 4

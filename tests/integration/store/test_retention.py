@@ -13,10 +13,9 @@ from app.clock import FakeClock
 from app.jobs.lease import connector
 from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
-from app.main import own_connection
 from app.store import ids, retention
 from app.store.captures import Captures
-from app.store.erasure import ERASER_ROLE, Eraser
+from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.pools import Pool
 from app.store.retention import GB, Limits, Outcome, Retention, Storage, by_group
 from app.store.turns import StreamRecord
@@ -185,7 +184,7 @@ async def test_keys_and_prompts_of_what_is_gone_go(teller: Teller, admin: Admin,
     for n, at in enumerate((OLD[1], KEPT[0])):
         teller.at = at - timedelta(seconds=1)
         await teller.tell(
-            talk("q"), "a", session=UUID(int=1), facts={"idempotency_key": f"k{n}"}, system_prompt=f"It is {at}."
+            talk("q"), "a", session=UUID(int=1), facts={"repeat_key": b"k%d" % n}, system_prompt=f"It is {at}."
         )
     for table in ("idempotency_keys", "system_prompts"):
         await admin.execute(f"UPDATE agent_data.{table} SET created_at = $1", OLD[1])
