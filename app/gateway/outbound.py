@@ -37,7 +37,6 @@ class Outbound:
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"x-mneme-call-id", str(call_id).encode()),
-            *(error.headers if isinstance(error, RateLimited) else ()),
         ]
         if isinstance(error, RateLimited):
             headers += error.headers
