@@ -11,6 +11,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import get_args
 
 import click
@@ -107,7 +108,7 @@ def measure(placement: Placement, turns: int, messages: int, say: Callable[[str]
         found = turns_of(stack.received(), memories, rebased)
         if len(found) != turns:
             raise StackFailed(f"The upstream was asked {len(found)} times in {turns} turns.")
-        changed = sum(now != before for before, now in zip(chosen, chosen[1:], strict=False))
+        changed = sum(now != before for before, now in pairwise(chosen))
         return session_of(placement, found, changed), version_of(stack)
 
 
