@@ -1,7 +1,7 @@
-"""Many users' memories and messages, written straight into the tables: the same rows that turns and the worker leave, in minutes.
+"""Many users' memories and messages, written straight into the tables: the rows that turns and the worker leave, in minutes.
 
-Texts, vectors and token counts are made in a process of their own while Postgres stores those made before. Indexes that are slow
-to grow are taken away meanwhile and built again at the end, from their own definitions.
+Texts, vectors and token counts are made in a process of their own while Postgres stores those made before. Indexes that are
+slow to grow are taken away meanwhile and built again at the end, from their own definitions.
 """
 
 from __future__ import annotations
@@ -224,7 +224,9 @@ async def store(
         part, made = ahead.pop(0)
         rows = await made
         ahead += [(more, loop.run_in_executor(executor, _make, more, now)) for more in islice(left, 1)]
-        await connection.copy_records_to_table("bench_rows", records=rows, columns=STAGING_COLUMNS, schema_name="public")
+        await connection.copy_records_to_table(
+            "bench_rows", records=rows, columns=STAGING_COLUMNS, schema_name="public"
+        )
         for statement in statements:
             used = max((n for n in range(1, 5) if f"${n}" in statement), default=0)
             await connection.execute(statement, *arguments[:used])

@@ -2,13 +2,12 @@
 
 python -m loadtests.prefix [--quick] [--turns N] [--messages N] [--placement NAME]… [--no-save]
 
-For each placement a Mneme of its own: a user with a past, then one session in which a memory is added before every turn, so that
-what is found changes every time. What counts is what the mock upstream received.
+For each placement a Mneme of its own: a user with a past, then one session in which a memory is added before every turn, so
+that what is found changes every time. What counts is what the mock upstream received.
 """
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -35,8 +34,8 @@ BEGINS, ENDS = b'"messages":[', b"]"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request. `shared`: bytes at its beginning that are those of the prompt before; `earlier`: bytes of that one; `rebased`:
-    why all blocks were begun anew with this turn, if they were."""
+    """One request. `shared`: bytes at its beginning that are those of the prompt before; `earlier`: bytes of that one;
+    `rebased`: why all blocks were begun anew with this turn, if they were."""
 
     number: int
     prompt: int
@@ -71,12 +70,18 @@ def prompt_of(body: bytes) -> bytes:
     return body[body.index(BEGINS) + len(BEGINS) : body.rindex(ENDS)]
 
 
+def shared_prefix(one: bytes, other: bytes) -> int:
+    """Bytes at the beginning of both."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
 def turns_of(bodies: Sequence[bytes], memories: Sequence[int], rebased: Sequence[str | None]) -> list[Turn]:
     """The requests of one session, in order."""
     found, before = [], b""
     for n, body in enumerate(bodies):
         prompt = prompt_of(body)
-        shared = len(os.path.commonprefix([before, prompt]))
+        shared = shared_prefix(before, prompt)
         found.append(Turn(n + 1, len(prompt), shared, len(before), memories[n], rebased[n]))
         before = prompt
     return found

@@ -10,7 +10,6 @@ this process and one at a time: its time, and the CPU of this process and of Pos
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -44,7 +43,7 @@ from app.store import ids
 from app.store.tenancy import UserRef
 from loadtests import cpu, crowd, fill, results
 from loadtests.crowd import Person
-from loadtests.figures import number, ratio
+from loadtests.figures import number
 from loadtests.load import quantile
 from loadtests.stack import Stack, StackFailed, running, version_of
 from loadtests.terminal import console, keep, measuring
@@ -190,15 +189,6 @@ def pace_ms() -> float:
     return 1000 * (time.process_time() - began)
 
 
-def growth(cells: Sequence[Mapping[str, Any]], case: str, figure: str) -> tuple[float, float]:
-    """From the smallest table to the largest: how many times a figure has grown, and the logarithm of the memories."""
-    line = sorted((each for each in cells if each["case"] == case), key=lambda each: each["memories"])
-    if len(line) < 2:
-        return math.nan, math.nan
-    first, last = line[0], line[-1]
-    return ratio(last[figure], first[figure]), math.log(last["memories"]) / math.log(first["memories"])
-
-
 def long_session(user: str) -> tuple[bytes, list[dict[str, str]]]:
     """The session of 200 turns: as lines of an import, and as a client would send it."""
     talk, began = Talk(f"{user} {LONG}"), datetime.now(UTC) - 2 * LONG_TURNS * fill.STEP
@@ -222,7 +212,12 @@ def cases(light: Person, heavy: Person, transcript: Sequence[Mapping[str, str]])
 
 
 async def filled(
-    stack: Stack, scale: Scale, admin: crowd.Connection, people: Sequence[Person], space: int, say: Callable[[str], None]
+    stack: Stack,
+    scale: Scale,
+    admin: crowd.Connection,
+    people: Sequence[Person],
+    space: int,
+    say: Callable[[str], None],
 ) -> None:
     """Store people in the tables."""
     graph, total, done = await graph_of(admin, Person("heavy", 0, 0)), len(people), 0
@@ -249,7 +244,9 @@ async def graph_of(admin: crowd.Connection, person: Person) -> crowd.Graph:
     raise StackFailed("No partition takes the user's vectors.")
 
 
-async def import_long(stack: Stack, admin: crowd.Connection, user: str, lines: bytes, say: Callable[[str], None]) -> None:
+async def import_long(
+    stack: Stack, admin: crowd.Connection, user: str, lines: bytes, say: Callable[[str], None]
+) -> None:
     """The session of 200 turns, by the front door, and learned from."""
     async with httpx.AsyncClient(base_url=stack.base_url, timeout=TIMEOUT_S, trust_env=False) as client:
         answer = await client.post("/api/v1/import", content=lines, headers={"content-type": "application/x-ndjson"})
@@ -299,7 +296,9 @@ async def grow(stack: Stack, amount: Amount, tell: Callable[[str], None], out: C
                 if heavy in people:
                     await import_long(stack, admin, heavy.name, lines, tell)
                 out.print(f"{stored:,} memories after {time.monotonic() - began:.0f} s of filling")
-                cells += await measured(scale, cases(light, heavy, transcript)[: 4 if stored > LIGHT else 1], stored, tell)
+                cells += await measured(
+                    scale, cases(light, heavy, transcript)[: 4 if stored > LIGHT else 1], stored, tell
+                )
                 if stored > LIGHT:
                     tell(f"{stored:,} memories: recall of the graph")
                     counts = await graph_size(admin, heavy)
@@ -353,9 +352,7 @@ def figures(rounds: Sequence[Spent], postgres: Sequence[float]) -> dict[str, flo
         "p99_ms": quantile(took, 0.99),
         "server_ms": median(sum(each.cpu) / len(each.cpu) for each in rounds),
         "postgres_ms": median(postgres),
-        "cpu_ms": median(
-            sum(each.cpu) / len(each.cpu) + used for each, used in zip(rounds, postgres, strict=True)
-        ),
+        "cpu_ms": median(sum(each.cpu) / len(each.cpu) + used for each, used in zip(rounds, postgres, strict=True)),
     }
 
 
@@ -366,16 +363,20 @@ def show(out: Console, found: Mapping[str, Any]) -> None:
         told = (number(each["p50_ms"]), number(each["p99_ms"]), spent, number(each["pace_ms"]))
         table.add_row(each["title"], f"{each['memories']:,}", *told)
     out.print(table)
-    recalls = Table("memories", "vectors in the graph", "of the user", "recall", "least", "rows", "least", "exact ms", "graph ms")
+    columns = ("vectors in the graph", "of the user", "recall", "least", "rows", "least", "exact ms", "graph ms")
+    recalls = Table("memories", *columns)
     for each in found["recalls"]:
         names = ("recall", "recall_least", "rows", "rows_least", "exact_ms", "graph_ms")
-        recalls.add_row(f"{each['memories']:,}", f"{each['graph']:,}", f"{each['own']:,}", *(number(each[name]) for name in names))
+        sizes = [f"{each[name]:,}" for name in ("memories", "graph", "own")]
+        recalls.add_row(*sizes, *(f"{each[name]:.3f}" for name in names))
     out.print(recalls)
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Up to 20,000 memories, few compiles.")
-@click.option("--size", "sizes", multiple=True, type=click.IntRange(1000, 10_000_000), help="Memories in the table, growing.")
+@click.option(
+    "--size", "sizes", multiple=True, type=click.IntRange(1000, 10_000_000), help="Memories in the table, growing."
+)
 @click.option("--compiles", type=click.IntRange(5, 100_000), help="Of each case at each size; 500.")
 @click.option("--messages", type=click.IntRange(1, 100_000), help="Of each other user, beside 1,000 memories; 1,000.")
 @click.option("--no-save", is_flag=True, help="Print only; leave results and docs/benchmarks.md as they are.")

@@ -2,8 +2,8 @@
 
 python -m loadtests.wal [--quick] [--turns N] [--streams N] [--messages N] [--no-save]
 
-Conversations of ten turns, memory on, the worker off, autovacuum off (when it comes is a matter of chance). Twice: on a Postgres
-without full-page images, for the ratio, and right after a checkpoint on one as it is shipped, for what is really written then.
+Conversations of ten turns, memory on, the worker off, autovacuum off (when it comes is a matter of chance). Twice: on a
+Postgres without full-page images, for the ratio, and right after a checkpoint on one as it is shipped, for what is really written then.
 """
 
 from __future__ import annotations
@@ -169,13 +169,17 @@ def show(out: Console, without: dict[str, Any], shipped: dict[str, Any]) -> None
         table.add_row(plain["kind"], kb[0], *ratios, kb[1])
     out.print(table)
     for kind in without["kinds"]:
-        parts = Table("table", "rows", "updates", "value bytes", "heap", "indexes", title=f"{kind['kind']}, bytes per turn")
+        parts = Table(
+            "table", "rows", "updates", "value bytes", "heap", "indexes", title=f"{kind['kind']}, bytes per turn"
+        )
         for each in kind["tables"]:
             told = [number(each[name]) for name in ("rows", "updates", "stored", "heap", "indexes")]
             parts.add_row(each["table"], *told)
         out.print(parts)
     events = without["events"]
-    out.print(f"a row for each of {events['events']:.0f} events writes {number(events['ratio'])} times as much as one row")
+    out.print(
+        f"a row for each of {events['events']:.0f} events writes {number(events['ratio'])} times as much as one row"
+    )
 
 
 @click.command()

@@ -21,7 +21,8 @@ WITH blocks AS MATERIALIZED (
     FROM pg_get_wal_block_info($1, $2, false)
 ), records AS (
     -- A record with several blocks (a split of an index page) belongs to the first.
-    SELECT DISTINCT ON (start_lsn) start_lsn, record_type, record_length, pg_filenode_relation(reltablespace, relfilenode) AS rel,
+    SELECT DISTINCT ON (start_lsn) start_lsn, record_type, record_length,
+           pg_filenode_relation(reltablespace, relfilenode) AS rel,
            sum(image) OVER (PARTITION BY start_lsn) AS images, count(image) FILTER (WHERE image > 0)
                OVER (PARTITION BY start_lsn) AS image_count
     FROM blocks ORDER BY start_lsn, block_id
