@@ -255,6 +255,7 @@ def open_doors(
 
     async def gauges() -> None:
         metrics.pool("main", {"idle": pool.idle, "used": pool.size - pool.idle})
+        metrics.tasks(len(asyncio.all_tasks()))
         counts = await queue.counts()
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
 

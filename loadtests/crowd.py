@@ -6,6 +6,7 @@ slow to grow are taken away meanwhile and built again at the end, from their own
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -214,10 +215,7 @@ async def store(
     stored: Callable[[int], None],
 ) -> None:
     """Store people; `stored` is told how many of them are, part by part."""
-    import asyncio
-
     loop, now, left = asyncio.get_running_loop(), datetime.now(UTC), parts(people)
-    statements = [each for each in STORE.split(";\n") if each.strip()]
     arguments = (ids.LOCAL_TENANT, space, graph.partitions, graph.partition)
     ahead = [(part, loop.run_in_executor(executor, _make, part, now)) for part in islice(left, 2)]
     while ahead:
@@ -227,10 +225,16 @@ async def store(
         await connection.copy_records_to_table(
             "bench_rows", records=rows, columns=STAGING_COLUMNS, schema_name="public"
         )
-        for statement in statements:
-            used = max((n for n in range(1, 5) if f"${n}" in statement), default=0)
-            await connection.execute(statement, *arguments[:used])
+        for statement, own in statements(STORE, arguments):
+            await connection.execute(statement, *own)
         stored(len(part))
+
+
+def statements(script: str, arguments: Sequence[object]) -> list[tuple[str, Sequence[object]]]:
+    """A script cut into its statements, each with the arguments that it names: $1, or $1 to $4."""
+    cut = [each for each in script.split(";\n") if each.strip()]
+    named = [max((n for n in range(1, len(arguments) + 1) if f"${n}" in each), default=0) for each in cut]
+    return [(each, arguments[:last]) for each, last in zip(cut, named, strict=True)]
 
 
 def crowd(first: int, memories: int, each: int, messages: int) -> list[Person]:

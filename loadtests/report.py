@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from loadtests import results, sections
 from loadtests.figures import COLUMNS, Cell, growth, number, ratio, row
 from loadtests.work import CHUNKS, CONTENDERS, GAPS_MS, STREAM_S, Kind
 
+HEAD = ("name", "at", "quick", "machine")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 TITLES: dict[Kind, str] = {
     "reply": f"Plain answers ({CHUNKS['reply']} words)",
@@ -45,13 +46,18 @@ class Report:
     @classmethod
     def of(cls, document: results.Document) -> Report:
         """From what was kept: null was NaN."""
-        names = {each.name for each in fields(cls)} - {"head", "cells"}
-        own = {name: math.nan if document[name] is None else document[name] for name in names}
-        cells = [
-            Cell(**{name: math.nan if value is None else value for name, value in each.items()})
-            for each in document["cells"]
-        ]
-        return cls({name: document[name] for name in ("name", "at", "quick", "machine")}, **own, cells=cells)
+        return cls(
+            head={name: document[name] for name in HEAD},
+            settings=document["settings"],
+            filled=document["filled"],
+            resident_mb=document["resident_mb"],
+            worker_ms=_known(document["worker_ms"]),
+            cells=[Cell(**{name: _known(value) for name, value in each.items()}) for each in document["cells"]],
+        )
+
+
+def _known(value: Any) -> Any:
+    return math.nan if value is None else value
 
 
 def save(document: results.Document) -> Path:
@@ -66,7 +72,7 @@ def page(documents: Mapping[str, results.Document]) -> str:
     lines = [
         "# What Mneme costs",
         "",
-        "Made by `make bench` (some eighty minutes; `.venv/bin/python -m loadtests --quick`: ten, for the shape). Do not edit.",
+        "Made by `make bench` (some ninety minutes; `make bench BENCH=--quick`: ten, for the shape). Do not edit.",
         "Each section tells one measurement, which can be run by itself, and the machine that it ran on. The figures are in",
         "`loadtests/results/`. Absolute times belong to the machine; ratios are what to compare.",
         "",

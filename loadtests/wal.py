@@ -3,7 +3,8 @@
 python -m loadtests.wal [--quick] [--turns N] [--streams N] [--messages N] [--no-save]
 
 Conversations of ten turns, memory on, the worker off, autovacuum off (when it comes is a matter of chance). Twice: on a
-Postgres without full-page images, for the ratio, and right after a checkpoint on one as it is shipped, for what is really written then.
+Postgres without full-page images, for the ratio, and right after a checkpoint on one as it is shipped, for what is really
+written then.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ class Amount:
     streams: int
     messages: int
 
+    def of(self) -> dict[Kind, int]:
+        """Turns by kind."""
+        return {"reply": self.turns, "stream": self.streams}
+
 
 FULL = Amount(turns=200, streams=60, messages=1000)
 QUICK = Amount(turns=20, streams=10, messages=200)
@@ -88,8 +93,11 @@ def content_of(text: str, stream: bool) -> str:
 
 
 async def recorded(connection: Connection, client: httpx.Client, kind: Kind, count: int, seed: str) -> Log:
-    """The log of so many turns."""
-    before, start = await values(connection), await connection.fetchval(NOW)
+    """The log of so many turns, right after a checkpoint."""
+    before = await values(connection)
+    # After the look at the tables, which may write pages itself.
+    await connection.execute("CHECKPOINT")
+    start = await connection.fetchval(NOW)
     await asyncio.to_thread(converse, client, kind, count, seed)
     end = await connection.fetchval(NOW)
     return await log_between(connection, start, end, before, await values(connection))
@@ -126,10 +134,9 @@ async def measure(stack: Stack, amount: Amount, *, images: bool, say: Callable[[
         await connection.execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect")
         kinds: list[dict[str, Any]] = []
         with httpx.Client(base_url=stack.base_url, headers=headers, timeout=TIMEOUT_S, trust_env=False) as client:
-            for kind, count in (("reply", amount.turns), ("stream", amount.streams)):
+            for kind, count in amount.of().items():
                 say(f"{kind}: {count} turns, {'with' if images else 'without'} full-page images")
                 await asyncio.to_thread(converse, client, kind, 1, f"warm {kind}")
-                await connection.execute("CHECKPOINT")
                 kinds.append(figures(await recorded(connection, client, kind, count, kind), kind, count))
         found: dict[str, Any] = {"kinds": kinds}
         if not images:

@@ -19,6 +19,7 @@ RECORDS = """
 WITH blocks AS MATERIALIZED (
     SELECT start_lsn, block_id, reltablespace, relfilenode, record_type, record_length, block_fpi_length AS image
     FROM pg_get_wal_block_info($1, $2, false)
+    WHERE reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
 ), records AS (
     -- A record with several blocks (a split of an index page) belongs to the first.
     SELECT DISTINCT ON (start_lsn) start_lsn, record_type, record_length,
