@@ -62,12 +62,16 @@ def introduction(document: Document) -> list[str]:
 
 def bullets(*items: str) -> list[str]:
     """A list, its lines cut to size, and an empty line."""
-    return [*(line for each in items for line in textwrap.wrap(f"- {each}", LINE, subsequent_indent="  ")), ""]
+    return [*(line for each in items for line in _wrapped(f"- {each}", "  ")), ""]
 
 
 def paragraph(text: str) -> list[str]:
     """A paragraph, its lines cut to size, and an empty line."""
-    return [*textwrap.wrap(text, LINE), ""]
+    return [*_wrapped(text), ""]
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, LINE, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
