@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from statistics import median
@@ -28,27 +27,19 @@ from pydantic import SecretStr
 from rich.console import Console
 from rich.table import Table
 
-from app.api.context import PreviewRequest
-from app.api.preview import CompilePreviewer
 from app.clock import SystemClock
-from app.context.retrieve import Limits
-from app.gateway.identify import Identity, Switches
-from app.gateway.prepare import ChatRequest, Prepared, Preparer
-from app.gateway.reconcile import Place
-from app.gateway.upstream import Target
-from app.main import Core, Proxy, open_core, open_proxy
+from app.main import open_core, open_proxy
 from app.metrics import Metrics, process_registry
 from app.settings import Settings
 from app.store import ids
-from app.store.tenancy import UserRef
-from loadtests import cpu, crowd, fill, results
+from loadtests import crowd, fill, results
+from loadtests.compiles import ROUNDS, Case, Compiles, Spent, figures
 from loadtests.crowd import Person
 from loadtests.figures import number
-from loadtests.load import quantile
 from loadtests.stack import Stack, StackFailed, running, version_of
 from loadtests.terminal import console, keep, measuring
 from loadtests.texts import Talk
-from loadtests.work import MODEL, SYSTEM
+from loadtests.work import SYSTEM
 
 LIGHT, HEAVY = 1000, 10_000
 """Memories of the two users who are measured."""
@@ -58,128 +49,10 @@ LONG = "long"
 SIZES = (1000, 11_000, 100_000, 1_000_000)
 """Memories in the table: the user with few alone, with the other one beside, and with many others."""
 QUICK_SIZES = (1000, 11_000, 20_000)
-ROUNDS = 5
-"""In which everything is measured in turn."""
-WARM = 20
-K = 50
-"""Vectors asked for (seed 000 §6.4)."""
 PACE_LOOPS = 200_000
 FAR = "http://127.0.0.1:9/v1"
 """An upstream that is never asked."""
 TIMEOUT_S = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What is compiled: a user's request, in a session of `session`'s name or with the whole `transcript` before it."""
-
-    name: str
-    title: str
-    user: str
-    session: str | None = None
-    transcript: Sequence[Mapping[str, str]] = ()
-
-
-@dataclass(slots=True)
-class Spent:
-    """Of each compile: milliseconds, and those of this process' CPU."""
-
-    took: list[float]
-    cpu: list[float]
-
-
-class Timed(Preparer):
-    """A preparer that notes what it costs."""
-
-    def __init__(self, inner: Preparer) -> None:
-        self._inner = inner
-        self.took = 0.0
-        self.cpu = 0.0
-
-    @contextmanager
-    def _clocked(self) -> Iterator[None]:
-        began, used = time.perf_counter(), time.process_time()
-        yield
-        self.took += time.perf_counter() - began
-        self.cpu += time.process_time() - used
-
-    async def place(self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime) -> Place:
-        self.took = self.cpu = 0.0
-        with self._clocked():
-            return await self._inner.place(identity, chat, switches, now)
-
-    async def compile(
-        self, identity: Identity, chat: ChatRequest, place: Place, target: Target, now: datetime
-    ) -> Prepared:
-        with self._clocked():
-            return await self._inner.compile(identity, chat, place, target, now)
-
-
-class Scale:
-    """Fills and measures one stack."""
-
-    def __init__(self, stack: Stack, core: Core, proxy: Proxy, admin: crowd.Connection, compiles: int) -> None:
-        self._stack = stack
-        self._core = core
-        self._admin = admin
-        self._compiles = compiles
-        self._timed = Timed(proxy.preparer)
-        self._previewer = CompilePreviewer(self._timed, proxy.router, SystemClock(), MODEL)
-        self._talks: dict[str, Talk] = {}
-
-    async def cell(self, case: Case, memories: int, progress: Callable[[str], None]) -> list[Spent | float]:
-        """One round of a case: what the compiles cost, and Postgres' milliseconds of CPU for each."""
-        progress(f"{memories:,} memories: {case.title}")
-        for _ in range(WARM):
-            await self._compile(case)
-        before, spent = cpu.cpu_s(self._stack.postgres_pid), Spent([], [])
-        for _ in range(max(1, self._compiles // ROUNDS)):
-            await self._compile(case)
-            spent.took.append(1000 * self._timed.took)
-            spent.cpu.append(1000 * self._timed.cpu)
-        used = cpu.cpu_s(self._stack.postgres_pid) - before
-        return [spent, 1000 * used / len(spent.took)]
-
-    async def _compile(self, case: Case) -> None:
-        talk = self._talks.setdefault(case.name, Talk(f"asked {case.name}"))
-        messages = [*case.transcript, {"role": "user", "content": talk.asked()}]
-        user = UserRef(ids.user_id(ids.LOCAL_TENANT, case.user), case.user)
-        found = await self._previewer.preview(
-            PreviewRequest(ids.LOCAL_TENANT, user, case.session, MODEL, messages, None, None)
-        )
-        if not found["memories"]:
-            raise StackFailed(f"{case.title}: a compile found no memory.")
-
-    async def recall(self, user: str, questions: int) -> dict[str, float]:
-        """The vector leg of `agent_data.retrieve` by the graph against the exact scan: recall, rows, times."""
-        core, owner = self._core, ids.user_id(ids.LOCAL_TENANT, user)
-        vectors = await core.embedder.embed([Talk(f"recall {n}").asked() for n in range(questions)])
-        space = await core.turns.space_of(core.embedder.space)
-        kept: dict[bool, list[set[Any]]] = {}
-        took: dict[bool, float] = {}
-        for graph in (False, True):
-            await self._admin.execute("UPDATE agent_data.user_stats SET use_hnsw = $2 WHERE user_id = $1", owner, graph)
-            kept[graph], times = [], []
-            for vector in vectors:
-                began = time.perf_counter()
-                rows = await core.turns.retrieve(
-                    ids.LOCAL_TENANT, owner, query="", vector=vector, space=space, confine=None, session=None, visible=1,
-                    ancestors=[], history=False, limits=Limits(K, 0, 0),
-                )  # fmt: skip
-                times.append(1000 * (time.perf_counter() - began))
-                kept[graph].append({row.item_id for row in rows})
-            took[graph] = median(times)
-        await self._admin.execute("UPDATE agent_data.user_stats SET use_hnsw = false WHERE user_id = $1", owner)
-        shares = [len(one & other) / max(1, len(one)) for one, other in zip(kept[False], kept[True], strict=True)]
-        counts = [len(each) for each in kept[True]]
-        return {
-            "recall": sum(shares) / len(shares),
-            "recall_least": min(shares),
-            "rows": sum(counts) / len(counts),
-            "rows_least": min(counts),
-            "exact_ms": took[False],
-            "graph_ms": took[True],
-        }
 
 
 def pace_ms() -> float:
@@ -212,8 +85,6 @@ def cases(light: Person, heavy: Person, transcript: Sequence[Mapping[str, str]])
 
 
 async def filled(
-    stack: Stack,
-    scale: Scale,
     admin: crowd.Connection,
     people: Sequence[Person],
     space: int,
@@ -284,7 +155,7 @@ async def grow(stack: Stack, amount: Amount, tell: Callable[[str], None], out: C
         ):
             space = await core.turns.space_of(core.embedder.space)
             assert space is not None, "the migration makes it"
-            scale = Scale(stack, core, proxy, admin, amount.compiles)
+            compiles = Compiles(stack, core, proxy, admin, amount.compiles)
             stored, users = 0, 0
             for size in amount.sizes:
                 began = time.monotonic()
@@ -292,17 +163,19 @@ async def grow(stack: Stack, amount: Amount, tell: Callable[[str], None], out: C
                 stored += sum(each.memories for each in people)
                 people += crowd.crowd(users, max(0, size - stored), LIGHT, amount.messages)
                 stored, users = max(size, stored), users + len(people)
-                await filled(stack, scale, admin, people, space, tell)
+                await filled(admin, people, space, tell)
                 if heavy in people:
                     await import_long(stack, admin, heavy.name, lines, tell)
                 out.print(f"{stored:,} memories after {time.monotonic() - began:.0f} s of filling")
                 cells += await measured(
-                    scale, cases(light, heavy, transcript)[: 4 if stored > LIGHT else 1], stored, tell
+                    compiles, cases(light, heavy, transcript)[: 4 if stored > LIGHT else 1], stored, tell
                 )
                 if stored > LIGHT:
                     tell(f"{stored:,} memories: recall of the graph")
                     counts = await graph_size(admin, heavy)
-                    recalls.append({"memories": stored, **counts, **await scale.recall(heavy.name, amount.questions)})
+                    recalls.append(
+                        {"memories": stored, **counts, **await compiles.recall(heavy.name, amount.questions)}
+                    )
     finally:
         await admin.close()
     return {"cells": cells, "recalls": recalls}
@@ -317,7 +190,7 @@ async def graph_size(admin: crowd.Connection, person: Person) -> dict[str, int]:
 
 
 async def measured(
-    scale: Scale, wanted: Sequence[Case], memories: int, tell: Callable[[str], None]
+    compiles: Compiles, wanted: Sequence[Case], memories: int, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """All cases in turn, round after round."""
     spent: dict[str, list[Spent]] = {each.name: [] for each in wanted}
@@ -326,9 +199,7 @@ async def measured(
     for _ in range(ROUNDS):
         paces.append(pace_ms())
         for case in wanted:
-            found, used = await scale.cell(case, memories, tell)
-            assert isinstance(found, Spent)
-            assert isinstance(used, float)
+            found, used = await compiles.cell(case, memories, tell)
             spent[case.name].append(found)
             postgres[case.name].append(used)
     return [
@@ -341,19 +212,6 @@ async def measured(
         }
         for each in wanted
     ]
-
-
-def figures(rounds: Sequence[Spent], postgres: Sequence[float]) -> dict[str, float]:
-    """Quantiles over all rounds; CPU as the median of the rounds' means."""
-    took = sorted(one for each in rounds for one in each.took)
-    return {
-        "compiles": len(took),
-        "p50_ms": quantile(took, 0.5),
-        "p99_ms": quantile(took, 0.99),
-        "server_ms": median(sum(each.cpu) / len(each.cpu) for each in rounds),
-        "postgres_ms": median(postgres),
-        "cpu_ms": median(sum(each.cpu) / len(each.cpu) + used for each, used in zip(rounds, postgres, strict=True)),
-    }
 
 
 def show(out: Console, found: Mapping[str, Any]) -> None:

@@ -44,6 +44,7 @@ def test_everything_is_counted() -> None:
     metrics.utilisation(0.95)
     metrics.queue(queued=3, running=1, dead=2)
     metrics.pool("main", {"idle": 5, "used": 3})
+    metrics.tasks(7)
     text = shown(registry)
     for line in (
         'mneme_requests_total{kind="chat",memory="ok",outcome="complete"} 2.0',
@@ -57,6 +58,7 @@ def test_everything_is_counted() -> None:
         'mneme_queue_jobs{state="queued"} 3.0',
         'mneme_queue_jobs{state="dead"} 2.0',
         'mneme_pool_connections{pool="main",state="used"} 3.0',
+        "mneme_event_loop_tasks 7.0",
     ):
         assert line in text
 

@@ -7,8 +7,9 @@ import math
 import orjson
 import pytest
 
+from loadtests.compiles import Spent, figures
 from loadtests.crowd import Person
-from loadtests.scale import HEAVY, LIGHT, LONG, LONG_TURNS, Spent, cases, figures, long_session
+from loadtests.scale import HEAVY, LIGHT, LONG, LONG_TURNS, cases, long_session
 from loadtests.sections import grown
 
 
