@@ -84,6 +84,19 @@ def cases(light: Person, heavy: Person, transcript: Sequence[Mapping[str, str]])
     ]
 
 
+def newcomers(first: Sequence[Person], stored: int, size: int, messages: int) -> list[Person]:
+    """Who is stored when a table that holds `stored` memories is to hold `size`: the users who are measured, each as soon as
+    there is room, and a crowd."""
+    people: list[Person] = []
+    before = 0
+    for person in first:
+        if stored <= before and before + person.memories <= size:
+            people.append(person)
+        before += person.memories
+    held = stored + sum(each.memories for each in people)
+    return people + crowd.crowd(held, max(0, size - held), LIGHT, messages)
+
+
 async def filled(
     admin: crowd.Connection,
     people: Sequence[Person],
@@ -156,21 +169,19 @@ async def grow(stack: Stack, amount: Amount, tell: Callable[[str], None], out: C
             space = await core.turns.space_of(core.embedder.space)
             assert space is not None, "the migration makes it"
             compiles = Compiles(stack, core, proxy, admin, amount.compiles)
-            stored, users = 0, 0
+            stored = 0
             for size in amount.sizes:
                 began = time.monotonic()
-                people = [light] if stored == 0 else [heavy] if stored == LIGHT else []
+                people = newcomers([light, heavy], stored, size, amount.messages)
                 stored += sum(each.memories for each in people)
-                people += crowd.crowd(users, max(0, size - stored), LIGHT, amount.messages)
-                stored, users = max(size, stored), users + len(people)
                 await filled(admin, people, space, tell)
                 if heavy in people:
                     await import_long(stack, admin, heavy.name, lines, tell)
                 out.print(f"{stored:,} memories after {time.monotonic() - began:.0f} s of filling")
                 cells += await measured(
-                    compiles, cases(light, heavy, transcript)[: 4 if stored > LIGHT else 1], stored, tell
+                    compiles, cases(light, heavy, transcript)[: 1 if stored < HEAVY else None], stored, tell
                 )
-                if stored > LIGHT:
+                if stored >= HEAVY:
                     tell(f"{stored:,} memories: recall of the graph")
                     counts = await graph_size(admin, heavy)
                     recalls.append(

@@ -9,7 +9,7 @@ import pytest
 
 from loadtests.compiles import Spent, figures
 from loadtests.crowd import Person
-from loadtests.scale import HEAVY, LIGHT, LONG, LONG_TURNS, cases, long_session
+from loadtests.scale import HEAVY, LIGHT, LONG, LONG_TURNS, cases, long_session, newcomers
 from loadtests.sections import grown
 
 
@@ -43,3 +43,16 @@ def test_the_cases_are_those_of_two_users() -> None:
     found = cases(light, heavy, [{"role": "user", "content": "x"}])
     assert [each.user for each in found] == ["light", "heavy", "heavy", "heavy"]
     assert [(each.session, len(each.transcript)) for each in found] == [(None, 0), (None, 0), (None, 1), (LONG, 0)]
+
+
+def test_a_growing_table_takes_in_whom_it_has_room_for() -> None:
+    first = [Person("light", 1000, 10), Person("heavy", 10_000, 10)]
+    stored, names = 0, []
+    for size in (1000, 11_000, 13_000, 15_000):
+        people = newcomers(first, stored, size, 10)
+        stored += sum(each.memories for each in people)
+        assert stored == size
+        names += [each.name for each in people]
+    assert names[:2] == ["light", "heavy"]
+    assert len(set(names)) == len(names) == 6
+    assert [each.name for each in newcomers(first, 0, 12_000, 10)] == ["light", "heavy", "crowd-11000"]
