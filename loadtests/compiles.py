@@ -24,8 +24,8 @@ from app.store.tenancy import UserRef
 from loadtests.cpu import cpu_s
 from loadtests.crowd import Connection
 from loadtests.load import quantile
+from loadtests.prose import Prose
 from loadtests.stack import Stack, StackFailed
-from loadtests.texts import Talk
 from loadtests.work import MODEL
 
 ROUNDS = 5
@@ -92,7 +92,7 @@ class Compiles:
         self._count = count
         self._timed = Timed(proxy.preparer)
         self._previewer = CompilePreviewer(self._timed, proxy.router, SystemClock(), MODEL)
-        self._talks: dict[str, Talk] = {}
+        self._talks: dict[str, Prose] = {}
 
     async def cell(self, case: Case, memories: int, progress: Callable[[str], None]) -> tuple[Spent, float]:
         """One round of a case: what the compiles cost, and Postgres' milliseconds of CPU for each."""
@@ -108,7 +108,7 @@ class Compiles:
         return spent, 1000 * used / len(spent.took)
 
     async def _compile(self, case: Case) -> None:
-        talk = self._talks.setdefault(case.name, Talk(f"asked {case.name}"))
+        talk = self._talks.setdefault(case.user, Prose(case.user))
         messages = [*case.transcript, {"role": "user", "content": talk.asked()}]
         user = UserRef(ids.user_id(ids.LOCAL_TENANT, case.user), case.user)
         found = await self._previewer.preview(
@@ -120,7 +120,8 @@ class Compiles:
     async def recall(self, user: str, questions: int) -> dict[str, float]:
         """The vector leg of `agent_data.retrieve` by the graph against the exact scan: recall, rows, times."""
         core, owner = self._core, ids.user_id(ids.LOCAL_TENANT, user)
-        vectors = await core.embedder.embed([Talk(f"recall {n}").asked() for n in range(questions)])
+        talk = Prose(user)
+        vectors = await core.embedder.embed([talk.asked() for _ in range(questions)])
         space = await core.turns.space_of(core.embedder.space)
         kept: dict[bool, list[set[Any]]] = {}
         took: dict[bool, float] = {}

@@ -24,7 +24,7 @@ from app.providers.tokens import Tokenizers
 from app.store import ids
 from app.store.pools import halfvec
 from loadtests.fill import SESSION, STEP
-from loadtests.texts import Talk
+from loadtests.prose import Prose
 
 Connection = asyncpg.Connection
 
@@ -131,14 +131,14 @@ class Maker:
 
     def rows(self, person: Person, now: datetime) -> list[Row]:
         """A user's rows, in the order of `STAGING_COLUMNS`; the same texts for the same name."""
-        talk = Talk(person.name)
+        talk = Prose(person.name)
         messages = list(self._messages(person, talk, now))
         memories = list(self._memories(person, talk, messages))
         rows = messages + memories
         vectors = self._embedder.embed_now([row[10] for row in rows])
         return [(*row, halfvec(vector)) for row, vector in zip(rows, vectors, strict=True)]
 
-    def _messages(self, person: Person, talk: Talk, now: datetime) -> Iterator[Row]:
+    def _messages(self, person: Person, talk: Prose, now: datetime) -> Iterator[Row]:
         sessions = -(-person.messages // SESSION)
         apart = timedelta(days=30 * MONTHS) / max(1, sessions)
         for n in range(person.messages):
@@ -149,7 +149,7 @@ class Maker:
             session = ids.session_id(ids.LOCAL_TENANT, person.user_id, name)
             yield self._row(person, ids.uuid7(at), 0, (session, name, place + 1, 1 + place % 2), at, text, None)
 
-    def _memories(self, person: Person, talk: Talk, messages: Sequence[Row]) -> Iterator[Row]:
+    def _memories(self, person: Person, talk: Prose, messages: Sequence[Row]) -> Iterator[Row]:
         told: set[str] = set()
         for n in range(person.memories):
             while (text := talk.stated()) in told:  # there is but one active memory of a text

@@ -36,9 +36,9 @@ from loadtests import crowd, fill, results
 from loadtests.compiles import ROUNDS, Case, Compiles, Spent, figures
 from loadtests.crowd import Person
 from loadtests.figures import number
+from loadtests.prose import Prose
 from loadtests.stack import Stack, StackFailed, running, version_of
 from loadtests.terminal import console, keep, measuring
-from loadtests.texts import Talk
 from loadtests.work import SYSTEM
 
 LIGHT, HEAVY = 1000, 10_000
@@ -64,7 +64,7 @@ def pace_ms() -> float:
 
 def long_session(user: str) -> tuple[bytes, list[dict[str, str]]]:
     """The session of 200 turns: as lines of an import, and as a client would send it."""
-    talk, began = Talk(f"{user} {LONG}"), datetime.now(UTC) - 2 * LONG_TURNS * fill.STEP
+    talk, began = Prose(user), datetime.now(UTC) - 2 * LONG_TURNS * fill.STEP
     transcript, lines = [{"role": "system", "content": SYSTEM}], []
     for n in range(2 * LONG_TURNS):
         role, content = ("assistant", talk.answered()) if n % 2 else ("user", talk.said())

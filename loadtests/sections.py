@@ -111,9 +111,9 @@ def scale(document: Document) -> list[str]:
         *HOW,
         *bullets(
             "`memory_store` grows as told; each other user has 1,000 memories and "
-            f"{amount['messages']:,} messages over six monthly partitions. Texts are made up; vectors and token counts are "
-            "those of the shipped embedder and tokenizer. All of it is written straight into the tables, with the word "
-            "counts that the worker would leave; then `VACUUM`.",
+            f"{amount['messages']:,} messages over six monthly partitions. Texts are made up, each user's on topics of their "
+            "own (`loadtests/prose.py`); vectors and token counts are those of the shipped embedder and tokenizer. All of it "
+            "is written straight into the tables, with the word counts that the worker would leave; then `VACUUM`.",
             "One user has 1,000 memories and 1,000 messages; one 10,000 memories, 1,000 messages and a session of 200 turns, "
             "which came through `/api/v1/import` and a worker.",
             "A compile is what `POST /api/v1/context` does between the request's bytes and those that would go upstream: "
