@@ -20,17 +20,15 @@ from app.errors import NotReady
 BEGINNINGS = (
     "I|We|They|My sister|My brother|Our neighbour|The teacher|A friend of mine|Yesterday I|Last week we|Next month they|"
     "In the morning I|After work we|Somebody|Nobody here|My colleague|The doctor|You|The children|For years I"
-).split("|")
+)
 VERBS = (
     "like|bought|sold|found|lost|need|want|had|made|saw|read about|talked about|forgot|remember|prefer|tried|broke|moved|"
     "wrote about|asked for|paid for|learned|planned|cancelled|recommended"
-).split("|")
-BETWEEN = "and|with the|for the|about|in the|near the|because of|but not|of the|without|before the|after the|instead of".split(
-    "|"
 )
+BETWEEN = "and|with the|for the|about|in the|near the|because of|but not|of the|without|before the|after the|instead of"
 ASKING = (
     "What did I say about|Do you remember|When was|Who told me about|Why did we talk about|How much was|Where is|Which"
-).split("|")
+)
 WORD_LETTERS = 4
 """Letters that a word has at least: shorter ones are mostly function words and pieces of words."""
 TOPICS, TOPIC_WORDS, OWN_TOPICS = 400, 40, 30
@@ -74,6 +72,9 @@ class Prose:
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
+        self._beginnings, self._verbs, self._between, self._asking = (
+            each.split("|") for each in (BEGINNINGS, VERBS, BETWEEN, ASKING)
+        )
         self._topics = self._random.sample(range(TOPICS), OWN_TOPICS)
 
     def stated(self) -> str:
@@ -91,7 +92,7 @@ class Prose:
     def asked(self) -> str:
         """A question about one of the topics."""
         words = self._random.sample(self._about(), self._random.randint(2, 4))
-        return f"{self._random.choice(ASKING)} {' '.join(words)}?"
+        return f"{self._random.choice(self._asking)} {' '.join(words)}?"
 
     def _about(self) -> Sequence[str]:
         return topic(self._random.choice(self._topics))
@@ -102,8 +103,8 @@ class Prose:
 
     def _sentence(self, about: Sequence[str]) -> str:
         chance = self._random
-        parts = [chance.choice(BEGINNINGS), chance.choice(VERBS)]
+        parts = [chance.choice(self._beginnings), chance.choice(self._verbs)]
         for n in range(chance.randint(3, 7)):
-            parts += [chance.choice(BETWEEN)] if n % 2 else []
+            parts += [chance.choice(self._between)] if n % 2 else []
             parts.append(chance.choice(about) if chance.random() < ON_TOPIC else _favoured(chance))
         return f"{' '.join(parts)}."
