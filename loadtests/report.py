@@ -85,11 +85,12 @@ def page(documents: Mapping[str, results.Document]) -> str:
 def section(document: results.Document) -> list[str]:
     """What a request costs."""
     report = Report.of(document)
+    measured = {each.contender for each in report.cells}
     kinds = [kind for kind in TITLES if any(each.kind == kind for each in report.cells)]
     return [
         "Ratios are medians over rounds in which everyone was measured in turn.",
         "",
-        *(f"- *{each.name}*: {each.title}" for each in CONTENDERS.values()),
+        *(f"- *{each.name}*: {each.title}" for each in CONTENDERS.values() if each.name in measured),
         "",
         *(line for kind in kinds for line in _table(report.cells, kind)),
         *_bars(report),

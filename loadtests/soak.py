@@ -302,6 +302,7 @@ async def soak(
         after = await watcher.at_rest()
     finally:
         await admin.close()
+    tally.errors.update(f"the {name} ended" for name in WHO if after.threads[name] == 0)
     found, leaked = slopes(samples), leaks(before, after)
     return {
         "minutes": minutes,
