@@ -148,6 +148,9 @@ def ended_by_sigterm() -> Iterator[None]:
     def end(_number: int, _frame: FrameType | None) -> None:
         signal.raise_signal(signal.SIGINT)
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what it puts in the background so: then SIGTERM would do nothing.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
