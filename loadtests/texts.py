@@ -79,10 +79,6 @@ class Talk:
         """What a person tells, one to three sentences."""
         return " ".join(self._sentence(SAID) for _ in range(self._random.randint(1, 3)))
 
-    def stated(self) -> str:
-        """One sentence of what a person tells."""
-        return self._sentence(SAID)
-
     def answered(self) -> str:
         """What an assistant answers, two to six sentences."""
         return " ".join(self._sentence(ANSWERED) for _ in range(self._random.randint(2, 6)))
