@@ -27,8 +27,10 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# All measurements, in turn, some ninety minutes; `make bench BENCH=--quick`: ten, for the shape. Each also runs alone:
+# .venv/bin/python -m loadtests.bench, .scale, .wal, .prefix or .soak.
 bench: $(STAMP)
-	$(BIN)/python -m loadtests.bench
+	$(BIN)/python -m loadtests $(BENCH)
 
 # Only needed after editing the dependencies in pyproject.toml; needs uv.
 lock:

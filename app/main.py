@@ -349,6 +349,7 @@ def open_doors(
     async def gauges() -> None:
         for name, each in core.pools.by_name.items():
             metrics.pool(name, {"idle": each.idle, "used": each.size - each.idle})
+        metrics.tasks(len(asyncio.all_tasks()))
         counts = await queue.counts()
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
         metrics.storage(by_group(await storage.figures()))

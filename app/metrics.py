@@ -117,6 +117,10 @@ class Metrics:
             "mneme_schedule_changed", "What a scheduled task changed when it last ran: rows, partitions.", ["task"],
             multiprocess_mode="mostrecent", registry=registry,
         )  # fmt: skip
+        self._tasks = Gauge(
+            "mneme_event_loop_tasks", "Tasks of the server's event loops, when last looked at.",
+            multiprocess_mode="livesum", registry=registry,
+        )  # fmt: skip
         # `labels` looks a child up under a lock; the few that the hot path uses are kept.
         self._stage_children: dict[str, Histogram] = {}
         self._request_children: dict[tuple[str, str, str], Counter] = {}
@@ -206,6 +210,10 @@ class Metrics:
         """The connections of a pool: `states` as {"idle": 3, "used": 5}."""
         for state, count in states.items():
             self._pool.labels(name, state).set(count)
+
+    def tasks(self, count: int) -> None:
+        """The tasks of this process' event loop."""
+        self._tasks.set(count)
 
 
 class Exposition:

@@ -1,1 +1,1 @@
-"""What Mneme costs: `make bench` (`bench.py`), and where the time goes (`python -m loadtests.profile`)."""
+"""What Mneme costs: `make bench` (`__main__.py`), and where the time goes (`python -m loadtests.profile`)."""

@@ -1,4 +1,4 @@
-"""`make bench`: what a request costs, directly, through the floor, and through Mneme.
+"""What a request costs, directly, through the floor, and through Mneme.
 
 python -m loadtests.bench [--quick] [--peers] [--clients N]… [--seconds S] [--rounds N] [--only NAME]… [--kind KIND]…
     [--no-save]
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from types import FrameType
 
 import click
@@ -22,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from loadtests import cpu, fill, load, report
+from loadtests import cpu, fill, load, report, results
 from loadtests.figures import COLUMNS, Cell, Measure, growth, number, row, summarise
 from loadtests.peers import PEERS, PeerFailed
 from loadtests.serving import HOST
@@ -149,6 +148,9 @@ def ended_by_sigterm() -> Iterator[None]:
     def end(_number: int, _frame: FrameType | None) -> None:
         signal.raise_signal(signal.SIGINT)
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what it puts in the background so: then SIGTERM would do nothing.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
@@ -269,7 +271,7 @@ def main(
     show(console, found.cells)
     console.print(f"worker: {number(found.worker_ms)} ms of CPU per turn, with its Postgres")
     if not no_save:
-        console.print(f"written: {report.save(found)}, {report.PAGE}")
+        console.print(f"written: {report.save(found.document())}, {report.PAGE}")
 
 
 def available(contender: Contender, console: Console) -> bool:
@@ -309,9 +311,7 @@ def run(
         say("measuring the worker")
         worker = bench.worker_ms() if any(each.name == "memory" for each in contenders) else float("nan")
     return report.Report(
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
-        quick=quick,
-        machine=report.machine(str(kept["version"]).split()[1]),
+        head=results.head("bench", quick=quick, postgres=str(kept["version"]).split()[1]),
         settings={**asdict(size), "clients": list(clients), "kinds": list(kinds)},
         filled={
             "users": size.users,

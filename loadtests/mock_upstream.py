@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import orjson
 
-from loadtests.serving import Gone, Receive, Scope, Send, read_body, serve
+from loadtests.serving import Application, Gone, Receive, Scope, Send, read_body, serve
 from loadtests.texts import Talk
 
 ANSWERS = 64
@@ -39,11 +41,12 @@ class Script:
     chunks: int = 20
     gap_ms: float = 0.0
     status: int = 200
+    keep: int = 0
 
     @classmethod
     def of(cls, model: str) -> Script:
         """Raises ValueError for a name that is no script."""
-        kinds: dict[str, Callable[[str], Any]] = {"chunks": int, "gap_ms": float, "status": int}
+        kinds: dict[str, Callable[[str], Any]] = {"chunks": int, "gap_ms": float, "status": int, "keep": int}
         given = dict(part.split("=", 1) for part in model.partition(":")[2].split(";") if part)
         if unknown := given.keys() - kinds.keys():
             raise ValueError(f"a mock model has no {', '.join(sorted(unknown))}")
@@ -100,7 +103,16 @@ def _usage(chunks: int) -> dict[str, Any]:
     return {"prompt_tokens": 11, "completion_tokens": chunks, "total_tokens": 11 + chunks}
 
 
-async def app(scope: Scope, receive: Receive, send: Send) -> None:
+def keeping(file: Path) -> Application:
+    """The ASGI application, with a file for the bodies that are to be kept."""
+
+    async def kept(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, send, file)
+
+    return kept
+
+
+async def app(scope: Scope, receive: Receive, send: Send, file: Path | None = None) -> None:
     """The ASGI application."""
     if scope["type"] == "lifespan":
         while (await receive())["type"] != "lifespan.shutdown":
@@ -122,6 +134,9 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     except (ValueError, KeyError, TypeError) as error:
         await _refuse(send, 400, f"{type(error).__name__}: {error}")
         return
+    if script.keep and file is not None:
+        with file.open("ab") as kept:
+            kept.write(body.replace(b"\n", b" ") + b"\n")
     variant = zlib.crc32(body) % ANSWERS
     if script.status != 200:
         await _refuse(send, script.status, "This is what the model's name asked for.")
@@ -155,4 +170,4 @@ async def _refuse(send: Send, status: int, message: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(app)
+    serve(keeping(Path(sys.argv[1])) if len(sys.argv) > 1 else app)

@@ -1,24 +1,19 @@
-"""What a run leaves behind: a JSON file in `loadtests/results/`, and docs/benchmarks.md, which is made from it."""
+"""docs/benchmarks.md, made from the newest run of each measurement; and the section of `loadtests.bench` in it."""
 
 from __future__ import annotations
 
 import math
-import os
-import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from loadtests import results, sections
 from loadtests.figures import COLUMNS, Cell, growth, number, ratio, row
 from loadtests.work import CHUNKS, CONTENDERS, GAPS_MS, STREAM_S, Kind
 
-RESULTS = Path(__file__).parent / "results"
+HEAD = ("name", "at", "quick", "machine")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-PACKAGES = ("aiohttp", "asyncpg", "httptools", "orjson", "uvicorn", "uvloop")
 TITLES: dict[Kind, str] = {
     "reply": f"Plain answers ({CHUNKS['reply']} words)",
     "stream": f"Streams of {CHUNKS['stream']} chunks, {GAPS_MS['stream']} ms apart",
@@ -27,105 +22,95 @@ TITLES: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run. `settings`: how it was called; `filled`: what was in the memory; `resident_mb`: at the end; `worker_ms`: CPU of
-    the worker and Postgres per turn that it learned from, NaN where it was not measured."""
+    """A run of `loadtests.bench`. `settings`: how it was called; `filled`: what was in the memory; `resident_mb`: at the end;
+    `worker_ms`: CPU of the worker and Postgres per turn that it learned from, NaN where it was not measured."""
 
-    at: str
-    quick: bool
-    machine: dict[str, str]
+    head: Mapping[str, Any]
     settings: dict[str, Any]
     filled: dict[str, int]
     resident_mb: dict[str, float]
     worker_ms: float
     cells: list[Cell]
 
+    def document(self) -> dict[str, Any]:
+        """As it is kept."""
+        return {
+            **self.head,
+            "settings": self.settings,
+            "filled": self.filled,
+            "resident_mb": self.resident_mb,
+            "worker_ms": self.worker_ms,
+            "cells": [asdict(each) for each in self.cells],
+        }
 
-def machine(postgres: str) -> dict[str, str]:
-    """What it ran on, without names of machines or people."""
-    return {
-        "CPU": f"{os.cpu_count()} × {_cpu_model()}",
-        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
-        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
-        "Python": platform.python_version(),
-        "PostgreSQL": postgres,
-        **{name: version(name) for name in PACKAGES},
-        "Mneme": version("mneme-proxy"),
-    }
+    @classmethod
+    def of(cls, document: results.Document) -> Report:
+        """From what was kept: null was NaN."""
+        return cls(
+            head={name: document[name] for name in HEAD},
+            settings=document["settings"],
+            filled=document["filled"],
+            resident_mb=document["resident_mb"],
+            worker_ms=_known(document["worker_ms"]),
+            cells=[Cell(**{name: _known(value) for name, value in each.items()}) for each in document["cells"]],
+        )
 
 
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+def _known(value: Any) -> Any:
+    return math.nan if value is None else value
 
 
-def save(report: Report) -> Path:
-    """Write both. The JSON is one line a cell, so that two runs can be compared line by line."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{report.at[:10]}{'-quick' if report.quick else ''}.json"
-    path.write_bytes(as_json(report))
-    PAGE.write_text(page(report), encoding="utf-8")
+def save(document: results.Document) -> Path:
+    """Keep a run, and make the page again, with what the other measurements found when they last ran."""
+    path = results.write(document)
+    PAGE.write_text(page(results.latest()), encoding="utf-8")
     return path
 
 
-def as_json(report: Report) -> bytes:
-    """NaN becomes null; figures keep four significant digits."""
-    head = {name: value for name, value in asdict(report).items() if name != "cells"}
-    lines = [f"  {orjson.dumps(name).decode()}: {_dump(value)}" for name, value in head.items()]
-    cells = ",\n".join(f"    {_dump(asdict(each))}" for each in report.cells)
-    return ("{\n" + ",\n".join(lines) + ',\n  "cells": [\n' + cells + "\n  ]\n}\n").encode()
-
-
-def _dump(value: Any) -> str:
-    return orjson.dumps(_rounded(value)).decode()
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
-    if isinstance(value, float):
-        return None if math.isnan(value) else float(f"{value:.4g}")
-    return value
-
-
-def page(report: Report) -> str:
+def page(documents: Mapping[str, results.Document]) -> str:
     """docs/benchmarks.md."""
-    kinds = [kind for kind in TITLES if any(each.kind == kind for each in report.cells)]
-    return "\n".join(
-        [
-            *_introduction(report),
-            *(line for kind in kinds for line in _table(report.cells, kind)),
-            *_bars(report),
-            *_method(report),
-        ]
-    )
-
-
-def _introduction(report: Report) -> list[str]:
-    told = ", ".join(f"{name} {value}" for name, value in report.machine.items() if name not in ("CPU", "memory"))
-    kept = "This was a quick run, on a machine that was doing other things: the shape counts, not the figures."
-    return [
+    lines = [
         "# What Mneme costs",
         "",
-        "Made by `make bench` (some ten minutes; `.venv/bin/python -m loadtests.bench --quick`: one). Do not edit.",
-        "",
-        f"{report.at[:10]}, {report.machine['CPU']}, {report.machine['memory']}; {told}.",
-        *(["", kept] if report.quick else []),
-        "",
-        "Ratios are what to compare: medians over rounds in which everyone was measured in turn. Absolute times belong to this",
-        "machine.",
-        "",
-        *(f"- *{each.name}*: {each.title}" for each in CONTENDERS.values()),
+        "Made by `make bench` (some ninety minutes; `make bench BENCH=--quick`: ten, for the shape). Do not edit.",
+        "Each section tells one measurement, which can be run by itself, and the machine that it ran on. The figures are in",
+        "`loadtests/results/`. Absolute times belong to the machine; ratios are what to compare.",
         "",
     ]
+    for name, document in documents.items():
+        lines += [*sections.introduction(document), *SECTIONS[name](document)]
+    return "\n".join(lines)
+
+
+def section(document: results.Document) -> list[str]:
+    """What a request costs."""
+    report = Report.of(document)
+    measured = {each.contender for each in report.cells}
+    kinds = [kind for kind in TITLES if any(each.kind == kind for each in report.cells)]
+    return [
+        "Ratios are medians over rounds in which everyone was measured in turn.",
+        "",
+        *(f"- *{each.name}*: {each.title}" for each in CONTENDERS.values() if each.name in measured),
+        "",
+        *(line for kind in kinds for line in _table(report.cells, kind)),
+        *_bars(report),
+        *_method(report),
+    ]
+
+
+SECTIONS: Mapping[str, Callable[[results.Document], list[str]]] = {
+    "bench": section,
+    "scale": sections.scale,
+    "wal": sections.wal,
+    "prefix": sections.prefix,
+    "soak": sections.soak,
+}
 
 
 def _table(cells: Sequence[Cell], kind: Kind) -> list[str]:
     head = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
     body = ["| " + " | ".join(row(each)) + " |" for each in cells if each.kind == kind]
-    return [f"## {TITLES[kind]}", "", *head, *body, ""]
+    return [f"### {TITLES[kind]}", "", *head, *body, ""]
 
 
 def _bars(report: Report) -> list[str]:
@@ -160,7 +145,7 @@ def _bars(report: Report) -> list[str]:
     resident = ", ".join(f"{name} {value:.0f} MB" for name, value in report.resident_mb.items())
     counts = " / ".join(str(each) for each in sorted({each.clients for each in report.cells}))
     return [
-        "## The bars",
+        "### The bars",
         "",
         f"Where there are several figures, they are those at {counts} clients.",
         "",
@@ -174,7 +159,7 @@ def _bars(report: Report) -> list[str]:
 def _method(report: Report) -> list[str]:
     filled, settings = report.filled, report.settings
     return [
-        "## How it is measured",
+        "### How it is measured",
         "",
         "- Everything runs on loopback, in processes of its own: a scripted upstream, the floor, `mneme serve` with one server",
         "  process on its embedded Postgres with fsync on, and a load client on keep-alive connections, pinned to one core.",

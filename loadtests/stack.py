@@ -33,6 +33,7 @@ STOP_S = 30.0
 """Seconds for a process to end after SIGTERM; then it is killed."""
 POLL_S = 0.02
 SAMPLES = "stacks.folded"
+RECEIVED = "received.jsonl"
 
 UNHURRIED_MS = "60000"
 """Deadline of retrieval and of the pool while measuring. With the usual ones an overloaded Mneme answers without memory: well
@@ -126,6 +127,11 @@ class Stack:
     def samples(self) -> Path:
         return self.folder / SAMPLES
 
+    def received(self) -> list[bytes]:
+        """The bodies that the mock upstream was asked with so far, where they named a model that ends in `;keep=1`."""
+        file = self.folder / RECEIVED
+        return file.read_bytes().splitlines() if file.exists() else []
+
     @contextmanager
     def worker(self) -> Iterator[Service]:
         """A `mneme worker` beside the server, for as long as the block runs."""
@@ -162,10 +168,15 @@ def _started(peer: Peer, upstream: str, folder: Path, stack: ExitStack) -> tuple
 
 @contextmanager
 def running(
-    *, sampler: bool = False, peers: Sequence[Peer] = (), settings: Mapping[str, str] | None = None
+    *,
+    sampler: bool = False,
+    peers: Sequence[Peer] = (),
+    settings: Mapping[str, str] | None = None,
+    postgres_settings: Mapping[str, str] | None = None,
 ) -> Iterator[Stack]:
     """Start everything. `sampler`: Mneme with the sampler in it, which writes to `Stack.samples`; `settings`: environment
-    variables of Mneme's beside the usual ones. Raises StackFailed."""
+    variables of Mneme's beside the usual ones; `postgres_settings`: what differs from the embedded Postgres' own. Raises
+    StackFailed."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mneme-bench-")))
 
@@ -174,12 +185,12 @@ def running(
             stack.callback(service.stop)
             return service
 
-        postgres = EmbeddedPostgres(folder / "data")
+        postgres = EmbeddedPostgres(folder / "data", settings=postgres_settings or {})
         stack.callback(postgres.stop, force=True)
         dsn = postgres.start()
         postgres_pid = postgres.status().pid
         assert postgres_pid is not None, "it has just started"
-        mock = start("mock", ["-m", "loadtests.mock_upstream"])
+        mock = start("mock", ["-m", "loadtests.mock_upstream", str(folder / RECEIVED)])
         upstream = f"http://127.0.0.1:{mock.port('port ([0-9]+)')}"
         floor = start("floor", ["-m", "loadtests.floor", upstream])
         environment = {
@@ -233,3 +244,9 @@ async def run_sql(dsn: str, *statements: str) -> list[asyncpg.Record]:
         return rows
     finally:
         await connection.close()
+
+
+def version_of(stack: Stack) -> str:
+    """The version of its Postgres, as people write it."""
+    (found,) = asyncio.run(run_sql(stack.dsn, "SHOW server_version"))
+    return str(found[0]).split()[0]

@@ -47,6 +47,7 @@ def test_everything_is_counted() -> None:
     metrics.attempt("a", "unreachable")
     for state in ("closed", "open", "half_open"):
         metrics.breaker("a", state)
+    metrics.tasks(7)
     text = shown(registry)
     for line in (
         'mneme_upstream_attempts_total{result="unreachable",upstream="a"} 1.0',
@@ -62,6 +63,7 @@ def test_everything_is_counted() -> None:
         'mneme_queue_jobs{state="queued"} 3.0',
         'mneme_queue_jobs{state="dead"} 2.0',
         'mneme_pool_connections{pool="main",state="used"} 3.0',
+        "mneme_event_loop_tasks 7.0",
     ):
         assert line in text
 

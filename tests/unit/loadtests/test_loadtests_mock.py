@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from loadtests.mock_upstream import Script, app
+from loadtests.mock_upstream import Script, app, keeping
+from loadtests.serving import Application
 
 
-async def ask(path: str, body: bytes) -> tuple[int, list[bytes]]:
+async def ask(path: str, body: bytes, application: Application = app) -> tuple[int, list[bytes]]:
     """Status and body pieces."""
     sent: list[MutableMapping[str, Any]] = []
     halves = [body[: len(body) // 2], body[len(body) // 2 :]]
@@ -22,7 +24,7 @@ async def ask(path: str, body: bytes) -> tuple[int, list[bytes]]:
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    await app({"type": "http", "path": path}, receive, send)
+    await application({"type": "http", "path": path}, receive, send)
     assert sent[-1].get("more_body", False) is False
     return sent[0]["status"], [each["body"] for each in sent[1:]]
 
@@ -87,3 +89,14 @@ async def test_it_tells_its_window() -> None:
     status, pieces = await ask("/v1/models", b"")
     assert status == 200
     assert orjson.loads(pieces[0])["data"][0]["max_model_len"] == 131_072
+
+
+async def test_bodies_are_kept_where_the_name_asks_for_it(tmp_path: Path) -> None:
+    file, bodies = (
+        tmp_path / "kept",
+        [b'{"model": "m:keep=1",\n "n": 1}', b'{"model": "m", "n": 2}', b'{"model": "m:keep=1"}'],
+    )
+    for body in bodies:
+        status, _ = await ask("/v1/chat/completions", body, keeping(file))
+        assert status == 200
+    assert file.read_bytes().splitlines() == [bodies[0].replace(b"\n", b" "), bodies[2]]
