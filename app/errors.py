@@ -146,6 +146,9 @@ class Unavailable(MnemeError):
 class StoreUnavailable(Unavailable):
     """The database cannot be reached at the moment; try again."""
 
+    too_much = False
+    """It is there, but could not do this in its time or its memory: what was asked may be the reason, not the moment."""
+
 
 class SpoolUnavailable(Unavailable):
     """The spool is full, or its disk cannot be written."""

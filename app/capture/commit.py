@@ -37,8 +37,6 @@ ROLLBACKS = 5
 
 _WRONG = (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TypeError)
 """What comes of a turn that cannot be stored, rather than of a database that cannot be reached."""
-_TOO_MUCH = (asyncpg.QueryCanceledError, asyncpg.OutOfMemoryError)
-"""What the database could not do in its time or its memory: one turn of many may be the reason."""
 
 
 class Store(Protocol):
@@ -147,7 +145,7 @@ class GroupCommit:
             return
         if isinstance(outcome, StoreUnavailable):
             own = StoreUnavailable(outcome.message)  # one for each, for each is raised in a task of its own
-            own.__cause__ = outcome.__cause__
+            own.__cause__, own.too_much = outcome.__cause__, outcome.too_much
             waiting.done.set_exception(own)
         elif isinstance(outcome, BaseException):
             waiting.done.set_exception(outcome)
@@ -222,7 +220,7 @@ class GroupCommit:
                     await self._apart(batch, unsettled, error)
                     return
             except StoreUnavailable as error:
-                if isinstance(error.__cause__, _TOO_MUCH):
+                if error.too_much:  # one turn of many may be the reason
                     await self._apart(batch, unsettled, error, each=True)
                     return
                 lost += 1

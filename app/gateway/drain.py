@@ -16,7 +16,7 @@ from pathlib import Path
 from uuid import UUID
 
 from app.capture.spool import Waiting
-from app.errors import Unavailable
+from app.errors import StoreUnavailable, Unavailable
 from app.gateway.keeping import Keeper, Settle
 from app.gateway.kept import revive
 from app.metrics import Metrics
@@ -28,7 +28,7 @@ IDLE_S = 1.0
 FIRST_S = 0.05
 """Seconds before the second try, doubled with each; also the shortest pause where somebody waits."""
 TRIES = 20
-"""Tries of a call that Postgres does not take in time though it answers: it would stop its user's calls for ever. Twenty, a
+"""Tries of a call that Postgres cannot take in its time or its memory: it would stop its user's calls for ever. Twenty, a
 second apart, are no busy moment any more."""
 AT_ONCE = 4
 """Users whose calls are stored side by side: half of a pool's connections."""
@@ -124,7 +124,8 @@ class Drain:
             call = revive(kept, self._capture_max_bytes)
             await self._settle(call.call, call.response, call.ending, call.tape, call.ended_at, call.promised)
         except (Unavailable, OSError) as error:
-            if not await self._writable():
+            # A full disk answers questions, too: only what is too much for a database that is there counts as a try.
+            if not (isinstance(error, StoreUnavailable) and error.too_much and await self._writable()):
                 return False
             self._tries[waiting.path] += 1
             if self._tries[waiting.path] < TRIES:

@@ -57,6 +57,7 @@ _UNAVAILABLE = (
     asyncpg.PostgresSystemError,  # 58: I/O error
     asyncpg.ReadOnlySQLTransactionError,  # 25006: we talk to what was the primary
 )
+_TOO_MUCH = (asyncpg.QueryCanceledError, asyncpg.OutOfMemoryError)
 _BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """Whatever may go wrong where we open, roll back or give back a connection, and not where somebody uses it."""
 _REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
@@ -99,7 +100,9 @@ class Pool:
             await self.failed_over()
             raise StoreUnavailable("The database is read-only at the moment; try again.") from error
         except _UNAVAILABLE as error:
-            raise StoreUnavailable("The database did not answer, or not in time; try again.") from error
+            unavailable = StoreUnavailable("The database did not answer, or not in time; try again.")
+            unavailable.too_much = isinstance(error, _TOO_MUCH)
+            raise unavailable from error
         except asyncpg.InterfaceError as error:
             if not _is_gone(connection):
                 # Used wrongly, such as by two tasks at once: it may be busy still, so it must not go back.

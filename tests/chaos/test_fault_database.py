@@ -96,8 +96,6 @@ async def test_a_route_that_is_lost(stage: Stage, ledger: Ledger, how: str) -> N
 
 # --- 2: away for a while ----------------------------------------------------------------------------------------------
 
-SPOOLED = pytest.mark.xfail(strict=True, reason="there is no spool yet: without Postgres an answer's end is withheld")
-
 
 @contextlib.asynccontextmanager
 async def away(stage: Stage) -> AsyncIterator[None]:
@@ -127,7 +125,6 @@ def talkers_of(ledger: Ledger, prefix: str) -> list[Talker]:
     return [Talker(ledger, f"{prefix}-{n}", stream=n % 2 == 0) for n in range(4)]
 
 
-@SPOOLED
 async def test_what_is_said_while_postgres_is_away_is_there_afterwards(stage: Stage, ledger: Ledger) -> None:
     """Conversations that began before go on, others begin meanwhile; afterwards each is one session in its order."""
     old, new = talkers_of(ledger, "old"), talkers_of(ledger, "new")
@@ -139,7 +136,6 @@ async def test_what_is_said_while_postgres_is_away_is_there_afterwards(stage: St
     await stage.settled(ledger, whole=[each.who for each in [*old, *new]])
 
 
-@SPOOLED
 async def test_a_spool_outlives_the_server(stage: Stage, ledger: Ledger) -> None:
     """kill -9 while Postgres is away: the next start drains what was acknowledged."""
     talkers = talkers_of(ledger, "spooled")
@@ -151,7 +147,6 @@ async def test_a_spool_outlives_the_server(stage: Stage, ledger: Ledger) -> None
     await stage.settled(ledger, whole=[each.who for each in talkers])
 
 
-@SPOOLED
 async def test_a_spool_that_is_full(tmp_path: Path, ledger: Ledger) -> None:
     """New answers lack their end, and a metric says why; what was taken in is there afterwards."""
     with Stage(tmp_path, settings={"SPOOL_MAX_BYTES": "20000"}) as stage:

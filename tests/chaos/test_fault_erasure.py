@@ -97,7 +97,6 @@ def by_door(mneme: MnemeServer, who: str) -> None:
     assert answer.is_success, answer.text
 
 
-@pytest.mark.xfail(strict=True, reason="there is no erasure yet")
 @pytest.mark.parametrize(("erase", "word"), [(by_command, "xanthippe"), (by_door, "zenobia")])
 def test_of_an_erased_user_nothing_is_left(
     mneme: MnemeServer, module_database: str, erase: Callable[[MnemeServer, str], None], word: str

@@ -23,9 +23,6 @@ from tests.support.server import MnemeServer, wait_until
 from tests.support.sockets import RawClient, eventually
 from tests.support.stage import agree
 
-JOURNALED = pytest.mark.xfail(
-    strict=True, reason="there is no journal yet: a killed process leaves nothing of its calls"
-)
 STREAMS = 20
 GRACE_S = 2
 RECOVERY_S = 4.0
@@ -95,7 +92,6 @@ async def recovered(mneme: MnemeServer, who: str) -> tuple[str, list[str]]:
     return call["outcome"], [text for _, text in api.said(call["session_id"])] if known else []
 
 
-@JOURNALED
 async def test_killed_while_the_upstream_thinks(
     running: MnemeServer, upstream: ScriptedUpstream, ledger: Ledger
 ) -> None:
@@ -111,7 +107,6 @@ async def test_killed_while_the_upstream_thinks(
     assert said in ([], ["question thinking?"])
 
 
-@JOURNALED
 async def test_killed_in_mid_stream(running: MnemeServer, upstream: ScriptedUpstream, ledger: Ledger) -> None:
     """What had arrived is kept, and marked as not whole; the conversation goes on from there."""
     upstream.script = scripted(lambda name: begun(name, [Stall()]))
@@ -125,7 +120,6 @@ async def test_killed_in_mid_stream(running: MnemeServer, upstream: ScriptedUpst
     assert said == ["question midstream?", "".join(pieces_of("midstream")[:2])]
 
 
-@JOURNALED
 async def test_killed_before_the_commit(
     running: MnemeServer, upstream: ScriptedUpstream, ledger: Ledger, module_database: str
 ) -> None:

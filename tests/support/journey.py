@@ -334,7 +334,6 @@ def build_journey(
         nonce_key=lambda: b"a test's secret",
         memory_cap=settings.memory_budget_tokens,
     )
-    metrics = Metrics(registry)
     keeper = None
     if spool is not None:
         opened = open_spool(spool, settings.spool_max_bytes)

@@ -230,7 +230,9 @@ async def test_a_turn_that_takes_the_database_too_long_fails_alone(
 ) -> None:
     def answer(ids: list[int]) -> bool:
         if 3 in ids:
-            raise StoreUnavailable from asyncpg.QueryCanceledError("statement timeout")
+            late = StoreUnavailable()
+            late.too_much = True
+            raise late
         return True
 
     store.answer = answer

@@ -17,7 +17,7 @@ import pytest
 from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
 from app.capture.journal import Codec, gather
 from app.capture.running import SUFFIX, Entry
-from app.errors import StoreUnavailable, Unavailable
+from app.errors import StoreUnavailable
 from app.gateway import drain as drain_module
 from app.gateway.drain import Drain
 from app.gateway.keeping import Keeper
@@ -204,7 +204,11 @@ async def test_a_call_that_never_comes_through_is_set_aside_at_last(
     stage.away(True)
     await Client(stage.journey.gateway).request("POST", "/v1/huge", b"{}", [("x-mneme-user", "ana")])
     stage.away(False)
-    stage.recorder.refused["/v1/huge"] = Unavailable("too slow")
+    stage.recorder.refused["/v1/huge"] = too_much = StoreUnavailable("too slow")
+    # A database whose disk is full answers questions, too; what it has no room for can wait as long as it likes.
+    assert [await stage.drain.once() for _ in range(5)] == [False] * 5
+    assert (stage.spool.usage().dead, stage.waiting) == (0, 1)
+    too_much.too_much = True
     assert [await stage.drain.once() for _ in range(3)] == [False, False, True]
     assert stage.spool.usage().dead == 1
 
