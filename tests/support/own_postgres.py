@@ -32,9 +32,9 @@ SETTINGS = {
     "restart_after_crash": "on",
 }
 
-APPLICATION = "mneme"
+APPLICATION = "mneme %"
 WORKER = "mneme worker"
-"""How the server's connections and the worker's own are called in pg_stat_activity."""
+"""How the server's connections, and the worker's own, are called in pg_stat_activity: patterns of LIKE."""
 
 
 class OwnPostgres:
@@ -114,7 +114,7 @@ class OwnPostgres:
         """The processes that serve connections of this application, their last statement being like `query`."""
         async with connected(self.dsn) as admin:
             found = await admin.fetch(
-                "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND query ILIKE $2", name, query
+                "SELECT pid FROM pg_stat_activity WHERE application_name LIKE $1 AND query ILIKE $2", name, query
             )
         return [row["pid"] for row in found]
 

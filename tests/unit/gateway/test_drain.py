@@ -17,7 +17,7 @@ import pytest
 from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
 from app.capture.journal import Codec, gather
 from app.capture.running import SUFFIX, Entry
-from app.errors import StoreUnavailable
+from app.errors import StoreUnavailable, Unavailable
 from app.gateway import drain as drain_module
 from app.gateway.drain import Drain
 from app.gateway.keeping import Keeper
@@ -200,6 +200,7 @@ async def test_a_call_that_never_comes_through_is_set_aside_at_last(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drain_module, "TRIES", 3)
+    monkeypatch.setattr(drain_module, "PATIENCE_S", 0.0)
     stage.journey.upstream.script = lambda asked: completion("a")
     stage.away(True)
     await Client(stage.journey.gateway).request("POST", "/v1/huge", b"{}", [("x-mneme-user", "ana")])
@@ -209,8 +210,54 @@ async def test_a_call_that_never_comes_through_is_set_aside_at_last(
     assert [await stage.drain.once() for _ in range(5)] == [False] * 5
     assert (stage.spool.usage().dead, stage.waiting) == (0, 1)
     too_much.too_much = True
-    assert [await stage.drain.once() for _ in range(3)] == [False, False, True]
+    monkeypatch.setattr(drain_module, "PATIENCE_S", 3600.0)  # somebody holds a lock, or migrates
+    assert [await stage.drain.once() for _ in range(5)] == [False] * 5
+    assert (stage.spool.usage().dead, stage.waiting) == (0, 1)
+    monkeypatch.setattr(drain_module, "PATIENCE_S", 0.0)
+    assert await stage.drain.once()
     assert stage.spool.usage().dead == 1
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailable("no room"), MemoryError(), Unavailable("no embedder")])
+async def test_what_is_nobodys_fault_is_no_try(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    """It waits for as long as that lasts; calls of others go on beside it."""
+    monkeypatch.setattr(drain_module, "TRIES", 1)
+    monkeypatch.setattr(drain_module, "PATIENCE_S", 0.0)
+    stage.journey.upstream.script = lambda asked: completion("a")
+    stage.away(True)
+    for n in range(9):
+        headers = [("x-mneme-user", f"user {n}")]
+        await Client(stage.journey.gateway).request("POST", "/v1/stuck" if n < 2 else "/v1/models", b"{}", headers)
+    stage.away(False)
+    stage.recorder.refused["/v1/stuck"] = failure
+    async with asyncio.timeout(10):
+        while stage.waiting > 2:
+            assert not await stage.drain.once()
+    assert stage.spool.usage().dead == 0
+    del stage.recorder.refused["/v1/stuck"]
+    assert await stage.drain.once()
+    assert (len(stage.recorder.records), stage.waiting) == (9, 0)
+
+
+async def test_while_nothing_can_be_stored_requests_do_not_try(stage: Stage) -> None:
+    """A full disk answers questions and takes small writes; that no call can be stored is what counts."""
+    stage.away(True)
+    await stage.ask(HI, headers=NOW_AND_THEN)
+    stage.writable = True
+    assert not await stage.drain.once()
+    assert stage.keeper.away
+
+
+async def test_a_mistake_of_mnemes_own_costs_no_call_for_an_hour(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_module, "TRIES", 1)
+    stage.away(True)
+    await stage.ask(HI, headers=NOW_AND_THEN)
+    stage.away(False)
+    stage.recorder.fail = RuntimeError("a bug")
+    assert not await stage.drain.once()
+    assert (stage.spool.usage().dead, stage.waiting) == (0, 1)
 
 
 async def test_a_file_that_nobody_can_read_is_set_aside(stage: Stage) -> None:
