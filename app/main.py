@@ -39,6 +39,7 @@ from app.api.spend import spend_router
 from app.api.users import users_router
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
+from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
@@ -334,7 +335,7 @@ def open_doors(
     memories = Memories(pool, sql, clock, space=space)
     captures = Captures(pool, sql)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
-    eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock)
+    eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(core.settings.spool_folder)])
     default_model = core.settings.default_model or STORED_COUNTS
 
     async def database() -> None:

@@ -274,6 +274,55 @@ async def test_several_server_processes_share_the_spool(own_server: StartServer,
         assert await everything_said(mneme, "ana") == [story(5)]
 
 
+# --- erasure ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_of_an_erased_user_nothing_comes_out_of_the_spool(own_server: StartServer, database: str) -> None:
+    """What waits, what was set aside, and what a dead process was about: the folder has none of it, and nothing comes back."""
+    stalls = threading.Event()
+    whole = chat_script(said)
+    assert callable(whole)
+
+    def script(request: Recorded) -> Reply:
+        reply = whole(request)
+        if request.path == CHAT and stalls.is_set():
+            return Reply([*[each for each in reply.steps if isinstance(each, Send)][:3], Stall()])
+        return reply
+
+    with ScriptedUpstream(script) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+        await take_away(database)
+        for who in ("ana", "ben"):
+            for turn in (1, 2):
+                assert (await ask(mneme, talk(turn, f"{who}'s "), who)).ended == "whole"
+        aside = next(each for each in waiting(mneme) if b"ana's" in each.read_bytes())
+        grave = spool_of(mneme) / "dead" / aside.parent.name
+        grave.mkdir()
+        aside.rename(grave / aside.name)
+        stalls.set()
+        async with RawClient(mneme.port) as client:
+            body = json.dumps({"model": "gpt-4o", "messages": [user("ana's last")], "stream": True}).encode()
+            await client.send("POST", CHAT, [(b"x-mneme-user", b"ana")], body)
+            await client.read_until(b"You said: ")
+            mneme.kill9()
+
+        def hers() -> list[Path]:
+            return [each for each in spool_of(mneme).rglob("*") if each.is_file() and b"ana's" in each.read_bytes()]
+
+        assert {each.relative_to(spool_of(mneme)).parts[0] for each in hers()} == {"turns", "dead", "running"}
+        await give_back(database)
+        done = await asyncio.to_thread(mneme.command, "erase", "--user", "ana", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["tables"]["spool"] == 2
+        assert hers() == []
+        stalls.clear()
+        await asyncio.to_thread(mneme.restart)
+        await drained(mneme)
+        assert await everything_said(mneme, "ben") == [story(2, "ben's ")]
+        assert await everything_said(mneme, "ana") == []
+        assert await asyncio.to_thread(Api(mneme, user="ana").calls) == []
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------------
 
 
