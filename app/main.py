@@ -263,7 +263,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     router = Router.from_settings(settings)
     for target in router.targets:
         log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
-    keeper = await open_keeper(settings, metrics, core.tasks)
+    keeper = await open_keeper(settings, redactor, metrics, core.tasks)
     commit = GroupCommit(
         core.turns,
         core.tasks,

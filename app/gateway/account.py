@@ -63,7 +63,7 @@ class Accountant:
         good = response is not None and 200 <= response.status < 300
         answer = _answer(call, tape) if call.chat is not None and good else None
         usage = self._usage(call, answer) if call.chat is not None or not good else _unread(tape)
-        stream = _stream(tape) if response is not None and (call.switches.capture or self._redactor) else None
+        stream = stream_of(tape) if response is not None and (call.switches.capture or self._redactor) else None
         kept = self._redactor.stream(stream) if stream is not None else None
         told = answer if kept is None or kept is stream or answer is None else _answer_in(kept) or Answer()
         facts = self._facts(call, response, ending, tape, answer, usage)
@@ -72,7 +72,16 @@ class Accountant:
         if call.chat is None or call.place is None or not good or call.answered_before:
             return facts, None
         answers = _answers(answer or Answer(), told or Answer(), ending)
+        if len(call.answer_hashes) == len(answers):
+            answers = [replace(each, hash=own) for each, own in zip(answers, call.answer_hashes, strict=True)]
         return facts, self._exchange(call, call.chat, answers, now)
+
+    def answer_hashes(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> list[bytes]:
+        """By which the answers of a call that has ended are recognised, when they come back in a transcript."""
+        if call.chat is None or response is None:
+            return []
+        answer = _answer(call, tape) or Answer()
+        return [each.hash for each in _answers(answer, answer, ending)]
 
     def _facts(
         self,
@@ -278,7 +287,8 @@ def _unread(tape: Tape) -> Usage:
     return Usage(None, len(tape.event_offsets), None, counted=True)
 
 
-def _stream(tape: Tape) -> StreamRecord:
+def stream_of(tape: Tape) -> StreamRecord:
+    """What came, as it came."""
     return StreamRecord(
         body=tape.body,
         truncated=tape.truncated,

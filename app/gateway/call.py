@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -65,6 +66,8 @@ class Call:
     waited_ns: int = 0
     """For the upstream, until the heads of its answers."""
     overhead_ns: int = 0
+    answer_hashes: Sequence[bytes] = ()
+    """By which its answers are recognised, where what was kept of them lacks something."""
     entry: Entry | None = None
     """In the journal of running calls."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
@@ -72,6 +73,10 @@ class Sealer:
         if self._keeper is not None:
             self._keeper.answered(call, response)
 
+    def copy(self, call: Call) -> Callable[[int, bytes], None] | None:
+        """Where pieces of the answer are written down as they come."""
+        return self._keeper.copy(call) if self._keeper is not None else None
+
     def release(self, call: Call) -> None:
         """The call needs nothing more, whatever became of it."""
         if call.entry is not None:
@@ -89,7 +94,8 @@ class Sealer:
                 keeper.lost()
             else:
                 return
-        await keeper.keep(call, response, ending, tape, now)
+        hashes = self._accountant.answer_hashes(call, response, ending, tape) if keeper.redactor else ()
+        await keeper.keep(call, response, ending, tape, now, hashes)
 
     async def settle(
         self,

@@ -323,6 +323,36 @@ async def test_of_an_erased_user_nothing_comes_out_of_the_spool(own_server: Star
         assert await asyncio.to_thread(Api(mneme, user="ana").calls) == []
 
 
+# --- redaction --------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_redacted_is_not_in_the_spool_and_the_conversation_is_one(
+    own_server: StartServer, database: str
+) -> None:
+    """Its place is found by what was really said, though that is nowhere on the disk."""
+    paths = ["$.messages[*].content", "$.choices[*].message.content", "$.choices[*].delta.content", "$.metadata.ssn"]
+    settings = {"REDACT_PATHS": json.dumps(paths), "REDACT_HEADERS": '["x-patient"]'}
+    secret = "secretqx"
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT, **settings)
+        for turn in (1, 2, 3, 4):
+            if turn == 2:
+                await take_away(database)
+            if turn == 4:
+                await give_back(database)
+            answer = await ask(mneme, talk(turn, f"{secret} "), "ana", x_patient=secret)
+            assert answer.ended == "whole"
+            assert secret.encode() in answer.body
+            if turn == 3:
+                assert len(waiting(mneme)) == 2
+                files = b"".join(each.read_bytes() for each in spool_of(mneme).rglob("*") if each.is_file())
+                assert secret.encode() not in files
+        await drained(mneme)
+        (session,) = await everything_said(mneme, "ana")
+        assert [role for role, _ in session] == ["user", "assistant"] * 4
+        assert {char for _, content in session for char in content} == {"*"}
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from app.gateway.drain import Drain
 from app.gateway.keeping import Keeper
 from app.gateway.kept import INTERRUPTED
 from app.settings import Settings
-from tests.support.clients import user
+from tests.support.clients import assistant, user
 from tests.support.journey import UPSTREAM, Client, Journey, build_journey, completion, stream
 from tests.support.sockets import eventually
 from tests.unit.gateway.test_turn import StubPreparer, StubRecorder
@@ -126,6 +126,63 @@ async def test_what_is_stored_later_is_what_would_have_been_stored(stage: Stage,
     assert stage.waiting == 0
     assert not stage.keeper.behind(stored[0].user_id)
     assert (stage.events("kept"), stage.events("drained")) == (1, 1)
+
+
+REDACTING = {
+    "redact_paths": [
+        "$.metadata.ssn", "$.messages[*].content", "$.choices[*].message.content", "$.choices[*].delta.content", "$.input",
+    ],
+    "redact_headers": ["x-patient"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_is_not_to_be_stored_is_not_in_the_spool_either(tmp_path: Path, streamed: bool) -> None:
+    """And what is stored later is what would have been: found by the hashes of what was really said."""
+    stage = Stage(tmp_path, **REDACTING)
+    seen: list[bytes] = []
+
+    def script(asked: Any) -> Any:
+        seen.extend(each.read_bytes() for each in stage.spool.running.iterdir())
+        return stream("secret-one ", "secret-two") if streamed else completion("secret-three")
+
+    stage.journey.upstream.script = script
+    stage.recorder.fail = StoreUnavailable()
+    told = [user("secret-four"), assistant("secret-five"), user("secret-six")]
+    headers = {**NOW_AND_THEN, "x-patient": "secret-seven"}
+    answer = await stage.ask(told, stream=streamed, headers=headers, metadata={"ssn": "secret-eight"})
+    assert (answer.whole, b"secret-" in answer.body) == (True, True)
+    seen += [each.read_bytes() for each in stage.spool.folder.rglob("*") if each.is_file()]
+    assert b"ana" in b"".join(seen), "it was looked for where it would be"
+    assert b"secret-" not in b"".join(seen)
+    (attempt,) = stage.recorder.asked
+    stage.recorder.fail = None
+    assert await stage.drain.once()
+    (stored,) = stage.recorder.records
+    assert stored[0].stream is not None
+    assert attempt[0].stream is not None
+    assert stored[0].stream.body == attempt[0].stream.body
+    assert stored[0].request == attempt[0].request
+    assert {"request", "response"} <= set(stored[0].redacted)
+    assert stored[0].usage.prompt is not None
+    assert stored[1] == attempt[1]
+    assert stored[1] is not None
+    assert {char for each in stored[1].answers for char in each.message["content"]} == {"*"}
+    stage.keeper.close()
+
+
+async def test_where_nothing_may_be_stored_of_messages_there_is_a_call_without_a_turn(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, redact_paths=["$.messages"])
+    stage.away(True)
+    stage.journey.upstream.script = lambda asked: completion("one")
+    assert (await stage.ask([user("secret-one")], headers=NOW_AND_THEN)).whole
+    await Client(stage.journey.gateway).request("POST", "/v1/embeddings", b'{"input": "x", "model": "e"', [])
+    files = b"".join(each.read_bytes() for each in stage.spool.folder.rglob("*") if each.is_file())
+    assert b"secret-one" not in files
+    stage.away(False)
+    assert await stage.drain.once()
+    assert (len(stage.recorder.records), stage.spool.usage().dead) == (2, 0)
+    stage.keeper.close()
 
 
 async def test_while_postgres_is_away_only_the_drain_asks_it(stage: Stage) -> None:
