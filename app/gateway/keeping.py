@@ -64,8 +64,8 @@ class Keeper:
     # --- while a call runs -------------------------------------------------------------------------------------------------
 
     def begin(self, call: Call) -> None:
-        """The call goes upstream, for the first time or once more. Bare calls leave no trace."""
-        if call.bare:
+        """The call goes upstream, for the first time or once more. Of what is not to be kept there is no trace."""
+        if not call.kept:
             return
         begin = begin_of(call, self.redactor)
         if call.entry is None:

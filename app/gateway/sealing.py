@@ -85,7 +85,7 @@ class Sealer:
     async def _store(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> None:
         """In Postgres, or, while it is away, in the spool."""
         now, keeper = self._clock.now(), self._keeper
-        if keeper is None or not keeper.goes_behind(call):
+        if keeper is None or not call.kept or not keeper.goes_behind(call):
             try:
                 await self.settle(call, response, ending, tape, now)
             except StoreUnavailable:
@@ -94,6 +94,9 @@ class Sealer:
                 keeper.lost()
             else:
                 return
+        else:  # the limits of its key want to know what it came to
+            call.facts, _ = self._accountant.close(call, response, ending, tape, now)
+            call.recorded = True
         hashes = self._accountant.answer_hashes(call, response, ending, tape) if keeper.redactor else ()
         await keeper.keep(call, response, ending, tape, now, hashes)
 

@@ -322,6 +322,7 @@ def build_journey(
     upstream, tasks, caller, scout = ScriptedTransport(script), Supervisor(), Caller(), NoScout()
     models = ModelRegistry(
         windows=settings.model_windows,
+        prices=settings.model_prices,
         default_window=settings.default_context_window,
         default_response=settings.default_response_tokens,
     )

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 
+from app.api.auth import Principal
 from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
 from app.capture.journal import Codec, gather
 from app.capture.running import SUFFIX, Entry
@@ -23,8 +24,10 @@ from app.gateway.drain import Drain
 from app.gateway.keeping import Keeper
 from app.gateway.kept import INTERRUPTED
 from app.settings import Settings
+from app.store.ids import LOCAL_TENANT
+from app.store.limits import Limits, Standing
 from tests.support.clients import assistant, user
-from tests.support.journey import UPSTREAM, Client, Journey, build_journey, completion, stream
+from tests.support.journey import UPSTREAM, Client, Journey, Reply, build_journey, completion, stream
 from tests.support.sockets import eventually
 from tests.unit.gateway.test_turn import StubPreparer, StubRecorder
 
@@ -51,7 +54,7 @@ class Recorder(StubRecorder):
 class Stage:
     """A gateway with a spool, and its drain."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, *, ledger: Any = None, **settings: Any) -> None:
         self.preparer, self.recorder = StubPreparer(), Recorder()
         self.writable = True
         self.journey: Journey = build_journey(
@@ -60,6 +63,7 @@ class Stage:
             preparer=self.preparer,
             recorder=self.recorder,
             spool=folder / "spool",
+            ledger=ledger,
         )
         assert self.journey.keeper is not None
         self.keeper: Keeper = self.journey.keeper
@@ -379,6 +383,61 @@ async def test_one_that_was_killed_before_any_answer_is_a_call_without_one(stage
     ((facts, exchange, _),) = after.recorder.records
     assert (facts.outcome, facts.status, exchange) == (Outcome.CANCELLED, None, None)
     after.keeper.close()
+
+
+class Unlimited:
+    """Counts what was settled, and refuses nobody."""
+
+    def __init__(self) -> None:
+        self.settled: list[tuple[int, int]] = []
+
+    async def admit(self, tenant: UUID, key: UUID, call: UUID, limits: Limits, wanted: Any) -> Standing:
+        return Standing(None, None, 1, None, None, None, None)
+
+    async def settle(self, *who: Any, tokens: int, microcents: int, **more: Any) -> bool:
+        self.settled.append((tokens, microcents))
+        return True
+
+
+async def test_calls_of_a_key_with_limits_are_stored_as_the_keys_with_model_and_cost(tmp_path: Path) -> None:
+    """And settled when they end, not when they are stored."""
+    ledger = Unlimited()
+    stage = Stage(tmp_path, ledger=ledger, model_prices={"gpt-4o": (1.0, 2.0), "small": (1.0, 0.0)})
+    key = UUID(int=11)
+    stage.journey.caller.principal = Principal(
+        LOCAL_TENANT, key, None, frozenset({"proxy"}), "keys", limits=Limits(token_budget=10**9)
+    )
+    used = b'{"usage": {"prompt_tokens": 9, "total_tokens": 9}}'
+    chat = completion("one")
+    embedded = Reply(200, [(b"content-type", b"application/json")], [used])
+    stage.journey.upstream.script = lambda asked: embedded if asked.get("input") else chat
+    stage.away(True)
+    stage.keeper.lost()
+    assert (await stage.ask(HI, headers=NOW_AND_THEN)).whole
+    client = Client(stage.journey.gateway)
+    body = b'{"model": "small", "input": "embed me"}'
+    await client.request(
+        "POST", "/v1/embeddings", body, [("content-type", "application/json"), ("x-mneme-user", "ana")]
+    )
+    await eventually(lambda: len(ledger.settled) == 2)
+    assert all(tokens > 0 and cost > 0 for tokens, cost in ledger.settled)
+    stage.away(False)
+    assert await stage.drain.once()
+    found = {facts.path: facts for facts, _, _ in stage.recorder.records}
+    for path, model in (("/v1/chat/completions", "gpt-4o"), ("/v1/embeddings", "small")):
+        facts = found[path]
+        assert (facts.key_id, facts.model, facts.priced) == (key, model, True)
+        assert facts.cost_microcents > 0
+    assert found["/v1/embeddings"].usage.prompt == 9
+    # What is counted but not to be kept is in no file.
+    off = {**NOW_AND_THEN, "x-mneme-memory": "off", "x-mneme-capture": "off"}
+    stage.away(True)
+    stage.keeper.lost()
+    assert (await stage.ask([user("nobody heard")], headers=off)).whole
+    assert stage.waiting == 0
+    assert b"nobody heard" not in b"".join(each.read_bytes() for each in stage.spool.running.iterdir())
+    await eventually(lambda: len(ledger.settled) == 3)
+    stage.keeper.close()
 
 
 async def test_an_ended_call_leaves_nothing_running(stage: Stage) -> None:
