@@ -82,10 +82,14 @@ class Call:
         return "chat" if self.chat is not None else "passthrough"
 
     @property
+    def kept(self) -> bool:
+        """Something that was said is to be kept."""
+        return self.switches.capture or (self.switches.memory != "off" and self.chat is not None)
+
+    @property
     def bare(self) -> bool:
         """Nothing of it is to be kept, nor counted for the limits of its key: Mneme only passes it on."""
-        kept = self.switches.capture or (self.switches.memory != "off" and self.chat is not None)
-        return not kept and self.admission is None
+        return not self.kept and self.admission is None
 
     @property
     def needs_place(self) -> bool:
