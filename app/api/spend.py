@@ -24,7 +24,8 @@ class SpentOut(BaseModel):
     """One group of calls."""
 
     id: str | None = Field(
-        description="Of the key or session, your own name for the user, the model, or the day (UTC); null: calls of none."
+        description="Of the key or session, your own name for the user, the model, or the day (UTC); null: calls of none, and"
+        " of users who were erased."
     )
     name: str | None = Field(description="What the key is called, or your own name for the session.")
     calls: int

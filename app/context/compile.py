@@ -35,7 +35,7 @@ from app.context.score import PROFILES, QuerySignals, Scored, score
 from app.context.story import SYSTEM_ROLES, Figures, Story, tell, visible_from
 from app.context.transcript import Transcript, query_of, text_of
 from app.providers.models import ModelRegistry
-from app.providers.tokens import MESSAGE_TOKENS, REPLY_TOKENS, CountCache, TokenCounter, Tokenizers
+from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
 
 __all__ = ["Compilation", "CompileRequest", "Compiler", "PathMessage", "SearchRequest", "SearchResult"]
 
@@ -148,7 +148,7 @@ class Compiler:
             else:
                 client += count
         if request.system_prompt is not None:
-            system += round(request.system_prompt_tokens * scale) + MESSAGE_TOKENS + 1
+            system += supplied_tokens(request.system_prompt_tokens, counter.count("system"), counter)
         schemas = sum(self._counts.tools(each, counter) for each in request.schemas if each)
         window = self._models.window(request.model)
         reserve = self._models.response_reserve(request.model, request.answer_limit)

@@ -11,7 +11,7 @@ from app.context.classify import TaskType
 from app.context.pack import history_suffix
 from app.context.request import CompileRequest, PathMessage
 from app.context.transcript import Transcript, chain
-from app.providers.tokens import MESSAGE_TOKENS, NAME_TOKENS, TokenCounter, message_tokens
+from app.providers.tokens import NAME_TOKENS, TokenCounter, message_tokens, supplied_tokens
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 
@@ -56,9 +56,13 @@ def tell(request: CompileRequest, figures: Figures, counter: TokenCounter) -> St
         (i for i, each in enumerate(request.messages) if each.get("role") not in SYSTEM_ROLES), len(request.messages)
     )
     path = request.path
-    costs = [_cost(each, figures.scale, counter) for each in path]
+    roles = [str(each.message.get("role") or "") for each in path]
+    words = {
+        role: counter.count(role) for role in set(roles)
+    }  # some µs each: once, not for each of hundreds of messages
+    costs = [_cost(each, words[role], counter) for each, role in zip(path, roles, strict=True)]
     room = min(figures.split.history, max(0, figures.available - figures.client))
-    chosen = history_suffix(costs, room, True, roles=[str(each.message.get("role")) for each in path])
+    chosen = history_suffix(costs, room, True, roles=roles)
     kept = [*path[: chosen.first], *path[chosen.start :]]
     cut = len(kept) < len(path) or not request.path_complete
     messages = [each.message for each in kept]
@@ -79,9 +83,9 @@ def visible_from(request: CompileRequest, story: Story) -> int:
     return path[start].turn_index if start < len(path) else path[-1].turn_index + 1
 
 
-def _cost(each: PathMessage, scale: float, counter: TokenCounter) -> int:
-    """Tokens of a stored message in a prompt: the stored count is of its text and its calls alone."""
-    cost = round(each.token_count * scale) + MESSAGE_TOKENS + 1
+def _cost(each: PathMessage, role_tokens: int, counter: TokenCounter) -> int:
+    """Tokens of a stored message in a prompt."""
+    cost = supplied_tokens(each.token_count, role_tokens, counter)
     if each.message.get("name"):
         cost += NAME_TOKENS + counter.count(str(each.message["name"]))
     content = each.message.get("content")

@@ -35,6 +35,7 @@ OUTCOMES = {
     "gone": Outcome.GONE,
     "cancelled": Outcome.CANCELLED,
 }
+_ABANDONED = frozenset({"gone", "cancelled"})
 ERROR_CHARS = 1000
 """Of an upstream's error in mid-stream that is kept beside its bytes."""
 
@@ -62,7 +63,11 @@ class Accountant:
         """The facts of a call, and its exchange where it is a turn of a conversation."""
         good = response is not None and 200 <= response.status < 300
         answer = _answer(call, tape) if call.chat is not None and good else None
-        usage = self._usage(call, answer) if call.chat is not None or not good else _unread(tape)
+        # The upstream has read, and charges, the prompt of an answer that nobody waited for; else a key that always hangs up in
+        # time would spend nothing.
+        unheard = response is None or good
+        abandoned = Answer() if answer is None and unheard and ending.kind in _ABANDONED else answer
+        usage = self._usage(call, abandoned) if call.chat is not None or not good else _unread(tape)
         stream = stream_of(tape) if response is not None and (call.switches.capture or self._redactor) else None
         kept = self._redactor.stream(stream) if stream is not None else None
         told = answer if kept is None or kept is stream or answer is None else _answer_in(kept) or Answer()

@@ -86,7 +86,7 @@ class Call:
 
     @property
     def kept(self) -> bool:
-        """Whether anything of what it says may be kept, anywhere."""
+        """Something that was said is to be kept."""
         return self.switches.capture or (self.switches.memory != "off" and self.chat is not None)
 
     @property

@@ -64,7 +64,7 @@ class Keeper:
     # --- while a call runs -------------------------------------------------------------------------------------------------
 
     def begin(self, call: Call) -> None:
-        """The call goes upstream, for the first time or once more. Of what is not to be kept there is no trace."""
+        """The call goes upstream, for the first time or once more. Of a call that is not to be kept, nothing is."""
         if not call.kept:
             return
         begin = begin_of(call, self.redactor)
@@ -88,7 +88,7 @@ class Keeper:
     def goes_behind(self, call: Call) -> bool:
         """Whether a call that has ended has to wait in the spool without Postgres being asked: its user's earlier ones
         do, and it may go on from them; or Postgres is known to be away."""
-        if call.place is not None:
+        if call.place is not None or not call.kept:
             return False
         return self.away or (call.needs_place and self.behind(call.identity.user_id))
 

@@ -19,6 +19,7 @@ import orjson
 from app.capture.journal import Begin, Kept
 from app.capture.masking import masked, masked_path
 from app.context.assemble import Block
+from app.context.audit import written
 from app.context.compile import Compilation
 from app.context.transcript import Transcript
 from app.errors import UpstreamError
@@ -173,7 +174,7 @@ def _compiled(prepared: Prepared | None) -> dict[str, Any] | None:
     block = made.new_block
     return {
         "inputs": made.inputs,
-        "audit": made.audit,
+        "audit": written(made.audit),
         "eta": made.eta,
         "epoch": made.epoch,
         "memories": made.memories,

@@ -322,6 +322,15 @@ def message_tokens(message: Mapping[str, Any], counter: TokenCounter) -> int:
     return total
 
 
+def supplied_tokens(stored: int, role_tokens: int, counter: TokenCounter) -> int:
+    """Tokens of a message that Mneme supplies, framing included. `stored`: o200k's count of its text and calls; `role_tokens`:
+    the counter's of its role.
+
+    As `message_tokens` counts it, to the last token: what is rounded down for each message of a long session adds up.
+    """
+    return math.ceil(stored * (1.0 + counter.margin)) + MESSAGE_TOKENS + role_tokens
+
+
 def prompt_tokens(messages: Iterable[Mapping[str, Any]], counter: TokenCounter) -> int:
     """Tokens of a whole list of messages, the opening of the answer included."""
     return sum(message_tokens(message, counter) for message in messages) + REPLY_TOKENS

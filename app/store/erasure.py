@@ -3,7 +3,8 @@
     fence      nothing of the user's that began before the end is recorded any more, jobs find another user than they read of
     settle     what is being written this moment comes to its end
     marks      keyed hashes of what was said and learned, so that a transcript that comes again is not learned from
-    batches    every table that has a `user_id`, found in the catalogue; the queue; keys; system prompts that nobody else uses
+    batches    every table that has a `user_id`, found in the catalogue; the queue; keys; system prompts that nobody else uses;
+               what was spent stays in the sums of its key, day and model, without user and session
     again      until a whole pass finds nothing
     open       from now on it is a new user's
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 ERASER_ROLE = "mneme_eraser"
 """The only role that may delete what was said; row-level security holds it to one tenant, too."""
+
+SPENT = ("spend_entries", "spend")
+"""Where what was spent loses its user, in the order in which the schedule moves it: behind it nothing is left."""
 
 NOTE = "Backups, archives of replicas and logs of your own are not reached."
 """What every receipt says to whoever asked for it."""
@@ -219,6 +223,9 @@ class _Run:
             raise NotReady(f"Nothing protects the table {loose[0]}: run `mneme migrate`, and erase again.")
         for row in tables:
             while gone := await self._count(row["name"], "rows", row["name"], self._batch):
+                total += gone
+        for name in SPENT:
+            while gone := await self._count(name, name, self._batch):
                 total += gone
         total += await self._count("pgqueuer", "jobs")
         async with self._connection.transaction():

@@ -44,7 +44,9 @@ class SpendStore:
         """Groups in the order of their values, after `after`, of the UTC days from `since` to `until`, both included; of one
         user, or of the whole tenant. Raises StoreUnavailable."""
         async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["limits.spend"], tenant, since, until, user, by, after, limit)
+            rows = await connection.fetch(
+                self._sql["limits.spend"], tenant, since, until, user, by, after, limit, nobody(tenant)
+            )
         return [Spent(**dict(row)) for row in rows]
 
 

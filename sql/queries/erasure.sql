@@ -102,12 +102,49 @@ SELECT c.relname AS name, EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.o
 FROM pg_class c
 WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
   AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'user_id' AND NOT a.attisdropped)
-  AND c.relname NOT IN ('upstream_calls', 'streams', 'compilations', 'erased_users', 'erased_contents')
+  AND c.relname NOT IN ('upstream_calls', 'streams', 'compilations', 'erased_users', 'erased_contents', 'spend', 'spend_entries')
 ORDER BY array_position(ARRAY['routes', 'sessions', 'users'], c.relname::text) NULLS FIRST, c.relname
 
 -- name: rows
 -- Erases some of the user's rows of a table; how many.
 SELECT agent_data.erase_rows($1, $2, $3, $4)
+
+-- name: spend_entries
+-- What calls cost stays, for the budgets and totals of keys; that they were this user's does not. How many.
+WITH few AS (
+    SELECT e.ctid AS place FROM agent_data.spend_entries e WHERE e.tenant_id = $1 AND e.user_id = $2 LIMIT $3
+), cut AS (
+    UPDATE agent_data.spend_entries e
+    SET user_id = '00000000-0000-0000-0000-000000000000', session_id = '00000000-0000-0000-0000-000000000000'
+    FROM few f WHERE e.ctid = f.place AND e.user_id = $2 RETURNING 1
+)
+SELECT count(*) FROM cut
+
+-- name: spend
+-- The same of what was added up. (In the order of the key, as `fold_spend`, so that two who add to the same rows do not block
+-- each other.)
+WITH few AS (
+    SELECT s.ctid AS place FROM agent_data.spend s WHERE s.tenant_id = $1 AND s.user_id = $2 LIMIT $3
+), taken AS (
+    DELETE FROM agent_data.spend s USING few f WHERE s.ctid = f.place AND s.user_id = $2 RETURNING s.*
+), added AS (
+    INSERT INTO agent_data.spend AS s (
+        tenant_id, day, key_id, user_id, session_id, model, calls, prompt_tokens, completion_tokens, cached_tokens,
+        unpriced_tokens, cost_microcents)
+    SELECT t.tenant_id, t.day, t.key_id, '00000000-0000-0000-0000-000000000000', '00000000-0000-0000-0000-000000000000', t.model,
+           sum(t.calls), sum(t.prompt_tokens), sum(t.completion_tokens), sum(t.cached_tokens), sum(t.unpriced_tokens),
+           sum(t.cost_microcents)
+    FROM taken t
+    GROUP BY t.tenant_id, t.day, t.key_id, t.model
+    ORDER BY t.tenant_id, t.day, t.key_id, t.model
+    ON CONFLICT (tenant_id, day, key_id, user_id, session_id, model) DO UPDATE SET
+        calls = s.calls + EXCLUDED.calls, prompt_tokens = s.prompt_tokens + EXCLUDED.prompt_tokens,
+        completion_tokens = s.completion_tokens + EXCLUDED.completion_tokens,
+        cached_tokens = s.cached_tokens + EXCLUDED.cached_tokens,
+        unpriced_tokens = s.unpriced_tokens + EXCLUDED.unpriced_tokens,
+        cost_microcents = s.cost_microcents + EXCLUDED.cost_microcents
+)
+SELECT count(*) FROM taken
 
 -- name: jobs
 -- Takes the user's jobs out of the queue, whatever their state, with what is logged of them; how many.

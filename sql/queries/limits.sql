@@ -13,7 +13,7 @@ UPDATE agent_data.key_usage SET token_since = NULL, money_since = NULL WHERE key
 
 -- name: spend
 -- What a tenant spent from day $2 to day $3, both included, of user $4 if one is named, by $5 (key, user, session, model, day);
--- groups after $6, in order.
+-- groups after $6, in order. Users who were erased (0) are of `nobody`, $8.
 SELECT g.value, g.calls, g.prompt_tokens, g.completion_tokens, g.cached_tokens, g.unpriced_tokens, g.cost_microcents,
        CASE $5
            WHEN 'key' THEN (SELECT k.name FROM agent_data.api_keys k WHERE k.key_id = g.id AND k.tenant_id = $1)
@@ -29,8 +29,10 @@ FROM (
     FROM (
         SELECT s.*, i.id, COALESCE(i.id::text, CASE $5 WHEN 'day' THEN s.day::text ELSE s.model END) COLLATE "C" AS value
         FROM agent_data.spending s,
-             LATERAL (SELECT CASE $5 WHEN 'key' THEN s.key_id WHEN 'user' THEN s.user_id WHEN 'session' THEN s.session_id END
-                      AS id) i
+             LATERAL (SELECT CASE $5
+                 WHEN 'key' THEN s.key_id
+                 WHEN 'user' THEN COALESCE(NULLIF(s.user_id, '00000000-0000-0000-0000-000000000000'), $8)
+                 WHEN 'session' THEN s.session_id END AS id) i
         WHERE s.tenant_id = $1 AND s.day BETWEEN $2 AND $3 AND ($4::uuid IS NULL OR s.user_id = $4)
     ) v
     WHERE v.value > $6 COLLATE "C"

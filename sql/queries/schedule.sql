@@ -107,6 +107,7 @@ WITH due AS (
            sum(t.completion_tokens), sum(t.cached_tokens), sum(t.unpriced_tokens), sum(t.cost_microcents)
     FROM taken t
     GROUP BY t.tenant_id, t.day, t.key_id, t.user_id, t.session_id, t.model
+    ORDER BY t.tenant_id, t.day, t.key_id, t.user_id, t.session_id, t.model
     ON CONFLICT (tenant_id, day, key_id, user_id, session_id, model) DO UPDATE SET
         calls = s.calls + EXCLUDED.calls, prompt_tokens = s.prompt_tokens + EXCLUDED.prompt_tokens,
         completion_tokens = s.completion_tokens + EXCLUDED.completion_tokens,

@@ -51,10 +51,10 @@ CREATE TABLE agent_data.key_reservations (
 -- What each call cost, until the schedule adds it to `spend`: calls that end together do not wait for one row.
 CREATE TABLE agent_data.spend_entries (
     call_id           uuid NOT NULL,
-    user_id           uuid NOT NULL,
+    user_id           uuid NOT NULL,        -- 0: erased
     tenant_id         uuid NOT NULL,
     key_id            uuid NOT NULL,        -- 0: none
-    session_id        uuid NOT NULL,        -- 0: none
+    session_id        uuid NOT NULL,        -- 0: none, or erased
     model             text NOT NULL,
     day               date NOT NULL,        -- UTC, when the request came in
     prompt_tokens     bigint NOT NULL,
@@ -82,6 +82,7 @@ CREATE TABLE agent_data.spend (
     PRIMARY KEY (tenant_id, day, key_id, user_id, session_id, model)
 );
 CREATE INDEX spend_key ON agent_data.spend (key_id, day);
+CREATE INDEX spend_user ON agent_data.spend (user_id, day);
 
 -- All that was spent. One statement sees every call in exactly one of the two.
 CREATE VIEW agent_data.spending WITH (security_invoker = true) AS
@@ -260,6 +261,15 @@ DECLARE
     i integer := p_slot % 61 + 1;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);  -- as above
+    IF p_unrecorded.user_id IS NOT NULL THEN
+        -- An erasure waits for this, or is seen: of one who was erased meanwhile, only what the call cost is noted.
+        PERFORM pg_advisory_xact_lock_shared(agent_data.capture_lock(p_unrecorded.user_id));
+        IF EXISTS (SELECT FROM agent_data.erased_users e
+                   WHERE e.user_id = p_unrecorded.user_id AND e.erased_before > p_unrecorded.created_at) THEN
+            p_unrecorded.user_id := '00000000-0000-0000-0000-000000000000';
+            p_unrecorded.session_id := NULL;
+        END IF;
+    END IF;
     SELECT * INTO u FROM agent_data.key_usage k WHERE k.key_id = p_key AND k.tenant_id = p_tenant FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;

@@ -208,7 +208,7 @@ BEGIN
 END $$;
 
 SELECT agent_data.protect_tables();
-GRANT INSERT ON agent_data.erasures, agent_data.erased_users, agent_data.erased_contents TO mneme_eraser;
+GRANT INSERT ON agent_data.erasures, agent_data.erased_users, agent_data.erased_contents, agent_data.spend TO mneme_eraser;
 DO $$
 DECLARE
     name text;

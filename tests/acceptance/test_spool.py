@@ -404,6 +404,25 @@ async def test_what_is_bare_leaves_no_trace_and_what_is_captured_alone_does(
         assert len(await asyncio.to_thread(api.calls)) >= 2
 
 
+async def test_limits_keep_nothing_that_was_said(own_server: StartServer, database: str) -> None:
+    """A key's rate and budget count calls of which nothing is to be kept: on no disk, and not stopped by a full spool."""
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT, SPOOL_MAX_BYTES="10")
+        key = await asyncio.to_thread(mneme.create_key, "counted", "--rpm", "1000", "--no-capture")
+
+        async def whisper() -> str:
+            said = await ask(mneme, [user("nobody heard")], "ana", x_mneme_memory="off", x_mneme_key=key)
+            files = [each for each in spool_of(mneme).rglob("*") if each.is_file()]
+            assert not any(b"nobody heard" in each.read_bytes() for each in files)
+            return said.ended
+
+        assert await whisper() == "whole"
+        await take_away(database)
+        assert (await ask(mneme, [user("too much")], "ana")).ended != "whole", "the spool is full, and Postgres away"
+        assert await whisper() == "whole"
+        await give_back(database)
+
+
 async def test_the_doctor_says_what_waits(own_server: StartServer, database: str) -> None:
     with ScriptedUpstream(chat_script(said)) as upstream:
         mneme = own_server(upstream.url, **SHORT)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.store.workloads import POOL_NAMES
 from tests.acceptance.sdk_upstream import chunk
 from tests.support.clients import Api, user
 from tests.support.database import connected
@@ -59,7 +60,12 @@ def upstream() -> Iterator[ScriptedUpstream]:
 def mneme(
     tmp_path_factory: pytest.TempPathFactory, module_database: str, upstream: ScriptedUpstream
 ) -> Iterator[MnemeServer]:
-    given = {"IDLE_TIMEOUT_S": str(IDLE_S), "HEAD_TIMEOUT_S": "30", "POOL_SIZE": str(POOL)}
+    given = {
+        "IDLE_TIMEOUT_S": str(IDLE_S),
+        "HEAD_TIMEOUT_S": "30",
+        "POOL_SIZE": str(POOL),
+        "POOL_BACKGROUND_SIZE": str(POOL),
+    }
     folder = tmp_path_factory.mktemp("mneme")
     with MnemeServer(folder, database=module_database, upstream=upstream.url, settings=given) as server:
         yield server
@@ -139,7 +145,9 @@ async def leaves_nothing_behind(mneme: MnemeServer, upstream: ScriptedUpstream, 
             for number in range(start, min(start + 25, times)):
                 group.create_task(leave(mneme, number))
     await eventually(lambda: all(each.peer_closed.is_set() for each in chats(upstream)), "the upstream to be left")
-    await eventually(lambda: open_files(mneme) <= files + POOL + 2, f"{open_files(mneme)} files, {files} before")
+    await eventually(
+        lambda: open_files(mneme) <= files + POOL * len(POOL_NAMES) + 2, f"{open_files(mneme)} files, {files} before"
+    )
     async with connected(database) as admin:
         asked = len(chats(upstream))
 
@@ -151,7 +159,7 @@ async def leaves_nothing_behind(mneme: MnemeServer, upstream: ScriptedUpstream, 
 
         await until(recorded, "all calls are recorded")
         await until(idle, "no connection is in use")
-        assert await admin.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mneme'") <= POOL
+        assert 0 < await admin.fetchval(f"SELECT count(*) {OURS}") <= POOL * len(POOL_NAMES)
         halves = await admin.fetchval(
             "SELECT count(*) FROM agent_data.conversation_history WHERE content = 'Some words'"
         )
@@ -162,7 +170,8 @@ async def leaves_nothing_behind(mneme: MnemeServer, upstream: ScriptedUpstream, 
 
 
 LEFT = "SELECT count(*) FROM agent_data.upstream_calls WHERE outcome IN (1, 2)"
-BUSY_BACKENDS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mneme' AND state <> 'idle'"
+OURS = "FROM pg_stat_activity WHERE application_name LIKE 'mneme %' AND datname = current_database()"
+BUSY_BACKENDS = f"SELECT count(*) {OURS} AND state <> 'idle'"
 
 
 def open_files(mneme: MnemeServer) -> int:

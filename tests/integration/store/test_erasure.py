@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -22,8 +22,10 @@ from app.jobs.schedule import Schedule
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, hmac_pads, own_connection
 from app.store.learning import LearningStore
+from app.store.limits import LimitStore, Unrecorded
 from app.store.pools import Pool
 from app.store.retention import Limits, Retention
+from app.store.spend import SpendStore
 from app.store.turns import StreamRecord
 from tests.support.jobs import SQL, until
 from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller, recipe_of, said, talk
@@ -32,6 +34,7 @@ Admin = asyncpg.Connection
 BEN = ids.user_id(TENANT, "ben")
 TWIN = ids.user_id(OTHER_TENANT, "ana")
 S1, S2, S3 = UUID(int=0x51), UUID(int=0x52), UUID(int=0x53)
+KEY = UUID(int=0x61)
 REMAIN = {"erased_users", "erased_contents"}
 """What tombstones are kept in."""
 
@@ -103,6 +106,12 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
         "user_emails": ("email", "$3", [f"{name}@x"]),
         "capture_sweeps": ("before", "now()", []),
         "job_effects": ("job_key", "'k'", []),
+        "spend": (
+            "day, key_id, session_id, model, calls, prompt_tokens, completion_tokens, cached_tokens, unpriced_tokens,"
+            " cost_microcents",
+            "'2020-02-02', $3, $4, 'm', 2, 30, 4, 5, 6, 700",
+            [KEY, session],
+        ),
     }
     for table, (columns, values, given) in simple.items():
         await admin.execute(
@@ -153,6 +162,49 @@ async def test_nothing_of_the_user_remains_and_everything_of_all_others(
     assert max(rows for table, rows in seen if table not in ("pgqueuer", "system_prompts")) <= 6, "in batches"
     again = await eraser.erase(TENANT, ANA)
     assert (again.rows, again.erasure_id != receipt.erasure_id) == (0, True)
+
+
+TOTALS = """
+SELECT tenant_id, key_id, day, model, sum(calls) AS calls, sum(prompt_tokens) AS prompt, sum(completion_tokens) AS completion,
+       sum(cached_tokens) AS cached, sum(unpriced_tokens) AS unpriced, sum(cost_microcents) AS cost
+FROM agent_data.spending GROUP BY tenant_id, key_id, day, model ORDER BY tenant_id, key_id, day, model
+"""
+
+
+async def test_what_was_spent_stays_spent_and_says_no_more_by_whom(
+    teller: Teller, pool: Pool, admin: Admin, eraser: Eraser, database: str, clock: FakeClock
+) -> None:
+    """Budgets and totals of keys do not shrink; two erased users of a key and a day are one row."""
+    await fill(teller, admin, BEN, "ben", S2)
+    await fill(teller, admin, ANA, "ana", S1)
+    totals = await admin.fetch(TOTALS)
+    await eraser.erase(TENANT, BEN)
+    # One of them before what calls cost was added up, the other one after.
+    schedule = Schedule(connector(database, role="mneme_owner", name="t"), SQL, clock)
+    assert await schedule.sweep("spend") == 6
+    receipt = await eraser.erase(TENANT, ANA)
+    assert (receipt.counts["spend"], "spend_entries" in receipt.counts) == (2, False)
+    assert await admin.fetch(TOTALS) == totals
+    rows = await admin.fetch("SELECT user_id, session_id, calls, cost_microcents FROM agent_data.spend ORDER BY calls")
+    assert [tuple(row) for row in rows] == [(ids.NIL, ids.NIL, 4, 1400), (ids.NIL, ids.NIL, 6, 6 * 3)]
+    day = teller.at.date()
+    shown = await SpendStore(pool, SQL).spent(TENANT, None, "user", date(2020, 2, 2), day, limit=10)
+    assert [(each.value, each.name, each.calls) for each in shown] == [(str(ids.nobody(TENANT)), None, 10)]
+
+
+async def test_a_call_that_nothing_was_kept_of_is_not_noted_as_an_erased_users(
+    teller: Teller, pool: Pool, admin: Admin, eraser: Eraser
+) -> None:
+    """It was on its way when its user was erased, and its capture is off: only what it cost is known."""
+    limits = LimitStore(pool, SQL)
+    await admin.execute("INSERT INTO agent_data.key_usage (key_id, tenant_id) VALUES ($1, $2)", KEY, TENANT)
+    await eraser.erase(TENANT, ANA)
+    unrecorded = Unrecorded(ANA, S1, "m", teller.at, 30, 4, 5, priced=True)
+    await limits.settle(
+        TENANT, KEY, ids.uuid7(teller.at), 0, unasked=False, tokens=34, microcents=700, unrecorded=unrecorded
+    )
+    rows = await admin.fetch("SELECT user_id, session_id, key_id, cost_microcents FROM agent_data.spend_entries")
+    assert [tuple(row) for row in rows] == [(ids.NIL, ids.NIL, KEY, 700)]
 
 
 async def test_a_table_that_nobody_thought_of_is_erased_and_one_without_protection_is_refused(
@@ -227,7 +279,7 @@ async def test_a_call_that_is_being_recorded_is_waited_for(
             erasing = group.create_task(eraser.erase(TENANT, ANA))
             await until(waits)
             await transaction.commit()
-        assert erasing.result().counts == {"upstream_calls": 1}
+        assert erasing.result().counts == {"upstream_calls": 1, "spend_entries": 1}
     finally:
         await other.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.context import compile as compiling
@@ -168,6 +168,8 @@ async def test_the_account_says_what_became_of_each() -> None:
     st.sampled_from(["gpt-4o", "llama"]),
     st.integers(0, 8),
 )
+@example(180, 2, [], "tail", "llama", 2)  # a token too little for every role, and for every share that was rounded down
+@example(150, 34, [], "tail", "llama", 1)
 async def test_the_prompt_never_exceeds_the_budget_by_what_was_added(
     window: int, words: int, sizes: list[int], placement: Any, model: str, turns: int
 ) -> None:

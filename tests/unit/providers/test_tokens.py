@@ -28,6 +28,7 @@ from app.providers.tokens import (
     Tokenizers,
     message_tokens,
     prompt_tokens,
+    supplied_tokens,
     tools_tokens,
 )
 
@@ -208,6 +209,18 @@ def test_what_is_in_a_message(gpt4o: TokenCounter) -> None:
     image["image_url"] = {"url": "https://example.com/a.png", "detail": "low"}
     assert message_tokens({"role": "user", "content": [*parts, image]}, gpt4o) == plain + IMAGE_TOKENS_LOW
     assert prompt_tokens([], gpt4o) == REPLY_TOKENS
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "llama"])
+@pytest.mark.parametrize("text", ["", "a", "one two three", "four or five words " * 40])
+def test_a_stored_count_gives_the_count_in_a_prompt(
+    tokenizers: Tokenizers, gpt4o: TokenCounter, model: str, text: str
+) -> None:
+    """Of ASCII, where the counters of unknown models are o200k's with a margin."""
+    counter = tokenizers.for_model(model)
+    for role in ("user", "assistant", "system", "no role of OpenAI's"):
+        supplied = supplied_tokens(gpt4o.count(text), counter.count(role), counter)
+        assert supplied == message_tokens({"role": role, "content": text}, counter)
 
 
 def test_audio_and_files_are_estimated(gpt4o: TokenCounter) -> None:
