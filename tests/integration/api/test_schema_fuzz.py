@@ -53,7 +53,8 @@ class Server(threading.Thread):
         space = await make_space(admin)
         await admin.close()
         doors = await build_doors(pool, space, dsn=self._dsn)
-        self._server = uvicorn.Server(uvicorn.Config(doors.app, log_level="critical", lifespan="off"))
+        # uvicorn's own log configuration would stay, for every test after this one.
+        self._server = uvicorn.Server(uvicorn.Config(doors.app, log_config=None, access_log=False, lifespan="off"))
         self.ready.set()
         await self._server.serve([self._socket])
         await pool.close()
