@@ -294,6 +294,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         tasks=core.tasks,
         keeper=keeper,
     )
+    await _warm(core)
     drain = _drain(core, keeper, gateway, metrics) if keeper is not None else None
     if drain is not None:
         core.tasks.spawn(drain.run(), "drain")
@@ -308,6 +309,14 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         await simulated.aclose()
         if keeper is not None:
             keeper.close()
+
+
+async def _warm(core: Core) -> None:
+    """So that the first request is answered with memory, too."""
+    space, vector = await core.turns.space_of(core.embedder.space), None
+    if core.embedder.local and core.embedder.dimensions:
+        (vector,) = await core.embedder.embed(["warm"])
+    await core.turns.warm(vector, space, core.settings.pool_size)
 
 
 def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:
