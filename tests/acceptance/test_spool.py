@@ -264,6 +264,8 @@ async def test_two_servers_on_one_spool(own_server: StartServer, database: str, 
 async def test_several_server_processes_share_the_spool(own_server: StartServer, database: str) -> None:
     with ScriptedUpstream(chat_script(said)) as upstream:
         mneme = own_server(upstream.url, **SHORT, WORKERS="2")
+        # One that is starting still needs the database, and takes the others with it when it cannot.
+        await eventually(lambda: mneme.log_text().count("Application startup complete") == 2, "both processes to be up")
         await take_away(database)
         for turn in range(1, 5):
             assert (await ask(mneme, talk(turn), "ana")).ended == "whole"
