@@ -32,7 +32,7 @@ SETTINGS = {
     "restart_after_crash": "on",
 }
 
-APPLICATION = "mneme"
+APPLICATION = "mneme (write|history|memory|background)"
 WORKER = "mneme worker"
 """How the server's connections and the worker's own are called in pg_stat_activity."""
 
@@ -114,7 +114,9 @@ class OwnPostgres:
         """The processes that serve connections of this application, their last statement being like `query`."""
         async with connected(self.dsn) as admin:
             found = await admin.fetch(
-                "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND query ILIKE $2", name, query
+                "SELECT pid FROM pg_stat_activity WHERE application_name ~ $1 AND query ILIKE $2",
+                f"^{name}$",
+                query,
             )
         return [row["pid"] for row in found]
 
