@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
+from app.capture.spool import erasing
 from app.clock import SystemClock
 from app.errors import StoreUnavailable
 from app.settings import Settings
@@ -32,6 +33,7 @@ async def erase_user(
     settings: Settings, dsn: str, tenant: str, user: str, *, tombstones: bool, progress: Progress
 ) -> Receipt:
     """Erase a user of the tenant of that name. Raises NotFound, Conflict, StoreUnavailable."""
-    eraser = Eraser(own_connection(dsn, ERASER_ROLE), Queries.load(), SystemClock())
+    spool = erasing(settings.spool_folder)
+    eraser = Eraser(own_connection(dsn, ERASER_ROLE), Queries.load(), SystemClock(), elsewhere=[spool])
     owner = await eraser.tenant(tenant)
     return await eraser.erase(owner, ids.user_id(owner, user), external=user, tombstones=tombstones, progress=progress)

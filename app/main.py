@@ -39,6 +39,7 @@ from app.api.spend import spend_router
 from app.api.users import users_router
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
+from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
@@ -262,7 +263,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     router = Router.from_settings(settings)
     for target in router.targets:
         log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
-    keeper = await open_keeper(settings, metrics, core.tasks)
+    keeper = await open_keeper(settings, redactor, metrics, core.tasks)
     commit = GroupCommit(
         core.turns,
         core.tasks,
@@ -293,6 +294,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         tasks=core.tasks,
         keeper=keeper,
     )
+    await _warm(core)
     drain = _drain(core, keeper, gateway, metrics) if keeper is not None else None
     if drain is not None:
         core.tasks.spawn(drain.run(), "drain")
@@ -307,6 +309,14 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         await simulated.aclose()
         if keeper is not None:
             keeper.close()
+
+
+async def _warm(core: Core) -> None:
+    """So that the first request is answered with memory, too."""
+    space, vector = await core.turns.space_of(core.embedder.space), None
+    if core.embedder.local and core.embedder.dimensions:
+        (vector,) = await core.embedder.embed(["warm"])
+    await core.turns.warm(vector, space, core.settings.pool_size)
 
 
 def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:
@@ -334,7 +344,7 @@ def open_doors(
     memories = Memories(pool, sql, clock, space=space)
     captures = Captures(pool, sql)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
-    eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock)
+    eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(core.settings.spool_folder)])
     default_model = core.settings.default_model or STORED_COUNTS
 
     async def database() -> None:

@@ -7,6 +7,7 @@ import logging
 import signal
 from collections.abc import Sequence
 
+from app.capture.spool import erasing
 from app.clock import SystemClock
 from app.jobs.lease import connector
 from app.jobs.privacy import privacy_ticks
@@ -42,7 +43,8 @@ async def run_worker(settings: Settings) -> None:
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await asyncio.to_thread(rules)
         helper = build_helper(settings)
-        eraser = Eraser(own_connection(dsn, ERASER_ROLE), core.queries, clock)
+        spool = erasing(settings.spool_folder)
+        eraser = Eraser(own_connection(dsn, ERASER_ROLE), core.queries, clock, elsewhere=[spool])
         ticks = privacy_ticks(Retention(core.queries, capture_limits(settings)), eraser, core.queries)
         try:
             worker = Worker(

@@ -13,6 +13,7 @@ nobody waits for more to come.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,8 +24,11 @@ import asyncpg
 
 from app.errors import StoreUnavailable
 from app.metrics import Metrics
+from app.store.pools import REFUSALS
 from app.store.turns import TurnRecord
 from app.tasks import Supervisor
+
+log = logging.getLogger(__name__)
 
 BATCH_BYTES = 8 * 1024 * 1024
 """Bytes of the turns of one transaction, roughly; a single one may be larger. Beyond it a transaction takes some 100 ms."""
@@ -36,7 +40,7 @@ ROLLBACKS = 5
 """Times that a transaction is begun again after Postgres chose it to end a deadlock; one in a row is rare already."""
 
 _WRONG = (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TypeError)
-"""What comes of a turn that cannot be stored, rather than of a database that cannot be reached."""
+"""What may come of a turn that cannot be stored, rather than of a database that cannot be reached."""
 
 
 class Store(Protocol):
@@ -83,7 +87,7 @@ class GroupCommit:
 
         Raises StoreUnavailable, and then nothing of it is stored, unless the connection was lost twice while the answer was
         awaited: it may be sent again, for it is stored once. Raises what asyncpg raises where this very turn cannot be
-        stored. Whoever is cancelled while waiting in the queue is stored with the others.
+        stored for what it is. Whoever is cancelled while waiting in the queue is stored with the others.
         """
         if self._closed:
             raise StoreUnavailable("Mneme is stopping.")
@@ -241,6 +245,12 @@ class GroupCommit:
     ) -> None:
         """Find the one that is to blame: in halves, or one by one (`each`) where every failure takes long."""
         if len(batch) == 1:
+            if not isinstance(error, (StoreUnavailable, *REFUSALS)):
+                # What is wrong with the database passes, and the turn is worth keeping until then.
+                log.error("the database refuses a turn for its own reasons", exc_info=error)
+                unavailable = StoreUnavailable("The database does not take this at the moment; try again.")
+                unavailable.__cause__ = error
+                error = unavailable
             self._done(batch, unsettled, error)
             return
         step = 1 if each else (len(batch) + 1) // 2

@@ -25,7 +25,8 @@ from zlib import crc32
 
 _FRONT = struct.Struct("<4sI")
 _TAIL = struct.Struct("<IB16s")
-_HEAD_BYTES = _FRONT.size + _TAIL.size
+HEAD_BYTES = _FRONT.size + _TAIL.size
+"""Bytes of a frame before its payload: no two frames of a file have the same, but by chance (their checksum is in it)."""
 _BEGIN = struct.Struct("<16sQI")
 _LENGTH = struct.Struct("<I")
 _CHUNK = struct.Struct("<QQ")
@@ -127,25 +128,29 @@ class Codec:
 
     def scan(self, data: bytes) -> Iterator[Frame]:
         """The whole frames of a file, in their order, whatever stands between them."""
+        return (frame for frame, _, _ in self.located(data))
+
+    def located(self, data: bytes) -> Iterator[tuple[Frame, int, int]]:
+        """The same, each with where it begins and ends."""
         at = 0
         while (at := data.find(self._mark, at)) >= 0:
             frame, end = self._frame_at(data, at)
             if frame is not None:
-                yield frame
+                yield frame, at, end
             at = end
 
     def _frame_at(self, data: bytes, at: int) -> tuple[Frame | None, int]:
         """The frame that begins here and where it ends; None, and where to look on, if it is not whole."""
-        if at + _HEAD_BYTES > len(data):
+        if at + HEAD_BYTES > len(data):
             return None, at + 1
         checksum = _FRONT.unpack_from(data, at)[1]
         length, kind, call = _TAIL.unpack_from(data, at + _FRONT.size)
-        end = at + _HEAD_BYTES + length
+        end = at + HEAD_BYTES + length
         if end > len(data) or crc32(memoryview(data)[at + _FRONT.size : end], self._seed) != checksum:
             return None, at + 1
         if kind not in Kind._value2member_map_:
             return None, end  # of a later version
-        return Frame(Kind(kind), UUID(bytes=call), data[at + _HEAD_BYTES : end]), end
+        return Frame(Kind(kind), UUID(bytes=call), data[at + HEAD_BYTES : end]), end
 
 
 def gather(frames: Iterable[Frame]) -> list[Kept]:

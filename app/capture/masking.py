@@ -23,7 +23,7 @@ def masked(headers: Sequence[tuple[bytes, bytes]]) -> list[list[str]]:
     shown = []
     for name, value in headers:
         text = name.decode("latin-1")
-        shown.append([text, MASK if _is_secret(text) else value.decode("latin-1").replace("\0", "\ufffd")])
+        shown.append([text, MASK if is_secret(text) else value.decode("latin-1").replace("\0", "\ufffd")])
     return shown
 
 
@@ -33,12 +33,19 @@ def masked_path(path: str) -> str:
     shown = []
     for part in query.split("&"):
         name, sign, _ = part.partition("=")
-        shown.append(f"{name}={MASK}" if sign and _is_secret(name) else part)
+        shown.append(f"{name}={MASK}" if sign and is_secret(name) else part)
     return before + mark + "&".join(shown)
 
 
+def keyless(query: bytes) -> bytes:
+    """A query without its secret parameters."""
+    parts = query.split(b"&")
+    return b"&".join(part for part in parts if not is_secret(part.partition(b"=")[0].decode("latin-1")))
+
+
 @lru_cache(maxsize=KNOWN_NAMES)
-def _is_secret(name: str) -> bool:
+def is_secret(name: str) -> bool:
+    """Whether a header or parameter of that name carries a key."""
     return _SECRET_NAME.search(name) is not None and name.lower() not in _CHALLENGES
 
 

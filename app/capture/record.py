@@ -20,7 +20,7 @@ import orjson
 from app.capture.commit import GroupCommit
 from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange
 from app.capture.masking import MASK, masked, masked_path
-from app.context.audit import used_memories
+from app.context.audit import used_memories, written
 from app.context.transcript import text_of
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder
@@ -214,7 +214,7 @@ def build(
         blobs=(list(blobs), list(blobs.values())),
         # The query is made of what was asked.
         inputs=_json({**compiled.inputs, **({"query": MASK} if call.redacted else {})}) if compiled else None,
-        audit=_json(compiled.audit) if compiled else None,
+        audit=_json(written(compiled.audit)) if compiled else None,
         eta=compiled.eta if compiled else None,
         session=_session(exchange, rows, system_tokens, call.tenant_id) if exchange else None,
         messages=rows.messages,

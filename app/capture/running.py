@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
-from app.capture.journal import Begin, Codec, Kept, Kind, gather
+from app.capture.journal import HEAD_BYTES, Begin, Codec, Kept, Kind, gather
 
 log = logging.getLogger("mneme.journal")
 
@@ -236,3 +236,31 @@ def abandoned(folder: Path) -> Iterator[Abandoned]:
             continue  # its process lives
         finally:
             os.close(fd)
+
+
+def wipe(folder: Path, user: UUID) -> None:
+    """Overwrite what a user's calls have left in the segments, whoever writes them; and frames without their BEGIN, which may
+    be his. Blocks; raises OSError.
+
+    Beside the process that writes: a frame that it puts in the place of one of these within the microseconds between look and
+    write is lost, and its call with it, if that process is killed before the call has ended. A call of the user that runs on
+    writes frames without a BEGIN: nobody takes them for a call, and they go with their segment.
+    """
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        try:
+            fd = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            continue  # its process has taken it away
+        try:
+            _wipe(fd, Codec(path.name.removesuffix(SUFFIX).encode()), user)
+        finally:
+            os.close(fd)
+
+
+def _wipe(fd: int, codec: Codec, user: UUID) -> None:
+    data = os.pread(fd, os.fstat(fd).st_size, 0)
+    frames = list(codec.located(data))
+    whose = {frame.call: Begin.of(frame.payload).user for frame, _, _ in frames if frame.kind is Kind.BEGIN}
+    for frame, start, end in frames:
+        if whose.get(frame.call, user) == user and os.pread(fd, HEAD_BYTES, start) == data[start : start + HEAD_BYTES]:
+            os.pwrite(fd, bytes(end - start), start)

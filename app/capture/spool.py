@@ -14,24 +14,27 @@ lies in one place. Several processes share the folder. Everything here blocks: t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 from app.capture.journal import Codec, Kept, frames_of, gather
-from app.capture.running import SUFFIX, abandoned
-from app.errors import SpoolUnavailable
+from app.capture.running import SUFFIX, abandoned, wipe
+from app.errors import NotReady, SpoolUnavailable
 
 LEFT_BEHIND_S = 3600.0
 """Age from which a file that somebody began to write is nobody's; writing one takes milliseconds."""
+WRITING_S = 60.0
+"""Age from which, for an erasure, nobody writes a file any more."""
 PIECES = 512
 """Buffers given to one write: systems take 1,024 (IOV_MAX)."""
 ATTEMPTS = 20
@@ -227,16 +230,27 @@ class Spool:
         _sync(self._dead)
 
     def erase(self, user: UUID) -> int:
-        """Take away all that waits, or was set aside, of a user; how many calls that were. What runs at the moment goes from
-        the journal when it has ended."""
+        """Take away all that waits, or was set aside, of a user, and what his calls have left in the journals; how many calls
+        waited or were set aside. What is being written this moment is not: that meets the drain. Raises OSError."""
         erased = 0
         for folder in (self._turns / user.hex, self._dead / user.hex):
             with contextlib.suppress(FileNotFoundError):
                 for each in list(folder.iterdir()):
                     each.unlink(missing_ok=True)
                     erased += 1
-                folder.rmdir()
+                with contextlib.suppress(OSError):  # another one has come; it is counted, and taken, the next time
+                    folder.rmdir()
+        for left in self._new.iterdir() if self._new.exists() else ():
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - left.stat().st_mtime > WRITING_S and not self._told(left).isdisjoint((user, None)):
+                    left.unlink()
+        wipe(self.running, user)
         return erased
+
+    def _told(self, path: Path) -> set[UUID | None]:
+        """Whose calls a file tells of; of one that tells of none, whoever asks may be meant."""
+        found = gather(Codec(path.name.encode()).scan(path.read_bytes()))
+        return {each.begin.user for each in found} if found else {None}
 
     @contextlib.contextmanager
     def draining(self) -> Iterator[bool]:
@@ -264,6 +278,21 @@ def open_spool(folder: Path, max_bytes: int) -> Spool:
     spool = Spool(folder, max_bytes)
     spool.prepare()
     return spool
+
+
+def erasing(folder: Path) -> Callable[[UUID, UUID], Awaitable[Mapping[str, int]]]:
+    """Erases a user (of a tenant, which is in the user's id) from the spool of a folder, also beside a server that runs: for
+    `Eraser`. Raises NotReady where the folder may not be changed."""
+
+    async def erase(tenant: UUID, user: UUID) -> Mapping[str, int]:
+        try:
+            return {"spool": await asyncio.to_thread(Spool(folder, 0).erase, user)}
+        except OSError as error:
+            raise NotReady(
+                f"The user cannot be erased from the spool: {error}. The erasure goes on when asked again."
+            ) from error
+
+    return erase
 
 
 def look(folder: Path) -> Usage:

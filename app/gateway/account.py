@@ -35,6 +35,7 @@ OUTCOMES = {
     "gone": Outcome.GONE,
     "cancelled": Outcome.CANCELLED,
 }
+_ABANDONED = frozenset({"gone", "cancelled"})
 ERROR_CHARS = 1000
 """Of an upstream's error in mid-stream that is kept beside its bytes."""
 
@@ -62,8 +63,12 @@ class Accountant:
         """The facts of a call, and its exchange where it is a turn of a conversation."""
         good = response is not None and 200 <= response.status < 300
         answer = _answer(call, tape) if call.chat is not None and good else None
-        usage = self._usage(call, answer) if call.chat is not None or not good else _unread(tape)
-        stream = _stream(tape) if response is not None and (call.switches.capture or self._redactor) else None
+        # The upstream has read, and charges, the prompt of an answer that nobody waited for; else a key that always hangs up in
+        # time would spend nothing.
+        unheard = response is None or good
+        abandoned = Answer() if answer is None and unheard and ending.kind in _ABANDONED else answer
+        usage = self._usage(call, abandoned) if call.chat is not None or not good else _unread(tape)
+        stream = stream_of(tape) if response is not None and (call.switches.capture or self._redactor) else None
         kept = self._redactor.stream(stream) if stream is not None else None
         told = answer if kept is None or kept is stream or answer is None else _answer_in(kept) or Answer()
         facts = self._facts(call, response, ending, tape, answer, usage)
@@ -72,7 +77,16 @@ class Accountant:
         if call.chat is None or call.place is None or not good or call.answered_before:
             return facts, None
         answers = _answers(answer or Answer(), told or Answer(), ending)
+        if len(call.answer_hashes) == len(answers):
+            answers = [replace(each, hash=own) for each, own in zip(answers, call.answer_hashes, strict=True)]
         return facts, self._exchange(call, call.chat, answers, now)
+
+    def answer_hashes(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> list[bytes]:
+        """By which the answers of a call that has ended are recognised, when they come back in a transcript."""
+        if call.chat is None or response is None:
+            return []
+        answer = _answer(call, tape) or Answer()
+        return [each.hash for each in _answers(answer, answer, ending)]
 
     def _facts(
         self,
@@ -278,7 +292,8 @@ def _unread(tape: Tape) -> Usage:
     return Usage(None, len(tape.event_offsets), None, counted=True)
 
 
-def _stream(tape: Tape) -> StreamRecord:
+def stream_of(tape: Tape) -> StreamRecord:
+    """What came, as it came."""
     return StreamRecord(
         body=tape.body,
         truncated=tape.truncated,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -65,6 +66,8 @@ class Call:
     waited_ns: int = 0
     """For the upstream, until the heads of its answers."""
     overhead_ns: int = 0
+    answer_hashes: Sequence[bytes] = ()
+    """By which its answers are recognised, where what was kept of them lacks something."""
     entry: Entry | None = None
     """In the journal of running calls."""
 
@@ -82,10 +85,14 @@ class Call:
         return "chat" if self.chat is not None else "passthrough"
 
     @property
+    def kept(self) -> bool:
+        """Something that was said is to be kept."""
+        return self.switches.capture or (self.switches.memory != "off" and self.chat is not None)
+
+    @property
     def bare(self) -> bool:
         """Nothing of it is to be kept, nor counted for the limits of its key: Mneme only passes it on."""
-        kept = self.switches.capture or (self.switches.memory != "off" and self.chat is not None)
-        return not kept and self.admission is None
+        return not self.kept and self.admission is None
 
     @property
     def needs_place(self) -> bool:

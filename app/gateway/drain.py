@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from app.errors import StoreUnavailable, Unavailable
 from app.gateway.keeping import Keeper, Settle
 from app.gateway.kept import revive
 from app.metrics import Metrics
+from app.store.pools import REFUSALS
 
 log = logging.getLogger("mneme.spool")
 
@@ -28,8 +31,9 @@ IDLE_S = 1.0
 FIRST_S = 0.05
 """Seconds before the second try, doubled with each; also the shortest pause where somebody waits."""
 TRIES = 20
-"""Tries of a call that Postgres cannot take in its time or its memory: it would stop its user's calls for ever. Twenty, a
-second apart, are no busy moment any more."""
+PATIENCE_S = 3600.0
+"""Tries of a call that fails though Postgres takes writes, and seconds from the first to the last: it would stop its user's
+calls for ever. A lock, a migration or a busy disk seldom last an hour; meanwhile nothing is lost, only late."""
 AT_ONCE = 4
 """Users whose calls are stored side by side: half of a pool's connections."""
 REFUSED = "a call of the spool cannot be stored, and is set aside"
@@ -55,6 +59,9 @@ class Drain:
         self._metrics = metrics
         self._capture_max_bytes = capture_max_bytes
         self._tries = Counter[Path]()
+        self._first_try: dict[Path, float] = {}
+        self._stored = 0
+        self._lost = False
         self._stopping = False
 
     def stop(self) -> None:
@@ -90,16 +97,19 @@ class Drain:
         with self._spool.draining() as ours:
             if not ours:
                 return await self._asked() and False
+            random.shuffle(users)  # those whose calls have to wait must not keep the others waiting, pass after pass
             for begin in range(0, len(users), AT_ONCE):
+                stored, self._lost = self._stored, False
                 some = await asyncio.gather(*(self._user(each) for each in users[begin : begin + AT_ONCE]))
                 emptied = emptied and all(some)
-                if not all(some) and not await self._asked():
+                if not all(some) and self._stored == stored and not await self._asked(lost=self._lost):
                     return False
         return emptied
 
-    async def _asked(self) -> bool:
-        """Whether Postgres takes writes; known to all from now on."""
-        writable = await self._writable()
+    async def _asked(self, *, lost: bool = False) -> bool:
+        """Whether Postgres takes writes; known to all from now on. `lost`: it has just failed to, for no call's sake. (The
+        calls themselves are the probe: a full disk takes small writes, and answers questions, for long.)"""
+        writable = not lost and await self._writable()
         self._keeper.away = not writable
         self._keeper.failures += not writable
         return writable
@@ -123,24 +133,38 @@ class Drain:
                 raise ValueError("the file is no call any more")
             call = revive(kept, self._capture_max_bytes)
             await self._settle(call.call, call.response, call.ending, call.tape, call.ended_at, call.promised)
-        except (Unavailable, OSError) as error:
-            # A full disk answers questions, too: only what is too much for a database that is there counts as a try.
-            if not (isinstance(error, StoreUnavailable) and error.too_much and await self._writable()):
-                return False
-            self._tries[waiting.path] += 1
-            if self._tries[waiting.path] < TRIES:
-                return False
+        except (*REFUSALS, KeyError) as error:
             log.error(REFUSED, extra={"call_id": str(waiting.call)}, exc_info=error)
             await self._bury(waiting)
-        except Exception as error:  # boundary: what one call is refused for must not keep the others from being stored
+        except Exception as error:  # boundary: what one call fails for must not keep the others from being stored
+            if not await self._in_vain(waiting, error):
+                return False
             log.error(REFUSED, extra={"call_id": str(waiting.call)}, exc_info=error)
             await self._bury(waiting)
         else:
             self._keeper.away = False
+            self._stored += 1
             await asyncio.to_thread(self._spool.remove, waiting)
             self._metrics.spooled("drained")
         self._tries.pop(waiting.path, None)
+        self._first_try.pop(waiting.path, None)
         return True
+
+    async def _in_vain(self, waiting: Waiting, error: Exception) -> bool:
+        """Whether a call that failed was tried for long enough. A try is one at which Postgres takes writes, and the call may
+        itself be the reason: it is too much, or meets a mistake of Mneme's."""
+        if isinstance(error, Unavailable | OSError | MemoryError):
+            if not (isinstance(error, StoreUnavailable) and error.too_much):
+                self._lost = self._lost or isinstance(error, StoreUnavailable)
+                return False
+        else:
+            log.error("a call of the spool cannot be stored yet", extra={"call_id": str(waiting.call)}, exc_info=error)
+        if not await self._writable():
+            return False
+        now = time.monotonic()
+        began = self._first_try.setdefault(waiting.path, now)
+        self._tries[waiting.path] += 1
+        return self._tries[waiting.path] >= TRIES and now - began >= PATIENCE_S
 
     async def _bury(self, waiting: Waiting) -> None:
         self._metrics.spooled("dead")

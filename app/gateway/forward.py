@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 
+from app.capture.masking import is_secret, keyless
 from app.errors import UpstreamError
 from app.gateway.call import Call
 from app.gateway.headers import Headers, request_headers
@@ -35,8 +36,9 @@ LENGTH_WORDS = (
 )
 ERROR_LIMIT = 64 * 1024
 """Bytes of a refusal that are read to find out whether it is one of length; real ones have some hundred."""
-_CREDENTIALS = (b"auth", b"token", b"secret", b"cookie", b"api-key", b"openai-organization", b"openai-project")
-"""A header whose name has one of these in it belongs to the upstream that the client means, and to no other."""
+_ACCOUNTS = (b"token", b"api-key", b"openai-organization", b"openai-project")
+"""A header whose name has one of these in it, or says that it carries a key, belongs to the upstream that the client means, and
+to no other."""
 
 
 def outgoing_headers(call: Call, target: Target | None = None, *, streamed: bool = False) -> Headers:
@@ -47,8 +49,13 @@ def outgoing_headers(call: Call, target: Target | None = None, *, streamed: bool
     target = target or call.target
     given = call.raw_headers
     if target.stands_in:
-        given = [each for each in given if not any(part in each[0].lower() for part in _CREDENTIALS)]
+        given = [each for each in given if not _is_of_an_account(each[0])]
     return request_headers(given, api_key=target.api_key, streamed=streamed)
+
+
+def _is_of_an_account(name: bytes) -> bool:
+    low = name.lower()
+    return is_secret(low.decode("latin-1")) or any(part in low for part in _ACCOUNTS)
 
 
 def is_about_length(refusal: bytes) -> bool:
@@ -78,7 +85,8 @@ class Forwarder:
 
         def request(target: Target) -> UpstreamRequest:
             headers = outgoing_headers(call, target, streamed=not isinstance(body, bytes))
-            return UpstreamRequest(call.method, target.url(call.raw_path, call.query), headers, sent_to(target))
+            query = keyless(call.query) if target.stands_in else call.query
+            return UpstreamRequest(call.method, target.url(call.raw_path, query), headers, sent_to(target))
 
         errand = Errand(call.id, asked, call.model, request, isinstance(body, bytes))
         began = time.perf_counter_ns()

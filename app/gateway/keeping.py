@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -15,6 +16,7 @@ from app.capture.spool import Spool, open_spool
 from app.errors import SpoolUnavailable, StoreUnavailable
 from app.gateway.call import Call
 from app.gateway.kept import begin_of, head_of, kept_of
+from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
 from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics
@@ -34,9 +36,18 @@ COUNT_SHARE = 20.0
 class Keeper:
     """Keeps calls. One in a process."""
 
-    def __init__(self, spool: Spool, *, segment_bytes: int, metrics: Metrics, tasks: Supervisor) -> None:
-        """`segment_bytes`: size of the journal's files."""
+    def __init__(
+        self,
+        spool: Spool,
+        *,
+        segment_bytes: int,
+        metrics: Metrics,
+        tasks: Supervisor,
+        redactor: Redactor | None = None,
+    ) -> None:
+        """`segment_bytes`: size of the journal's files. `redactor`: takes out what is not to be stored."""
         self.spool = spool
+        self.redactor = redactor or Redactor()
         self.journal = Journal(spool.running, segment_bytes, lambda: metrics.spooled("unjournalled"))
         self.wanted = asyncio.Event()
         """Somebody waits for the drain."""
@@ -53,10 +64,10 @@ class Keeper:
     # --- while a call runs -------------------------------------------------------------------------------------------------
 
     def begin(self, call: Call) -> None:
-        """The call goes upstream, for the first time or once more. Bare calls leave no trace."""
-        if call.bare:
+        """The call goes upstream, for the first time or once more. Of a call that is not to be kept, nothing is."""
+        if not call.kept:
             return
-        begin = begin_of(call)
+        begin = begin_of(call, self.redactor)
         if call.entry is None:
             call.entry = self.journal.begin(call.id, begin)
         else:
@@ -65,14 +76,19 @@ class Keeper:
     def answered(self, call: Call, response: UpstreamResponse) -> None:
         """The head of its answer is here."""
         if call.entry is not None:
-            call.entry.head(head_of(call, response))
+            call.entry.head(head_of(call, response, self.redactor))
+
+    def copy(self, call: Call) -> Callable[[int, bytes], None] | None:
+        """Where pieces of its answer go as they come. Where values are redacted that is nowhere: of a piece nobody can say what
+        it holds of them."""
+        return call.entry.chunk if call.entry is not None and not self.redactor else None
 
     # --- when Postgres is away ----------------------------------------------------------------------------------------------
 
     def goes_behind(self, call: Call) -> bool:
         """Whether a call that has ended has to wait in the spool without Postgres being asked: its user's earlier ones
         do, and it may go on from them; or Postgres is known to be away."""
-        if call.place is not None:
+        if call.place is not None or not call.kept:
             return False
         return self.away or (call.needs_place and self.behind(call.identity.user_id))
 
@@ -87,11 +103,18 @@ class Keeper:
             self.wanted.set()
 
     async def keep(
-        self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape, ended_at: datetime
+        self,
+        call: Call,
+        response: UpstreamResponse | None,
+        ending: Ending,
+        tape: Tape,
+        ended_at: datetime,
+        hashes: Sequence[bytes] = (),
     ) -> None:
-        """Put a call that has ended into the spool; returns when it is durable. Raises SpoolUnavailable."""
+        """Put a call that has ended into the spool; returns when it is durable. `hashes`: as in `kept_of`. Raises
+        SpoolUnavailable."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((kept_of(call, response, ending, tape, ended_at), waiting))
+        self._queue.append((kept_of(call, response, ending, tape, ended_at, self.redactor, hashes), waiting))
         if not self._writing:
             self._writing = True
             self._tasks.spawn(self._write(), "spool")
@@ -157,7 +180,7 @@ class Keeper:
         self.journal.close()
 
 
-async def open_keeper(settings: Settings, metrics: Metrics, tasks: Supervisor) -> Keeper | None:
+async def open_keeper(settings: Settings, redactor: Redactor, metrics: Metrics, tasks: Supervisor) -> Keeper | None:
     """The journal and the spool, with what dead processes left taken over; None where there is to be none, or can be none."""
     if not settings.spool_max_bytes:
         return None
@@ -166,7 +189,7 @@ async def open_keeper(settings: Settings, metrics: Metrics, tasks: Supervisor) -
     except OSError as error:
         log.error("there is no spool", extra={"folder": str(settings.spool_folder), "error": str(error)})
         return None
-    keeper = Keeper(spool, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks)
+    keeper = Keeper(spool, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor)
     # Before the first request: a user's next turn must find that the one before waits.
     await keeper.tidy()
     return keeper

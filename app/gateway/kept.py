@@ -1,14 +1,15 @@
 """A call as the journal and the spool keep it, and back again.
 
-What is written is what a capture may hold: no key of anybody's, neither in headers nor in the path. What can be told from
-the body again (the messages, their hashes, their places) is not written.
+What is written is what a capture may hold: no key of anybody's, neither in headers nor in the path, and nothing that the
+settings redact. What can be told from the body again (the messages, their hashes, their places) is not written, but where the
+body lacks something: then the hashes stand beside it, so that its place is found by what was really said.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -18,18 +19,25 @@ import orjson
 from app.capture.journal import Begin, Kept
 from app.capture.masking import masked, masked_path
 from app.context.assemble import Block
+from app.context.audit import written
 from app.context.compile import Compilation
+from app.context.transcript import Transcript
 from app.errors import UpstreamError
+from app.gateway.account import stream_of
 from app.gateway.call import Call
 from app.gateway.headers import Headers, response_headers
 from app.gateway.identify import Identity, Switches
 from app.gateway.inbound import Inbound, Message
-from app.gateway.prepare import ChatRequest, Prepared
+from app.gateway.prepare import ChatRequest, Prepared, parse_object
+from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape, is_event_stream
 from app.gateway.splice import scan
 from app.gateway.upstream import Target, UpstreamResponse
 
 INTERRUPTED = "Mneme was stopped before the answer had ended."
+
+NOTHING = Redactor()
+"""Takes nothing out."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -67,20 +75,25 @@ class Revived:
 # --- in -------------------------------------------------------------------------------------------------------------------
 
 
-def begin_of(call: Call) -> Begin:
+def begin_of(call: Call, redactor: Redactor = NOTHING) -> Begin:
     """What is known of a call before it goes upstream."""
-    principal = call.principal
+    principal, chat = call.principal, call.chat
+    body = redactor.body(call.body) if call.body is not None else None
+    sent = call.sent if chat is not None and call.sent != call.body else b""
+    lacks = body is not call.body
     query = call.query.decode("latin-1")
     notes = {
         "method": call.method,
         "path": call.path,
         "query": masked_path("?" + query)[1:] if query else "",
-        "headers": masked(call.raw_headers),
+        "headers": masked(redactor.headers(call.raw_headers)),
         "caller": [principal.key_id, principal.user_external_id, principal.mode],
         "switches": call.switches,
         "identity": call.identity,
         "target": _target(call.target),
-        "chat": call.chat is not None,
+        # Of a chat whose messages themselves are not to be stored there is a call, and no turn.
+        "chat": chat is not None and (not lacks or _is_chat(body, len(chat.messages))),
+        "transcript": _transcript(chat.transcript) if lacks and chat is not None else None,
         "model": call.model,
         "body_size": call.body_size,
         "body_truncated": call.body_truncated,
@@ -94,18 +107,28 @@ def begin_of(call: Call) -> Begin:
         user=call.identity.user_id,
         at_us=(call.at - _EPOCH) // _MICROSECOND,
         notes=_dumped(notes),
-        body=call.body,
-        sent=call.sent if call.chat is not None and call.sent != call.body else b"",
+        body=body,
+        sent=redactor.body(sent),
     )
 
 
-def head_of(call: Call, response: UpstreamResponse) -> bytes:
+def head_of(call: Call, response: UpstreamResponse, redactor: Redactor = NOTHING) -> bytes:
     """What is known of an answer when its head is here, and who answered."""
-    return orjson.dumps([response.status, masked(response.headers), _target(call.target)])
+    return orjson.dumps([response.status, masked(redactor.headers(response.headers)), _target(call.target)])
 
 
-def kept_of(call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape, ended_at: datetime) -> Kept:
-    """A call that has ended."""
+def kept_of(
+    call: Call,
+    response: UpstreamResponse | None,
+    ending: Ending,
+    tape: Tape,
+    ended_at: datetime,
+    redactor: Redactor = NOTHING,
+    hashes: Sequence[bytes] = (),
+) -> Kept:
+    """A call that has ended. `hashes`: by which its answers are recognised, if the tape may not be kept as it is."""
+    stream = stream_of(tape)
+    told = redactor.stream(stream)
     end = {
         "kind": ending.kind,
         "error": ending.error.message if ending.error is not None else None,
@@ -113,17 +136,30 @@ def kept_of(call: Call, response: UpstreamResponse | None, ending: Ending, tape:
         "ended_at": ended_at.isoformat(),
         "overhead_ns": call.overhead_ns,
         "body_size": call.body_size,
-        "size": tape.size,
-        "recorded": len(tape.body),
+        "size": tape.size - len(stream.body) + len(told.body),
+        "recorded": len(told.body),
+        "answers": [each.hex() for each in hashes] if told is not stream else None,
     }
-    kept = Kept(call.id, begin_of(call), end=orjson.dumps(end))
+    kept = Kept(call.id, begin_of(call, redactor), end=orjson.dumps(end))
     if response is not None:
-        kept.head = head_of(call, response)
-        body, starts = tape.body, list(tape.chunk_offsets)
+        kept.head = head_of(call, response, redactor)
+        body, starts = told.body, list(told.chunk_offsets)
         stops = [*starts[1:], len(body)]
         kept.chunks = [(at, body[a:b]) for at, a, b in zip(tape.chunk_times, starts, stops, strict=False)]
         kept.size = len(body)
     return kept
+
+
+def _is_chat(body: bytes | None, messages: int) -> bool:
+    """Whether a redacted body is still one with so many messages."""
+    document = parse_object(body) if body is not None else None
+    left = document.get("messages") if document is not None else None
+    return isinstance(left, list) and len(left) == messages and all(isinstance(each, dict) for each in left)
+
+
+def _transcript(transcript: Transcript) -> list[Any]:
+    hashes, chains = ([None if h is None else h.hex() for h in each] for each in (transcript.hashes, transcript.chains))
+    return [transcript.roles, hashes, chains, transcript.answered]
 
 
 def _target(target: Target) -> list[Any]:
@@ -138,7 +174,7 @@ def _compiled(prepared: Prepared | None) -> dict[str, Any] | None:
     block = made.new_block
     return {
         "inputs": made.inputs,
-        "audit": made.audit,
+        "audit": written(made.audit),
         "eta": made.eta,
         "epoch": made.epoch,
         "memories": made.memories,
@@ -173,6 +209,7 @@ def revive(kept: Kept, capture_max_bytes: int) -> Revived:
         ending = Ending(end["kind"], error)
         elapsed_us, ended_at = end["elapsed_us"], datetime.fromisoformat(end["ended_at"])
         call.overhead_ns, call.body_size = end["overhead_ns"], end["body_size"]
+        call.answer_hashes = [bytes.fromhex(each) for each in end["answers"] or ()]
     else:
         ending = Ending("cancelled", UpstreamError(INTERRUPTED))
         elapsed_us = kept.chunks[-1][0] if kept.chunks else 0
@@ -224,9 +261,18 @@ def _call(kept: Kept, notes: Mapping[str, Any]) -> Call:
         if envelope is None:
             raise ValueError("a chat request without messages")
         call.chat = ChatRequest.of(call.body, document, envelope)
+        if notes["transcript"] is not None:
+            call.chat = replace(call.chat, transcript=_transcript_of(*notes["transcript"]))
         call.sent = kept.begin.sent or call.body
         call.prepared = _prepared(call.sent, notes["compiled"])
     return call
+
+
+def _transcript_of(
+    roles: list[str], hashes: list[str | None], chains: list[str | None], answered: list[int]
+) -> Transcript:
+    first, second = (tuple(None if h is None else bytes.fromhex(h) for h in each) for each in (hashes, chains))
+    return Transcript(tuple(roles), first, second, tuple(answered))
 
 
 def _prepared(sent: bytes, compiled: Mapping[str, Any] | None) -> Prepared | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
@@ -72,6 +73,10 @@ class Sealer:
         if self._keeper is not None:
             self._keeper.answered(call, response)
 
+    def copy(self, call: Call) -> Callable[[int, bytes], None] | None:
+        """Where pieces of the answer are written down as they come."""
+        return self._keeper.copy(call) if self._keeper is not None else None
+
     def release(self, call: Call) -> None:
         """The call needs nothing more, whatever became of it."""
         if call.entry is not None:
@@ -80,7 +85,7 @@ class Sealer:
     async def _store(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> None:
         """In Postgres, or, while it is away, in the spool."""
         now, keeper = self._clock.now(), self._keeper
-        if keeper is None or not keeper.goes_behind(call):
+        if keeper is None or not call.kept or not keeper.goes_behind(call):
             try:
                 await self.settle(call, response, ending, tape, now)
             except StoreUnavailable:
@@ -89,7 +94,11 @@ class Sealer:
                 keeper.lost()
             else:
                 return
-        await keeper.keep(call, response, ending, tape, now)
+        else:  # the limits of its key want to know what it came to
+            call.facts, _ = self._accountant.close(call, response, ending, tape, now)
+            call.recorded = True
+        hashes = self._accountant.answer_hashes(call, response, ending, tape) if keeper.redactor else ()
+        await keeper.keep(call, response, ending, tape, now, hashes)
 
     async def settle(
         self,

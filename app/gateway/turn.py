@@ -345,7 +345,7 @@ class Gateway:
 
     async def _relay(self, call: Call, response: UpstreamResponse) -> None:
         limit = None if call.chat is not None else self._settings.capture_max_bytes
-        tape = Tape(call.started_ns, limit=limit, copy=call.entry.chunk if call.entry is not None else None)
+        tape = Tape(call.started_ns, limit=limit, copy=self._sealer.copy(call))
         self._sealer.answered(call, response)
 
         async def seal(ending: Ending) -> bool:

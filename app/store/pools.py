@@ -56,8 +56,20 @@ _UNAVAILABLE = (
     asyncpg.InsufficientResourcesError,  # 53: disk full, out of memory, too many connections
     asyncpg.PostgresSystemError,  # 58: I/O error
     asyncpg.ReadOnlySQLTransactionError,  # 25006: we talk to what was the primary
+    asyncpg.LockNotAvailableError,  # 55P03: somebody holds what we need, for longer than lock_timeout
 )
-_TOO_MUCH = (asyncpg.QueryCanceledError, asyncpg.OutOfMemoryError)
+_TOO_MUCH = (asyncpg.QueryCanceledError, asyncpg.OutOfMemoryError, asyncpg.LockNotAvailableError)
+REFUSALS = (
+    ValueError,  # among them what asyncpg cannot encode
+    TypeError,
+    asyncpg.CardinalityViolationError,  # 21
+    asyncpg.DataError,  # 22
+    asyncpg.IntegrityConstraintViolationError,  # 23
+    asyncpg.ProgramLimitExceededError,  # 54: deeper or longer than Postgres takes
+    asyncpg.RaiseError,  # P0001
+)
+"""What is refused for what it is. Of everything else the database may be the reason: a schema that is being migrated, a role
+that lacks something, a deadlock that does not end, a damaged page."""
 _BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """Whatever may go wrong where we open, roll back or give back a connection, and not where somebody uses it."""
 _REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -256,6 +257,19 @@ class TurnStore:
         arguments = batch(ordered)
         async with self._pool.acquire() as connection:
             return bool(await connection.fetchval(self._sql["turns.record_turns"], *arguments))
+
+    async def warm(self, vector: Vector | None, space: int | None, connections: int) -> None:
+        """Have every connection plan what each request asks: it takes longer than a request waits for memory."""
+        nobody = UUID(int=0)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(connections):
+                group.create_task(self.recognise(nobody, nobody))
+                group.create_task(
+                    self.retrieve(
+                        nobody, nobody, query="warm", vector=vector, space=space, confine=None, session=None, visible=0,
+                        ancestors=(), history=False, limits=(1, 1, 1),
+                    )
+                )  # fmt: skip
 
     async def space_of(self, name: str) -> int | None:
         """The number of an embedding space."""

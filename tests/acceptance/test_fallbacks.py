@@ -56,6 +56,31 @@ async def test_a_fallback_answers_and_the_first_is_left_alone(own_server: StartS
         assert len(mneme.said("the upstream is left alone for a while")) == 1
 
 
+async def test_a_fallback_sees_no_key_of_the_clients(own_server: StartServer) -> None:
+    """Wherever gateways and clouds take theirs: in headers of many names, in the query."""
+    names = (
+        "Authorization",
+        "X-Api-Key",
+        "apikey",
+        "Ocp-Apim-Subscription-Key",
+        "X-Password",
+        "Cookie",
+        "OpenAI-Project",
+    )
+    key = "canary-of-the-client"
+    with ScriptedUpstream(Reply([Rst()])) as first, ScriptedUpstream(chat_script(lambda asked: "yes")) as second:
+        mneme = own_server(None, UPSTREAMS=upstreams(first, second))
+        headers = {**dict.fromkeys(names, key), "Idempotency-Key": "once", "X-Own": "mine"}
+        answer = mneme.http.post(f"{CHAT}?api-version=3&api-key={key}&key={key}", json=BODY, headers=headers)
+        assert answer.json()["choices"][0]["message"]["content"] == "yes"
+        (sent,) = [each for each in second.requests if each.path == CHAT]
+        (asked,) = [each for each in first.requests if each.path == CHAT]
+        assert asked.target.endswith(f"?api-version=3&api-key={key}&key={key}")
+        assert sent.target == f"{CHAT}?api-version=3"
+        assert key not in str(sent.headers) + sent.target
+        assert (sent.header("idempotency-key"), sent.header("x-own")) == ("once", "mine")
+
+
 async def test_a_client_that_goes_during_a_back_off_ends_it(own_server: StartServer) -> None:
     with ScriptedUpstream(reply_json({"error": "busy"}, "503 Busy")) as upstream:
         mneme = own_server(upstream.url, UPSTREAM_ATTEMPTS="2", RETRY_WAIT_S="600", RETRY_WAIT_MAX_S="600")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.acceptance.conftest import OwnServers
 from tests.support.clients import MODEL, Api, ask, error_of, sdk, user
-from tests.support.replies import Script, chat_script
+from tests.support.replies import Recorded, Reply, Script, Send, Stall, chat_script, reply_json
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 
@@ -190,3 +190,28 @@ def test_two_tenants_do_not_share_anything(mneme: MnemeServer) -> None:
         assert [ask(mneme, "hi", headers=bearer(key)).status_code for _ in range(3)] == [200, 200, 429]
     for key in keys:
         assert [each["calls"] for each in Api(mneme, key=key).get("/spend")["spend"]] == [2]
+
+
+@pytest.mark.parametrize("sent", [0, 200], ids=["before the head", "within the body"])
+def test_who_hangs_up_before_the_end_spends_the_prompt(own_server: OwnServers, sent: int) -> None:
+    """The upstream has read it, and charges it."""
+
+    def hangs(request: Recorded) -> Reply:
+        if b"hi" in request.body:
+            return reply_json({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 0}})
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n"
+        return Reply([Send(head + b" " * sent), Stall()] if sent else [Stall()])
+
+    with ScriptedUpstream(hangs) as upstream:
+        server = own_server(upstream.url, AUTH="keys", KEY_CACHE_S="0")
+        key = server.create_key("hasty", "--token-budget", "800", "--token-period", "day")
+        api = Api(server, key=key)
+        body = {"model": MODEL, "messages": [user("word " * 800)], "max_tokens": 5}
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.base_url}{CHAT}", json=body, headers=bearer(key), timeout=1.0, trust_env=False)
+        wait_until(lambda: bool(api.get("/spend")["spend"]), "the call to be recorded")
+        assert 800 <= api.get("/spend")["spend"][0]["prompt_tokens"] < 1000
+        wait_until(
+            lambda: ask(server, "hi", headers=bearer(key), max_tokens=5).status_code == 429, "its budget to be spent"
+        )
+        assert sum(each.path == CHAT and b"word" in each.body for each in upstream.requests) == 1

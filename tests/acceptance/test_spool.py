@@ -274,6 +274,85 @@ async def test_several_server_processes_share_the_spool(own_server: StartServer,
         assert await everything_said(mneme, "ana") == [story(5)]
 
 
+# --- erasure ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_of_an_erased_user_nothing_comes_out_of_the_spool(own_server: StartServer, database: str) -> None:
+    """What waits, what was set aside, and what a dead process was about: the folder has none of it, and nothing comes back."""
+    stalls = threading.Event()
+    whole = chat_script(said)
+    assert callable(whole)
+
+    def script(request: Recorded) -> Reply:
+        reply = whole(request)
+        if request.path == CHAT and stalls.is_set():
+            return Reply([*[each for each in reply.steps if isinstance(each, Send)][:3], Stall()])
+        return reply
+
+    with ScriptedUpstream(script) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+        await take_away(database)
+        for who in ("ana", "ben"):
+            for turn in (1, 2):
+                assert (await ask(mneme, talk(turn, f"{who}'s "), who)).ended == "whole"
+        aside = next(each for each in waiting(mneme) if b"ana's" in each.read_bytes())
+        grave = spool_of(mneme) / "dead" / aside.parent.name
+        grave.mkdir()
+        aside.rename(grave / aside.name)
+        stalls.set()
+        async with RawClient(mneme.port) as client:
+            body = json.dumps({"model": "gpt-4o", "messages": [user("ana's last")], "stream": True}).encode()
+            await client.send("POST", CHAT, [(b"x-mneme-user", b"ana")], body)
+            await client.read_until(b"You said: ")
+            mneme.kill9()
+
+        def hers() -> list[Path]:
+            return [each for each in spool_of(mneme).rglob("*") if each.is_file() and b"ana's" in each.read_bytes()]
+
+        assert {each.relative_to(spool_of(mneme)).parts[0] for each in hers()} == {"turns", "dead", "running"}
+        await give_back(database)
+        done = await asyncio.to_thread(mneme.command, "erase", "--user", "ana", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["tables"]["spool"] == 2
+        assert hers() == []
+        stalls.clear()
+        await asyncio.to_thread(mneme.restart)
+        await drained(mneme)
+        assert await everything_said(mneme, "ben") == [story(2, "ben's ")]
+        assert await everything_said(mneme, "ana") == []
+        assert await asyncio.to_thread(Api(mneme, user="ana").calls) == []
+
+
+# --- redaction --------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_redacted_is_not_in_the_spool_and_the_conversation_is_one(
+    own_server: StartServer, database: str
+) -> None:
+    """Its place is found by what was really said, though that is nowhere on the disk."""
+    paths = ["$.messages[*].content", "$.choices[*].message.content", "$.choices[*].delta.content", "$.metadata.ssn"]
+    settings = {"REDACT_PATHS": json.dumps(paths), "REDACT_HEADERS": '["x-patient"]'}
+    secret = "secretqx"
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT, **settings)
+        for turn in (1, 2, 3, 4):
+            if turn == 2:
+                await take_away(database)
+            if turn == 4:
+                await give_back(database)
+            answer = await ask(mneme, talk(turn, f"{secret} "), "ana", x_patient=secret)
+            assert answer.ended == "whole"
+            assert secret.encode() in answer.body
+            if turn == 3:
+                assert len(waiting(mneme)) == 2
+                files = b"".join(each.read_bytes() for each in spool_of(mneme).rglob("*") if each.is_file())
+                assert secret.encode() not in files
+        await drained(mneme)
+        (session,) = await everything_said(mneme, "ana")
+        assert [role for role, _ in session] == ["user", "assistant"] * 4
+        assert {char for _, content in session for char in content} == {"*"}
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------------
 
 
@@ -323,6 +402,25 @@ async def test_what_is_bare_leaves_no_trace_and_what_is_captured_alone_does(
         assert await everything_said(mneme, "ana") == [[("user", "remembered"), ("assistant", "You said: remembered")]]
         assert b"captured" in await asyncio.to_thread(api.request, str(captured.header("x-mneme-call-id")))
         assert len(await asyncio.to_thread(api.calls)) >= 2
+
+
+async def test_limits_keep_nothing_that_was_said(own_server: StartServer, database: str) -> None:
+    """A key's rate and budget count calls of which nothing is to be kept: on no disk, and not stopped by a full spool."""
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT, SPOOL_MAX_BYTES="10")
+        key = await asyncio.to_thread(mneme.create_key, "counted", "--rpm", "1000", "--no-capture")
+
+        async def whisper() -> str:
+            said = await ask(mneme, [user("nobody heard")], "ana", x_mneme_memory="off", x_mneme_key=key)
+            files = [each for each in spool_of(mneme).rglob("*") if each.is_file()]
+            assert not any(b"nobody heard" in each.read_bytes() for each in files)
+            return said.ended
+
+        assert await whisper() == "whole"
+        await take_away(database)
+        assert (await ask(mneme, [user("too much")], "ana")).ended != "whole", "the spool is full, and Postgres away"
+        assert await whisper() == "whole"
+        await give_back(database)
 
 
 async def test_the_doctor_says_what_waits(own_server: StartServer, database: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.store.workloads import POOL_NAMES
 from tests.acceptance.sdk_upstream import chunk
 from tests.support.clients import Api, user
 from tests.support.database import connected
@@ -47,8 +48,6 @@ BUSY = 5
 IDLE_S = 3
 """Seconds until a stall is a break: more than a client on a busy machine takes to go."""
 POOL = 2
-CONNECTIONS = 4 * POOL
-"""Of all pools of a server together."""
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +145,9 @@ async def leaves_nothing_behind(mneme: MnemeServer, upstream: ScriptedUpstream, 
             for number in range(start, min(start + 25, times)):
                 group.create_task(leave(mneme, number))
     await eventually(lambda: all(each.peer_closed.is_set() for each in chats(upstream)), "the upstream to be left")
-    await eventually(lambda: open_files(mneme) <= files + CONNECTIONS + 2, f"{open_files(mneme)} files, {files} before")
+    await eventually(
+        lambda: open_files(mneme) <= files + POOL * len(POOL_NAMES) + 2, f"{open_files(mneme)} files, {files} before"
+    )
     async with connected(database) as admin:
         asked = len(chats(upstream))
 
@@ -158,7 +159,7 @@ async def leaves_nothing_behind(mneme: MnemeServer, upstream: ScriptedUpstream, 
 
         await until(recorded, "all calls are recorded")
         await until(idle, "no connection is in use")
-        assert 0 < await admin.fetchval(f"SELECT count(*) {BACKENDS}") <= CONNECTIONS
+        assert 0 < await admin.fetchval(f"SELECT count(*) {OURS}") <= POOL * len(POOL_NAMES)
         halves = await admin.fetchval(
             "SELECT count(*) FROM agent_data.conversation_history WHERE content = 'Some words'"
         )
@@ -169,9 +170,8 @@ async def leaves_nothing_behind(mneme: MnemeServer, upstream: ScriptedUpstream, 
 
 
 LEFT = "SELECT count(*) FROM agent_data.upstream_calls WHERE outcome IN (1, 2)"
-BACKENDS = "FROM pg_stat_activity WHERE application_name LIKE 'mneme %' AND datname = current_database()"
-"""Of the server's pools (`mneme write` and so on); other servers have databases of their own."""
-BUSY_BACKENDS = f"SELECT count(*) {BACKENDS} AND state <> 'idle'"
+OURS = "FROM pg_stat_activity WHERE application_name LIKE 'mneme %' AND datname = current_database()"
+BUSY_BACKENDS = f"SELECT count(*) {OURS} AND state <> 'idle'"
 
 
 def open_files(mneme: MnemeServer) -> int:

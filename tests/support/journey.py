@@ -23,6 +23,7 @@ from app.gateway.headers import Headers
 from app.gateway.keeping import Keeper
 from app.gateway.limiter import Limiter
 from app.gateway.prepare import Preparer
+from app.gateway.redact import Redactor
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
 from app.metrics import Metrics
@@ -321,6 +322,7 @@ def build_journey(
     upstream, tasks, caller, scout = ScriptedTransport(script), Supervisor(), Caller(), NoScout()
     models = ModelRegistry(
         windows=settings.model_windows,
+        prices=settings.model_prices,
         default_window=settings.default_context_window,
         default_response=settings.default_response_tokens,
     )
@@ -334,17 +336,19 @@ def build_journey(
         nonce_key=lambda: b"a test's secret",
         memory_cap=settings.memory_budget_tokens,
     )
-    keeper = None
+    keeper, redactor = None, Redactor(settings.redact_paths, settings.redact_headers)
     if spool is not None:
         opened = open_spool(spool, settings.spool_max_bytes)
-        keeper = Keeper(opened, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks)
+        keeper = Keeper(
+            opened, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor
+        )
     gateway = Gateway(
         authenticator=caller,
         router=Router.from_settings(settings),
         transports={False: upstream, True: upstream},
         preparer=preparer or Preparer(store, compiler),
         recorder=recorder or Recorder(store, embedder, counts, TOKENIZERS.for_model("gpt-4o")),
-        accountant=Accountant(models, TOKENIZERS, counts, timedelta(days=90)),
+        accountant=Accountant(models, TOKENIZERS, counts, timedelta(days=90), redactor),
         scout=scout,
         limiter=Limiter(ledger, models, metrics=metrics, settings=settings, clock=clock, tasks=tasks),
         metrics=metrics,

@@ -32,7 +32,7 @@ SETTINGS = {
     "restart_after_crash": "on",
 }
 
-APPLICATION = "mneme (write|history|memory|background)"
+APPLICATION = "mneme"
 WORKER = "mneme worker"
 """How the server's connections and the worker's own are called in pg_stat_activity."""
 
@@ -111,13 +111,13 @@ class OwnPostgres:
     # --- hurting it ---------------------------------------------------------------------------------------------------
 
     async def backends(self, name: str = APPLICATION, *, query: str = "%") -> list[int]:
-        """The processes that serve connections of this application, their last statement being like `query`."""
+        """The processes that serve connections of this application (`mneme`: `mneme write`, too), their last statement being
+        like `query`."""
         async with connected(self.dsn) as admin:
             found = await admin.fetch(
-                "SELECT pid FROM pg_stat_activity WHERE application_name ~ $1 AND query ILIKE $2",
-                f"^{name}$",
-                query,
-            )
+                "SELECT pid FROM pg_stat_activity WHERE (application_name = $1 OR application_name LIKE $1 || ' %')"
+                " AND query ILIKE $2", name, query,
+            )  # fmt: skip
         return [row["pid"] for row in found]
 
     async def terminate_backends(self, name: str = APPLICATION, *, query: str = "%") -> int:

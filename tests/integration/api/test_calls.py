@@ -156,13 +156,14 @@ async def test_a_context_is_explained(
     ]
     await client.delete(f"/api/v1/memories/{gone}")
 
-    def row(item: str, source: str, reason: str) -> list[Any]:
-        sources = [[said[0], 0, 1]] if source == "memory" else [[item, 0, 1]]
-        return [item, source, "fact", None, 0.5, [0.25], reason, None, 3, ["text"], sources]
-
     audit = {
-        "v": 1, "budget": {"window": 8192}, "strategy": "prefill", "signals": ["similarity"], "sessions": ["s"],
-        "items": [row(known, "memory", "chosen"), row(gone, "memory", "over_budget"), row(said[1], "message", "chosen")],
+        "v": 2, "budget": {"window": 8192}, "strategy": "prefill", "signals": ["similarity"], "sessions": ["s"],
+        "items": {
+            "id": [known, gone, said[1]], "source": ["memory", "memory", "message"], "kind": ["fact", "fact", "message"],
+            "tier": [3, 3, None], "score": [0.5] * 3, "values": [[0.25] * 3], "reason": ["chosen", "over_budget", "chosen"],
+            "because_of": [None] * 3, "tokens": [3] * 3, "legs": [2] * 3,
+            "sources": [[[said[0], 0, 1]], [[said[0], 0, 1]], [[None, 0, 1]]],
+        },
     }  # fmt: skip
     call = await capture(turns, CapturedCall(doors.clock.now(), audit=audit))
     explained = (await client.get(f"/api/v1/calls/{call}/context")).json()
@@ -192,7 +193,9 @@ async def test_a_context_is_explained(
 async def test_a_call_of_another_tenant_is_not_there(doors: Doors, turns: TurnStore) -> None:
     key, row = await doors.tenancy.create_key("acme", "k")
     received = body_of([HI])[1]
-    audit = {"v": 1, "budget": {}, "strategy": "x", "signals": [], "sessions": [], "items": []}
+    names = ("id", "source", "kind", "tier", "score", "values", "reason", "because_of", "tokens", "legs", "sources")
+    nothing: dict[str, list[Any]] = {name: [] for name in names}
+    audit = {"v": 2, "budget": {}, "strategy": "x", "signals": [], "sessions": [], "items": nothing}
     call = await capture(
         turns,
         CapturedCall(doors.clock.now(), received=received, answer=b"data: x\n\n", events=[(0, 1)], audit=audit),

@@ -59,7 +59,8 @@ class Explained(Recorder):
     chosen: Sequence[UUID] = ()
 
     async def record(self, call: CallFacts, exchange: Exchange | None, compiled: CompileFacts | None) -> bool:
-        items = [[each, "memory", "fact", 3, 0.75, [], "chosen", None, 3, ["vector"], []] for each in self.chosen]
+        many = len(self.chosen)
+        items = {"id": self.chosen, "source": ["memory"] * many, "score": [0.75] * many, "reason": ["chosen"] * many}
         return await super().record(call, exchange, CompileFacts({}, {"items": items}, 0.9))
 
 

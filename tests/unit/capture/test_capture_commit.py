@@ -255,6 +255,28 @@ async def test_a_deadlock_is_nobodys_fault(make: Callable[..., GroupCommit], sto
     assert store.batches == [[1, 2]] * 3
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.DeadlockDetectedError("chosen, again and again"),
+        asyncpg.UndefinedTableError("somebody migrates"),
+        asyncpg.InsufficientPrivilegeError("somebody grants"),
+        asyncpg.DataCorruptedError("a damaged page"),
+    ],
+)
+async def test_a_database_that_is_not_well_refuses_no_turn_for_good(
+    make: Callable[..., GroupCommit], store: Gate, error: Exception
+) -> None:
+    def answer(ids: list[int]) -> bool:
+        raise error
+
+    store.answer = answer
+    store.open.set()
+    (found,) = await outcomes(await send(make(), turn(1)))
+    assert isinstance(found, StoreUnavailable)
+    assert (found.too_much, found.__cause__) == (False, error)
+
+
 async def test_where_the_answer_was_lost_it_is_sent_again(make: Callable[..., GroupCommit], store: Gate) -> None:
     def answer(ids: list[int]) -> bool:
         if len(store.batches) == 1:

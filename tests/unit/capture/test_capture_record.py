@@ -328,11 +328,12 @@ async def test_a_compile_is_kept_as_json() -> None:
 
 
 async def test_memories_in_the_prompt_were_of_use() -> None:
-    items = [
-        [UUID(int=7), "memory", "fact", 3, 0.75, [], "chosen", None, 3, ["vector"], []],
-        [UUID(int=8), "memory", "fact", 3, 0.5, [], "over_budget", None, 3, ["vector"], []],
-        [UUID(int=9), "message", "message", None, 0.9, [], "chosen", None, 3, ["text"], []],
-    ]
+    items = {
+        "id": [UUID(int=7), UUID(int=8), UUID(int=9)],
+        "source": ["memory", "memory", "message"],
+        "score": [0.75, 0.5, 0.9],
+        "reason": ["chosen", "over_budget", "chosen"],
+    }
     compiled = CompileFacts({}, {"items": items}, 0.5)
     assert list((await recorded(facts(), exchange(), compiled)).uses) == [(UUID(int=7), 0.75)]
     for turn in (None, exchange(learn=False)):

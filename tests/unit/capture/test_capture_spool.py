@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from app.capture.journal import Begin, Kept
+from app.capture.journal import Begin, Codec, Kept, frames_of
 from app.capture.running import Journal
-from app.capture.spool import Spool, Usage, look, open_spool
-from app.errors import SpoolUnavailable
+from app.capture.spool import Spool, Usage, erasing, look, open_spool
+from app.errors import NotReady, SpoolUnavailable
 
 ANA, BEN = UUID(int=1), UUID(int=2)
 MUCH = 1 << 20
@@ -150,6 +151,72 @@ def test_a_user_is_erased(spool: Spool) -> None:
     assert not spool.behind(ANA)
     assert not list(spool.folder.rglob(f"*{ANA.hex}*"))
     assert len(spool.turns(BEN)) == 1
+
+
+def test_what_an_erased_user_has_in_the_journal_of_a_process_that_runs(spool: Spool) -> None:
+    """His calls are gone from it, running or done; the others' are as they were, and go on."""
+    journal = Journal(spool.running, MUCH, lambda: None)
+    calls = {name: uuid4() for name in ("ana's done", "ana's running", "ben's running")}
+    entries = {}
+    for name, each in calls.items():
+        user = ANA if name.startswith("ana") else BEN
+        entry = entries[name] = journal.begin(each, Begin(user, 5, b"notes", name.encode()))
+        assert entry is not None
+        entry.chunk(7, name.encode())
+    done, running, others = entries.values()
+    assert done is not None
+    assert running is not None
+    assert others is not None
+    done.done()
+    (path,) = spool.running.iterdir()
+    # As the beginning of a segment that is used again leaves what was behind it.
+    orphan = Codec(path.stem.encode()).chunk(uuid4().bytes, 1, 0, b"ana's, nobody's")
+    with path.open("ab") as file:
+        file.write(orphan)
+    assert spool.erase(ANA) == 0, "nothing waited"
+    left = path.read_bytes()
+    assert b"ana's" not in left
+    running.chunk(8, b"more")
+    others.chunk(8, b" more")
+    journal.close()
+    copy = path.read_bytes()
+    path.unlink()
+    path.write_bytes(copy)
+    assert spool.take_over() == 1
+    assert not spool.behind(ANA)
+    (waiting,) = spool.turns(BEN)
+    found = spool.load(waiting)
+    assert found is not None
+    assert found.chunks == [(7, b"ben's running"), (8, b" more")]
+
+
+def test_what_was_being_written_when_a_process_died_is_erased_too(spool: Spool) -> None:
+    def left(user: UUID, *, age_s: float, torn: bool = False) -> Path:
+        kept = call(user)
+        path = spool.folder / "new" / f"{1:020d}-{kept.call.hex}"
+        data = b"".join(frames_of(Codec(path.name.encode()), kept))
+        path.write_bytes(data[:30] if torn else data)
+        os.utime(path, (time.time() - age_s,) * 2)
+        return path
+
+    old, torn = left(ANA, age_s=100), left(ANA, age_s=100, torn=True)
+    new, bens = left(ANA, age_s=0), left(BEN, age_s=100)
+    spool.erase(ANA)
+    assert [each.exists() for each in (old, torn, new, bens)] == [False, False, True, True]
+
+
+async def test_a_spool_that_is_not_there_or_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await erasing(tmp_path / "none")(UUID(int=9), ANA) == {"spool": 0}
+    assert not (tmp_path / "none").exists()
+    spool = open_spool(tmp_path / "spool", MUCH)
+    spool.store([call()])
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EACCES, "not yours")
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(NotReady, match="not yours"):
+        await erasing(spool.folder)(UUID(int=9), ANA)
 
 
 def test_a_file_that_is_no_call_any_more(spool: Spool) -> None:

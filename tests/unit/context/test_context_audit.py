@@ -4,7 +4,7 @@ from uuid import UUID
 
 import orjson
 
-from app.context.audit import Compiled, HistoryReport, expand, explain, shown_texts
+from app.context.audit import Compiled, HistoryReport, expand, explain, shown_texts, used_memories, written
 from app.context.pack import PlainMeter, efficiency, pack
 from app.context.score import PREFILL, QuerySignals, score
 from tests.support.context_samples import NOW, memory, message, source
@@ -85,12 +85,12 @@ def test_texts_are_not_stored() -> None:
 
 def test_what_is_beyond_the_limit_is_counted() -> None:
     stored = explain(compiled(), max_items=2)
-    assert len(stored["items"]) == 2
+    assert len(stored["items"]["id"]) == 2
     assert stored["omitted"] == 2
     assert sum(stored["counts"].values()) == 4
     assert expand(stored)["omitted"] == 2
     # The chosen ones are never cut off.
-    assert len(explain(compiled(), max_items=0)["items"]) == 1
+    assert len(explain(compiled(), max_items=0)["items"]["id"]) == 1
 
 
 def test_texts_to_look_up() -> None:
@@ -116,3 +116,18 @@ def test_a_compile_that_found_nothing() -> None:
     shown = expand(orjson.loads(orjson.dumps(explain(empty))))
     assert shown["items"] == []
     assert (shown["status"], shown["reason"]) == ("degraded", "retrieval_timeout")
+
+
+def test_it_is_written_as_json_once() -> None:
+    made = explain(compiled())
+    assert written(made) is written(made)
+    assert orjson.dumps({"audit": written(made)}, default=str) == orjson.dumps({"audit": dict(made)}, default=str)
+    # What comes back from a journal is a plain dict.
+    assert written(dict(made)) == dict(made)
+
+
+def test_memories_that_were_of_use() -> None:
+    assert used_memories(explain(compiled())) == [
+        (UUID(int=1), round(score(ITEMS, QuerySignals(), PREFILL, NOW)[0].score, 4))
+    ]
+    assert used_memories({}) == []

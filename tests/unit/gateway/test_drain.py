@@ -14,17 +14,20 @@ from uuid import UUID
 
 import pytest
 
+from app.api.auth import Principal
 from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
 from app.capture.journal import Codec, gather
 from app.capture.running import SUFFIX, Entry
-from app.errors import StoreUnavailable
+from app.errors import StoreUnavailable, Unavailable
 from app.gateway import drain as drain_module
 from app.gateway.drain import Drain
 from app.gateway.keeping import Keeper
 from app.gateway.kept import INTERRUPTED
 from app.settings import Settings
-from tests.support.clients import user
-from tests.support.journey import UPSTREAM, Client, Journey, build_journey, completion, stream
+from app.store.ids import LOCAL_TENANT
+from app.store.limits import Limits, Standing
+from tests.support.clients import assistant, user
+from tests.support.journey import UPSTREAM, Client, Journey, Reply, build_journey, completion, stream
 from tests.support.sockets import eventually
 from tests.unit.gateway.test_turn import StubPreparer, StubRecorder
 
@@ -51,7 +54,7 @@ class Recorder(StubRecorder):
 class Stage:
     """A gateway with a spool, and its drain."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, *, ledger: Any = None, **settings: Any) -> None:
         self.preparer, self.recorder = StubPreparer(), Recorder()
         self.writable = True
         self.journey: Journey = build_journey(
@@ -60,6 +63,7 @@ class Stage:
             preparer=self.preparer,
             recorder=self.recorder,
             spool=folder / "spool",
+            ledger=ledger,
         )
         assert self.journey.keeper is not None
         self.keeper: Keeper = self.journey.keeper
@@ -126,6 +130,63 @@ async def test_what_is_stored_later_is_what_would_have_been_stored(stage: Stage,
     assert stage.waiting == 0
     assert not stage.keeper.behind(stored[0].user_id)
     assert (stage.events("kept"), stage.events("drained")) == (1, 1)
+
+
+REDACTING = {
+    "redact_paths": [
+        "$.metadata.ssn", "$.messages[*].content", "$.choices[*].message.content", "$.choices[*].delta.content", "$.input",
+    ],
+    "redact_headers": ["x-patient"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_is_not_to_be_stored_is_not_in_the_spool_either(tmp_path: Path, streamed: bool) -> None:
+    """And what is stored later is what would have been: found by the hashes of what was really said."""
+    stage = Stage(tmp_path, **REDACTING)
+    seen: list[bytes] = []
+
+    def script(asked: Any) -> Any:
+        seen.extend(each.read_bytes() for each in stage.spool.running.iterdir())
+        return stream("secret-one ", "secret-two") if streamed else completion("secret-three")
+
+    stage.journey.upstream.script = script
+    stage.recorder.fail = StoreUnavailable()
+    told = [user("secret-four"), assistant("secret-five"), user("secret-six")]
+    headers = {**NOW_AND_THEN, "x-patient": "secret-seven"}
+    answer = await stage.ask(told, stream=streamed, headers=headers, metadata={"ssn": "secret-eight"})
+    assert (answer.whole, b"secret-" in answer.body) == (True, True)
+    seen += [each.read_bytes() for each in stage.spool.folder.rglob("*") if each.is_file()]
+    assert b"ana" in b"".join(seen), "it was looked for where it would be"
+    assert b"secret-" not in b"".join(seen)
+    (attempt,) = stage.recorder.asked
+    stage.recorder.fail = None
+    assert await stage.drain.once()
+    (stored,) = stage.recorder.records
+    assert stored[0].stream is not None
+    assert attempt[0].stream is not None
+    assert stored[0].stream.body == attempt[0].stream.body
+    assert stored[0].request == attempt[0].request
+    assert {"request", "response"} <= set(stored[0].redacted)
+    assert stored[0].usage.prompt is not None
+    assert stored[1] == attempt[1]
+    assert stored[1] is not None
+    assert {char for each in stored[1].answers for char in each.message["content"]} == {"*"}
+    stage.keeper.close()
+
+
+async def test_where_nothing_may_be_stored_of_messages_there_is_a_call_without_a_turn(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, redact_paths=["$.messages"])
+    stage.away(True)
+    stage.journey.upstream.script = lambda asked: completion("one")
+    assert (await stage.ask([user("secret-one")], headers=NOW_AND_THEN)).whole
+    await Client(stage.journey.gateway).request("POST", "/v1/embeddings", b'{"input": "x", "model": "e"', [])
+    files = b"".join(each.read_bytes() for each in stage.spool.folder.rglob("*") if each.is_file())
+    assert b"secret-one" not in files
+    stage.away(False)
+    assert await stage.drain.once()
+    assert (len(stage.recorder.records), stage.spool.usage().dead) == (2, 0)
+    stage.keeper.close()
 
 
 async def test_while_postgres_is_away_only_the_drain_asks_it(stage: Stage) -> None:
@@ -200,6 +261,7 @@ async def test_a_call_that_never_comes_through_is_set_aside_at_last(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drain_module, "TRIES", 3)
+    monkeypatch.setattr(drain_module, "PATIENCE_S", 0.0)
     stage.journey.upstream.script = lambda asked: completion("a")
     stage.away(True)
     await Client(stage.journey.gateway).request("POST", "/v1/huge", b"{}", [("x-mneme-user", "ana")])
@@ -209,8 +271,54 @@ async def test_a_call_that_never_comes_through_is_set_aside_at_last(
     assert [await stage.drain.once() for _ in range(5)] == [False] * 5
     assert (stage.spool.usage().dead, stage.waiting) == (0, 1)
     too_much.too_much = True
-    assert [await stage.drain.once() for _ in range(3)] == [False, False, True]
+    monkeypatch.setattr(drain_module, "PATIENCE_S", 3600.0)  # somebody holds a lock, or migrates
+    assert [await stage.drain.once() for _ in range(5)] == [False] * 5
+    assert (stage.spool.usage().dead, stage.waiting) == (0, 1)
+    monkeypatch.setattr(drain_module, "PATIENCE_S", 0.0)
+    assert await stage.drain.once()
     assert stage.spool.usage().dead == 1
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailable("no room"), MemoryError(), Unavailable("no embedder")])
+async def test_what_is_nobodys_fault_is_no_try(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    """It waits for as long as that lasts; calls of others go on beside it."""
+    monkeypatch.setattr(drain_module, "TRIES", 1)
+    monkeypatch.setattr(drain_module, "PATIENCE_S", 0.0)
+    stage.journey.upstream.script = lambda asked: completion("a")
+    stage.away(True)
+    for n in range(9):
+        headers = [("x-mneme-user", f"user {n}")]
+        await Client(stage.journey.gateway).request("POST", "/v1/stuck" if n < 2 else "/v1/models", b"{}", headers)
+    stage.away(False)
+    stage.recorder.refused["/v1/stuck"] = failure
+    async with asyncio.timeout(10):
+        while stage.waiting > 2:
+            assert not await stage.drain.once()
+    assert stage.spool.usage().dead == 0
+    del stage.recorder.refused["/v1/stuck"]
+    assert await stage.drain.once()
+    assert (len(stage.recorder.records), stage.waiting) == (9, 0)
+
+
+async def test_while_nothing_can_be_stored_requests_do_not_try(stage: Stage) -> None:
+    """A full disk answers questions and takes small writes; that no call can be stored is what counts."""
+    stage.away(True)
+    await stage.ask(HI, headers=NOW_AND_THEN)
+    stage.writable = True
+    assert not await stage.drain.once()
+    assert stage.keeper.away
+
+
+async def test_a_mistake_of_mnemes_own_costs_no_call_for_an_hour(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_module, "TRIES", 1)
+    stage.away(True)
+    await stage.ask(HI, headers=NOW_AND_THEN)
+    stage.away(False)
+    stage.recorder.fail = RuntimeError("a bug")
+    assert not await stage.drain.once()
+    assert (stage.spool.usage().dead, stage.waiting) == (0, 1)
 
 
 async def test_a_file_that_nobody_can_read_is_set_aside(stage: Stage) -> None:
@@ -275,6 +383,61 @@ async def test_one_that_was_killed_before_any_answer_is_a_call_without_one(stage
     ((facts, exchange, _),) = after.recorder.records
     assert (facts.outcome, facts.status, exchange) == (Outcome.CANCELLED, None, None)
     after.keeper.close()
+
+
+class Unlimited:
+    """Counts what was settled, and refuses nobody."""
+
+    def __init__(self) -> None:
+        self.settled: list[tuple[int, int]] = []
+
+    async def admit(self, tenant: UUID, key: UUID, call: UUID, limits: Limits, wanted: Any) -> Standing:
+        return Standing(None, None, 1, None, None, None, None)
+
+    async def settle(self, *who: Any, tokens: int, microcents: int, **more: Any) -> bool:
+        self.settled.append((tokens, microcents))
+        return True
+
+
+async def test_calls_of_a_key_with_limits_are_stored_as_the_keys_with_model_and_cost(tmp_path: Path) -> None:
+    """And settled when they end, not when they are stored."""
+    ledger = Unlimited()
+    stage = Stage(tmp_path, ledger=ledger, model_prices={"gpt-4o": (1.0, 2.0), "small": (1.0, 0.0)})
+    key = UUID(int=11)
+    stage.journey.caller.principal = Principal(
+        LOCAL_TENANT, key, None, frozenset({"proxy"}), "keys", limits=Limits(token_budget=10**9)
+    )
+    used = b'{"usage": {"prompt_tokens": 9, "total_tokens": 9}}'
+    chat = completion("one")
+    embedded = Reply(200, [(b"content-type", b"application/json")], [used])
+    stage.journey.upstream.script = lambda asked: embedded if asked.get("input") else chat
+    stage.away(True)
+    stage.keeper.lost()
+    assert (await stage.ask(HI, headers=NOW_AND_THEN)).whole
+    client = Client(stage.journey.gateway)
+    body = b'{"model": "small", "input": "embed me"}'
+    await client.request(
+        "POST", "/v1/embeddings", body, [("content-type", "application/json"), ("x-mneme-user", "ana")]
+    )
+    await eventually(lambda: len(ledger.settled) == 2)
+    assert all(tokens > 0 and cost > 0 for tokens, cost in ledger.settled)
+    stage.away(False)
+    assert await stage.drain.once()
+    found = {facts.path: facts for facts, _, _ in stage.recorder.records}
+    for path, model in (("/v1/chat/completions", "gpt-4o"), ("/v1/embeddings", "small")):
+        facts = found[path]
+        assert (facts.key_id, facts.model, facts.priced) == (key, model, True)
+        assert facts.cost_microcents > 0
+    assert found["/v1/embeddings"].usage.prompt == 9
+    # What is counted but not to be kept is in no file.
+    off = {**NOW_AND_THEN, "x-mneme-memory": "off", "x-mneme-capture": "off"}
+    stage.away(True)
+    stage.keeper.lost()
+    assert (await stage.ask([user("nobody heard")], headers=off)).whole
+    assert stage.waiting == 0
+    assert b"nobody heard" not in b"".join(each.read_bytes() for each in stage.spool.running.iterdir())
+    await eventually(lambda: len(ledger.settled) == 3)
+    stage.keeper.close()
 
 
 async def test_an_ended_call_leaves_nothing_running(stage: Stage) -> None:
