@@ -60,10 +60,14 @@ def alternatives(section: str) -> str:
 
 def trim(value: str) -> str:
     """Without the sub-clause that follows, trailing adverbs, quotation marks and punctuation."""
-    value = _CUT.sub("", " " + value).strip(EDGES)
-    while (shorter := _TRAILING.sub("", value).strip(EDGES)) != value:
+    while (shorter := _shorter(value)) != value:
         value = shorter
-    return " ".join(value.split())
+    return value
+
+
+def _shorter(value: str) -> str:
+    value = _CUT.sub("", " " + value).strip(EDGES)
+    return " ".join(_TRAILING.sub("", value).strip(EDGES).split())
 
 
 def lowered(value: str) -> list[str]:
