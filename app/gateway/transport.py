@@ -1,4 +1,4 @@
-"""Transports over real connections: aiohttp in production, httpx as the fallback and for tests that mock it."""
+"""The transport over real connections: aiohttp. (`transport_httpx` is the same for tests that mock httpx.)"""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
-import httpx
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
@@ -313,82 +312,3 @@ def _text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
-
-
-class HttpxTransport:
-    """The same port over httpx. It re-encodes odd URLs, and costs several times as much CPU.
-
-    The client's timeouts count; pass `httpx.AsyncClient(timeout=httpx.Timeout(None, connect=…, read=…))`. Its read
-    timeout is both the wait for the head and the longest silence.
-    """
-
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
-
-    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
-        """See `Transport.send`. The one retry also happens when a kept-alive connection died inside a head."""
-        try:
-            return await self._send(request)
-        except _DiedUnanswered as died:
-            if not isinstance(request.body, bytes):
-                raise UpstreamUnreachable(str(died)) from died
-        try:
-            response = await self._send(request)
-        except _DiedUnanswered as died:
-            raise UpstreamUnreachable(str(died)) from died
-        response.attempts = 2
-        return response
-
-    async def _send(self, request: UpstreamRequest) -> UpstreamResponse:
-        seen: set[str] = set()
-
-        async def trace(event: str, _info: object) -> None:
-            seen.add(event)
-
-        # not build_request: it would add the client's own headers and cookies
-        built = httpx.Request(
-            request.method,
-            request.url,
-            headers=request.headers,
-            content=(request.body or None) if isinstance(request.body, bytes) else request.body,
-            extensions={"timeout": self._client.timeout.as_dict(), "trace": trace},
-        )
-        try:
-            response = await self._client.send(built, stream=True, auth=None, follow_redirects=False)
-        except httpx.TimeoutException as error:
-            raise UpstreamTimeout from error
-        except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError) as error:
-            message = f"The upstream broke off before it answered: {error}"
-            reused = "http11.send_request_headers.started" in seen and "connection.connect_tcp.started" not in seen
-            raise (_DiedUnanswered if reused else UpstreamUnreachable)(message) from error
-        except httpx.NetworkError as error:
-            raise UpstreamUnreachable(f"The upstream cannot be reached: {error}") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise UpstreamError(f"No HTTP with this upstream: {error}") from error
-        headers = list(response.headers.raw)
-        try:
-            status = check_status(response.status_code)
-        except UpstreamError:
-            await response.aclose()
-            raise
-        bodyless = is_bodyless(request.method, status, headers)
-        return UpstreamResponse(
-            status, response.reason_phrase, headers, _httpx_chunks(response), response.aclose, bodyless
-        )
-
-
-class _DiedUnanswered(UpstreamUnreachable):
-    """A kept-alive connection died before the head of an answer."""
-
-
-async def _httpx_chunks(response: httpx.Response) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in response.aiter_raw():
-            yield chunk
-    except httpx.TimeoutException as error:
-        raise UpstreamTimeout("The upstream was silent for too long.") from error
-    except httpx.HTTPError as error:
-        raise UpstreamBroke(f"The upstream broke off: {error}") from error

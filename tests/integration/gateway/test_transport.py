@@ -15,7 +15,8 @@ import respx
 
 from app.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from app.gateway.headers import Headers
-from app.gateway.transport import AiohttpTransport, HttpxTransport
+from app.gateway.transport import AiohttpTransport
+from app.gateway.transport_httpx import HttpxTransport
 from app.gateway.upstream import Transport, UpstreamBroke, UpstreamRequest, UpstreamResponse
 from tests.support.replies import (
     CAPTURES,
