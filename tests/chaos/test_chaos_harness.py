@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -101,6 +102,10 @@ async def heard(reader: asyncio.StreamReader) -> bytes | None:
         return None
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 11, 5),
+    reason="hangs under pytest with the asyncio of Python 3.11.2, though not without pytest",
+)
 async def test_a_route_is_hurt_as_it_says(echo: int) -> None:
     with TcpProxy(echo) as proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)

@@ -195,8 +195,9 @@ async def test_five_hundred_clients_that_go_leave_nothing_behind(
 
 SLOW_EVENT = b"data: " + b"x" * 99_992 + b"\n\n"
 SLOW_EVENTS = 1000
-BUFFERS_BYTES = 16 * 1024 * 1024
-"""What the kernel's buffers on the way may hold together: some 4 MB each, on both connections."""
+BUFFERS_BYTES = 32 * 1024 * 1024
+"""What the kernel's buffers on the way may hold together: some 6 MB each where it lets them grow, on both connections, and what
+lies between; a third of what each reader is sent."""
 
 
 class Counted(list[Step]):
