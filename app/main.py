@@ -62,6 +62,7 @@ from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.history import History
 from app.store.limits import LimitStore
@@ -345,6 +346,7 @@ def open_doors(
     captures = Captures(pool, sql)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
     eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(core.settings.spool_folder)])
+    deleter = Deleter(own_connection(core.dsn, ERASER_ROLE), sql, clock)
     default_model = core.settings.default_model or STORED_COUNTS
 
     async def database() -> None:
@@ -373,8 +375,8 @@ def open_doors(
         memories_router(gate, memories, sessions, scribe),
         context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
-        sessions_router(gate, sessions, history, scribe),
-        history_router(gate, sessions, history, scribe),
+        sessions_router(gate, sessions, history, scribe, deleter),
+        history_router(gate, sessions, history, scribe, deleter),
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
