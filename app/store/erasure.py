@@ -95,7 +95,7 @@ async def connected(connect: Connect) -> AsyncIterator[asyncpg.Connection[Any]]:
     try:
         yield connection
     except _UNAVAILABLE as error:
-        raise StoreUnavailable("The erasure was interrupted; ask again, and it goes on.") from error
+        raise StoreUnavailable("This was interrupted before it was done; ask again.") from error
     finally:
         connection.terminate()
 

@@ -136,7 +136,7 @@ def test_said_in_another_session_by_a_transcript_it_is_not_learned_again(
     )
     api.wait_for_quiet()
     assert "Barnabyqx" not in str(api.all("/memories", "memories"))
-    found = api.post("/search", {"user": "fay", "query": "What is my parrot called? Barnabyqx"})
+    found = api.post("/memories/search", {"user": "fay", "query": "What is my parrot called?", "history": True})
     assert "Barnabyqx" not in str(found)
     ask(mneme, "What is my parrot called?", headers=headers)
     assert "Barnabyqx" not in last_prompt(upstream)
