@@ -331,7 +331,7 @@ async def test_what_a_branch_shares_is_deleted_from_both(
         assert [each["content"] for each in shown] == left
 
 
-async def test_an_import_that_comes_again_does_not_bring_it_back(client: httpx.AsyncClient) -> None:
+async def test_an_import_that_comes_again_does_not_bring_it_back(client: httpx.AsyncClient, doors: Doors) -> None:
     """With times, its lines have the ids that they had; without, they are known by what they say."""
     lines = [
         {"session": "old", "user": "ana", "role": "user", "content": "I was in Lisbon."},
@@ -356,6 +356,7 @@ async def test_an_import_that_comes_again_does_not_bring_it_back(client: httpx.A
     for session in ("old", "older"):
         first = (await client.get(f"/api/v1/sessions/{session}/history")).json()["messages"][0]
         assert (await client.delete(f"/api/v1/sessions/{session}/messages/{first['id']}")).status_code == 200
+    doors.clock.move(timedelta(hours=1))
     told = await bring()
     assert told["duplicates"] == 3, told
     assert (await client.get("/api/v1/sessions/older/history")).json()["messages"] == []
