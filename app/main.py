@@ -21,7 +21,7 @@ from typing import Any
 import asyncpg
 from fastapi import APIRouter, FastAPI
 
-from app import logs
+from app import collector, logs
 from app.api.appending import Scribe
 from app.api.auth import Authenticator
 from app.api.calls import calls_router
@@ -387,9 +387,11 @@ def open_doors(
 class Application:
     """One ASGI application: `/v1` is the gateway, plain; everything else is FastAPI's."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, *, started: Callable[[], None] | None = None) -> None:
+        """`started` is called when it is ready for requests."""
         self._settings = settings
         self._clock = clock
+        self._started = started
         self._gateway: Gateway | None = None
         self._doors = FastAPI(title="Mneme", version=VERSION, lifespan=self._lifespan)
         install_errors(self._doors)
@@ -418,6 +420,8 @@ class Application:
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
             self._gateway = proxy.gateway
+            if self._started is not None:
+                self._started()
             yield
             self._gateway = None
             stop.set()
@@ -434,7 +438,7 @@ def create_app() -> Application:
     """What uvicorn runs, once in every server process; the settings come from the environment."""
     settings = Settings()
     logs.set_up(settings.log_level, settings.log_format)
-    return Application(settings, SystemClock())
+    return Application(settings, SystemClock(), started=collector.settle)
 
 
 @asynccontextmanager
