@@ -1,4 +1,4 @@
-"""Who is asking, in which session, and what they asked Mneme to do or to leave (1-product.md, "Identity")."""
+"""Who is asking, in which session, and what they asked Mneme to do or to leave."""
 
 from __future__ import annotations
 
