@@ -18,7 +18,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 from fastapi import APIRouter, FastAPI
 
 from app import collector, logs
@@ -70,6 +69,7 @@ from app.store.migrate import migrate
 from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue, install_queue
+from app.store.reach import reach
 from app.store.retention import Storage, by_group
 from app.store.sessions import Sessions
 from app.store.spend import SpendStore
@@ -111,11 +111,7 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
             sql = Queries.load()["turns.ensure_space"]
             await connection.execute(sql, embedder.space, embedder.dimensions)
 
-    try:
-        connection = await asyncpg.connect(dsn)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        reason = str(error) or "no answer"
-        raise NotReady(f"The database cannot be reached: {reason}. Look at MNEME_DATABASE_URL.") from error
+    connection = await reach(dsn, settings.start_wait_s)
     try:
         await migrate(
             connection,
@@ -182,6 +178,7 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
     """Open what is shared; closed again in the right order: work first, the pools last."""
     async with AsyncExitStack() as stack:
         queries = Queries.load()
+        await (await reach(dsn, settings.start_wait_s)).close()
         pools = await open_pools(
             dsn,
             pool_limits(settings, serving=serving),
