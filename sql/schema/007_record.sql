@@ -301,7 +301,7 @@ BEGIN
         repeats[i] := again;
         sessions[i] := there;
     END LOOP;
-    -- The call row comes before all else, which hangs on it (3-data-model: idempotency).
+    -- The call row comes before all else, which hangs on it.
     INSERT INTO agent_data.upstream_calls (
         call_id, tenant_id, user_id, session_id, created_at, method, path, upstream, model, answered_model, streamed, status,
         outcome, memory_status, reason, request_headers, response_headers, request_body, request_truncated, request_prefix,
