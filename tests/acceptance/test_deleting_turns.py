@@ -73,6 +73,30 @@ def test_a_block_that_quotes_it_leaves_the_next_prompt(mneme: MnemeServer, upstr
     assert "Barnabyqx" not in last_prompt(upstream)
 
 
+@pytest.mark.parametrize("how", ["deleted", "forgotten"])
+def test_a_repeated_call_is_compiled_anew(mneme: MnemeServer, upstream: ScriptedUpstream, how: str) -> None:
+    """What went upstream for its Idempotency-Key before quotes what is gone."""
+    headers = {"x-mneme-user": how}
+    api = Api(mneme, user=how)
+    if how == "deleted":
+        session = session_of(ask(mneme, SAID, headers=headers))
+    else:
+        kept = api.post("/memories", {"user": how, "text": SAID})
+    api.wait_for_quiet()
+    headers |= {"idempotency-key": "once"}
+    first = ask(mneme, "What is my parrot called?", headers=headers)
+    assert ask(mneme, "What is my parrot called?", headers=headers).headers["x-mneme-reason"] == "replayed"
+    assert "Barnabyqx" in last_prompt(upstream)
+    if how == "deleted":
+        delete(api, session, SAID)
+    else:
+        assert api.send("DELETE", f"/memories/{kept['id']}").status_code == 200
+    again = ask(mneme, "What is my parrot called?", headers=headers)
+    assert "Barnabyqx" not in last_prompt(upstream)
+    assert session_of(again) == session_of(first)
+    assert len(api.history(session_of(first))) == 2, "it adds no turn"
+
+
 def test_a_transcript_that_holds_it_goes_on_where_it_was(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     headers = {"x-mneme-user": "cleo"}
     talk = [user(SAID)]
