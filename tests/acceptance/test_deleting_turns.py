@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.acceptance.conftest import OwnServers
 from tests.support.clients import Api, ask, assistant, prompt_of, session_of, user
 from tests.support.dump import dump_of, stands_in
 from tests.support.ledger import CHAT
@@ -163,6 +164,21 @@ def test_said_in_another_session_by_a_transcript_it_is_not_learned_again(
     found = api.post("/memories/search", {"user": "fay", "query": "What is my parrot called?", "history": True})
     assert "Barnabyqx" not in str(found)
     ask(mneme, "What is my parrot called?", headers=headers)
+    assert "Barnabyqx" not in last_prompt(upstream)
+
+
+def test_said_again_it_is_not_found_before_the_worker_has_seen_it(
+    own_server: OwnServers, upstream: ScriptedUpstream
+) -> None:
+    server = own_server(upstream.url, WORKER="off")
+    headers = {"x-mneme-user": "hal"}
+    session = session_of(ask(server, SAID, headers=headers))
+    delete(Api(server, user="hal"), session, SAID)
+    talk = [user(SAID), assistant("Noted."), user("It is green.")]
+    again = ask(server, talk, headers=headers | {"x-mneme-session": "another"})
+    assert Api(server, user="hal").said(session_of(again))[0] == ("user", SAID), "it stands where it was sent"
+    ask(server, "What is my parrot called, the green one?", headers=headers)
+    assert "It is green" in last_prompt(upstream), "the proof can fail"
     assert "Barnabyqx" not in last_prompt(upstream)
 
 
