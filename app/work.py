@@ -24,6 +24,7 @@ from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.learning import LearningStore
+from app.store.reach import reach
 from app.store.retention import GB, Limits, Retention
 from app.tasks import until_orphaned
 
@@ -40,6 +41,8 @@ async def run_worker(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     dsn, clock = database_dsn(settings), SystemClock()
+    if not await _database_came(settings, dsn, stop):
+        return
     async with open_core(settings, dsn, clock, serving=False) as core:
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await asyncio.to_thread(rules)
@@ -92,6 +95,23 @@ async def _learner(core: Core, helper: HelperClient | None) -> Learner:
         store_secrets=core.settings.store_secrets,
         exchanges_per_job=None if helper is None else 1,
     )
+
+
+async def _database_came(settings: Settings, dsn: str, stop: asyncio.Event) -> bool:
+    """Wait for the database, for as long as the settings say; False when told to stop, or orphaned, before it was there."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            reaching = group.create_task(reach(dsn, settings.start_wait_s))
+            stopping = group.create_task(until_orphaned(stop))
+            await asyncio.wait([reaching, stopping], return_when=asyncio.FIRST_COMPLETED)
+            came = reaching.done()
+            reaching.cancel()
+            stopping.cancel()
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    if came:
+        await reaching.result().close()
+    return came
 
 
 async def _stop_when_orphaned(stop: asyncio.Event) -> None:

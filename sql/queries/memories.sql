@@ -173,7 +173,8 @@ WHERE tenant_id = $1 AND user_id = $2 AND memory_id = ANY ($3::uuid[]) AND befor
 -- What must not surface, nor be learned again.
 INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac, created_at)
 SELECT $2, $1, x.item, $4, x.mark, $6 FROM unnest($3::uuid[], $5::bytea[]) AS x (item, mark)
-ON CONFLICT (user_id, item_id) DO UPDATE SET reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac
+ON CONFLICT (user_id, item_id) DO UPDATE SET
+    reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac, created_at = EXCLUDED.created_at
 
 -- name: drop_vectors
 -- The vectors of memories (or messages), in every space.
