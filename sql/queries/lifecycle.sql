@@ -52,7 +52,7 @@ UPDATE agent_data.memory_store m SET
     reinforcement_count = m.reinforcement_count + 1,
     memory_tier = t.tier,
     memory_scope = CASE WHEN t.tier > 1 AND m.dedup_scope = '00000000-0000-0000-0000-000000000000' THEN 1 ELSE m.memory_scope END,
-    expires_at = CASE WHEN t.tier >= 3 OR m.expires_at IS NULL THEN NULL ELSE GREATEST(m.expires_at, $4 + p.l2_ttl) END,
+    expires_at = CASE WHEN t.tier >= 3 OR m.expires_at IS NULL THEN NULL ELSE GREATEST(m.expires_at, $4::timestamptz + p.l2_ttl) END,
     is_validated = true, validated_by = 'user', last_validated_at = $4, details = m.details - 'asked_at', updated_at = $4
 FROM agent_data.life_policy() p, agent_data.memory_store old
 CROSS JOIN LATERAL (SELECT CASE WHEN NOT agent_data.doubtable(old.kind) THEN old.memory_tier
@@ -83,7 +83,7 @@ INSERT INTO agent_data.memory_store (
 SELECT $4, m.user_id, m.tenant_id, m.session_id, m.dedup_scope, t.tier,
        CASE WHEN t.tier > 1 AND m.dedup_scope = '00000000-0000-0000-0000-000000000000' THEN 1 ELSE m.memory_scope END,
        m.kind, $5, $6, 2, p.correction_confidence, m.importance, $9, $9, $9,
-       CASE WHEN t.tier < 3 THEN GREATEST(m.expires_at, $9 + p.l2_ttl) END, true, 'user', $9, $7,
+       CASE WHEN t.tier < 3 THEN GREATEST(m.expires_at, $9::timestamptz + p.l2_ttl) END, true, 'user', $9, $7,
        m.subject_entity_id, m.predicate, m.predicate_type, $8, m.entity_ids, m.tags, m.metadata
 FROM agent_data.life_policy() p, agent_data.memory_store m
 CROSS JOIN LATERAL (SELECT CASE WHEN NOT agent_data.doubtable(m.kind) THEN m.memory_tier

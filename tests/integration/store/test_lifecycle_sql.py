@@ -232,7 +232,7 @@ async def test_a_sweep_by_hand_runs_to_its_end_and_is_noted(admin: Admin) -> Non
     late = NOW + 120 * DAY
     for name, changed in (
         ("promotion", 1),
-        ("aging", 0),
+        ("aging", 20),
         ("demotion", 20),
         ("decay", 20),
         ("prune", 20),
