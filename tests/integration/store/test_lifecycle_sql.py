@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from random import Random
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -52,6 +54,62 @@ async def test_the_numbers_are_the_same_on_both_sides(admin: Admin) -> None:
     assert row["decay_hours"] == POLICY.decay_period / timedelta(hours=1)
     left = set(row.keys()) - set(same) - {"discounts", "thresholds", "min_access", "floors", "decay_hours"}
     assert not left, "a number that nothing compares"
+
+
+BORDERS = (0.0, 1.0, 6.9, 7.0, 7.3, 29.9, 30.0, 31.0, 44.0, 46.0, 89.0, 90.0, 90.1, 91.0, 107.0, 150.0, 210.0)
+"""Days around which something changes."""
+DECISIONS = """
+SELECT m.memory_id, agent_data.promotes(m, $1, p) AS promotes, agent_data.demotes(m, $1, p) AS demotes,
+       agent_data.ages(m, $1, p) AS ages, agent_data.settles(m, $1, p) AS settles, agent_data.prunes(m, $1, p) AS prunes,
+       agent_data.decay_due(m, $1, p) AS decay_due, agent_data.decayed_importance(m, $1, p) AS importance
+FROM agent_data.memory_store m, agent_data.life_policy() p
+"""
+
+
+def _anything(dice: Random) -> dict[str, Any]:
+    """A memory with what decides its life chosen near the borders."""
+    born = NOW - timedelta(days=dice.choice(BORDERS), hours=dice.choice((0, 0, 1, 30)))
+    used = dice.choice((0, 2, 3, 4, 9, 10, 11, 25))
+    vouched = dice.choice((None, "user", "system", "domain_row"))
+    lived = NOW - born
+    return {
+        "memory_tier": dice.randint(1, 4),
+        "kind": dice.choice(
+            ("fact", "preference", "instruction", "correction", "event", "episode", "pattern", "summary")
+        ),
+        "status": dice.choice(("active", "active", "active", "aging", "superseded", "expired")),
+        "provenance_type": dice.choice((0, 3, 4, 5)),
+        "provenance_turn_id": dice.choice((None, UUID(int=1))),
+        "source_message_ids": dice.choice(([], [UUID(int=1)], [UUID(int=1)] * 2, [UUID(int=1), UUID(int=2)])),
+        "confidence": dice.choice((0.5, 0.85, 0.95)),
+        "importance": dice.choice((0.0, 0.0995, 0.1, 0.101, 0.3, 0.5, 0.9)),
+        "access_count": used,
+        "relevance_accumulator": used * dice.choice((0.1, 0.15, 0.3, 0.7, 1.2)),
+        "reinforcement_count": dice.choice((0, 0, 1, 2)),
+        "validated_by": vouched,
+        "last_validated_at": NOW - lived * dice.random() if vouched == "user" and dice.random() < 0.5 else None,
+        "last_accessed_at": NOW - lived * dice.choice((0.0, 0.2, 0.5, 1.0)) if used else None,
+        "importance_at": NOW - lived * dice.random() if dice.random() < 0.3 else None,
+        "expires_at": dice.choice((None, None, NOW, NOW + DAY)),
+        "created_at": born,
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_every_decision_is_the_same_on_both_sides(admin: Admin, seed: int) -> None:
+    dice = Random(seed)
+    for _ in range(800):
+        await put(admin, **_anything(dice))
+    known = await lives(admin)
+    made = dict.fromkeys(("promotes", "demotes", "ages", "settles", "prunes", "decay_due"), 0)
+    for row in await admin.fetch(DECISIONS, NOW):
+        life = known[row["memory_id"]]
+        for name in made:
+            decided = getattr(lifecycle, name)(life, NOW)
+            assert row[name] == decided, (name, life)
+            made[name] += bool(decided) or (decided == 0 and decided is not False)
+        assert row["importance"] == pytest.approx(lifecycle.decayed_importance(life, NOW), abs=1e-6), life
+    assert min(made.values()) >= 5, made
 
 
 async def test_an_operator_may_change_them(admin: Admin, schedule: Schedule) -> None:

@@ -44,6 +44,24 @@ KINDS = st.sampled_from(
     ["fact", "preference", "instruction", "correction", "event", "episode", "pattern", "summary", "tool_outcome"]
 )
 
+BORN = st.fixed_dictionaries(
+    {
+        "kind": KINDS,
+        "memory_tier": st.integers(1, 4),
+        "confidence": st.floats(0.125, 0.9375, width=32),
+        "importance": st.floats(0.0, 1.0, width=32),
+        "reinforcement_count": st.integers(0, 2),
+        "vouched": st.sampled_from([None, "user", "system", "domain_row"]),
+        "sources": st.integers(1, 3),
+        "asked": st.booleans(),
+        "by_hand": st.booleans(),
+        "days": st.one_of(st.integers(0, 12), st.integers(0, 200)),
+        "used": st.one_of(st.integers(0, 4), st.integers(8, 30)),
+        "score": st.floats(0.0, 1.5, width=32),
+        "idle": st.floats(0.0, 1.0),
+    }
+)
+
 
 class Walk(RuleBasedStateMachine):
     """The life of a few memories of one user."""
@@ -59,8 +77,8 @@ class Walk(RuleBasedStateMachine):
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(born=st.lists(BORN, min_size=5, max_size=20))
+    def begin(self, born: list[dict[str, Any]]) -> None:
         self.connection = self.do(asyncpg.connect(self.dsn))
         self.pool = self.do(
             open_pool(
@@ -70,6 +88,7 @@ class Walk(RuleBasedStateMachine):
         )  # fmt: skip
         self.do(self.connection.execute("DELETE FROM agent_data.memory_store; DELETE FROM agent_data.memory_events"))
         self.validation = Validation(self.pool, SQL, self.clock, space=None)
+        self.learn(born)
 
     def teardown(self) -> None:
         if hasattr(self, "pool"):
@@ -79,42 +98,36 @@ class Walk(RuleBasedStateMachine):
 
     # --- what happens to memories -------------------------------------------------------------------------------------
 
-    @rule(
-        kind=KINDS,
-        tier=st.integers(1, 4),
-        confidence=st.floats(0.125, 0.9375, width=32),
-        importance=st.floats(0.0, 1.0, width=32),
-        vouched=st.sampled_from([None, "user", "system", "domain_row"]),
-        sources=st.integers(1, 3),
-        asked=st.booleans(),
-        by_hand=st.booleans(),
-    )
-    def learn(
-        self, kind: str, tier: int, confidence: float, importance: float, vouched: str | None, sources: int,
-        asked: bool, by_hand: bool,
-    ) -> None:  # fmt: skip
-        now = self.clock.now()
-        ttl = {1: DAY, 2: 90 * DAY}.get(tier)
-        self.do(
-            put(
-                self.connection,
-                memory_tier=tier,
-                kind=kind,
-                confidence=confidence,
-                importance=importance,
-                validated_by=vouched,
-                is_validated=vouched is not None,
-                last_validated_at=now if vouched == "user" else None,
-                source_message_ids=[UUID(int=n) for n in range(sources)],
-                provenance_type=0 if asked else 4,
-                provenance_turn_id=None if by_hand else UUID(int=1),
-                created_at=now,
-                updated_at=now,
-                expires_at=now + ttl if ttl else None,
-            )
-        )
+    @rule(born=st.lists(BORN, min_size=1, max_size=8))
+    def learn(self, born: list[dict[str, Any]]) -> None:
+        for each in born:
+            self.do(put(self.connection, **self.columns(**each)))
 
-    @rule(hours=st.integers(1, 400), days=st.integers(0, 120))
+    def columns(
+        self, *, vouched: str | None, sources: int, asked: bool, by_hand: bool, days: int, used: int, score: float,
+        idle: float, **given: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """A memory that has lived for some days, and was last used after a part of them."""
+        now = self.clock.now()
+        born = now - days * DAY
+        # What is born too old for its tier is found and expired by the sweep.
+        ttl = {1: DAY, 2: 90 * DAY}.get(given["memory_tier"])
+        return given | {
+            "validated_by": vouched,
+            "is_validated": vouched is not None,
+            "last_validated_at": born if vouched == "user" else None,
+            "source_message_ids": [UUID(int=n) for n in range(sources)],
+            "provenance_type": 0 if asked else 4,
+            "provenance_turn_id": None if by_hand else UUID(int=1),
+            "access_count": used,
+            "relevance_accumulator": used * score,
+            "last_accessed_at": now - days * idle * DAY if used else None,
+            "created_at": born,
+            "updated_at": born,
+            "expires_at": now + ttl if ttl else None,
+        }
+
+    @rule(hours=st.integers(1, 400), days=st.integers(0, 40))
     def time_passes(self, hours: int, days: int) -> None:
         self.clock.move(timedelta(hours=hours, days=days))
 
