@@ -105,7 +105,7 @@ class Policy:
     importance_step: float = 0.05
     """Least change of importance that is written: a row and an event every 12 days instead of four a day."""
     ask_again: timedelta = timedelta(days=7)
-    """A question that got no answer is not put again within a week."""
+    """A question that got no answer is put again after a week, then after two, four, …"""
 
 
 POLICY = Policy()

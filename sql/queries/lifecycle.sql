@@ -25,7 +25,8 @@ SELECT memory_id, content_text, noted_at, confidence, importance FROM agent_data
 -- name: asked
 -- Notes that these were asked about.
 WITH noted AS (
-    UPDATE agent_data.memory_store m SET details = m.details || jsonb_build_object('asked_at', $4::timestamptz)
+    UPDATE agent_data.memory_store m SET details = m.details || jsonb_build_object(
+        'asked_at', $4::timestamptz, 'asked', COALESCE((m.details ->> 'asked')::integer, 0) + 1)
     WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
     RETURNING m.tenant_id, m.user_id, m.memory_id
 )
@@ -53,7 +54,7 @@ UPDATE agent_data.memory_store m SET
     memory_tier = t.tier,
     memory_scope = CASE WHEN t.tier > 1 AND m.dedup_scope = '00000000-0000-0000-0000-000000000000' THEN 1 ELSE m.memory_scope END,
     expires_at = CASE WHEN t.tier >= 3 OR m.expires_at IS NULL THEN NULL ELSE GREATEST(m.expires_at, $4::timestamptz + p.l2_ttl) END,
-    is_validated = true, validated_by = 'user', last_validated_at = $4, details = m.details - 'asked_at', updated_at = $4
+    is_validated = true, validated_by = 'user', last_validated_at = $4, details = m.details - '{asked_at,asked}'::text[], updated_at = $4
 FROM agent_data.life_policy() p, agent_data.memory_store old
 CROSS JOIN LATERAL (SELECT CASE WHEN NOT agent_data.doubtable(old.kind) THEN old.memory_tier
                                 WHEN agent_data.behavioural(old.kind, old.provenance_type) THEN 4::smallint
@@ -64,7 +65,7 @@ RETURNING m.memory_tier, m.confidence
 -- name: deny
 -- It is wrong (seed 004): confidence 0, and never found again. What it was believed before comes back should it be restored.
 UPDATE agent_data.memory_store SET
-    status = 'invalidated', valid_to = $4, updated_at = $4, details = details - 'asked_at',
+    status = 'invalidated', valid_to = $4, updated_at = $4, details = details - '{asked_at,asked}'::text[],
     confidence_factors = confidence_factors || jsonb_build_object('denied', confidence), confidence = 0
 WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
 
@@ -94,5 +95,5 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = $3
 -- name: supersede
 -- It gives way to the memory $4.
 UPDATE agent_data.memory_store SET status = 'superseded', superseded_by = $4, valid_to = $5, updated_at = $5,
-    details = details - 'asked_at'
+    details = details - '{asked_at,asked}'::text[]
 WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3

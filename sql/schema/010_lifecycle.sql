@@ -21,7 +21,7 @@ INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('aging', '{"below": 0.5, "statements": 2}',
      'Effective confidence below which a memory is in doubt, and the times said that keep it from that (seed 004).'),
     ('validation', '{"gain": 0.05, "cap": 0.95, "correction": 0.85, "ask_again_days": 7}',
-     'What a yes adds to confidence and up to where, the confidence of a correction (seed 004); days between two questions.'),
+     'What a yes adds to confidence and up to where, the confidence of a correction (seed 004); days until a question is put again, twice as long each time.'),
     ('importance_decay', '{"rate": 0.001, "hours": 6, "after_days": 7, "step": 0.05}',
      'What importance loses each period after so many idle days, and the least loss written (seed 001 §4.4; rate and step ours).'),
     ('prune', '{"below": 0.1, "idle_days": 30}', 'Importance and idle days at which a memory goes (seed 001 §4.4).');
@@ -461,7 +461,9 @@ LANGUAGE sql STABLE AS $$
     FROM agent_data.life_policy() p, agent_data.memory_store m
     WHERE m.tenant_id = p_tenant AND m.user_id = p_user AND m.is_active AND (p_confine IS NULL OR m.session_id = p_confine)
       AND agent_data.in_force(m, p_now) AND (m.status = 'aging' OR agent_data.ages(m, p_now, p))
-      AND COALESCE((m.details ->> 'asked_at')::timestamptz <= p_now - p.ask_again, true)
+      -- A question that gets no answer is put again after a week, then after two, four, …
+      AND COALESCE((m.details ->> 'asked_at')::timestamptz
+                   <= p_now - p.ask_again * power(2, least((m.details ->> 'asked')::integer, 10) - 1), true)
       AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = p_user AND s.item_id = m.memory_id)
     ORDER BY m.importance DESC, 4, m.memory_id
     LIMIT p_limit

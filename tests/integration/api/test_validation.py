@@ -82,6 +82,13 @@ async def test_what_was_asked_is_not_asked_again_for_a_week(
     assert await told(admin, memory) == ["asked"]
     doors.clock.move(timedelta(days=7))
     assert len(await _due(client)) == 1
+    await Validation(pool, Queries.load(), doors.clock, space=None).asked(LOCAL_TENANT, ANA, [memory])
+    doors.clock.move(timedelta(days=13))
+    assert await _due(client) == [], "nor a second time within two"
+    doors.clock.move(timedelta(days=1))
+    assert len(await _due(client)) == 1
+    assert (await _say(client, memory, answer="yes")).status_code == 200
+    assert await admin.fetchval("SELECT details FROM agent_data.memory_store WHERE memory_id = $1", memory) == "{}"
 
 
 async def test_yes(doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
