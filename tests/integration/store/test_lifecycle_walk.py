@@ -251,7 +251,8 @@ class Walk(RuleBasedStateMachine):
             heir = self.do(self.validation.correct(TENANT, USER, memory, said))
             found = self.all()
             assert found[memory].status == "superseded"
-            assert (found[heir].status, found[heir].confidence) == ("active", pytest.approx(0.85))
+            assert found[heir].status == "active"
+            assert found[heir].confidence == pytest.approx(0.85)
             assert found[heir].tier == lifecycle.confirmed_tier(before)
 
     # --- what always holds -------------------------------------------------------------------------------------------------
@@ -291,6 +292,7 @@ class Walk(RuleBasedStateMachine):
         memory: UUID | None = UUID(int=0)
         while user is not None:
             row = await self.connection.fetchrow(SQL[f"lifecycle.{name}"], now, 2, user, memory)
+            assert row is not None
             user, memory, total = row["p_user"], row["p_memory"], total + row["changed"]
         return total
 
@@ -348,7 +350,7 @@ def _walk(dsn: str, examples: int, steps: int) -> None:
         pass
 
     Here.dsn = dsn
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]  # not typed there
+    run_state_machine_as_test(
         Here,
         settings=settings(
             max_examples=examples, stateful_step_count=steps, deadline=None, print_blob=True,
