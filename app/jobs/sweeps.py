@@ -20,6 +20,9 @@ DEMOTION_EVERY = timedelta(hours=1)
 CONSOLIDATION_EVERY = timedelta(hours=6)
 """Decay and prune: seed 001 §4.4. Aging has no sweep in seed 004, and is a matter of days."""
 
+REMOVAL_EVERY = timedelta(days=1)
+"""What goes has waited for months."""
+
 START = UUID(int=0)
 
 
@@ -61,4 +64,5 @@ def life_ticks(sql: Queries) -> Sequence[Tick]:
         Tick("aging", CONSOLIDATION_EVERY, counted("age")),
         Tick("decay", CONSOLIDATION_EVERY, walked("decay")),
         Tick("prune", CONSOLIDATION_EVERY, walked("prune")),
+        Tick("removal", REMOVAL_EVERY, counted("remove")),
     )

@@ -102,6 +102,8 @@ class Policy:
     prune_below: float = 0.1
     prune_idle: timedelta = timedelta(days=30)
     """Seed 001 §4.4."""
+    remove_after: timedelta = timedelta(days=90)
+    """How long what has expired can be restored: as long as an L2 memory lives. Then it is "truly forgotten" (001 §4.4)."""
     importance_step: float = 0.05
     """Least change of importance that is written: a row and an event every 12 days instead of four a day."""
     ask_again: timedelta = timedelta(days=7)

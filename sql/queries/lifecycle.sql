@@ -6,6 +6,10 @@ SELECT agent_data.promote_memories($1, $2)
 -- Memories that come into doubt, or out of it, some at a time; how many.
 SELECT agent_data.age_memories($1, $2)
 
+-- name: remove
+-- Expired memories that go for good, some at a time; how many.
+SELECT agent_data.remove_memories($1, $2)
+
 -- name: demote
 -- Memories that fall, among some after a place; the place where it stopped (NULL: the end), and how many.
 SELECT p_user, p_memory, changed FROM agent_data.demote_memories($1, $2, $3, $4)

@@ -24,7 +24,8 @@ INSERT INTO agent_data.system_config (key, value, description) VALUES
      'What a yes adds to confidence and up to where, the confidence of a correction (seed 004); days until a question is put again, twice as long each time.'),
     ('importance_decay', '{"rate": 0.001, "hours": 6, "after_days": 7, "step": 0.05}',
      'What importance loses each period after so many idle days, and the least loss written (seed 001 §4.4; rate and step ours).'),
-    ('prune', '{"below": 0.1, "idle_days": 30}', 'Importance and idle days at which a memory goes (seed 001 §4.4).');
+    ('prune', '{"below": 0.1, "idle_days": 30}', 'Importance and idle days at which a memory goes (seed 001 §4.4).'),
+    ('removal_days', '90', 'Days that an expired memory can still be restored; then it is removed for good.');
 
 -- From when on importance decays; NULL: it never did.
 ALTER TABLE agent_data.memory_store ADD COLUMN importance_at timestamptz;
@@ -35,6 +36,7 @@ CREATE INDEX memory_promotable ON agent_data.memory_store (memory_tier, use_leve
     WHERE is_active AND memory_tier IN (1, 2) AND use_level >= 1;
 CREATE INDEX memory_validated ON agent_data.memory_store ((COALESCE(last_validated_at, created_at)))
     WHERE status = 'active' AND memory_tier >= 3;
+CREATE INDEX memory_expired ON agent_data.memory_store (updated_at) WHERE status = 'expired';
 CREATE INDEX memory_aging ON agent_data.memory_store (user_id, importance DESC) WHERE status = 'aging';
 
 -- The numbers above, as one value.
@@ -45,13 +47,13 @@ CREATE TYPE agent_data.life_policy AS (
     aging_below double precision, aging_statements integer,
     confirmed_gain double precision, confidence_cap double precision, correction_confidence double precision, ask_again interval,
     importance_decay double precision, decay_hours double precision, decay_after interval, importance_step double precision,
-    prune_below double precision, prune_idle interval
+    prune_below double precision, prune_idle interval, remove_after interval
 );
 CREATE FUNCTION agent_data.life_policy() RETURNS agent_data.life_policy LANGUAGE sql STABLE AS $$
     WITH c AS (SELECT jsonb_object_agg(s.key, s.value) AS v FROM agent_data.system_config s
                WHERE s.key IN ('promotion_l1_l2', 'promotion_l2_l3', 'promotion_l2_l4', 'promotion_sources', 'l2_ttl_days',
                                'activity_floor_l2', 'activity_floor_l3', 'activity_floor_l4', 'demotion_grace_days',
-                               'decay_parameters', 'aging', 'validation', 'importance_decay', 'prune')),
+                               'decay_parameters', 'aging', 'validation', 'importance_decay', 'prune', 'removal_days')),
     steps AS (SELECT array_agg((c.v -> k ->> 'discount')::float8 ORDER BY k) AS discounts,
                      array_agg((c.v -> k ->> 'threshold')::float8 ORDER BY k) AS thresholds,
                      array_agg((c.v -> k ->> 'min_access')::integer ORDER BY k) AS min_access
@@ -70,7 +72,8 @@ CREATE FUNCTION agent_data.life_policy() RETURNS agent_data.life_policy LANGUAGE
         (c.v #>> '{importance_decay,rate}')::float8, (c.v #>> '{importance_decay,hours}')::float8,
         make_interval(secs => (c.v #>> '{importance_decay,after_days}')::float8 * 86400),
         (c.v #>> '{importance_decay,step}')::float8,
-        (c.v #>> '{prune,below}')::float8, make_interval(secs => (c.v #>> '{prune,idle_days}')::float8 * 86400)
+        (c.v #>> '{prune,below}')::float8, make_interval(secs => (c.v #>> '{prune,idle_days}')::float8 * 86400),
+        make_interval(secs => (c.v ->> 'removal_days')::float8 * 86400)
     )::agent_data.life_policy
     FROM c, steps, floors
 $$;
@@ -406,6 +409,65 @@ BEGIN
                        ORDER BY s.user_id DESC, s.memory_id DESC LIMIT 1) l ON true;
 END $$;
 
+-- What expired long ago goes for good, with its words, its vectors and its history, some at a time; how many. Noise would else
+-- crowd out what matters in every search by vectors, which does not know what is in force. What something else was superseded
+-- by stays: it is a link of a chain.
+CREATE FUNCTION agent_data.remove_memories(p_now timestamptz DEFAULT now(), p_limit integer DEFAULT 2000) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    p     agent_data.life_policy := agent_data.life_policy();
+    users uuid[];
+    items uuid[];
+BEGIN
+    SELECT array_agg(d.user_id), array_agg(d.memory_id) INTO users, items FROM (
+        SELECT m.user_id, m.memory_id FROM agent_data.memory_store m
+        WHERE m.status = 'expired' AND m.updated_at <= p_now - p.remove_after
+          AND NOT EXISTS (SELECT FROM agent_data.memory_store o WHERE o.user_id = m.user_id AND o.superseded_by = m.memory_id)
+        ORDER BY m.updated_at LIMIT p_limit FOR UPDATE SKIP LOCKED
+    ) d;
+    IF users IS NULL THEN
+        RETURN 0;
+    END IF;
+    -- The words are taken out of the counts in the order in which `count_words` puts them in; the totals come after them, as there.
+    WITH words AS (
+        SELECT m.user_id, w.lexeme, count(*) AS n
+        FROM unnest(users, items) AS d (user_id, memory_id)
+        JOIN agent_data.memory_store m ON m.user_id = d.user_id AND m.memory_id = d.memory_id
+        CROSS JOIN LATERAL unnest(m.content_tsv) AS w
+        GROUP BY m.user_id, w.lexeme
+    ), held AS (
+        SELECT l.user_id, l.lexeme, l.documents - w.n AS rest
+        FROM words w JOIN agent_data.lexemes l ON l.user_id = w.user_id AND l.lexeme = w.lexeme
+        ORDER BY l.user_id, l.lexeme FOR UPDATE OF l
+    ), gone AS (
+        DELETE FROM agent_data.lexemes l USING held h WHERE l.user_id = h.user_id AND l.lexeme = h.lexeme AND h.rest <= 0
+    )
+    UPDATE agent_data.lexemes l SET documents = h.rest
+    FROM held h WHERE l.user_id = h.user_id AND l.lexeme = h.lexeme AND h.rest > 0;
+    WITH fewer AS (
+        SELECT m.user_id, count(*) AS n, sum(m.token_count) AS tokens, count(*) FILTER (WHERE EXISTS (
+                   SELECT FROM agent_data.embeddings e WHERE e.user_id = m.user_id AND e.item_id = m.memory_id)) AS vectors
+        FROM unnest(users, items) AS d (user_id, memory_id)
+        JOIN agent_data.memory_store m ON m.user_id = d.user_id AND m.memory_id = d.memory_id
+        GROUP BY m.user_id
+    ), held AS (
+        SELECT u.user_id, f.n, f.tokens, f.vectors FROM fewer f JOIN agent_data.user_stats u ON u.user_id = f.user_id
+        ORDER BY u.user_id FOR UPDATE OF u
+    )
+    UPDATE agent_data.user_stats u SET documents = greatest(0, u.documents - h.n), vectors = greatest(0, u.vectors - h.vectors),
+                                       total_terms = greatest(0, u.total_terms - h.tokens)
+    FROM held h WHERE u.user_id = h.user_id;
+    DELETE FROM agent_data.embeddings e USING unnest(users, items) AS d (user_id, memory_id)
+    WHERE e.user_id = d.user_id AND e.item_id = d.memory_id;
+    DELETE FROM agent_data.memory_events e USING unnest(users, items) AS d (user_id, memory_id)
+    WHERE e.user_id = d.user_id AND e.memory_id = d.memory_id;
+    DELETE FROM agent_data.routes r USING unnest(users, items) AS d (user_id, memory_id)
+    WHERE r.user_id = d.user_id AND r.id = d.memory_id AND r.kind = 'memory';
+    DELETE FROM agent_data.memory_store m USING unnest(users, items) AS d (user_id, memory_id)
+    WHERE m.user_id = d.user_id AND m.memory_id = d.memory_id;
+    RETURN cardinality(items);
+END $$;
+
 -- Runs a sweep to its end, for pg_cron and by hand; nothing, where a worker or another session is at it. What it changed stands in
 -- `ticks`, as after a run by the worker, which then waits for its next turn.
 CREATE PROCEDURE agent_data.sweep(p_name text, p_now timestamptz DEFAULT now(), p_limit integer DEFAULT 2000)
@@ -428,13 +490,14 @@ BEGIN
             WHEN 'promotion' THEN n := agent_data.promote_memories(p_now, p_limit);
             WHEN 'aging' THEN n := agent_data.age_memories(p_now, p_limit);
             WHEN 'expiry' THEN n := agent_data.expire_memories(p_now, p_limit);
+            WHEN 'removal' THEN n := agent_data.remove_memories(p_now, p_limit);
             WHEN 'demotion' THEN SELECT * INTO at_user, at_item, n FROM agent_data.demote_memories(p_now, p_limit, at_user, at_item);
             WHEN 'decay' THEN SELECT * INTO at_user, at_item, n FROM agent_data.decay_memories(p_now, p_limit, at_user, at_item);
             WHEN 'prune' THEN SELECT * INTO at_user, at_item, n FROM agent_data.prune_memories(p_now, p_limit, at_user, at_item);
             ELSE
                 PERFORM pg_advisory_unlock(28014, hashtext(p_name));
                 RAISE EXCEPTION 'there is no sweep %', p_name USING
-                    ERRCODE = 'undefined_object', HINT = 'There are promotion, aging, expiry, demotion, decay and prune.';
+                    ERRCODE = 'undefined_object', HINT = 'There are promotion, aging, expiry, demotion, decay, prune and removal.';
         END CASE;
         total := total + n;
         COMMIT;
@@ -476,7 +539,7 @@ BEGIN
     FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
              WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname IN (
                  'life_policy', 'expire_memories', 'promote_memories', 'age_memories', 'demote_memories', 'decay_memories',
-                 'prune_memories', 'sweep', 'memories_due') LOOP
+                 'prune_memories', 'remove_memories', 'sweep', 'memories_due') LOOP
         EXECUTE format('ALTER ROUTINE %s OWNER TO mneme_owner', f);
         EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', f);
     END LOOP;

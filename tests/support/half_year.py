@@ -128,10 +128,11 @@ RECURRING_DAYS = range(10, 60)
 
 @dataclass
 class Sample:
-    """How things stand at the end of a week."""
+    """How things stand at the end of a week. `learned`: ever; `stored`: rows that are still there, in force or not."""
 
     day: int
     learned: int
+    stored: int
     in_force: int
     by_tier: dict[int, int]
     missing: list[str]
@@ -281,9 +282,11 @@ class HalfYear:
             if truth is not None and truth not in texts:
                 missing.append(truth)
             stale += texts & {text for each in TOPICS for text in each.stale(self.day - 1)}
+        stored = await self.admin.fetchval("SELECT count(*) FROM agent_data.memory_store")
         return Sample(
             day=self.day,
-            learned=await self.admin.fetchval("SELECT count(*) FROM agent_data.memory_store"),
+            learned=stored + self.story.swept.get("removal", 0),
+            stored=stored,
             in_force=sum(by_tier.values()),
             by_tier=by_tier,
             missing=missing,
@@ -305,6 +308,7 @@ def plot(samples: Sequence[Sample]) -> str:
     """An SVG of memories over days: all that was ever learned, and what is in force, whole and by tier."""
     lines = {
         "learned in all": ("#999999", [each.learned for each in samples]),
+        "stored": ("#8a63a8", [each.stored for each in samples]),
         "in force": ("#1b6ca8", [each.in_force for each in samples]),
         "L3 and L4": ("#2e8b57", [each.by_tier.get(3, 0) + each.by_tier.get(4, 0) for each in samples]),
         "L2": ("#d98032", [each.by_tier.get(2, 0) for each in samples]),

@@ -78,6 +78,7 @@ def _levels_off(samples: list[Sample]) -> None:
     assert last.learned > 1.3 * middle.learned
     assert last.in_force < 1.1 * middle.in_force
     assert last.learned > 4 * last.in_force
+    assert last.stored < 0.85 * last.learned, "what expired a season ago is gone for good"
     late = [sample.in_force for sample in samples if sample.day > 112]
     assert max(late) - min(late) <= 15
 
@@ -101,9 +102,9 @@ async def test_half_a_year_hour_by_hour(
 
 
 def test_the_plot_shows_every_week() -> None:
-    samples = [Sample(7 * n, 10 * n, 5 * n, {3: n, 2: 2 * n}, [], []) for n in range(1, 4)]
+    samples = [Sample(7 * n, 10 * n, 8 * n, 5 * n, {3: n, 2: 2 * n}, [], []) for n in range(1, 4)]
     drawn = plot(samples)
     assert drawn.startswith("<svg ")
     assert drawn.rstrip().endswith("</svg>")
-    assert drawn.count("<polyline") == 5
+    assert drawn.count("<polyline") == 6
     assert "in force (15)" in drawn

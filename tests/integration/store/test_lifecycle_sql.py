@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import numpy as np
 import pytest
 
 from app.clock import FakeClock
@@ -18,6 +19,7 @@ from app.jobs.schedule import LOCK_CLASS, Schedule
 from app.jobs.sweeps import life_ticks
 from app.memory import lifecycle
 from app.memory.lifecycle import POLICY
+from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from tests.support.database import connected
 from tests.support.lives import DAY, NOW, TENANT, USER, lives, one, put, told
@@ -48,7 +50,7 @@ async def test_the_numbers_are_the_same_on_both_sides(admin: Admin) -> None:
     same = (
         "promotion_sources", "l2_ttl", "demotion_grace", "confidence_decay", "validation_after", "aging_below",
         "aging_statements", "confirmed_gain", "confidence_cap", "correction_confidence", "ask_again", "importance_decay",
-        "decay_after", "importance_step", "prune_below", "prune_idle",
+        "decay_after", "importance_step", "prune_below", "prune_idle", "remove_after",
     )  # fmt: skip
     assert {name: row[name] for name in same} == {name: getattr(POLICY, name) for name in same}
     assert row["decay_hours"] == POLICY.decay_period / timedelta(hours=1)
@@ -220,6 +222,38 @@ async def test_prune(admin: Admin, schedule: Schedule, clock: FakeClock) -> None
     assert (event["at"], event["actor"]) == (clock.now(), "system")
     assert json.loads(event["before"]) == {"status": "active"}
     assert json.loads(event["after"]) == {"status": "expired", "reason": "importance"}
+
+
+async def test_removal(admin: Admin, schedule: Schedule, clock: FakeClock, pool: Pool) -> None:
+    """With all that led to it; what others lead to stays, and so does what may still be restored."""
+    await admin.execute("SELECT agent_data.ensure_embedding_space('test', 8)")
+    over = {"status": "expired", "updated_at": NOW}
+    gone = await put(admin, content_text="Looked up kites", **over)
+    link = await put(admin, content_text="Likes tea", **over)
+    old = await put(admin, content_text="Likes coffee", status="superseded", superseded_by=link, updated_at=NOW)
+    fresh = await put(admin, content_text="Looked up tides", status="expired", updated_at=NOW + DAY)
+    kept = await put(admin, content_text="Looked around")
+    everything = [gone, link, old, fresh, kept]
+    async with pool.transaction(TENANT) as connection:
+        await connection.execute(SQL["memories.route"], TENANT, USER, everything)
+        vectors = [halfvec(np.ones(8, np.float32))] * 5
+        await connection.execute(SQL["history.add_vectors"], TENANT, USER, 1, 1, everything, [NOW] * 5, vectors)
+        await connection.execute(SQL["memories.count_words"], TENANT, USER, everything)
+        await connection.execute(
+            SQL["memories.event"], TENANT, USER, gone, NOW, "created", None, {"text": "x"}, "system"
+        )
+    clock.move(90 * DAY)
+    assert await schedule.sweep("removal") == 1
+    assert await schedule.sweep("removal") == 0
+    assert set(await lives(admin)) == {link, old, fresh, kept}
+    assert await told(admin, gone) == []
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.routes WHERE id = $1", gone) == 0
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_id = $1", gone) == 0
+    words = {row["lexeme"]: row["documents"] for row in await admin.fetch("SELECT * FROM agent_data.lexemes")}
+    assert words == {"look": 2, "tide": 1, "around": 1, "like": 2, "tea": 1, "coffe": 1}
+    stats = await admin.fetchrow("SELECT documents, vectors, total_terms FROM agent_data.user_stats")
+    assert stats is not None
+    assert tuple(stats) == (4, 4, 12)
 
 
 # --- batches, locks, several at once ----------------------------------------------------------------------------------
