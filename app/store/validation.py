@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from asyncpg.exceptions import UniqueViolationError
 from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
@@ -127,10 +128,13 @@ class Validation:
         value: str | None,
     ) -> None:
         now = self._clock.now()
-        await connection.execute(
-            self._sql["lifecycle.correct"],
-            tenant, user, old, new, text.text, text.content_hash, text.token_count, value, now,
-        )  # fmt: skip
+        try:
+            await connection.execute(
+                self._sql["lifecycle.correct"],
+                tenant, user, old, new, text.text, text.content_hash, text.token_count, value, now,
+            )  # fmt: skip
+        except UniqueViolationError as error:
+            raise Conflict("Another memory that says so was added at this very moment; try again.") from error
         await connection.execute(self._sql["memories.route"], tenant, user, [new])
         await connection.execute(self._sql["memories.count_words"], tenant, user, [new])
         if self._space is not None and text.vector is not None:

@@ -30,14 +30,14 @@ INSERT INTO agent_data.system_config (key, value, description) VALUES
 -- From when on importance decays; NULL: it never did.
 ALTER TABLE agent_data.memory_store ADD COLUMN importance_at timestamptz;
 
--- What sweeps look for all the time: memories in the lower tiers that were used, and old statements that nobody confirmed. Neither
--- index changes with every use.
+-- What sweeps look for all the time: memories in the lower tiers that were used, old statements that nobody confirmed, what is in
+-- doubt, what is over. None of these changes with every use, nor (for importance and updated_at stand in none) with every change.
 CREATE INDEX memory_promotable ON agent_data.memory_store (memory_tier, use_level)
     WHERE is_active AND memory_tier IN (1, 2) AND use_level >= 1;
 CREATE INDEX memory_validated ON agent_data.memory_store ((COALESCE(last_validated_at, created_at)))
     WHERE status = 'active' AND memory_tier >= 3;
-CREATE INDEX memory_expired ON agent_data.memory_store (updated_at) WHERE status = 'expired';
-CREATE INDEX memory_aging ON agent_data.memory_store (user_id, importance DESC) WHERE status = 'aging';
+CREATE INDEX memory_aging ON agent_data.memory_store (user_id) WHERE status = 'aging';
+CREATE INDEX memory_expired ON agent_data.memory_store (memory_id) WHERE status = 'expired';
 
 -- The numbers above, as one value.
 CREATE TYPE agent_data.life_policy AS (
@@ -423,7 +423,7 @@ BEGIN
         SELECT m.user_id, m.memory_id FROM agent_data.memory_store m
         WHERE m.status = 'expired' AND m.updated_at <= p_now - p.remove_after
           AND NOT EXISTS (SELECT FROM agent_data.memory_store o WHERE o.user_id = m.user_id AND o.superseded_by = m.memory_id)
-        ORDER BY m.updated_at LIMIT p_limit FOR UPDATE SKIP LOCKED
+        LIMIT p_limit FOR UPDATE SKIP LOCKED
     ) d;
     IF users IS NULL THEN
         RETURN 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -171,6 +172,21 @@ async def test_a_correction_that_is_known_already_confirms_that(
     answer = (await _say(client, memory, answer="no", correction="Lives in Porto")).json()
     assert answer["memory"]["superseded_by"] == answer["correction"]["id"] == made["id"]
     assert answer["correction"]["reinforcement_count"] == 1
+
+
+async def test_of_two_answers_at_once_one_is_taken(
+    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+) -> None:
+    memory = await _old(doors, admin)
+    answers = await asyncio.gather(
+        *(_say(client, memory, answer="no", correction=f"Lives in {place}") for place in ("Porto", "Faro", "Braga"))
+    )
+    assert sorted(each.status_code for each in answers) == [200, 409, 409]
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.memory_store WHERE is_active") == 1
+    other = await _old(doors, admin, "Drinks tea")
+    both = await asyncio.gather(*(_say(client, other, answer="yes") for _ in range(2)))
+    assert [each.status_code for each in both] == [200, 200]
+    assert (await one(admin, other)).reinforcement_count == 2
 
 
 @pytest.mark.parametrize(

@@ -329,6 +329,7 @@ async def test_a_sweep_by_hand_runs_to_its_end_and_is_noted(admin: Admin) -> Non
         ("decay", 20),
         ("prune", 20),
         ("expiry", 1),
+        ("removal", 0),
     ):
         at = NOW if name == "promotion" else late
         await admin.execute(f"CALL agent_data.sweep('{name}', '{at.isoformat()}', 4)")

@@ -366,4 +366,4 @@ def test_a_walk(database: str) -> None:
 @pytest.mark.heavy
 @pytest.mark.timeout(900)
 def test_long_walks(database: str) -> None:
-    _walk(database, 400, 60)
+    _walk(database, 150, 50)
