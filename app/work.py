@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from app import collector
 from app.capture.spool import erasing
-from app.clock import SystemClock
+from app.clock import Clock, SystemClock
 from app.jobs.lease import connector
 from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
+from app.jobs.sweeps import life_ticks
 from app.jobs.tasks import Learner
 from app.jobs.worker import Worker
 from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
@@ -24,6 +25,7 @@ from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.learning import LearningStore
+from app.store.queries import Queries
 from app.store.reach import reach
 from app.store.retention import GB, Limits, Retention
 from app.tasks import until_orphaned
@@ -47,17 +49,12 @@ async def run_worker(settings: Settings) -> None:
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await asyncio.to_thread(rules)
         helper = build_helper(settings)
-        spool = erasing(settings.spool_folder)
-        eraser = Eraser(own_connection(dsn, ERASER_ROLE), core.queries, clock, elsewhere=[spool])
-        ticks = privacy_ticks(Retention(core.queries, capture_limits(settings)), eraser, core.queries)
         try:
             worker = Worker(
                 connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
                 handlers=(await _learner(core, helper)).handlers(),
-                schedule=Schedule(
-                    connector(dsn, role=OWNER_ROLE, name="mneme schedule"), core.queries, clock, further=ticks
-                ),
+                schedule=schedule(settings, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
                 grace_s=CLOSING_S,
@@ -69,6 +66,14 @@ async def run_worker(settings: Settings) -> None:
             stop.set()
             if helper is not None:
                 await helper.close()
+
+
+def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedule:
+    """All that is done again and again."""
+    eraser = Eraser(own_connection(dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(settings.spool_folder)])
+    privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
+    connect = connector(dsn, role=OWNER_ROLE, name="mneme schedule")
+    return Schedule(connect, sql, clock, further=[*privacy, *life_ticks(sql)])
 
 
 def capture_limits(settings: Settings) -> Limits:
