@@ -23,9 +23,10 @@ from app.errors import BadBody
 from app.memory.candidate import Candidate, Exchange
 from app.memory.drafts import Draft, Place, make_drafts
 from app.memory.ingest import Ingest
+from app.memory.ingest_claims import opposite
 from app.providers.embeddings import Embedder
 from app.store import ids
-from app.store.learning import MESSAGE, Effect, LearningStore, Near, Setting, SourceMessage
+from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
 from app.store.records import JobRecord, Vector
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,10 @@ Extract = Callable[[Exchange], Awaitable[Sequence[Candidate]]]
 
 EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
 """Roles whose texts get vectors: what was said, not how the application set the scene."""
+
+NOT_FAR = 0.8
+"""Cosine above which a memory is looked at for having the same words but for those that give a tone; two such that differ in
+one word in four are above it (tests/unit/providers/test_embeddings.py)."""
 
 LEARN = "learn"
 IMPORT_INDEX = "import_index"
@@ -148,7 +153,7 @@ class Learner:
         job = LearnJob.parse(payload)
         setting, messages = await self._store.read(job.tenant, job.user, job.messages, job.since, job.until)
         found = [] if self._embedder.local or job.indexed else await self._message_vectors(messages)
-        exchanges = exchanges_of(messages) if job.learn else []
+        exchanges = exchanges_of(messages, setting.instructions) if job.learn else []
         parts = self._parts(exchanges)
         statements = [] if parts else await self._statements(exchanges)
         # Waiting here holds no connection; other workers are waited for in Postgres.
@@ -206,49 +211,63 @@ class Learner:
     async def _take_in(
         self, job: LearnJob, setting: Setting, effect: Effect, statements: Sequence[Draft]
     ) -> list[UUID]:
-        """Ingest statements; the memories that are new."""
+        """Ingest statements; the memories that are new, and in force."""
         now = self._clock.now()
         scope = job.session if job.confined else ids.NIL
         # Remote spaces are alike enough for one threshold, which an operator may set; a static space has its own.
         threshold = self._embedder.duplicate_threshold if self._embedder.local else setting.dedup_threshold
-        forgotten = await effect.forgotten(setting.hmac_key, [each.content_hash for each in statements])
-        statements = [each for each in statements if each.content_hash not in forgotten]
-        near = await self._near(effect, scope, statements, threshold)
-        known = await effect.known(scope, [each.content_hash for each in statements], {each.memory_id for each in near})
-        corrected = {each.claim for each in statements if each.corrects and each.claim is not None}
-        there = {each.memory_id for each in known}
-        known += [each for each in await effect.claims(scope, corrected) if each.memory_id not in there]
+        near = await self._near(effect, scope, statements, min(threshold, NOT_FAR))
+        claims = {pair for each in statements for pair in _claims(each)}
+        hashes = [each.content_hash for each in statements]
+        members = await effect.members(scope, hashes, claims, {each for found in near.values() for each in found})
+        known = await effect.known(scope, {each.root for each in members})
+        # Asked for last: whoever forgets one of these memories has done so by now, or waits.
+        forgotten = await effect.forgotten(setting.hmac_key, hashes)
         ingest = Ingest(
             Place(job.session, job.session_name or str(job.session), job.confined),
             known,
+            members,
             near,
             threshold=threshold,
             now=now,
             l1_ttl=setting.l1_ttl,
             new_id=lambda: ids.uuid7(now),
         )
-        changes = ingest.take_all(statements)
+        changes = ingest.take_all(statements, without=forgotten)
         await effect.change(scope, self._space, changes)
-        return [each.memory_id for each in changes.new]
+        return [each.memory_id for each in changes.new if each.superseded_by is None]
 
-    async def _near(self, effect: Effect, scope: UUID, statements: Sequence[Draft], threshold: float) -> list[Near]:
+    async def _near(
+        self, effect: Effect, scope: UUID, statements: Sequence[Draft], threshold: float
+    ) -> dict[int, dict[UUID, float]]:
+        """By the place of a statement, the memories above a cosine of it, and that cosine."""
         found = [(n, each.vector) for n, each in enumerate(statements) if each.vector is not None]
-        if self._space is None or not found:
-            return []
-        near = await effect.near(scope, self._space, [vector for _, vector in found], threshold)
-        return [each._replace(n=found[each.n][0]) for each in near]
+        near: dict[int, dict[UUID, float]] = {}
+        if self._space is not None and found:
+            vectors = [vector for _, vector in found]
+            for place, memory, cosine in await effect.near(scope, self._space, vectors, threshold):
+                near.setdefault(found[place][0], {})[memory] = cosine
+        return near
 
 
-def exchanges_of(messages: Sequence[SourceMessage]) -> list[tuple[Exchange, Sequence[SourceMessage]]]:
+def _claims(draft: Draft) -> list[tuple[str, str]]:
+    """The (subject, predicate) pairs that what it says may repeat or contradict."""
+    triple = draft.candidate.triple
+    return [] if triple is None else [(triple.subject, triple.predicate), (triple.subject, opposite(triple.predicate))]
+
+
+def exchanges_of(
+    messages: Sequence[SourceMessage], instructions: str = ""
+) -> list[tuple[Exchange, Sequence[SourceMessage]]]:
     """Each message of the user with what followed it up to the next one, and the messages that this is, the user's own
-    first."""
+    first. `instructions`: the tenant's."""
     cut: list[list[SourceMessage]] = []
     for message in messages:
         if message.role == "user":
             cut.append([message])
         elif cut:
             cut[-1].append(message)
-    return [(_exchange(own), own) for own in cut]
+    return [(_exchange(own, instructions), own) for own in cut]
 
 
 def _source_of(candidate: Candidate, own: Sequence[SourceMessage]) -> SourceMessage:
@@ -260,8 +279,8 @@ def _source_of(candidate: Candidate, own: Sequence[SourceMessage]) -> SourceMess
     return own[0]
 
 
-def _exchange(own: Sequence[SourceMessage]) -> Exchange:
+def _exchange(own: Sequence[SourceMessage], instructions: str) -> Exchange:
     asked, *followed = own
     calls: list[Mapping[str, Any]] = [call for each in followed if each.role == "assistant" for call in each.tool_calls]
     said = "\n".join(each.content for each in followed if each.role == "assistant" and each.content)
-    return Exchange(asked.content, asked.created_at, calls, said)
+    return Exchange(asked.content, asked.created_at, calls, said, instructions)

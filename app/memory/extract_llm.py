@@ -73,19 +73,16 @@ class Extracted(BaseModel):
 
 
 async def extract_with_helper(
-    helper: Helper, exchange: Exchange, *, instructions: str = "", max_tokens: int = MAX_ANSWER_TOKENS
+    helper: Helper, exchange: Exchange, *, max_tokens: int = MAX_ANSWER_TOKENS
 ) -> list[Candidate]:
-    """Candidates that the helper LLM finds, each with a quotation that was checked.
-
-    `instructions`: what the tenant wants noted, or not noted, besides. Raises `HelperError`; the rules of `extract` do not
-    depend on this.
-    """
+    """Candidates that the helper LLM finds, each with a quotation that was checked. Raises `HelperError`; the rules of
+    `extract` do not depend on this."""
     message = strip_injected(exchange.user_text).strip()
     if not message:
         return []
     system = EXTRACTION_SYSTEM.replace("{now}", f"{exchange.now:%A, %Y-%m-%d}")
-    if instructions.strip():
-        system += "\n\nBesides, for this application:\n" + instructions.strip()
+    if exchange.instructions.strip():
+        system += "\n\nBesides, for this application:\n" + exchange.instructions.strip()
     parts = [f"<user_message>\n{message[:MAX_MESSAGE_CHARS]}\n</user_message>"]
     if exchange.assistant_text.strip():
         parts.append(f"<assistant_answer>\n{exchange.assistant_text.strip()[:MAX_CONTEXT_CHARS]}\n</assistant_answer>")

@@ -1,4 +1,4 @@
-"""Decisions on texts that ingest makes without a database: is it ours, is it the same, which of two says more.
+"""Decisions on texts that ingest makes without a database: is it ours, is it the same, which says more.
 
 Pure functions over plain strings, each linear in its input.
 """
@@ -71,23 +71,19 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(w.removesuffix("'s").casefold() for w in found if w[0].isupper() and w != "I")
 
 
-def more_specific(new: str, old: str) -> bool:
-    """Does `new` say more than `old`, of which it is a near duplicate? (seed 000 §7.2; seed 001 §4.3: it then wins.)
+Rank = tuple[int, int, int, str, str]
 
-    It does when it holds every word of the old one and more; otherwise by numbers, names and words with a content.
-    Never both ways at once, and never for equal texts.
+
+def rank(text: str) -> Rank:
+    """How much a text says: of near duplicates the one of the highest rank wins (seed 000 §7.2, "more specific"; 001 §4.3).
+
+    Words with a content, numbers twice; then names; of two that say as much, the shorter one, then the one with a capital. A
+    text that holds every word of another and more ranks above it. No two normalised texts have the same rank, so that the
+    winner is the same in whatever order they come.
     """
-    new_words, old_words = set(_words(new)) - _EMPTY, set(_words(old)) - _EMPTY
-    if new_words > old_words:
-        return True
-    if new_words <= old_words:
-        return False
-    return _weight(new) > _weight(old)
-
-
-def _weight(text: str) -> int:
-    words = _words(text)
-    return len(set(words) - _EMPTY) + 2 * len(_numbers(words)) + len(_names(text))
+    plain = normalise(text)
+    words = set(_words(plain))
+    return len(words - _EMPTY) + len(_numbers(list(words))), len(_names(plain)), -len(plain), plain.swapcase(), plain
 
 
 def same_claim(one: str, other: str) -> bool:
@@ -106,6 +102,22 @@ def same_claim(one: str, other: str) -> bool:
         return False
     swapped = ours != theirs and Counter(ours) == Counter(theirs)
     return not (swapped and _ORDERING.intersection(ours))
+
+
+def gist(text: str) -> tuple[bool, frozenset[str]]:
+    """What is left of a text without the words that only give it a tone: whether it denies, and its other words in the
+    singular. "Cite your sources" and "Always cite your sources" have one gist. Of two texts with the same one `same_claim`
+    says whether the order of words matters."""
+    found = _words(text)
+    said = set(found) - _EMPTY - _NEGATIVE - _TONE
+    return _denies(found), frozenset(
+        word[:-1] if len(word) > 3 and word[-1] == "s" != word[-2] else word for word in said
+    )
+
+
+_TONE = frozenset(
+    ["always", "ever", "please", "generally", "usually", "again", "too", "still", "currently", "now", "only", "any"]
+)
 
 
 def _denies(words: list[str]) -> bool:

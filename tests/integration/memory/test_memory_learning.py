@@ -250,8 +250,10 @@ async def test_the_less_specific_is_not_kept_beside_the_more_specific(
 ) -> None:
     await taught(learn, pool, Talk(), "I like hiking in the high mountains")
     await taught(learn, pool, Talk(name="chat-2"), "I like hiking in the mountains")
-    (found,) = await memories(admin, "true")
-    assert found["reinforcement_count"] == 1
+    (found,) = await memories(admin)
+    (wording,) = await memories(admin, "NOT is_active")
+    assert (found["content_text"], found["reinforcement_count"]) == ("Likes hiking in the high mountains", 1)
+    assert (wording["superseded_by"], wording["superseded_how"]) == (found["memory_id"], "merged")
 
 
 async def test_near_in_words_and_another_claim(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:

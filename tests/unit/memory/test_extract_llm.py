@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -98,7 +99,7 @@ async def test_injected_text_is_not_even_shown() -> None:
 async def test_the_prompt_has_the_date_the_wishes_and_bounds() -> None:
     helper = Scripted()
     await extract_with_helper(
-        helper, exchange("I like tea. " * 5000), instructions="Note tastes in tea.", max_tokens=77
+        helper, replace(exchange("I like tea. " * 5000), instructions="Note tastes in tea."), max_tokens=77
     )
     system, user, max_tokens = helper.asked[0]
     assert "Friday, 2026-11-20" in system
