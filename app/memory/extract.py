@@ -171,7 +171,7 @@ def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause) -> Ca
     kind: Kind = "correction" if changed and rule.kind in ("fact", "preference") else rule.kind
     # A correction takes the place of what the same subject and predicate said before: of one allergy, not of all.
     triple = None
-    if predicate and (single or kind != "correction"):
+    if predicate and (single or kind != "correction" or predicate.startswith("not_")):
         triple = Triple(rule.fill(rule.subject, groups).lower(), predicate, inner(value))
     return make_draft(
         rule.fill(rule.content, groups),
@@ -291,7 +291,9 @@ _ORDER = re.compile(
     re.IGNORECASE,
 )
 _POINTS = re.compile(
-    r"(?:this|that|it|these|those|them|me|us|everything|all of this|what i (?:said|told)|to)\b[\s.!]*", re.IGNORECASE
+    r"(?:this|that|it|these|those|them|me|us|everything|all of this|what i (?:said|told)|to|from now on|going forward"
+    r"|in (?:the )?future)\b[\s.!]*",
+    re.IGNORECASE,
 )
 _TOLD_WORDS = 40
 _OWN = re.compile(r"\b(?:I|I'm|my|me|we|our|us|mine)\b", re.IGNORECASE)

@@ -116,7 +116,7 @@ def replaces(new: Triple | None, old: Triple | None) -> bool:
     if found is Relation.SAME or new is None or old is None:
         return False
     same = (new.subject, new.predicate) == (old.subject, old.predicate)
-    return same and new.predicate not in words("many_valued")
+    return same and not (new.predicate in words("many_valued") or new.predicate.startswith("not_"))
 
 
 _OPPOSITES = {"likes": "dislikes", "dislikes": "likes"}

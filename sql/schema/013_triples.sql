@@ -137,7 +137,8 @@ END $$;
 CREATE TRIGGER ended AFTER UPDATE OF status ON agent_data.memory_store
     FOR EACH ROW EXECUTE FUNCTION agent_data.memory_ended();
 
--- A memory that comes back is superseded by nothing; one whose text was changed by hand is none that its other wordings mean.
+-- A memory that comes back is superseded by nothing; one whose text was changed by hand is none that its other wordings mean, nor
+-- what its triple says.
 CREATE FUNCTION agent_data.memory_changed() RETURNS trigger
 LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
 BEGIN
@@ -147,6 +148,12 @@ BEGIN
     IF NEW.content_text <> OLD.content_text AND NEW.status IN ('active', 'aging') THEN
         UPDATE agent_data.memory_store v SET superseded_how = 'corrected'
         WHERE v.user_id = NEW.user_id AND v.superseded_by = NEW.memory_id AND v.superseded_how = 'merged';
+        IF NEW.object_value IS NOT DISTINCT FROM OLD.object_value THEN
+            NEW.subject_entity_id := NULL;
+            NEW.predicate := NULL;
+            NEW.predicate_type := NULL;
+            NEW.object_value := NULL;
+        END IF;
     END IF;
     RETURN NEW;
 END $$;
