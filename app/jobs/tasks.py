@@ -128,11 +128,12 @@ class Learner:
         count: Callable[[str], int],
         clock: Clock,
         store_secrets: bool = False,
+        refuses: Callable[[str], bool] = lambda _: False,
         exchanges_per_job: int | None = None,
     ) -> None:
-        """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k.
-        `exchanges_per_job`: exchanges that one job extracts from, where each costs a call of a helper LLM; a larger job
-        indexes and leaves the rest to jobs of that size. None: any number."""
+        """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
+        text that it must not be kept. `exchanges_per_job`: exchanges that one job extracts from, where each costs a call of
+        a helper LLM; a larger job indexes and leaves the rest to jobs of that size. None: any number."""
         self._store = store
         self._embedder = embedder
         self._space = space if embedder.dimensions else None
@@ -140,6 +141,7 @@ class Learner:
         self._count = count
         self._clock = clock
         self._store_secrets = store_secrets
+        self._refuses = refuses
         self._per_job = exchanges_per_job
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
@@ -200,7 +202,7 @@ class Learner:
         found: list[tuple[Candidate, SourceMessage]] = []
         for exchange, own in exchanges:
             found += [(each, _source_of(each, own)) for each in await self._extract(exchange)]
-        made = make_drafts(found, self._count, store_secrets=self._store_secrets)
+        made = make_drafts(found, self._count, store_secrets=self._store_secrets, refuses=self._refuses)
         if not made or self._space is None:
             return made
         vectors = await self._embedder.embed([each.text for each in made])

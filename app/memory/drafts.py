@@ -81,13 +81,18 @@ class Draft:
 
 
 def make_drafts(
-    found: Sequence[tuple[Candidate, SourceMessage]], count: Callable[[str], int], *, store_secrets: bool
+    found: Sequence[tuple[Candidate, SourceMessage]],
+    count: Callable[[str], int],
+    *,
+    store_secrets: bool,
+    refuses: Callable[[str], bool] = lambda _: False,
 ) -> list[Draft]:
-    """Candidates in their stored form, in order; without those that say nothing, and without secrets unless these are
-    wanted. `count`: tokens of o200k."""
+    """Candidates in their stored form, in order; without those that say nothing, without secrets unless these are wanted, and
+    without those of which `refuses` says so: neither their words nor the user's are kept. `count`: tokens of o200k."""
     made = []
     for candidate, message in found:
         text = normalise(candidate.content)
-        if text and (store_secrets or not candidate.secret):
+        unwanted = (candidate.secret and not store_secrets) or refuses(text) or refuses(candidate.quote)
+        if text and not unwanted:
             made.append(Draft(candidate, message, text, content_hash(text), count(text), rank(text)))
     return made

@@ -101,7 +101,8 @@ class Ingest:
             best = max(above, key=lambda each: each.rank)
             kept = self._root(best)
             assert kept is not None, "only what is in force, or merged into that, is looked at"
-            variant = None if best.content_hash == draft.content_hash else self._variant(draft, kept)
+            said_so = any(each.content_hash == draft.content_hash for each in alike)
+            variant = None if said_so else self._variant(draft, kept)
             self._repeat(draft, kept, variant)
         else:
             kept = self._keep(draft)

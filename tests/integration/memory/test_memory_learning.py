@@ -12,6 +12,7 @@ import pytest
 
 from app.clock import FakeClock
 from app.jobs.tasks import Learner
+from app.memory.extract_pii import refuser
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder
 from app.store.memories import Memories
@@ -159,6 +160,21 @@ async def test_secrets_are_not_kept_unless_wanted(
     do = learner(pool, words, space, store_secrets=wanted)
     await taught(do, pool, Talk(), "remember: my card number is 4111 1111 1111 1111")
     assert bool(await texts(admin)) is wanted
+
+
+@pytest.mark.parametrize(("kinds", "kept"), [(["email"], ["Lives in Lisbon"]), (["phone"], None)])
+async def test_what_the_operator_refuses_is_not_kept(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    kinds: list[str],
+    kept: list[str] | None,
+) -> None:
+    do = learner(pool, words, space, refuses=refuser(kinds))
+    await taught(do, pool, Talk(), "My email is ana@example.org and I live in Lisbon")
+    found = await texts(admin)
+    assert found == kept if kept else len(found) == 2
 
 
 async def test_without_vectors_it_learns_too(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
