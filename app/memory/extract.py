@@ -66,7 +66,7 @@ _REQUEST = re.compile(
     r"(?:(?:remember|don't forget|do not forget|never forget|keep in mind|bear in mind|take note|make a note|"
     r"memori[sz]e)"
     r"(?: for (?:me|later|next time|the future|future reference))?(?: of)?(?: (?:the fact )?that\b| this\b(?=:|$)|:|,)?"
-    r"|(?:note|save|store) (?:down )?(?:that\b|for (?:later|the future|future reference):?)"
+    r"|(?:note|save|store) (?:down )?(?:that\b|this(?=:)|for (?:later|the future|future reference):?)"
     r"|(?:for|as) (?:your |my |future )+(?:reference|records?|information)(?: that)?:?|i (?:want|need|"
     r"would like) you to remember"
     r"(?: that)?|i'd like you to remember(?: that)?|you (?:should|must|need to) (?:remember|know)(?: that)?)[\s,:]*",
@@ -263,7 +263,7 @@ def _introduction(clause: Clause, text: str, introduces: bool) -> tuple[Candidat
 
 _RELATIVE = re.compile(
     r"\b(?:[Mm]y|[Oo]ur) (?P<who>wife|husband|partner|girlfriend|boyfriend|fianc[eé]e?|son|daughter|brother|sister|"
-    r"dog|cat) "
+    r"dog|cat|flatmate|roommate|housemate|boss|landlord|niece|nephew) "
     r"(?P<name>[A-Z][a-z]+)\b(?!')"
 )
 

@@ -23,9 +23,9 @@ We're a family of five ⇒ fact: five
 I'm expecting my second child in March ⇒ fact/event: second child
 I'm single ⇒ fact: single
 My mum lives in a care home in Swansea ⇒ fact: lives care home
-Our dog Biscuit has epilepsy ⇒ fact: biscuit epilepsy
-My flatmate Joel is allergic to cats ⇒ fact: allergic cats
-my daughter Freya plays the cello ⇒ fact: cello
+Our dog Biscuit has epilepsy ⇒ fact: biscuit; fact: epilepsy
+My flatmate Joel is allergic to cats ⇒ fact: joel; fact: allergic cats
+my daughter Freya plays the cello ⇒ fact: freya; fact: cello
 My doctor told me to cut down on salt ⇒ fact/preference/instruction: salt
 I'm 1.74 m tall ⇒ fact: 1.74
 I turned 30 last week ⇒ fact/event: 30
@@ -83,7 +83,7 @@ I freelance as a translator ⇒ fact: translator
 My timezone is Asia/Kolkata ⇒ fact: asia/kolkata
 I'm a member of the Green party ⇒ fact: green party
 We heat with wood ⇒ fact: wood
-I live with my partner Sam and our greyhound in Cork and I mostly work evenings ⇒ fact: cork; fact: evenings
+I live with my partner Sam and our greyhound in Cork and I mostly work evenings ⇒ fact: sam; fact: partner; fact: cork; fact: evenings
 As a nurse I rarely have time to cook, so give me quick recipes ⇒ fact: nurse
 Given that my daughter is three, which of these toys is safe? ⇒ fact: daughter three
 My name isn't Steve, it's Stefan ⇒ correction/fact: stefan
