@@ -175,4 +175,4 @@ My character is a half-elf called Rin who hates dwarves
 She might be allergic to nuts
 What would you say if I told you I'm 90?
 Assistant: I will remember that you live in Paris
-"""
+"""  # noqa: E501 - one utterance, one line
