@@ -20,8 +20,9 @@ import orjson
 
 from app.clock import Clock
 from app.errors import BadBody
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import Candidate, Exchange, Triple
 from app.memory.drafts import Draft, Place, make_drafts
+from app.memory.extract_amend import Earlier, amended, amends
 from app.memory.ingest import Ingest
 from app.memory.ingest_claims import opposite
 from app.providers.embeddings import Embedder
@@ -157,7 +158,7 @@ class Learner:
         found = [] if self._embedder.local or job.indexed else await self._message_vectors(messages)
         exchanges = exchanges_of(messages, setting.instructions) if job.learn else []
         parts = self._parts(exchanges)
-        statements = [] if parts else await self._statements(exchanges)
+        statements = [] if parts else await self._statements(job, exchanges)
         # Waiting here holds no connection; other workers are waited for in Postgres.
         async with (
             self._turns.setdefault(job.alone, asyncio.Lock()),
@@ -197,11 +198,30 @@ class Learner:
         cuts = [exchanges[at : at + self._per_job] for at in range(0, len(exchanges), self._per_job)]
         return [[message for _, own in cut for message in own] for cut in cuts]
 
-    async def _statements(self, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]) -> list[Draft]:
+    async def _meant(
+        self,
+        job: LearnJob,
+        candidate: Candidate,
+        exchange: Exchange,
+        asked: SourceMessage,
+        found: Sequence[tuple[Candidate, SourceMessage]],
+    ) -> Candidate | None:
+        """What "no, I meant …" corrects: of this job's statements, else of the session's last ones."""
+        earlier = [Earlier(each.quote, each.triple) for each, _ in reversed(found) if each.triple is not None]
+        for quote, *triple in await self._store.recent(job.tenant, job.user, job.session, asked.turn_index):
+            earlier.append(Earlier(quote, Triple(*triple)))
+        return amended(candidate, exchange, earlier)
+
+    async def _statements(
+        self, job: LearnJob, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]
+    ) -> list[Draft]:
         """What the exchanges say that is worth keeping, with vectors."""
         found: list[tuple[Candidate, SourceMessage]] = []
         for exchange, own in exchanges:
-            found += [(each, _source_of(each, own)) for each in await self._extract(exchange)]
+            for each in await self._extract(exchange):
+                meant = await self._meant(job, each, exchange, own[0], found) if amends(each) else each
+                if meant is not None:
+                    found.append((meant, _source_of(meant, own)))
         made = make_drafts(found, self._count, store_secrets=self._store_secrets, refuses=self._refuses)
         if not made or self._space is None:
             return made

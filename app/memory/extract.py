@@ -96,7 +96,7 @@ def _without_request(clause: Clause) -> tuple[Clause, str]:
 # --- one clause -------------------------------------------------------------------------------------------------------
 
 _CORRECTS = re.compile(
-    r"\b(?:no|nope|nah|actually|correction|wrong|not right|not quite|wait|oops|my bad|in fact)\b", re.IGNORECASE
+    r"\b(?:no|nope|nah|actually|correction|meant|wrong|not right|not quite|wait|oops|my bad|in fact)\b", re.IGNORECASE
 )
 _NOW = re.compile(r"\b(?:now|these days|nowadays|any ?more|any longer|instead)[.!]*$", re.IGNORECASE)
 

@@ -28,6 +28,9 @@ MEMORY = 1
 MAX_SOURCES = 32
 """Sources kept with a memory: what is said for the hundredth time needs no hundredth witness, and rows stay small."""
 
+RECENT_TURNS = 4
+"""Turns back to what "no, I meant …" may correct: the last two questions with their answers."""
+
 NEAREST = 64
 """Near wordings looked at for a new statement: all of them, as long as nobody says one thing in more ways than this."""
 
@@ -227,6 +230,13 @@ class LearningStore:
             row["instructions"],
         )
         return setting, [_message(each) for each in found]
+
+    async def recent(self, tenant: UUID, user: UUID, session: UUID, turn: int) -> list[tuple[str, str, str, str]]:
+        """(the user's words, subject, predicate, value) of what the `RECENT_TURNS` before a turn gave, the latest first."""
+        async with self._pool.transaction(tenant) as connection:
+            asked = (user, session, turn - RECENT_TURNS, turn - 1)
+            rows = await connection.fetch(self._sql["learning.recent"], *asked)
+        return [(row["quote"] or "", row["subject"], row["predicate"], row["value"]) for row in rows]
 
     @contextlib.asynccontextmanager
     async def effect(

@@ -35,6 +35,15 @@ WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEE
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = h.message_id)
 ORDER BY h.turn_index, h.sibling
 
+-- name: recent
+-- What was learned from some turns of a session and has a triple, the latest first: the user's words, and the triple.
+SELECT m.sources -> 0 ->> 'quote' AS quote, m.subject_entity_id AS subject, m.predicate, m.object_value AS value
+FROM agent_data.memory_store m
+WHERE m.user_id = $1 AND m.session_id = $2 AND m.is_active AND m.predicate IS NOT NULL
+  AND m.provenance_turn_index BETWEEN $3 AND $4
+ORDER BY m.provenance_turn_index DESC, m.memory_id DESC
+LIMIT 8
+
 -- name: lock
 -- One job at a time changes what is known of a user (or, where there is none, of a session). Its own statement: what comes after
 -- it sees what others have written.

@@ -90,6 +90,29 @@ async def test_what_is_no_longer_so_ends_what_was(learn: Learner, pool: Pool, ad
     assert await texts(admin) == ["No longer lives in Lisbon"]
 
 
+async def test_what_was_meant_corrects_what_was_said(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    talk = Talk()
+    await taught(learn, pool, talk, "I live in Paris")
+    await taught(learn, pool, talk, "No, I meant Thursday")
+    assert await texts(admin) == ["Lives in Paris"], "no place"
+    await taught(learn, pool, talk, "No, I meant Paris, Texas")
+    (kept,) = await memories(admin)
+    assert (kept["content_text"], kept["object_value"]) == ("Lives in Paris, Texas", "Paris, Texas")
+    await taught(learn, pool, Talk(name="chat-2"), "No, I meant Rome")
+    assert await texts(admin) == ["Lives in Paris, Texas"], "of another conversation"
+    await taught(learn, pool, talk, "I meant Rome, not Lyon")
+    assert await texts(admin) == ["Lives in Paris, Texas"], "nobody said Lyon"
+
+
+async def test_within_one_job_too(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    await taught(learn, pool, Talk(), "My name is Jon", "Sorry, I meant Jan, not Jon")
+    assert await texts(admin) == ["Name is Jan"]
+    (old,) = await memories(admin, "NOT is_active")
+    assert old["superseded_how"] == "corrected"
+
+
 # --- superseded sources ----------------------------------------------------------------------------------------------
 
 LONG = "I live in Lisbon. " + "Please help me plan the week of the whole team, which is a long story. " * 5
