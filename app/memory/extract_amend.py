@@ -19,7 +19,7 @@ from app.memory.ingest_text import same_claim
 AMENDS = "meant"
 """The tag of such a candidate; its content is "Meant " and the value."""
 
-_INSTEAD_OF = re.compile(r"\bnot (?P<old>[^.,;!?]{2,40})", re.IGNORECASE)
+_INSTEAD_OF = re.compile(r",? (?:and )?not (?P<old>[^.,;!?]{2,40})", re.IGNORECASE)
 _CALENDAR = re.compile(
     r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day|\b(?:january|february|march|april|may|june|july|august|september|october|"
     r"november|december)\b",
@@ -42,7 +42,7 @@ def amends(candidate: Candidate) -> bool:
 def amended(candidate: Candidate, exchange: Exchange, earlier: Sequence[Earlier]) -> Candidate | None:
     """The correction in full, or None. `earlier`: the latest first."""
     new = candidate.content.partition(" ")[2]
-    instead = _INSTEAD_OF.search(candidate.quote)
+    instead = _INSTEAD_OF.match(exchange.user_text, candidate.span[1])
     for said in earlier:
         old = said.triple.value
         if not single_valued(said.triple.predicate) or not _of_one_sort(old, new):
