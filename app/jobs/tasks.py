@@ -25,6 +25,7 @@ from app.memory.drafts import Draft, Place, make_drafts
 from app.memory.extract_amend import Earlier, amended, amends
 from app.memory.ingest import Ingest
 from app.memory.ingest_claims import opposite
+from app.memory.ingest_compare import concerned
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
@@ -242,7 +243,7 @@ class Learner:
         claims = {pair for each in statements for pair in _claims(each)}
         hashes = [each.content_hash for each in statements]
         members = await effect.members(scope, hashes, claims, {each for found in near.values() for each in found})
-        known = await effect.known(scope, {each.root for each in members})
+        known = await effect.known(scope, concerned(statements, members, near, threshold))
         # Asked for last: whoever forgets one of these memories has done so by now, or waits.
         forgotten = await effect.forgotten(setting.hmac_key, hashes)
         ingest = Ingest(

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from app.memory.candidate import Candidate, Provenance
 from app.memory.ingest_claims import base_confidence
-from app.memory.ingest_text import Rank, content_hash, normalise, rank
+from app.memory.ingest_text import Gist, Rank, content_hash, gist, normalise, rank
 from app.store.learning import SourceMessage
 from app.store.records import Vector
 
@@ -45,6 +45,7 @@ class Draft:
     content_hash: bytes
     token_count: int
     rank: Rank
+    gist: Gist
     vector: Vector | None = None
 
     @property
@@ -94,5 +95,5 @@ def make_drafts(
         text = normalise(candidate.content)
         unwanted = (candidate.secret and not store_secrets) or refuses(text) or refuses(candidate.quote)
         if text and not unwanted:
-            made.append(Draft(candidate, message, text, content_hash(text), count(text), rank(text)))
+            made.append(Draft(candidate, message, text, content_hash(text), count(text), rank(text), gist(text)))
     return made

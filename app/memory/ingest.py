@@ -29,8 +29,8 @@ from app.memory.ingest_claims import (
     relation,
     replaces,
 )
+from app.memory.ingest_compare import says_same
 from app.memory.ingest_items import Item, known_item, like, member_item, new_row, reinforcement, shown
-from app.memory.ingest_text import gist, same_claim
 from app.store.learning import MAX_SOURCES, Changes, Conflict, Event, KnownMemory, Member, Superseded
 from app.store.memory_rows import TTL
 
@@ -121,23 +121,8 @@ class Ingest:
         return [
             item
             for item in self._items.values()
-            if self._root(item) is not None and self._same(draft, item, near.get(item.id))
+            if self._root(item) is not None and says_same(draft, item, near.get(item.id), self._threshold)
         ]
-
-    def _near_enough(self, draft: Draft, item: Item, cosine: float | None) -> bool:
-        if cosine is None and draft.vector is not None and item.draft is not None and item.draft.vector is not None:
-            cosine = float(draft.vector @ item.draft.vector)
-        return (cosine is not None and cosine > self._threshold) or gist(draft.text) == gist(item.text)
-
-    def _same(self, draft: Draft, item: Item, cosine: float | None) -> bool:
-        if item.content_hash == draft.content_hash:
-            return True
-        if not like(draft.candidate.kind, item.kind):
-            return False
-        related = relation(draft.candidate.triple, item.triple)
-        if related is not Relation.NONE:
-            return related is Relation.SAME
-        return self._near_enough(draft, item, cosine) and not _apart(draft, item) and same_claim(draft.text, item.text)
 
     def _root(self, item: Item) -> Item | None:
         """The memory in force that speaks for this one; None: it was set right, and nothing does."""
@@ -158,6 +143,7 @@ class Ingest:
             id=self._new_id(),
             text=draft.text,
             rank=draft.rank,
+            gist=draft.gist,
             content_hash=draft.content_hash,
             kind=candidate.kind,
             triple=candidate.triple,
@@ -316,18 +302,6 @@ class Ingest:
 
     def _tell(self, item: Item, event: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
         self._events.append(Event(item.id, event, before, after))
-
-
-def _apart(draft: Draft, item: Item) -> bool:
-    """The same subject and predicate with another value: two facts, however alike their words are. Of preferences there may
-    be many, and they may be near."""
-    one, other = draft.candidate.triple, item.triple
-    if one is None or other is None or (one.subject, one.predicate) != (other.subject, other.predicate):
-        return False
-    if "preference" in (draft.candidate.kind, item.kind):
-        return False
-    ours, theirs = one.value.casefold(), other.value.casefold()
-    return ours not in theirs and theirs not in ours
 
 
 def _side(item: Item) -> Side:

@@ -10,7 +10,7 @@ from uuid import UUID
 from app.memory.candidate import Provenance, Triple
 from app.memory.drafts import Draft
 from app.memory.ingest_claims import gained, predicate_type
-from app.memory.ingest_text import Rank, rank
+from app.memory.ingest_text import Gist, Rank, gist, rank
 from app.store.learning import MAX_SOURCES, KnownMemory, Member, MemoryRow, Reinforcement, Superseded
 
 
@@ -22,6 +22,7 @@ class Item:
     id: UUID
     text: str
     rank: Rank
+    gist: Gist
     content_hash: bytes
     kind: str
     triple: Triple | None
@@ -81,6 +82,7 @@ def known_item(known: KnownMemory) -> Item:
         id=known.memory_id,
         text=known.content_text,
         rank=rank(known.content_text),
+        gist=gist(known.content_text),
         content_hash=known.content_hash,
         kind=known.kind,
         triple=_triple(known.subject_entity_id, known.predicate, known.object_value),
@@ -111,6 +113,7 @@ def member_item(member: Member) -> Item:
         id=member.memory_id,
         text=member.content_text,
         rank=rank(member.content_text),
+        gist=gist(member.content_text),
         content_hash=member.content_hash,
         kind=member.kind,
         triple=_triple(member.subject_entity_id, member.predicate, member.object_value),

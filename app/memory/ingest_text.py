@@ -134,7 +134,10 @@ _SYNONYM = {
 }
 
 
-def gist(text: str) -> tuple[bool, frozenset[str]]:
+Gist = tuple[bool, frozenset[str]]
+
+
+def gist(text: str) -> Gist:
     """What is left of a text without the words that only give it a tone: whether it denies, and its other words in the
     singular. "Cite your sources" and "Always cite your sources" have one gist. Of two texts with the same one `same_claim`
     says whether the order of words matters."""
