@@ -182,6 +182,15 @@ class Settings(BaseSettings):
     helper_model: str | None = Field(None, description="Model of the helper LLM.")
     helper_timeout_s: float = Field(60.0, gt=0, description="Seconds for one call of the helper LLM.")
     store_secrets: bool = Field(False, description="Keep memories that look like secrets or card numbers.")
+    refuse_pii: list[Literal["card", "iban", "national_id", "phone", "email"]] = Field(
+        ["card", "iban", "national_id"],
+        description="What no memory may hold, as JSON: any of `card`, `iban`, `national_id`, `phone`, `email`. What "
+        "holds it is not learned; the turn itself is kept.",
+    )
+    refuse_patterns: list[str] = Field(
+        [],
+        description="Regular expressions, as JSON, without regard to case: what one of them finds is not learned either.",
+    )
 
     # --- doors --------------------------------------------------------------------------------------------------
     host: str = Field("127.0.0.1", description="Address to listen on.")
@@ -285,6 +294,16 @@ class Settings(BaseSettings):
             raise ValueError("must begin with postgresql://")
         if found is not None and not all(_HOST.fullmatch(each) for each in found["hosts"].split(",")):
             raise ValueError("has no port that is a number; in user and password write / : @ ? as %2F %3A %40 %3F")
+        return value
+
+    @field_validator("refuse_patterns")
+    @classmethod
+    def _readable_patterns(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
         return value
 
     @model_validator(mode="after")

@@ -20,6 +20,7 @@ from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
+from app.memory.extract_pii import refuser
 from app.memory.extract_rules import rules
 from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
@@ -98,6 +99,7 @@ async def _learner(core: Core, helper: HelperClient | None) -> Learner:
         count=core.counter.count,
         clock=core.clock,
         store_secrets=core.settings.store_secrets,
+        refuses=refuser(core.settings.refuse_pii, core.settings.refuse_patterns),
         exchanges_per_job=None if helper is None else 1,
     )
 

@@ -20,12 +20,15 @@ import orjson
 
 from app.clock import Clock
 from app.errors import BadBody, Conflict
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import Candidate, Exchange, Triple
 from app.memory.drafts import Draft, Place, make_drafts
+from app.memory.extract_amend import Earlier, amended, amends
 from app.memory.ingest import Ingest
+from app.memory.ingest_claims import opposite
+from app.memory.ingest_compare import concerned
 from app.providers.embeddings import Embedder
 from app.store import ids
-from app.store.learning import MESSAGE, Effect, LearningStore, Near, Setting, SourceMessage
+from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
 from app.store.records import JobRecord, Vector
 
 log = logging.getLogger(__name__)
@@ -35,6 +38,10 @@ Extract = Callable[[Exchange], Awaitable[Sequence[Candidate]]]
 
 EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
 """Roles whose texts get vectors: what was said, not how the application set the scene."""
+
+NOT_FAR = 0.8
+"""Cosine above which a memory is looked at for having the same words but for those that give a tone; two such that differ in
+one word in four are above it (tests/unit/providers/test_embeddings.py)."""
 
 LEARN = "learn"
 IMPORT_INDEX = "import_index"
@@ -123,11 +130,12 @@ class Learner:
         count: Callable[[str], int],
         clock: Clock,
         store_secrets: bool = False,
+        refuses: Callable[[str], bool] = lambda _: False,
         exchanges_per_job: int | None = None,
     ) -> None:
-        """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k.
-        `exchanges_per_job`: exchanges that one job extracts from, where each costs a call of a helper LLM; a larger job
-        indexes and leaves the rest to jobs of that size. None: any number."""
+        """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
+        text that it must not be kept. `exchanges_per_job`: exchanges that one job extracts from, where each costs a call of
+        a helper LLM; a larger job indexes and leaves the rest to jobs of that size. None: any number."""
         self._store = store
         self._embedder = embedder
         self._space = space if embedder.dimensions else None
@@ -135,6 +143,7 @@ class Learner:
         self._count = count
         self._clock = clock
         self._store_secrets = store_secrets
+        self._refuses = refuses
         self._per_job = exchanges_per_job
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
@@ -153,9 +162,9 @@ class Learner:
         """Read, find and write. False: something that was read is gone by now, and nothing was written."""
         setting, messages = await self._store.read(job.tenant, job.user, job.messages, job.since, job.until)
         found = [] if self._embedder.local or job.indexed else await self._message_vectors(messages)
-        exchanges = exchanges_of(messages) if job.learn else []
+        exchanges = exchanges_of(messages, setting.instructions) if job.learn else []
         parts = self._parts(exchanges)
-        statements = [] if parts else await self._statements(exchanges)
+        statements = [] if parts else await self._statements(job, exchanges)
         # Waiting here holds no connection; other workers are waited for in Postgres.
         try:
             async with (
@@ -205,12 +214,31 @@ class Learner:
         cuts = [exchanges[at : at + self._per_job] for at in range(0, len(exchanges), self._per_job)]
         return [[message for _, own in cut for message in own] for cut in cuts]
 
-    async def _statements(self, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]) -> list[Draft]:
+    async def _meant(
+        self,
+        job: LearnJob,
+        candidate: Candidate,
+        exchange: Exchange,
+        asked: SourceMessage,
+        found: Sequence[tuple[Candidate, SourceMessage]],
+    ) -> Candidate | None:
+        """What "no, I meant …" corrects: of this job's statements, else of the session's last ones."""
+        earlier = [Earlier(each.quote, each.triple) for each, _ in reversed(found) if each.triple is not None]
+        for quote, *triple in await self._store.recent(job.tenant, job.user, job.session, asked.turn_index):
+            earlier.append(Earlier(quote, Triple(*triple)))
+        return amended(candidate, exchange, earlier)
+
+    async def _statements(
+        self, job: LearnJob, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]
+    ) -> list[Draft]:
         """What the exchanges say that is worth keeping, with vectors."""
         found: list[tuple[Candidate, SourceMessage]] = []
         for exchange, own in exchanges:
-            found += [(each, _source_of(each, own)) for each in await self._extract(exchange)]
-        made = make_drafts(found, self._count, store_secrets=self._store_secrets)
+            for each in await self._extract(exchange):
+                meant = await self._meant(job, each, exchange, own[0], found) if amends(each) else each
+                if meant is not None:
+                    found.append((meant, _source_of(meant, own)))
+        made = make_drafts(found, self._count, store_secrets=self._store_secrets, refuses=self._refuses)
         if not made or self._space is None:
             return made
         vectors = await self._embedder.embed([each.text for each in made])
@@ -221,49 +249,63 @@ class Learner:
     async def _take_in(
         self, job: LearnJob, setting: Setting, effect: Effect, statements: Sequence[Draft]
     ) -> list[UUID]:
-        """Ingest statements; the memories that are new."""
+        """Ingest statements; the memories that are new, and in force."""
         now = self._clock.now()
         scope = job.session if job.confined else ids.NIL
         # Remote spaces are alike enough for one threshold, which an operator may set; a static space has its own.
         threshold = self._embedder.duplicate_threshold if self._embedder.local else setting.dedup_threshold
-        forgotten = await effect.forgotten(setting.hmac_key, [each.content_hash for each in statements])
-        statements = [each for each in statements if each.content_hash not in forgotten]
-        near = await self._near(effect, scope, statements, threshold)
-        known = await effect.known(scope, [each.content_hash for each in statements], {each.memory_id for each in near})
-        corrected = {each.claim for each in statements if each.corrects and each.claim is not None}
-        there = {each.memory_id for each in known}
-        known += [each for each in await effect.claims(scope, corrected) if each.memory_id not in there]
+        near = await self._near(effect, scope, statements, min(threshold, NOT_FAR))
+        claims = {pair for each in statements for pair in _claims(each)}
+        hashes = [each.content_hash for each in statements]
+        members = await effect.members(scope, hashes, claims, {each for found in near.values() for each in found})
+        known = await effect.known(scope, concerned(statements, members, near, threshold))
+        # Asked for last: whoever forgets one of these memories has done so by now, or waits.
+        forgotten = await effect.forgotten(setting.hmac_key, hashes)
         ingest = Ingest(
             Place(job.session, job.session_name or str(job.session), job.confined),
             known,
+            members,
             near,
             threshold=threshold,
             now=now,
             l1_ttl=setting.l1_ttl,
             new_id=lambda: ids.uuid7(now),
         )
-        changes = ingest.take_all(statements)
+        changes = ingest.take_all(statements, without=forgotten)
         await effect.change(scope, self._space, changes)
-        return [each.memory_id for each in changes.new]
+        return [each.memory_id for each in changes.new if each.superseded_by is None]
 
-    async def _near(self, effect: Effect, scope: UUID, statements: Sequence[Draft], threshold: float) -> list[Near]:
+    async def _near(
+        self, effect: Effect, scope: UUID, statements: Sequence[Draft], threshold: float
+    ) -> dict[int, dict[UUID, float]]:
+        """By the place of a statement, the memories above a cosine of it, and that cosine."""
         found = [(n, each.vector) for n, each in enumerate(statements) if each.vector is not None]
-        if self._space is None or not found:
-            return []
-        near = await effect.near(scope, self._space, [vector for _, vector in found], threshold)
-        return [each._replace(n=found[each.n][0]) for each in near]
+        near: dict[int, dict[UUID, float]] = {}
+        if self._space is not None and found:
+            vectors = [vector for _, vector in found]
+            for place, memory, cosine in await effect.near(scope, self._space, vectors, threshold):
+                near.setdefault(found[place][0], {})[memory] = cosine
+        return near
 
 
-def exchanges_of(messages: Sequence[SourceMessage]) -> list[tuple[Exchange, Sequence[SourceMessage]]]:
+def _claims(draft: Draft) -> list[tuple[str, str]]:
+    """The (subject, predicate) pairs that what it says may repeat or contradict."""
+    triple = draft.candidate.triple
+    return [] if triple is None else [(triple.subject, triple.predicate), (triple.subject, opposite(triple.predicate))]
+
+
+def exchanges_of(
+    messages: Sequence[SourceMessage], instructions: str = ""
+) -> list[tuple[Exchange, Sequence[SourceMessage]]]:
     """Each message of the user with what followed it up to the next one, and the messages that this is, the user's own
-    first."""
+    first. `instructions`: the tenant's."""
     cut: list[list[SourceMessage]] = []
     for message in messages:
         if message.role == "user":
             cut.append([message])
         elif cut:
             cut[-1].append(message)
-    return [(_exchange(own), own) for own in cut]
+    return [(_exchange(own, instructions), own) for own in cut]
 
 
 def _source_of(candidate: Candidate, own: Sequence[SourceMessage]) -> SourceMessage:
@@ -275,8 +317,8 @@ def _source_of(candidate: Candidate, own: Sequence[SourceMessage]) -> SourceMess
     return own[0]
 
 
-def _exchange(own: Sequence[SourceMessage]) -> Exchange:
+def _exchange(own: Sequence[SourceMessage], instructions: str) -> Exchange:
     asked, *followed = own
     calls: list[Mapping[str, Any]] = [call for each in followed if each.role == "assistant" for call in each.tool_calls]
     said = "\n".join(each.content for each in followed if each.role == "assistant" and each.content)
-    return Exchange(asked.content, asked.created_at, calls, said)
+    return Exchange(asked.content, asked.created_at, calls, said, instructions)

@@ -64,10 +64,12 @@ class Exchange:
 
     `user_text`: the user's message as it came, blocks injected by Mneme included (they are recognised and skipped).
     `now`: when it was said, with the user's time zone if that is known; "tomorrow" is counted from there. `tool_calls`:
-    as in an OpenAI assistant message. `assistant_text` is context for a helper LLM only, never a source.
+    as in an OpenAI assistant message. `assistant_text` is context for a helper LLM only, never a source; so are `instructions`,
+    what the tenant wants noted besides.
     """
 
     user_text: str
     now: datetime
     tool_calls: Sequence[Mapping[str, Any]] = field(default=())
     assistant_text: str = ""
+    instructions: str = ""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from app.memory.candidate import Candidate, Provenance
-from app.memory.ingest_text import content_hash, normalise
+from app.memory.ingest_claims import base_confidence
+from app.memory.ingest_text import Gist, Rank, content_hash, gist, normalise, rank
 from app.store.learning import SourceMessage
 from app.store.records import Vector
 
@@ -42,6 +44,8 @@ class Draft:
     text: str
     content_hash: bytes
     token_count: int
+    rank: Rank
+    gist: Gist
     vector: Vector | None = None
 
     @property
@@ -55,10 +59,14 @@ class Draft:
         return self.candidate.kind == "correction" or self.candidate.provenance_type == Provenance.CORRECTION
 
     @property
-    def claim(self) -> tuple[str, str] | None:
-        """(subject, predicate) of its triple."""
-        triple = self.candidate.triple
-        return (triple.subject, triple.predicate) if triple is not None else None
+    def stated_at(self) -> datetime:
+        """When it was said."""
+        return self.message.created_at
+
+    @property
+    def confidence(self) -> float:
+        """How far it is believed, said once."""
+        return base_confidence(self.candidate) if self.stated else min(self.candidate.confidence, L1_CONFIDENCE)
 
     @property
     def tier(self) -> int:
@@ -74,13 +82,18 @@ class Draft:
 
 
 def make_drafts(
-    found: Sequence[tuple[Candidate, SourceMessage]], count: Callable[[str], int], *, store_secrets: bool
+    found: Sequence[tuple[Candidate, SourceMessage]],
+    count: Callable[[str], int],
+    *,
+    store_secrets: bool,
+    refuses: Callable[[str], bool] = lambda _: False,
 ) -> list[Draft]:
-    """Candidates in their stored form, in order; without those that say nothing, and without secrets unless these are
-    wanted. `count`: tokens of o200k."""
+    """Candidates in their stored form, in order; without those that say nothing, without secrets unless these are wanted, and
+    without those of which `refuses` says so: neither their words nor the user's are kept. `count`: tokens of o200k."""
     made = []
     for candidate, message in found:
         text = normalise(candidate.content)
-        if text and (store_secrets or not candidate.secret):
-            made.append(Draft(candidate, message, text, content_hash(text), count(text)))
+        unwanted = (candidate.secret and not store_secrets) or refuses(text) or refuses(candidate.quote)
+        if text and not unwanted:
+            made.append(Draft(candidate, message, text, content_hash(text), count(text), rank(text), gist(text)))
     return made

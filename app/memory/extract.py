@@ -66,7 +66,7 @@ _REQUEST = re.compile(
     r"(?:(?:remember|don't forget|do not forget|never forget|keep in mind|bear in mind|take note|make a note|"
     r"memori[sz]e)"
     r"(?: for (?:me|later|next time|the future|future reference))?(?: of)?(?: (?:the fact )?that\b| this\b(?=:|$)|:|,)?"
-    r"|(?:note|save|store) (?:down )?(?:that\b|for (?:later|the future|future reference):?)"
+    r"|(?:note|save|store) (?:down )?(?:that\b|this(?=:)|for (?:later|the future|future reference):?)"
     r"|(?:for|as) (?:your |my |future )+(?:reference|records?|information)(?: that)?:?|i (?:want|need|"
     r"would like) you to remember"
     r"(?: that)?|i'd like you to remember(?: that)?|you (?:should|must|need to) (?:remember|know)(?: that)?)[\s,:]*",
@@ -96,7 +96,7 @@ def _without_request(clause: Clause) -> tuple[Clause, str]:
 # --- one clause -------------------------------------------------------------------------------------------------------
 
 _CORRECTS = re.compile(
-    r"\b(?:no|nope|nah|actually|correction|wrong|not right|not quite|wait|oops|my bad|in fact)\b", re.IGNORECASE
+    r"\b(?:no|nope|nah|actually|correction|meant|wrong|not right|not quite|wait|oops|my bad|in fact)\b", re.IGNORECASE
 )
 _NOW = re.compile(r"\b(?:now|these days|nowadays|any ?more|any longer|instead)[.!]*$", re.IGNORECASE)
 
@@ -171,7 +171,7 @@ def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause) -> Ca
     kind: Kind = "correction" if changed and rule.kind in ("fact", "preference") else rule.kind
     # A correction takes the place of what the same subject and predicate said before: of one allergy, not of all.
     triple = None
-    if predicate and (single or kind != "correction"):
+    if predicate and (single or kind != "correction" or predicate.startswith("not_")):
         triple = Triple(rule.fill(rule.subject, groups).lower(), predicate, inner(value))
     return make_draft(
         rule.fill(rule.content, groups),
@@ -263,7 +263,7 @@ def _introduction(clause: Clause, text: str, introduces: bool) -> tuple[Candidat
 
 _RELATIVE = re.compile(
     r"\b(?:[Mm]y|[Oo]ur) (?P<who>wife|husband|partner|girlfriend|boyfriend|fianc[eé]e?|son|daughter|brother|sister|"
-    r"dog|cat) "
+    r"dog|cat|flatmate|roommate|housemate|boss|landlord|niece|nephew) "
     r"(?P<name>[A-Z][a-z]+)\b(?!')"
 )
 
@@ -291,7 +291,9 @@ _ORDER = re.compile(
     re.IGNORECASE,
 )
 _POINTS = re.compile(
-    r"(?:this|that|it|these|those|them|me|us|everything|all of this|what i (?:said|told)|to)\b[\s.!]*", re.IGNORECASE
+    r"(?:this|that|it|these|those|them|me|us|everything|all of this|what i (?:said|told)|to|from now on|going forward"
+    r"|in (?:the )?future)\b[\s.!]*",
+    re.IGNORECASE,
 )
 _TOLD_WORDS = 40
 _OWN = re.compile(r"\b(?:I|I'm|my|me|we|our|us|mine)\b", re.IGNORECASE)

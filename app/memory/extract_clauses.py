@@ -7,7 +7,7 @@ All expressions are linear, and the message is bounded before.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.memory.ingest_text import injected_spans
 
@@ -37,7 +37,22 @@ class Clause:
 
 def clauses(message: str) -> list[Clause]:
     """The clauses of the message that the user states as so, in order."""
-    text = masked(message)
+    read, gap = _read(message)
+    found = _clauses(_masked(read))
+    return [
+        replace(each, start=each.start + gap, end=each.end + gap) if each.start > MAX_HEAD else each for each in found
+    ]
+
+
+def _read(message: str) -> tuple[str, int]:
+    """What is read of a message, and how many characters are left out after its first `MAX_HEAD`."""
+    if len(message) <= MAX_HEAD + len(MASK) + MAX_TAIL:
+        return message, 0
+    read = message[:MAX_HEAD] + MASK + message[-MAX_TAIL:]
+    return read, len(message) - len(read)
+
+
+def _clauses(text: str) -> list[Clause]:
     found: list[Clause] = []
     for number, (start, end) in enumerate(_sentences(text)):
         sentence = text[start:end]
@@ -104,9 +119,13 @@ _TASK_BELOW = re.compile(
 
 def masked(message: str) -> str:
     """The message, as long as it was, with everything but the user's own statements turned into line ends."""
+    read, gap = _read(message)
+    text = _masked(read)
+    return text[:MAX_HEAD] + MASK * gap + text[MAX_HEAD:]
+
+
+def _masked(message: str) -> str:
     text = message.replace("’", "'").replace("ʼ", "'").replace("\r", MASK)
-    if len(text) > MAX_HEAD + MAX_TAIL:
-        text = text[:MAX_HEAD] + MASK * (len(text) - MAX_HEAD - MAX_TAIL) + text[-MAX_TAIL:]
     spans = injected_spans(text)
     text = _mask(text, spans)
     text = _mask(text, _fenced(text))
@@ -198,6 +217,11 @@ _OTHERS_SAY = re.compile(
     r"suspects?|reckons?|keeps? saying)\b|\baccording to\b|\b(?:says|said|quote|asked whether|told) ?:",
     re.IGNORECASE,
 )
+_ADVISED = re.compile(
+    r"(?:my|our) (?:doctor|gp|dentist|therapist|dietici?an|dietitian|physio) (?:told|advised|asked|wants|said)\b",
+    re.IGNORECASE,
+)
+_TASTE = re.compile(r"can't (?:stand|bear|eat|drink)\b(?! (?:i|you|we|they)\b)", re.IGNORECASE)
 _DOUBT = re.compile(
     r"^(?:i|we) (?:think|guess|suppose|wish|hope|doubt|believe|imagine|dreamed|dreamt|wonder|assume|bet|heard|read|"
     r"said|told|"
@@ -247,7 +271,7 @@ _JOINT = re.compile(
 _LEAD = re.compile(
     r"(?:(?:(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening)|greetings)(?: (?:there|all|everyone|again|team|"
     r"guys))?"
-    r"|oh|ok|okay|well|so|and|but|also|or|btw|by the way|fyi|just so you know|just fyi|as you know|as i said"
+    r"|oh|ok|okay|well|so|and|but|also|or|btw|by the way|fyi|given that|just so you know|just fyi|as you know|as i said"
     r"|as (?:i )?mentioned|actually|in fact|to be honest|tbh|honestly|personally|anyway|anyways|yes|yeah|yep|no|nope|"
     r"nah"
     r"|as(?= (?:i|i'm|we|we're|a|an)\b)|sure|thanks|thank you(?: so much)?|sorry|right|then|because|since|plus|"
@@ -312,12 +336,12 @@ def _stated(text: str, start: int, end: int, number: int) -> list[Clause]:
         body = piece[lead.end() :] if lead else piece
         if (
             (_CONDITION.match(body.lstrip()) and not _STANDING_START.match(sentence))
-            or _OTHERS_SAY.search(body)
+            or (_OTHERS_SAY.search(body) and not _ADVISED.match(body))
             or _ARTWORK.search(body)
         ):
             break  # what follows in this sentence depends on it
         last = index == len(pieces) - 1
-        asks = _QUESTION_WORD.match(body) and not _IMPERATIVE_NOT.match(body)
+        asks = _QUESTION_WORD.match(body) and not (_IMPERATIVE_NOT.match(body) or (_TASTE.match(body) and not asked))
         asks = asks and not (index == 0 and (to_remember or _STANDING_START.match(sentence)))
         if (asked and last) or _DOUBT.match(body) or asks:
             continue

@@ -1,7 +1,8 @@
 """Extraction by the helper LLM, held to the user's own words.
 
-What it proposes counts only with a quotation that is really in the user's message, outside of what Mneme injected, and
-with a statement that shares a word with that quotation: an LLM that invents, or repeats the assistant, adds nothing.
+What it proposes counts only with a quotation that is really in the user's message, outside of what Mneme injected and of what
+the user quoted or pasted, and with a statement that shares a word with that quotation: an LLM that invents, repeats the
+assistant, or obeys a text that it was given to read, adds nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from app.memory.candidate import Candidate, Exchange, Kind, Provenance, Triple
 from app.memory.extract import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, MAX_CANDIDATES
+from app.memory.extract_clauses import masked
 from app.memory.extract_drafts import PROVENANCE
 from app.memory.extract_secrets import looks_secret
 from app.memory.extract_words import words
@@ -73,19 +75,16 @@ class Extracted(BaseModel):
 
 
 async def extract_with_helper(
-    helper: Helper, exchange: Exchange, *, instructions: str = "", max_tokens: int = MAX_ANSWER_TOKENS
+    helper: Helper, exchange: Exchange, *, max_tokens: int = MAX_ANSWER_TOKENS
 ) -> list[Candidate]:
-    """Candidates that the helper LLM finds, each with a quotation that was checked.
-
-    `instructions`: what the tenant wants noted, or not noted, besides. Raises `HelperError`; the rules of `extract` do not
-    depend on this.
-    """
+    """Candidates that the helper LLM finds, each with a quotation that was checked. Raises `HelperError`; the rules of
+    `extract` do not depend on this."""
     message = strip_injected(exchange.user_text).strip()
     if not message:
         return []
     system = EXTRACTION_SYSTEM.replace("{now}", f"{exchange.now:%A, %Y-%m-%d}")
-    if instructions.strip():
-        system += "\n\nBesides, for this application:\n" + instructions.strip()
+    if exchange.instructions.strip():
+        system += "\n\nBesides, for this application:\n" + exchange.instructions.strip()
     parts = [f"<user_message>\n{message[:MAX_MESSAGE_CHARS]}\n</user_message>"]
     if exchange.assistant_text.strip():
         parts.append(f"<assistant_answer>\n{exchange.assistant_text.strip()[:MAX_CONTEXT_CHARS]}\n</assistant_answer>")
@@ -95,12 +94,14 @@ async def extract_with_helper(
 
 def checked(answer: Extracted, exchange: Exchange) -> list[Candidate]:
     """The items of an answer that hold, in order, each statement once."""
-    source = _Source(exchange.user_text)
+    source, own = _Source(exchange.user_text), masked(exchange.user_text)
     found: dict[bytes, Candidate] = {}
     for item in answer.items:
         span = source.find(item.quote)
         content = normalise(item.content)
-        if span is None or not content or len(content) > MAX_CONTENT_CHARS or not _related(content, item.quote):
+        if span is None or not own[slice(*span)].strip() or not _related(content, item.quote):
+            continue
+        if not content or len(content) > MAX_CONTENT_CHARS or injected_spans(content):
             continue
         candidate = _candidate(item, content, exchange.user_text[span[0] : span[1]], span)
         found.setdefault(content_hash(content), candidate)

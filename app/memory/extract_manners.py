@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import re
 
-from app.memory.extract_words import addresses, free, lowered, points, taste, thing, thing_of_mine, trim, words
+from app.memory.extract_words import (
+    addresses,
+    free,
+    is_short,
+    lowered,
+    points,
+    taste,
+    thing,
+    thing_of_mine,
+    trim,
+    words,
+)
 
 # --- taste and manner -------------------------------------------------------------------------------------------------
 
@@ -194,3 +205,33 @@ def about(value: str) -> str | None:
     """What a possession is, not how it is ("slow")."""
     found = free(value)
     return None if found is None or (len(found.split()) == 1 and found.lower() in words("states")) else found
+
+
+_TROUBLE = re.compile(
+    r"\b(?:not|n't|never|broken|down|slow|wrong|fine|ok|okay|ready|done|working|failing|crash\w*|stuck|late|good|bad|great|"
+    r"nice|terrible|awful|weird|confus\w*|empty|missing|hard|easy|boring|too|so|very|pretty|getting|going)\b",
+    re.IGNORECASE,
+)
+
+
+def state(value: str) -> str | None:
+    """What something of the user's is; not how it is doing ("down", "too slow")."""
+    found = trim(value)
+    if not is_short(found) or addresses(found) or lowered(found)[0] in _AT_HAND or _TROUBLE.search(found):
+        return None
+    return found
+
+
+_AT_HAND = frozenset(
+    ["this", "that", "these", "those", "it", "here", "there", "what", "how", "why", "if", "to", "like", "as"]
+)
+
+
+def reaction(value: str) -> str | None:
+    """What is liked or not, where the subject was left out: a thing in the plural or without an article, nothing at hand."""
+    found = taste(value)
+    return (
+        found
+        if found and lowered(found)[0] not in ("the", "a", "an", "to", "when", "how") and len(found.split()) <= 4
+        else None
+    )

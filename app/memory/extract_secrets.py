@@ -47,8 +47,16 @@ def looks_secret(text: str) -> bool:
     """Does `text` hold a credential, or a number that opens an account?"""
     if _FORMATS.search(text) or _STATED.search(text):
         return True
-    if any(_luhn(found[0]) for found in _DIGITS.finditer(text)):
-        return True
+    return has_card(text) or has_iban(text)
+
+
+def has_card(text: str) -> bool:
+    """Is there the number of a payment card?"""
+    return any(_luhn(found[0]) for found in _DIGITS.finditer(text))
+
+
+def has_iban(text: str) -> bool:
+    """Is there the number of a bank account?"""
     return any(_mod97(found[0]) for found in _IBAN.finditer(text))
 
 

@@ -1,25 +1,37 @@
-"""What becomes of a statement that was found: repeated, refined, corrected, or new (seed 000 §5.4 and §7.2).
+"""What becomes of a statement that was found: repeated, refined, corrected, in conflict, or new (seeds 000 §5.4, 004).
 
-    new statement ── same words (SHA-256) ─────────────────> reinforces what is known
-          │          near (cosine > τ) and the same claim ──> says more: takes its place, which stays in the chain
-          │                                                └> says no more: reinforces it
-          └── nothing like it ──────────────────────────────> is kept: L1 for a day, or L2, L3, L4 where the user said so
-    a correction, besides, takes the place of what the same subject and predicate said before.
+    new statement ── what was said before and says the same (same words; same triple; cosine > τ, or one gist, and one claim)
+          │               one of them says more ──> it is kept as another wording of that memory, which it reinforces
+          │               it says more than they ──> it takes their place, and goes on with what they had gathered
+          └── nothing like it ──> it is kept: L1 for a day, or L2, L3, L4 where the user said so
+    then ── its triple against those of other memories (seed 004): a correction, or the winner of a conflict, ends the others
 
-Plain computation over plain values; the statements come in the order in which they were said.
+In force is what nothing that was ever said says better: of like statements the one of the highest `rank`, of contrary ones the
+one said last. Neither depends on the order in which statements arrive, only on what they are and when they were said.
+Plain computation over plain values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from app.memory.drafts import L1_CONFIDENCE, SEMANTIC, SESSION, Draft, Place
-from app.memory.ingest_text import more_specific, same_claim
-from app.store.learning import MAX_SOURCES, Changes, Event, KnownMemory, MemoryRow, Near, Reinforcement
+from app.memory.candidate import Provenance
+from app.memory.drafts import SEMANTIC, SESSION, Draft, Place
+from app.memory.ingest_claims import (
+    AUTHORITY,
+    Relation,
+    Side,
+    confirmed,
+    prefer,
+    relation,
+    replaces,
+)
+from app.memory.ingest_compare import says_same
+from app.memory.ingest_items import Item, known_item, like, member_item, new_row, reinforcement, shown
+from app.store.learning import MAX_SOURCES, Changes, Contradiction, Event, KnownMemory, Member, Superseded
 from app.store.memory_rows import TTL
 
 LOCAL, GLOBAL = 0, 1
@@ -28,32 +40,11 @@ LOCAL, GLOBAL = 0, 1
 REPEATED = 0.05
 """What saying it again adds to a memory's importance (seed 001 §4.3)."""
 
+MERGED, CORRECTED, CONFLICT = "merged", "corrected", "conflict"
+"""How a memory is superseded: by one that says the same better, by a correction, by the other side of a conflict."""
 
-@dataclass(slots=True)
-class _Item:
-    """A memory while the job's statements are taken in: one that is known, or one that this job makes."""
-
-    id: UUID
-    text: str
-    tier: int
-    scope: int
-    session_id: UUID | None
-    kind: str
-    importance: float
-    confidence: float
-    expires_at: datetime | None
-    validated: bool
-    access_count: int
-    reinforcement_count: int
-    claim: tuple[str, str] | None
-    value: str | None
-    sources: list[dict[str, Any]]
-    source_message_ids: list[UUID]
-    draft: Draft | None = None  # of a memory that this job makes
-    times: int = 0
-    added: list[dict[str, Any]] = field(default_factory=list)
-    added_ids: list[UUID] = field(default_factory=list)
-    heir: UUID | None = None
+DOMAIN = "domain"
+"""`validated_by` of what the domain database says."""
 
 
 class Ingest:
@@ -63,145 +54,231 @@ class Ingest:
         self,
         place: Place,
         known: Sequence[KnownMemory],
-        near: Sequence[Near],
+        members: Sequence[Member],
+        near: Mapping[int, Mapping[UUID, float]],
         *,
         threshold: float,
         now: datetime,
         l1_ttl: timedelta,
         new_id: Callable[[], UUID],
     ) -> None:
-        """`near`: for each statement, by its place among them, the known memories near it. `threshold`: cosine above
-        which two statements of this job are near each other."""
+        """`known`: memories in force. `members`: other wordings of them. `near`: for each statement, by its place among them,
+        the cosines of those of both that are not far from it. `threshold`: cosine above which two statements are near."""
         self._place = place
         self._threshold = threshold
         self._now = now
         self._l1_ttl = l1_ttl
         self._new_id = new_id
-        self._items: dict[UUID, _Item] = {}
-        self._by_hash: dict[bytes, UUID] = {}
         self._events: list[Event] = []
-        self._near: Mapping[int, list[Near]] = _by_place(near)
-        for each in known:
-            self._items[each.memory_id] = _known_item(each)
-            self._by_hash[each.content_hash] = each.memory_id
+        self._conflicts: list[Contradiction] = []
+        self._superseded: dict[UUID, Superseded] = {}
+        self._near = near
+        self._items: dict[UUID, Item] = {each.memory_id: known_item(each) for each in known}
+        for each in members:
+            if each.root in self._items and each.memory_id not in self._items:
+                self._items[each.memory_id] = member_item(each)
 
-    def take_all(self, statements: Sequence[Draft]) -> Changes:
-        """What to write for all of them."""
+    def take_all(self, statements: Sequence[Draft], *, without: Collection[bytes] = frozenset()) -> Changes:
+        """What to write for all of them. `without`: content hashes of what was forgotten."""
         for n, draft in enumerate(statements):
-            self._take(n, draft)
+            if draft.content_hash not in without:
+                self._take(n, draft)
         items = self._items.values()
         return Changes(
-            new=[_new_row(each, each.draft) for each in items if each.draft is not None],
-            reinforced=[_reinforcement(each) for each in items if each.draft is None and each.times and not each.heir],
-            superseded=[(each.id, each.heir) for each in items if each.draft is None and each.heir is not None],
+            new=[new_row(each, each.draft, self._superseded.get(each.id)) for each in items if each.draft is not None],
+            reinforced=[
+                reinforcement(each) for each in items if each.draft is None and each.times and each.heir is None
+            ],
+            superseded=[each for key, each in self._superseded.items() if self._items[key].draft is None],
             events=self._events,
+            conflicts=self._conflicts,
         )
 
     def _take(self, n: int, draft: Draft) -> None:
-        same = self._same(draft)
-        twin = same or self._nearest(n, draft)
-        if twin is None:
-            kept = self._keep(draft)
-            self._tell(kept, "created", None, _shown(kept))
-        elif twin is not same and more_specific(draft.text, twin.text):
-            kept = self._refine(draft, twin)
+        alike = self._alike(n, draft)
+        above = [each for each in alike if each.rank >= draft.rank]
+        if above:
+            best = max(above, key=lambda each: each.rank)
+            kept = self._root(best)
+            assert kept is not None, "only what is in force, or merged into that, is looked at"
+            said_so = any(each.content_hash == draft.content_hash for each in alike)
+            variant = None if said_so else self._variant(draft, kept)
+            self._repeat(draft, kept, variant)
         else:
-            kept = twin
-            self._repeat(draft, twin)
-        self._correct(draft, kept)
+            kept = self._keep(draft)
+            below = [each for each in alike if each.heir is None]
+            for old in below:
+                self._absorb(old, kept)
+            if not below:
+                self._tell(kept, "created", None, shown(kept))
+        self._settle(draft, kept)
 
-    def _same(self, draft: Draft) -> _Item | None:
-        """The active memory of the very same words."""
-        found = self._by_hash.get(draft.content_hash)
-        return self._items[found] if found is not None and self._items[found].heir is None else None
+    # --- what says the same ---
 
-    def _nearest(self, n: int, draft: Draft) -> _Item | None:
-        """The nearest active memory that makes the same claim, known or of this job."""
-        found = [(each.similarity, self._items[each.memory_id]) for each in self._near.get(n, ())]
-        if draft.vector is not None:
-            for item in self._items.values():
-                if item.draft is not None and item.draft.vector is not None:
-                    similarity = float(draft.vector @ item.draft.vector)
-                    if similarity > self._threshold:
-                        found.append((similarity, item))
-        for _, item in sorted(found, key=lambda each: -each[0]):
-            if item.heir is None and same_claim(draft.text, item.text) and not _contradicts(draft, item):
+    def _alike(self, n: int, draft: Draft) -> list[Item]:
+        """Everything in force, or merged into what is, that says the same; not more than one memory's wordings apart."""
+        near = self._near.get(n, {})
+        return [
+            item
+            for item in self._items.values()
+            if self._root(item) is not None and says_same(draft, item, near.get(item.id), self._threshold)
+        ]
+
+    def _root(self, item: Item) -> Item | None:
+        """The memory in force that speaks for this one; None: it was set right, and nothing does."""
+        for _ in range(len(self._items)):
+            if item.heir is None:
                 return item
+            if item.how != MERGED or item.heir not in self._items:
+                return None
+            item = self._items[item.heir]
         return None
 
-    def _keep(self, draft: Draft) -> _Item:
-        candidate, message = draft.candidate, draft.message
-        tier, triple = draft.tier, candidate.triple
-        item = _Item(
+    # --- what is kept of it ---
+
+    def _keep(self, draft: Draft) -> Item:
+        candidate, message, tier = draft.candidate, draft.message, draft.tier
+        base = draft.confidence
+        item = Item(
             id=self._new_id(),
             text=draft.text,
+            rank=draft.rank,
+            gist=draft.gist,
+            content_hash=draft.content_hash,
+            kind=candidate.kind,
+            triple=candidate.triple,
             tier=tier,
             scope=self._scope(tier),
             session_id=self._place.session_id,
-            kind=candidate.kind,
             importance=candidate.importance,
-            confidence=candidate.confidence if draft.stated else min(candidate.confidence, L1_CONFIDENCE),
+            confidence=base,
+            provenance=candidate.provenance_type,
             expires_at=self._expiry(tier),
             validated=draft.stated,
-            access_count=0,
-            reinforcement_count=0,
-            claim=draft.claim,
-            value=triple.value if triple else None,
+            valid_from=message.created_at,
+            stated_at=message.created_at,
             sources=[self._source(draft)],
             source_message_ids=[message.message_id],
             draft=draft,
         )
         self._items[item.id] = item
-        self._by_hash[draft.content_hash] = item.id
         return item
 
-    def _refine(self, draft: Draft, old: _Item) -> _Item:
-        """The more specific text wins and goes on with what the older one had gathered (seed 001 §4.3)."""
+    def _variant(self, draft: Draft, root: Item) -> Item:
+        """Another wording of a memory: kept, because what comes later may be near this one and not near that one, and so that
+        forgetting the memory forgets all its wordings."""
         item = self._keep(draft)
+        self._supersede(item, root, MERGED, self._now)
+        return item
+
+    def _absorb(self, old: Item, item: Item) -> None:
+        """The more specific text wins and goes on with what the older one had gathered (seed 001 §4.3)."""
         item.tier = max(item.tier, old.tier)
         item.scope = max(item.scope, self._shared(old))
         item.expires_at = _later(item.expires_at, old.expires_at) if item.tier < SEMANTIC else None
         item.importance = min(1.0, max(item.importance, old.importance) + REPEATED)
-        item.confidence = max(item.confidence, old.confidence)
+        item.confidence = confirmed(old.confidence, old.confirmations, item.confidence, item.confirmations + 1)
         item.validated = item.validated or old.validated
-        item.access_count = old.access_count + old.times + 1
-        item.reinforcement_count = old.reinforcement_count + old.times + 1
-        item.sources = (old.sources + old.added)[: MAX_SOURCES - 1] + item.sources
-        item.source_message_ids = (old.source_message_ids + old.added_ids)[: MAX_SOURCES - 1] + item.source_message_ids
-        self._tell(item, "merged", {"memory_id": old.id, "text": old.text}, _shown(item))
-        self._supersede(old, item)
-        return item
+        item.domain = item.domain or old.domain
+        item.access_count += old.access_count + old.times + 1
+        item.reinforcement_count += old.confirmations + 1
+        item.valid_from = min(item.valid_from, old.valid_from)
+        item.stated_at = max(item.stated_at, old.stated_at)
+        item.triple = item.triple or old.triple
+        item.sources = (old.sources + old.added)[: MAX_SOURCES - len(item.sources)] + item.sources
+        kept_ids = (old.source_message_ids + old.added_ids)[: MAX_SOURCES - len(item.source_message_ids)]
+        item.source_message_ids = kept_ids + item.source_message_ids
+        self._tell(item, "merged", {"memory_id": old.id, "text": old.text}, shown(item))
+        self._supersede(old, item, MERGED, self._now)
 
-    def _repeat(self, draft: Draft, item: _Item) -> None:
+    def _repeat(self, draft: Draft, item: Item, variant: Item | None) -> None:
+        item.confidence = confirmed(item.confidence, item.confirmations, draft.confidence, 1)
         item.times += 1
         item.tier = max(item.tier, draft.tier)
         item.scope = max(self._shared(item), self._scope(draft.tier))
         item.expires_at = _later(item.expires_at, self._expiry(draft.tier)) if item.tier < SEMANTIC else None
         item.importance = min(1.0, max(item.importance, draft.candidate.importance) + REPEATED)
-        item.confidence = max(item.confidence, draft.candidate.confidence if draft.stated else L1_CONFIDENCE)
         item.validated = item.validated or draft.stated
+        item.valid_from = min(item.valid_from, draft.message.created_at)
+        item.stated_at = max(item.stated_at, draft.message.created_at)
         item.added.append(self._source(draft))
         item.added_ids.append(draft.message.message_id)
-        self._tell(item, "reinforced", None, {"message_id": draft.message.message_id})
+        told: dict[str, Any] = {"message_id": draft.message.message_id}
+        if variant is not None:
+            told["variant"] = variant.id
+        self._tell(item, "reinforced", None, told)
 
-    def _correct(self, draft: Draft, kept: _Item) -> None:
-        """A correction ends what the same subject and predicate said before, if it was another value."""
-        triple = draft.candidate.triple
-        if triple is None or not draft.corrects:
+    # --- what is contrary to it ---
+
+    def _settle(self, draft: Draft, kept: Item) -> None:
+        """Every memory whose triple is contrary to this one's ends, or ends it (seed 004: conflict and correction)."""
+        said = draft.candidate.triple or kept.triple
+        if said is None:
             return
         for item in list(self._items.values()):
-            other = item.id != kept.id and item.heir is None and item.claim == draft.claim
-            if other and (item.value or "").casefold() != triple.value.casefold():
-                self._supersede(item, kept)
+            if kept.heir is not None:
+                return
+            if item.heir is not None or item.id == kept.id or not like(kept.kind, item.kind):
+                continue
+            found = relation(said, item.triple)
+            if draft.corrects and replaces(said, item.triple) and item.stated_at <= draft.stated_at:
+                self._supersede(item, kept, CORRECTED, _closed(item, kept))
+            elif found is Relation.BESIDE and item.corrects and item.stated_at >= draft.stated_at:
+                self._supersede(kept, item, CORRECTED, _closed(kept, item))  # the correction was learned before it
+            elif found is Relation.BESIDE and kept.draft is draft:
+                self._log(draft, kept, item, "both", None)
+            elif found is Relation.CONFLICT:
+                stands, strategy = prefer(_side(kept), _side(item))
+                winner, loser = (kept, item) if stands else (item, kept)
+                corrected = winner.corrects and strategy == "trust_recent"
+                if not corrected:
+                    self._log(draft, winner, loser, strategy, winner.id)
+                self._supersede(loser, winner, CORRECTED if corrected else CONFLICT, _closed(loser, winner))
 
-    def _supersede(self, old: _Item, heir: _Item) -> None:
-        old.heir = heir.id
-        self._tell(old, "superseded", {"status": "active"}, {"status": "superseded", "superseded_by": heir.id})
+    def _log(self, draft: Draft, one: Item, other: Item, strategy: str, winner: UUID | None) -> None:
+        sides = [
+            {
+                "memory_id": each.id,
+                "predicate": each.triple.predicate if each.triple else None,
+                "value": each.triple.value if each.triple else None,
+                "confidence": round(each.confidence, 4),
+                "stated_at": each.stated_at,
+            }
+            for each in (one, other)
+        ]
+        data = {"conflict_type": "memory_vs_memory", "subject": one.triple.subject if one.triple else None}
+        outcome = None
+        if winner is not None:
+            outcome = {"action": "supersede_memory", "winner": winner, "superseded": other.id}
+        kind = "memory_vs_db" if strategy == "trust_db" else "memory_vs_memory"
+        self._conflicts.append(
+            Contradiction(
+                self._new_id(),
+                draft.message.message_id,
+                kind,
+                data | {"conflict_type": kind, "memories": sides},
+                strategy,
+                outcome,
+                [one.id, other.id],
+                self._place.session_id,
+            )
+        )
+
+    def _supersede(self, old: Item, heir: Item, how: str, valid_to: datetime) -> None:
+        old.heir, old.how = heir.id, how
+        self._superseded[old.id] = Superseded(old.id, heir.id, how, valid_to)
+        if how == MERGED:
+            for each in self._superseded.values():  # the wordings of what is merged are wordings of its heir
+                if each.heir == old.id and each.how == MERGED:
+                    self._superseded[each.memory_id] = each._replace(heir=heir.id)
+                    self._items[each.memory_id].heir = heir.id
+        if old.draft is None or how != MERGED:
+            self._tell(old, "superseded", {"status": "active"}, {"status": "superseded", "superseded_by": heir.id})
 
     def _scope(self, tier: int) -> int:
         return LOCAL if tier == SESSION or self._place.confined else GLOBAL
 
-    def _shared(self, item: _Item) -> int:
+    def _shared(self, item: Item) -> int:
         """What is said in two sessions belongs to both: it is no longer the first one's alone."""
         elsewhere = item.session_id != self._place.session_id and not self._place.confined
         return GLOBAL if elsewhere else item.scope
@@ -223,102 +300,20 @@ class Ingest:
             "metadata": message.metadata,
         }
 
-    def _tell(self, item: _Item, event: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
+    def _tell(self, item: Item, event: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
         self._events.append(Event(item.id, event, before, after))
 
 
-def _by_place(near: Sequence[Near]) -> dict[int, list[Near]]:
-    places: dict[int, list[Near]] = {}
-    for each in near:
-        places.setdefault(each.n, []).append(each)
-    return places
+def _side(item: Item) -> Side:
+    authority = AUTHORITY.get(Provenance(item.provenance), 0)
+    return Side(item.domain, item.stated_at, authority, round(item.confidence, 4), item.text)
 
 
-def _contradicts(draft: Draft, item: _Item) -> bool:
-    """The same subject and predicate with another value: two facts, however alike their words are. Of preferences there
-    may be many."""
-    triple = draft.candidate.triple
-    if triple is None or item.value is None or item.claim != (triple.subject, triple.predicate):
-        return False
-    one, other = triple.value.casefold(), item.value.casefold()
-    return draft.candidate.kind in ("fact", "correction") and one not in other and other not in one
+def _closed(loser: Item, winner: Item) -> datetime:
+    """When the loser ceased to be so: where the winner begins. What was said of it later ended it only then."""
+    return winner.valid_from if winner.valid_from >= loser.valid_from else winner.stated_at
 
 
 def _later(one: datetime | None, other: datetime | None) -> datetime | None:
     """None is never."""
     return None if one is None or other is None else max(one, other)
-
-
-def _shown(item: _Item) -> dict[str, Any]:
-    return {"text": item.text, "tier": item.tier, "kind": item.kind}
-
-
-def _known_item(known: KnownMemory) -> _Item:
-    claim = (known.subject_entity_id, known.predicate) if known.subject_entity_id and known.predicate else None
-    return _Item(
-        id=known.memory_id,
-        text=known.content_text,
-        tier=known.memory_tier,
-        scope=known.memory_scope,
-        session_id=known.session_id,
-        kind=known.kind,
-        importance=known.importance,
-        confidence=known.confidence,
-        expires_at=known.expires_at,
-        validated=known.is_validated,
-        access_count=known.access_count,
-        reinforcement_count=known.reinforcement_count,
-        claim=claim,
-        value=known.object_value,
-        sources=known.sources,
-        source_message_ids=known.source_message_ids,
-    )
-
-
-def _new_row(item: _Item, draft: Draft) -> MemoryRow:
-    candidate = draft.candidate
-    return MemoryRow(
-        memory_id=item.id,
-        session_id=item.session_id,
-        tier=item.tier,
-        scope=item.scope,
-        kind=item.kind,
-        text=item.text,
-        content_hash=draft.content_hash,
-        provenance_type=candidate.provenance_type,
-        turn_id=draft.message.message_id,
-        turn_index=draft.message.turn_index,
-        source_message_ids=(item.source_message_ids + item.added_ids)[:MAX_SOURCES],
-        sources=(item.sources + item.added)[:MAX_SOURCES],
-        confidence=item.confidence,
-        importance=item.importance,
-        access_count=item.access_count + item.times,
-        reinforcement_count=item.reinforcement_count + item.times,
-        created_at=draft.message.created_at,
-        expires_at=item.expires_at,
-        validated=item.validated,
-        token_count=draft.token_count,
-        vector=draft.vector,
-        subject=item.claim[0] if item.claim else None,
-        predicate=item.claim[1] if item.claim else None,
-        object=item.value,
-        entity_ids=candidate.entity_ids,
-        tags=candidate.tags,
-        details={"when": candidate.when} if candidate.when else None,
-        superseded_by=item.heir,
-    )
-
-
-def _reinforcement(item: _Item) -> Reinforcement:
-    return Reinforcement(
-        item.id,
-        item.times,
-        item.tier,
-        item.scope,
-        item.importance,
-        item.confidence,
-        item.expires_at,
-        item.validated,
-        item.added[:MAX_SOURCES],
-        item.added_ids[:MAX_SOURCES],
-    )

@@ -1,4 +1,4 @@
-"""Decisions on texts that ingest makes without a database: is it ours, is it the same, which of two says more.
+"""Decisions on texts that ingest makes without a database: is it ours, is it the same, which says more.
 
 Pure functions over plain strings, each linear in its input.
 """
@@ -41,7 +41,7 @@ _NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven tw
 _NUMBERS = {word: str(n) for n, word in enumerate(_NUMBER_WORDS.split())}
 _EMPTY_TEXT = """a an the of to in on at by for with from as is are was were be been am do does did has have had it its
 this that these those and or but so very really just also user users person they them their he she his her i me my we
-our you your called named"""
+our you your called named up out"""
 _EMPTY = frozenset(_EMPTY_TEXT.split())
 _NEGATIVE_TEXT = """not no never none nobody nothing without cannot isn't aren't wasn't weren't don't doesn't didn't can't
 couldn't won't wouldn't shouldn't hasn't haven't hadn't dislike dislikes disliked hate hates hated avoid avoids avoided
@@ -52,7 +52,7 @@ _CALENDAR_TEXT = """january february march april may june july august september 
 wednesday thursday friday saturday sunday morning afternoon evening night"""
 _KIN_TEXT = """wife husband partner spouse mother mom mum father dad parent son daughter child brother sister sibling
 grandmother grandfather aunt uncle cousin niece nephew friend boss boyfriend girlfriend fiance fiancee"""
-_GROUPS = (frozenset(_CALENDAR_TEXT.split()), frozenset(_KIN_TEXT.split()))
+_GROUPS = (frozenset(_CALENDAR_TEXT.split()), frozenset(_KIN_TEXT.split()), frozenset(["on", "off"]))
 
 
 def _words(text: str) -> list[str]:
@@ -71,23 +71,19 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(w.removesuffix("'s").casefold() for w in found if w[0].isupper() and w != "I")
 
 
-def more_specific(new: str, old: str) -> bool:
-    """Does `new` say more than `old`, of which it is a near duplicate? (seed 000 §7.2; seed 001 §4.3: it then wins.)
+Rank = tuple[int, int, int, str, str]
 
-    It does when it holds every word of the old one and more; otherwise by numbers, names and words with a content.
-    Never both ways at once, and never for equal texts.
+
+def rank(text: str) -> Rank:
+    """How much a text says: of near duplicates the one of the highest rank wins (seed 000 §7.2, "more specific"; 001 §4.3).
+
+    Words with a content, numbers twice; then names; of two that say as much, the shorter one, then the one with a capital. A
+    text that holds every word of another and more ranks above it. No two normalised texts have the same rank, so that the
+    winner is the same in whatever order they come.
     """
-    new_words, old_words = set(_words(new)) - _EMPTY, set(_words(old)) - _EMPTY
-    if new_words > old_words:
-        return True
-    if new_words <= old_words:
-        return False
-    return _weight(new) > _weight(old)
-
-
-def _weight(text: str) -> int:
-    words = _words(text)
-    return len(set(words) - _EMPTY) + 2 * len(_numbers(words)) + len(_names(text))
+    plain = normalise(text)
+    words = set(_words(plain))
+    return len(words - _EMPTY) + len(_numbers(list(words))), len(_names(plain)), -len(plain), plain.swapcase(), plain
 
 
 def same_claim(one: str, other: str) -> bool:
@@ -95,7 +91,9 @@ def same_claim(one: str, other: str) -> bool:
 
     Vectors of words hardly see numbers, a "not", or the order of words; these decide whether two statements agree. False
     when both name numbers, days, relatives or proper names and neither has all of the other's; when one denies and the
-    other does not; or when the words are the same in another order around a word such as "over" or "than".
+    other does not; when the words are the same in another order around a word such as "over" or "than"; or when as many words
+    of one stand in the place of as many of the other's ("a small bakery", "a small brewery"), unless they are forms of one
+    word or commonly mean the same.
     """
     ours, theirs = _words(one), _words(other)
     if _denies(ours) != _denies(theirs):
@@ -105,7 +103,54 @@ def same_claim(one: str, other: str) -> bool:
     if any(a and b and not (a <= b or b <= a) for a, b in pairs):
         return False
     swapped = ours != theirs and Counter(ours) == Counter(theirs)
-    return not (swapped and _ORDERING.intersection(ours))
+    return not (swapped and _ORDERING.intersection(ours)) and not _replaced(one, other)
+
+
+def _replaced(one: str, other: str) -> bool:
+    ours, theirs = gist(one)[1], gist(other)[1]
+    left, right = {_root(word) for word in ours - theirs}, {_root(word) for word in theirs - ours}
+    left, right = left - right, right - left
+    return 0 < len(left) == len(right)
+
+
+def _root(word: str) -> str:
+    """What stands for a word in comparisons: the commonest of its synonyms, or its first letters."""
+    return _SYNONYM.get(word, word[:_ROOT])
+
+
+_ROOT = 4  # letters by which "studies" and "studying", "writes" and "writing" are one word
+_SYNONYMS = """
+like love enjoy adore fancy likes loves enjoys adores into fond keen fan
+hate hates dislike dislikes detest detests loathe loathes stand bear
+want wants prefer prefers need needs rather
+has have own owns got keep keeps possess
+color colour|favorite favourite|film movie|each every|big large|small little tiny|kid child children|mum mom mother|dad father
+job profession occupation trade work works working|start begin starts begins|home house|holiday vacation|flat apartment
+learn learning study studying studies|take takes drink drinks|afraid scared fear|short concise brief|speak talk
+bike bicycle|mobile phone cell|reply answer response replies|company firm business|city town|doctor physician
+"""
+_SYNONYM = {
+    word: line.split()[0] for line in _SYNONYMS.strip().replace("|", "\n").splitlines() for word in line.split()
+}
+
+
+Gist = tuple[bool, frozenset[str]]
+
+
+def gist(text: str) -> Gist:
+    """What is left of a text without the words that only give it a tone: whether it denies, and its other words in the
+    singular. "Cite your sources" and "Always cite your sources" have one gist. Of two texts with the same one `same_claim`
+    says whether the order of words matters."""
+    found = _words(text)
+    said = set(found) - _EMPTY - _NEGATIVE - _TONE
+    return _denies(found), frozenset(
+        word[:-1] if len(word) > 3 and word[-1] == "s" != word[-2] else word for word in said
+    )
+
+
+_TONE = frozenset(
+    ["always", "ever", "please", "generally", "usually", "again", "too", "still", "currently", "now", "only", "any"]
+)
 
 
 def _denies(words: list[str]) -> bool:

@@ -29,8 +29,11 @@ MEMORY = 1
 MAX_SOURCES = 32
 """Sources kept with a memory: what is said for the hundredth time needs no hundredth witness, and rows stay small."""
 
-NEAREST = 5
-"""Near duplicates looked at for a new memory; one is taken."""
+RECENT_TURNS = 4
+"""Turns back to what "no, I meant …" may correct: the last two questions with their answers."""
+
+NEAREST = 64
+"""Near wordings looked at for a new statement: all of them, as long as nobody says one thing in more ways than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +50,19 @@ class SourceMessage:
 
 
 class Setting(NamedTuple):
-    """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more)."""
+    """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more). `instructions`: what
+    the tenant wants noted, or not noted, besides."""
 
     epoch: int | None
     l1_ttl: timedelta
     dedup_threshold: float
     hmac_key: bytes | None
+    instructions: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownMemory:
-    """An active memory that a new one may repeat, refine or contradict."""
+    """A memory in force that a new one may repeat, refine or contradict. `stated_at`: when it was last said."""
 
     memory_id: UUID
     content_text: str
@@ -72,6 +77,10 @@ class KnownMemory:
     reinforcement_count: int
     expires_at: datetime | None
     is_validated: bool
+    validated_by: str | None
+    provenance_type: int
+    valid_from: datetime
+    stated_at: datetime
     sources: list[dict[str, Any]]
     source_message_ids: list[UUID]
     subject_entity_id: str | None
@@ -79,17 +88,24 @@ class KnownMemory:
     object_value: str | None
 
 
-class Near(NamedTuple):
-    """Memory `memory_id` is at cosine `similarity` to the vector at place `n` (from 0) of those asked for."""
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A wording of a memory in force, whose id is `root`: the memory itself, or one that was merged into it."""
 
-    n: int
     memory_id: UUID
-    similarity: float
+    root: UUID
+    content_text: str
+    content_hash: bytes
+    kind: str
+    subject_entity_id: str | None
+    predicate: str | None
+    object_value: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """A new memory, as it is stored; `vector` None: none. `superseded_by`: it was replaced within the very same job."""
+    """A new memory, as it is stored; `vector` None: none. `superseded_by`, `superseded_how`, `valid_to`: it is only another
+    wording of that memory, or was replaced within the very same job."""
 
     memory_id: UUID
     session_id: UUID | None
@@ -104,6 +120,7 @@ class MemoryRow:
     source_message_ids: list[UUID]
     sources: list[dict[str, Any]]
     confidence: float
+    confidence_factors: dict[str, Any]
     importance: float
     access_count: int
     reinforcement_count: int
@@ -111,6 +128,8 @@ class MemoryRow:
     expires_at: datetime | None
     validated: bool
     token_count: int
+    valid_from: datetime
+    stated_at: datetime
     vector: Vector | None
     subject: str | None = None
     predicate: str | None = None
@@ -120,6 +139,8 @@ class MemoryRow:
     tags: tuple[str, ...] = ()
     details: dict[str, Any] | None = None
     superseded_by: UUID | None = None
+    superseded_how: str | None = None
+    valid_to: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +153,35 @@ class Reinforcement:
     scope: int
     importance: float
     confidence: float
+    confidence_factors: dict[str, Any]
     expires_at: datetime | None
     validated: bool
+    valid_from: datetime
+    stated_at: datetime
     sources: list[dict[str, Any]]
     source_message_ids: list[UUID]
+
+
+class Superseded(NamedTuple):
+    """A memory that gives way to `heir`, and how: `merged`, `corrected` or `conflict`."""
+
+    memory_id: UUID
+    heir: UUID
+    how: str
+    valid_to: datetime
+
+
+class Contradiction(NamedTuple):
+    """Two memories that contradict each other (seed 004, table 9). `outcome` None: both stand, and nobody has decided yet."""
+
+    conflict_id: UUID
+    detected_at_message: UUID
+    conflict_type: str
+    conflict_data: dict[str, Any]
+    resolution_strategy: str
+    resolution_outcome: dict[str, Any] | None
+    memory_ids: list[UUID]
+    session_id: UUID | None
 
 
 class Event(NamedTuple):
@@ -149,12 +195,13 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """All that a job changes among the memories of one user. `superseded`: (what gives way, what takes its place)."""
+    """All that a job changes among the memories of one user."""
 
     new: Sequence[MemoryRow] = ()
     reinforced: Sequence[Reinforcement] = ()
-    superseded: Sequence[tuple[UUID, UUID]] = ()
+    superseded: Sequence[Superseded] = ()
     events: Sequence[Event] = ()
+    conflicts: Sequence[Contradiction] = ()
 
 
 class LearningStore:
@@ -170,10 +217,10 @@ class LearningStore:
         """What holds for the user, and the messages, oldest first; `since` and `until` bound the months to open. The
         epoch is read first: an erasure after it is seen by `effect`."""
         async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["learning.setting"], user)
+            row = await connection.fetchrow(self._sql["learning.setting"], user, tenant)
             assert row is not None, "a query without FROM has one row"
             asked = (user, list(messages), since, until)
-            if row["erased"]:
+            if row["buries"]:
                 await connection.execute(self._sql["learning.bury"], *asked, *hmac_pads(bytes.fromhex(row["hmac_key"])))
             found = await connection.fetch(self._sql["learning.messages"], *asked)
         setting = Setting(
@@ -181,8 +228,16 @@ class LearningStore:
             timedelta(hours=row["l1_ttl_hours"]),
             row["dedup_threshold"],
             bytes.fromhex(row["hmac_key"]) if row["hmac_key"] else None,
+            row["instructions"],
         )
         return setting, [_message(each) for each in found]
+
+    async def recent(self, tenant: UUID, user: UUID, session: UUID, turn: int) -> list[tuple[str, str, str, str]]:
+        """(the user's words, subject, predicate, value) of what the `RECENT_TURNS` before a turn gave, the latest first."""
+        async with self._pool.transaction(tenant) as connection:
+            asked = (user, session, turn - RECENT_TURNS, turn - 1)
+            rows = await connection.fetch(self._sql["learning.recent"], *asked)
+        return [(row["quote"] or "", row["subject"], row["predicate"], row["value"]) for row in rows]
 
     @contextlib.asynccontextmanager
     async def effect(
@@ -225,25 +280,11 @@ class Effect:
         self._user = user
         self._now = now
 
-    async def known(self, scope: UUID, hashes: Sequence[bytes], memories: Collection[UUID]) -> list[KnownMemory]:
-        """Active memories with one of these content hashes or ids."""
-        rows = await self._connection.fetch(
-            self._sql["learning.known"], self._user, scope, list(hashes), list(memories)
-        )
-        return [KnownMemory(**dict(row)) for row in rows]
-
-    async def claims(self, scope: UUID, pairs: Collection[tuple[str, str]]) -> list[KnownMemory]:
-        """Active memories on one of these (subject, predicate) pairs."""
-        if not pairs:
-            return []
-        subjects, predicates = zip(*pairs, strict=True)
-        rows = await self._connection.fetch(
-            self._sql["learning.claims"], self._user, scope, list(subjects), list(predicates)
-        )
-        return [KnownMemory(**dict(row)) for row in rows]
-
-    async def near(self, scope: UUID, space: int, vectors: Sequence[Vector], threshold: float) -> list[Near]:
-        """Active memories above a cosine, nearest first, at most `NEAREST` for each vector."""
+    async def near(
+        self, scope: UUID, space: int, vectors: Sequence[Vector], threshold: float
+    ) -> list[tuple[int, UUID, float]]:
+        """(place of a vector, memory, cosine) above a cosine: memories in force and their other wordings, at most `NEAREST`
+        a vector."""
         if not vectors:
             return []
         rows = await self._connection.fetch(
@@ -256,7 +297,30 @@ class Effect:
             threshold,
             NEAREST,
         )
-        return [Near(row["n"] - 1, row["memory_id"], row["similarity"]) for row in rows]
+        return [(row["n"] - 1, row["memory_id"], row["similarity"]) for row in rows]
+
+    async def members(
+        self, scope: UUID, hashes: Sequence[bytes], claims: Collection[tuple[str, str]], near: Collection[UUID]
+    ) -> list[Member]:
+        """Wordings of memories in force with one of these content hashes, (subject, predicate) pairs or ids."""
+        subjects, predicates = zip(*claims, strict=True) if claims else ((), ())
+        rows = await self._connection.fetch(
+            self._sql["learning.members"],
+            self._user,
+            scope,
+            list(hashes),
+            list(subjects),
+            list(predicates),
+            list(near),
+        )
+        return [Member(**dict(row)) for row in rows]
+
+    async def known(self, scope: UUID, memories: Collection[UUID]) -> list[KnownMemory]:
+        """Those of these memories that are in force, held as they are until the end of this transaction."""
+        if not memories:
+            return []
+        rows = await self._connection.fetch(self._sql["learning.known"], self._user, scope, list(memories))
+        return [KnownMemory(**dict(row)) for row in rows]
 
     async def forgotten(self, key: bytes | None, hashes: Sequence[bytes]) -> frozenset[bytes]:
         """Those of the content hashes that belong to something the user had forgotten."""
@@ -269,12 +333,14 @@ class Effect:
     async def change(self, scope: UUID, space: int | None, changes: Changes) -> None:
         """Write new memories (with routes, vectors and words), what they replace and repeat, and what is told of it."""
         if changes.superseded:
-            old, heirs = zip(*changes.superseded, strict=True)
-            await self._run("supersede", list(old), list(heirs), self._now)
+            await self._run("supersede", [each._asdict() for each in changes.superseded], self._now)
         if changes.new:
-            rows = [_row(each, self._now) for each in changes.new]
+            rows = [_row(each) for each in changes.new]
             await self._run("insert", rows, scope, self._now)
             await self._run("route", [each.memory_id for each in changes.new])
+            late = [each for each in changes.new if each.superseded_how in ("corrected", "conflict")]
+            if late:
+                await self._run("close_earlier", [_claim(each) for each in late])
             found = [each for each in changes.new if each.vector is not None]
             if space is not None and found:
                 await self.add_vectors(
@@ -286,6 +352,8 @@ class Effect:
                 )
         if changes.reinforced:
             await self._run("reinforce", [_reinforced(each) for each in changes.reinforced], self._now, MAX_SOURCES)
+        if changes.conflicts:
+            await self._run("log_conflicts", [each._asdict() for each in changes.conflicts], scope, self._now)
         if changes.events:
             await self._run("tell", [each._asdict() for each in changes.events], self._now)
 
@@ -321,16 +389,20 @@ def _message(row: Any) -> SourceMessage:
     )
 
 
-def _row(new: MemoryRow, now: datetime) -> dict[str, Any]:
+def _row(new: MemoryRow) -> dict[str, Any]:
     # asdict would copy the vector too, which is no JSON.
     fields = {name: getattr(new, name) for name in MemoryRow.__slots__ if name not in ("vector", "content_hash")}
     gone = new.superseded_by is not None
     return fields | {
         "content_hash": new.content_hash.hex(),
         "status": "superseded" if gone else "active",
-        "valid_to": now if gone else None,
         "details": new.details or {},
     }
+
+
+def _claim(each: MemoryRow) -> dict[str, Any]:
+    fields = ("memory_id", "subject", "predicate", "valid_from")
+    return {name: getattr(each, name) for name in fields}
 
 
 def _reinforced(each: Reinforcement) -> dict[str, Any]:

@@ -1,26 +1,28 @@
 -- name: setting
--- What learning needs to know of a user and of the settings: the erasure epoch (NULL: there is no such user), the life of a
--- session memory, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether
--- something of the user's was erased or deleted before.
+-- What learning needs to know of a user and of the settings: the erasure epoch (NULL: there is no such user), the life of a session
+-- memory, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether the
+-- user has something that must not be learned again.
 SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS epoch,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l1_ttl_hours') AS l1_ttl_hours,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'dedup_threshold') AS dedup_threshold,
        (SELECT c.value #>> '{}' FROM agent_data.system_config c WHERE c.key = 'content_hmac_key') AS hmac_key,
        EXISTS (SELECT FROM agent_data.erased_contents e WHERE e.user_id = $1)
-       OR EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.reason = 'deleted') AS erased
+       OR EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.content_hmac IS NOT NULL) AS buries,
+       COALESCE((SELECT p.extraction_instructions FROM agent_data.tenant_profiles p WHERE p.tenant_id = $2), '')
+           AS instructions
 
 -- name: bury
--- Of these messages those that say what was erased with a user, or deleted: they stand in their session again, because the client
--- brought them again, and are neither found nor learned from. $6 and $7 are the padded key of the hashes (app/store/erasure.py).
+-- Of these messages those that an erased user had said before, or that said what was forgotten: they stand in their session again,
+-- because the client brought them again, and are neither found nor learned from. $6 and $7 are the padded key of the hashes
+-- (app/store/erasure.py).
 INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
 SELECT h.user_id, h.tenant_id, h.message_id, 'resent'
-FROM agent_data.conversation_history h
-JOIN (
-    SELECT e.content_hmac FROM agent_data.erased_contents e WHERE e.user_id = $1
-    UNION
-    SELECT s.content_hmac FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.reason = 'deleted'
-) e ON e.content_hmac = sha256($6::bytea || sha256($5::bytea || h.content_hash))
+FROM agent_data.conversation_history h,
+     LATERAL (SELECT sha256($6::bytea || sha256($5::bytea || h.content_hash)) AS mark) k
 WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4
+  AND (EXISTS (SELECT FROM agent_data.erased_contents e WHERE e.user_id = $1 AND e.content_hmac = k.mark)
+       OR EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.content_hmac = k.mark
+                  AND s.item_id <> h.message_id))
 ON CONFLICT DO NOTHING
 
 -- name: messages
@@ -32,6 +34,15 @@ WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEE
   AND h.content_tsv IS NOT NULL
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = h.message_id)
 ORDER BY h.turn_index, h.sibling
+
+-- name: recent
+-- What was learned from some turns of a session and has a triple, the latest first: the user's words, and the triple.
+SELECT m.sources -> 0 ->> 'quote' AS quote, m.subject_entity_id AS subject, m.predicate, m.object_value AS value
+FROM agent_data.memory_store m
+WHERE m.user_id = $1 AND m.session_id = $2 AND m.is_active AND m.predicate IS NOT NULL
+  AND m.provenance_turn_index BETWEEN $3 AND $4
+ORDER BY m.provenance_turn_index DESC, m.memory_id DESC
+LIMIT 8
 
 -- name: lock
 -- One job at a time changes what is known of a user (or, where there is none, of a session). Its own statement: what comes after
@@ -51,27 +62,44 @@ SELECT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.
 INSERT INTO agent_data.job_effects (user_id, tenant_id, job_key, at) VALUES ($1, $2, $3, $4)
 ON CONFLICT DO NOTHING RETURNING true
 
--- name: known
--- Active memories of a scope with one of these hashes or ids.
-SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scope, m.session_id, m.kind, m.confidence,
-       m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.sources, m.source_message_ids,
-       m.subject_entity_id, m.predicate, m.object_value
-FROM agent_data.memory_store m
-WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.is_active
-  AND (m.content_hash = ANY ($3::bytea[]) OR m.memory_id = ANY ($4::uuid[]))
-
--- name: claims
--- Active memories of a scope that say something of these (subject, predicate) pairs.
-SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scope, m.session_id, m.kind, m.confidence,
-       m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.sources, m.source_message_ids,
-       m.subject_entity_id, m.predicate, m.object_value
-FROM agent_data.memory_store m
-JOIN unnest($3::text[], $4::text[]) AS c (subject, predicate) ON c.subject = m.subject_entity_id AND c.predicate = m.predicate
-WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.is_active
-
 -- name: near
--- For each of these vectors the active memories nearer than a threshold.
+-- For each of these vectors the memories in force, and their other wordings, nearer than a threshold.
 SELECT n, memory_id, similarity FROM agent_data.near_memories($1, $2, $3, $4, $5, $6, $7)
+
+-- name: members
+-- Wordings of memories in force ("root": the one in force) with one of these hashes, (subject, predicate) pairs or ids.
+WITH found AS (
+    SELECT m.memory_id FROM agent_data.memory_store m
+    WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.content_hash = ANY ($3::bytea[]) AND m.is_active
+    UNION
+    SELECT m.memory_id FROM agent_data.memory_store m
+    WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.content_hash = ANY ($3::bytea[]) AND m.superseded_how = 'merged'
+    UNION
+    SELECT m.memory_id FROM unnest($4::text[], $5::text[]) AS c (subject, predicate)
+    JOIN agent_data.memory_store m ON m.user_id = $1 AND m.subject_entity_id = c.subject AND m.predicate = c.predicate
+    WHERE m.dedup_scope = $2 AND (m.is_active OR m.superseded_how = 'merged')
+    UNION
+    SELECT unnest($6::uuid[])
+)
+SELECT m.memory_id, r.memory_id AS root, m.content_text, m.content_hash, m.kind, m.subject_entity_id, m.predicate,
+       m.object_value
+FROM found f
+JOIN agent_data.memory_store m ON m.user_id = $1 AND m.memory_id = f.memory_id
+JOIN agent_data.memory_store r ON r.user_id = $1
+    AND r.memory_id = CASE WHEN m.superseded_how = 'merged' THEN m.superseded_by ELSE m.memory_id END
+WHERE r.is_active
+
+-- name: known
+-- Those of these memories that are in force, held against whoever would forget or change them meanwhile.
+SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scope, m.session_id, m.kind, m.confidence,
+       m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.validated_by,
+       m.provenance_type, COALESCE(m.valid_from, m.created_at) AS valid_from,
+       COALESCE(m.stated_at, m.created_at) AS stated_at, m.sources, m.source_message_ids,
+       m.subject_entity_id, m.predicate, m.object_value
+FROM agent_data.memory_store m
+WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
+ORDER BY m.memory_id
+FOR NO KEY UPDATE
 
 -- name: forgotten
 -- Which of these keyed hashes belong to something that was forgotten or erased.
@@ -80,26 +108,26 @@ UNION
 SELECT e.content_hmac FROM agent_data.erased_contents e WHERE e.user_id = $1 AND e.content_hmac = ANY ($2::bytea[])
 
 -- name: insert
--- New memories of one user, as JSON.
+-- New memories of one user, as JSON; those that are only other wordings of another one among them.
 INSERT INTO agent_data.memory_store (
     memory_id, user_id, tenant_id, session_id, dedup_scope, memory_tier, memory_scope, kind, content_text, content_hash,
-    provenance_type, provenance_turn_id, provenance_turn_index, source_message_ids, sources, confidence, importance,
-    access_count, reinforcement_count, created_at, updated_at, expires_at, valid_from, valid_to, status, superseded_by,
-    is_validated, validated_by, last_validated_at, token_count, subject_entity_id, predicate, predicate_type, object_value,
-    entity_ids, tags, details)
+    provenance_type, provenance_turn_id, provenance_turn_index, source_message_ids, sources, confidence,
+    confidence_factors, importance, access_count, reinforcement_count, created_at, updated_at, expires_at, valid_from,
+    valid_to, stated_at, status, superseded_by, superseded_how, is_validated, validated_by, last_validated_at, token_count,
+    subject_entity_id, predicate, predicate_type, object_value, entity_ids, tags, details)
 SELECT x.memory_id, $2, $1, x.session_id, $4, x.tier, x.scope, x.kind, x.text, decode(x.content_hash, 'hex'),
-       x.provenance_type, x.turn_id, x.turn_index, x.source_message_ids, x.sources, x.confidence, x.importance,
-       x.access_count, x.reinforcement_count, x.created_at, $5, x.expires_at, x.created_at, x.valid_to, x.status,
-       x.superseded_by, x.validated, CASE WHEN x.validated THEN 'user' END,
-       CASE WHEN x.validated THEN $5::timestamptz END,
-       x.token_count,
+       x.provenance_type, x.turn_id, x.turn_index, x.source_message_ids, x.sources, x.confidence,
+       x.confidence_factors, x.importance, x.access_count, x.reinforcement_count, x.created_at, $5, x.expires_at, x.valid_from,
+       x.valid_to, x.stated_at, x.status, x.superseded_by, x.superseded_how, x.validated, CASE WHEN x.validated THEN 'user' END,
+       CASE WHEN x.validated THEN $5::timestamptz END, x.token_count,
        x.subject, x.predicate, x.predicate_type, x.object, x.entity_ids, x.tags, x.details
 FROM jsonb_to_recordset($3::jsonb) AS x (
     memory_id uuid, session_id uuid, tier smallint, scope smallint, kind text, text text, content_hash text,
     provenance_type smallint, turn_id uuid, turn_index integer, source_message_ids uuid[], sources jsonb, confidence real,
-    importance real, access_count integer, reinforcement_count integer, created_at timestamptz, expires_at timestamptz,
-    valid_to timestamptz, status text, superseded_by uuid, validated boolean, token_count integer, subject text,
-    predicate text, predicate_type text, object text, entity_ids text[], tags text[], details jsonb)
+    confidence_factors jsonb, importance real, access_count integer, reinforcement_count integer, created_at timestamptz,
+    expires_at timestamptz, valid_from timestamptz, valid_to timestamptz, stated_at timestamptz, status text,
+    superseded_by uuid, superseded_how text, validated boolean, token_count integer, subject text, predicate text,
+    predicate_type text, object text, entity_ids text[], tags text[], details jsonb)
 
 -- name: reinforce
 -- Memories that were said once more, as JSON: they count more, and are never less than what they are said to be now. Of sources
@@ -111,6 +139,10 @@ UPDATE agent_data.memory_store m SET
     memory_scope = GREATEST(m.memory_scope, x.scope),
     importance = GREATEST(m.importance, x.importance),
     confidence = GREATEST(m.confidence, x.confidence),
+    confidence_factors = x.confidence_factors,
+    status = 'active',
+    valid_from = LEAST(m.valid_from, x.valid_from),
+    stated_at = GREATEST(m.stated_at, x.stated_at),
     expires_at = CASE WHEN m.expires_at IS NULL OR x.expires_at IS NULL THEN NULL
                       ELSE GREATEST(m.expires_at, x.expires_at) END,
     is_validated = m.is_validated OR x.validated,
@@ -121,15 +153,42 @@ UPDATE agent_data.memory_store m SET
                               ELSE m.source_message_ids END,
     updated_at = $4
 FROM jsonb_to_recordset($3::jsonb) AS x (
-    memory_id uuid, times integer, tier smallint, scope smallint, importance real, confidence real, expires_at timestamptz,
-    validated boolean, sources jsonb, source_message_ids uuid[])
-WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id
+    memory_id uuid, times integer, tier smallint, scope smallint, importance real, confidence real, confidence_factors jsonb,
+    expires_at timestamptz, validated boolean, valid_from timestamptz, stated_at timestamptz, sources jsonb,
+    source_message_ids uuid[])
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id AND m.is_active
 
 -- name: supersede
--- Memories that another one took the place of.
-UPDATE agent_data.memory_store m SET status = 'superseded', superseded_by = x.heir, valid_to = $5, updated_at = $5
-FROM unnest($3::uuid[], $4::uuid[]) AS x (memory_id, heir)
-WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id
+-- Memories that another one took the place of, as JSON. The other wordings of one that is merged go with it.
+WITH gone AS (
+    UPDATE agent_data.memory_store m SET status = 'superseded', superseded_by = x.heir, superseded_how = x.how,
+                                         valid_to = x.valid_to, updated_at = $4
+    FROM jsonb_to_recordset($3::jsonb) AS x (memory_id uuid, heir uuid, how text, valid_to timestamptz)
+    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id AND m.is_active
+    RETURNING m.memory_id, x.heir, x.how
+)
+UPDATE agent_data.memory_store m SET superseded_by = g.heir
+FROM gone g
+WHERE m.user_id = $2 AND m.superseded_by = g.memory_id AND m.superseded_how = 'merged' AND g.how = 'merged'
+
+-- name: close_earlier
+-- What an earlier value had been superseded by is now known to have begun later than these, as JSON: theirs ends it.
+UPDATE agent_data.memory_store m SET valid_to = x.valid_from
+FROM jsonb_to_recordset($3::jsonb) AS x (memory_id uuid, subject text, predicate text, valid_from timestamptz)
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.subject_entity_id = x.subject AND m.predicate = x.predicate
+  AND m.memory_id <> x.memory_id AND m.superseded_how IN ('corrected', 'conflict')
+  AND m.valid_from < x.valid_from AND m.valid_to > x.valid_from
+
+-- name: log_conflicts
+-- Contradictions that were found, as JSON, and how they were resolved.
+INSERT INTO agent_data.memory_conflicts (
+    conflict_id, user_id, tenant_id, dedup_scope, session_id, detected_at_message, conflict_type, conflict_data, memory_ids,
+    resolution_strategy, resolution_outcome, resolved_at, created_at)
+SELECT x.conflict_id, $2, $1, $4, x.session_id, x.detected_at_message, x.conflict_type, x.conflict_data, x.memory_ids,
+       x.resolution_strategy, x.resolution_outcome, CASE WHEN x.resolution_outcome IS NOT NULL THEN $5::timestamptz END, $5
+FROM jsonb_to_recordset($3::jsonb) AS x (
+    conflict_id uuid, session_id uuid, detected_at_message uuid, conflict_type text, conflict_data jsonb, memory_ids uuid[],
+    resolution_strategy text, resolution_outcome jsonb)
 
 -- name: route
 -- Ways to new memories.

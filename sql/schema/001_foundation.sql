@@ -10,6 +10,7 @@
 --   008 limits       what a key may use, and what was spent
 --   009 privacy      erasure and retention
 --   010 lifecycle    what becomes of a memory: its formulas and sweeps
+--   013 triples      wordings of one memory, contradictions, and what follows when a memory ends
 --
 -- Three planes share `user_id` as their hash key (seed 000 §2, §3), so that one user's data sits in one partition of each
 -- table and every hot query touches just that one. Every primary and unique key therefore contains `user_id`; references

@@ -526,8 +526,8 @@ BEGIN
     RETURN seen;
 END $$;
 
--- The active memories of a scope (`dedup_scope`) whose cosine with a new memory is above a threshold, nearest first, for many new
--- ones at once: (which of `p_vectors`, from 1; the memory; the cosine). Always the exact scan: a user's memories are a small
+-- The memories of a scope (`dedup_scope`) in force, and their other wordings, whose cosine with a new memory is above a threshold,
+-- nearest first, for many new ones at once: (which of `p_vectors`, from 1; the memory; the cosine). Always the exact scan: a user's memories are a small
 -- part of the user's vectors, and have an index of their own.
 CREATE FUNCTION agent_data.near_memories(
     p_tenant uuid, p_user uuid, p_scope uuid, p_space smallint, p_vectors halfvec[], p_threshold real, p_limit integer
@@ -541,7 +541,7 @@ BEGIN
         '    SELECT c.item_id, (1 - (c.vector <=> v.vector))::real AS similarity FROM agent_data.embeddings c'
         '    WHERE c.user_id = $2 AND c.space = %s AND c.item_kind = 1 AND c.vector <=> v.vector < 1 - $3 OFFSET 0) e'
         '  JOIN agent_data.memory_store m ON m.user_id = $2 AND m.memory_id = e.item_id'
-        '  WHERE m.tenant_id = $4 AND m.dedup_scope = $5 AND m.is_active'
+        '  WHERE m.tenant_id = $4 AND m.dedup_scope = $5 AND (m.is_active OR m.superseded_how = ''merged'')'
         '  ORDER BY 2 DESC LIMIT $6) x ORDER BY 1, 3 DESC', p_space)
     USING p_vectors, p_user, p_threshold, p_tenant, p_scope, p_limit;
 END $$;

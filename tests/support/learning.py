@@ -112,6 +112,7 @@ def learner(
     clock: Clock | None = None,
     extract: Extract = by_rules,
     store_secrets: bool = False,
+    refuses: Callable[[str], bool] = lambda _: False,
     exchanges_per_job: int | None = None,
     tokens: Callable[[str], int] = lambda text: len(text.split()),
 ) -> Learner:
@@ -123,6 +124,7 @@ def learner(
         count=tokens,
         clock=clock or FakeClock(NOW),
         store_secrets=store_secrets,
+        refuses=refuses,
         exchanges_per_job=exchanges_per_job,
     )
 

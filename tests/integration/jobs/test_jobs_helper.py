@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import asyncpg
 import httpx
 import orjson
 import pytest
 import respx
+from pydantic import BaseModel
 
+from app.errors import HelperError
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract_llm import extract_with_helper
 from app.providers.embeddings import NoEmbedder
@@ -19,7 +22,7 @@ from app.store.pools import Pool
 from app.store.queue import Counts, Queue
 from app.store.records import JobRecord
 from tests.support.jobs import SQL, put, until, working
-from tests.support.learning import Talk, learner, memories, texts
+from tests.support.learning import TENANT, Talk, learner, memories, texts
 
 URL = "http://helper.test/v1"
 SAID = "I moved house, my new home is Porto, by the way."
@@ -56,6 +59,15 @@ FAILURES: dict[str, httpx.Response | Exception] = {
     "prose": answered(f"Sure! Here is what I found: {CANARY}"),
     "wrong schema": answered('{"memories": ["' + CANARY + '"]}'),
     "cut off": answered('{"items": [{"content": "' + CANARY),
+    "half of them": answered(
+        '{"items": [{"content": "Lives in Porto", "kind": "fact", "quote": "my new home is Porto"}, {'
+    ),
+    "one of them wrong": answered(
+        '{"items": [{"content": "Lives in Porto", "kind": "fact", "quote": "my new home is Porto"}, {"content": 7}]}'
+    ),
+    "of no kind": answered(
+        '{"items": [{"content": "Lives in Porto", "kind": "rumour", "quote": "my new home is Porto"}]}'
+    ),
 }
 
 
@@ -122,3 +134,80 @@ async def test_the_helper_learns_with_the_exact_words_as_its_source(
     assert (found["memory_tier"], found["memory_scope"], found["expires_at"]) == (3, 1, None)
     assert (found["subject_entity_id"], found["predicate"], found["object_value"]) == ("user", "lives_in", "Porto")
     assert found["sources"][0]["quote"] == "my new home is Porto"
+
+
+async def test_the_helper_is_told_what_the_tenant_wants(
+    pool: Pool, admin: asyncpg.Connection[Any], helper: HelperClient
+) -> None:
+    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+        return await extract_with_helper(helper, exchange)
+
+    talk = Talk()
+    await admin.execute(
+        "INSERT INTO agent_data.tenants (tenant_id, name) VALUES ($1, 'ours') ON CONFLICT DO NOTHING", TENANT
+    )
+    await admin.execute(
+        "INSERT INTO agent_data.tenant_profiles (tenant_id, extraction_instructions) VALUES ($1, $2)",
+        TENANT, "Note every boat that is named.",
+    )  # fmt: skip
+    do = learner(pool, NoEmbedder(), None, extract=by_helper)
+    payload = talk.job(await talk.say(pool, SAID))
+    with respx.mock() as upstream:
+        route = upstream.post(f"{URL}/chat/completions").mock(return_value=GOOD)
+        await do.learn(payload)
+    asked = orjson.loads(route.calls.last.request.content)
+    assert asked["messages"][0]["content"].endswith("for this application:\nNote every boat that is named.")
+    assert asked["response_format"]["json_schema"]["strict"] is True
+
+
+# --- the real one ----------------------------------------------------------------------------------------------------
+
+VLLM_URL = os.environ.get("MNEME_TEST_VLLM_URL", "")
+WORDS = 240
+"""Tokens of an answer of the tiny model, whose words are gibberish and whose window is small."""
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not VLLM_URL, reason="MNEME_TEST_VLLM_URL names no vLLM")
+@pytest.mark.parametrize("n", range(4))
+async def test_a_real_vllm_is_asked_for_the_schema_and_keeps_to_it(
+    pool: Pool, admin: asyncpg.Connection[Any], n: int
+) -> None:
+    """Protocol only: what random weights say is no quotation, so nothing of it is kept. A string has no bound in the schema, so
+    an answer may be cut off; it is then an error of the helper, of which nothing is kept either."""
+    client = HelperClient(VLLM_URL, model="tiny", timeout_s=120.0)
+
+    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+        return await extract_with_helper(client, exchange, max_tokens=WORDS)
+
+    talk = Talk()
+    do = learner(pool, NoEmbedder(), None, extract=by_helper)
+    payload = talk.job(await talk.say(pool, f"{SAID} ({n})"))
+    failed: list[HelperError] = []
+    try:
+        await do.learn(payload)
+    except HelperError as error:
+        failed.append(error)
+    finally:
+        await client.close()
+    assert all("was cut off" in str(each) for each in failed), "anything else is a fault of the protocol"
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.job_effects") == 1 - len(failed)
+    assert await texts(admin) == []
+
+
+class Verdict(BaseModel):
+    """A shape whose every answer is short: guided decoding must come to its end."""
+
+    mood: Literal["calm", "cross"]
+    sure: bool
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not VLLM_URL, reason="MNEME_TEST_VLLM_URL names no vLLM")
+async def test_guided_json_of_a_real_vllm_fits_its_schema() -> None:
+    client = HelperClient(VLLM_URL, model="tiny", timeout_s=120.0)
+    try:
+        found = await client.ask(Verdict, system="You judge.", user="I am fine.", max_tokens=WORDS)
+    finally:
+        await client.close()
+    assert found.mood in ("calm", "cross")

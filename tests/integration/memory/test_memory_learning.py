@@ -12,6 +12,7 @@ import pytest
 
 from app.clock import FakeClock
 from app.jobs.tasks import Learner
+from app.memory.extract_pii import refuser
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder
 from app.store.memories import Memories
@@ -161,6 +162,21 @@ async def test_secrets_are_not_kept_unless_wanted(
     assert bool(await texts(admin)) is wanted
 
 
+@pytest.mark.parametrize(("kinds", "kept"), [(["email"], ["Lives in Lisbon"]), (["phone"], None)])
+async def test_what_the_operator_refuses_is_not_kept(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    kinds: list[str],
+    kept: list[str] | None,
+) -> None:
+    do = learner(pool, words, space, refuses=refuser(kinds))
+    await taught(do, pool, Talk(), "My email is ana@example.org and I live in Lisbon")
+    found = await texts(admin)
+    assert found == kept if kept else len(found) == 2
+
+
 async def test_without_vectors_it_learns_too(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     do = learner(pool, NoEmbedder(), None)
     await taught(do, pool, Talk(), INTRODUCTION)
@@ -250,8 +266,10 @@ async def test_the_less_specific_is_not_kept_beside_the_more_specific(
 ) -> None:
     await taught(learn, pool, Talk(), "I like hiking in the high mountains")
     await taught(learn, pool, Talk(name="chat-2"), "I like hiking in the mountains")
-    (found,) = await memories(admin, "true")
-    assert found["reinforcement_count"] == 1
+    (found,) = await memories(admin)
+    (wording,) = await memories(admin, "NOT is_active")
+    assert (found["content_text"], found["reinforcement_count"]) == ("Likes hiking in the high mountains", 1)
+    assert (wording["superseded_by"], wording["superseded_how"]) == (found["memory_id"], "merged")
 
 
 async def test_near_in_words_and_another_claim(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:

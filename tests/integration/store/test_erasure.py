@@ -103,6 +103,7 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
         "memory_events": ("memory_id, event, actor", "$3, 'created', 'api'", [session]),
         "memory_store_working": ("session_id", "$3", [session]),
         "suppressions": ("item_id, reason, content_hmac", "$3, 'forgotten', 'm'", [session]),
+        "memory_conflicts": ("conflict_id, conflict_type, conflict_data", "$3, 'memory_vs_memory', '{}'", [session]),
         "user_emails": ("email", "$3", [f"{name}@x"]),
         "capture_sweeps": ("before", "now()", []),
         "job_effects": ("job_key", "'k'", []),

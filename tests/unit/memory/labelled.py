@@ -784,11 +784,15 @@ def _expected(text: str) -> tuple[Expected, ...]:
     return tuple(found)
 
 
-def labelled() -> list[Labelled]:
-    """All utterances."""
-    lines = [line for line in (STATED + NOTHING).splitlines() if line]
+def read(utterances: str) -> list[Labelled]:
+    """A set in the form above, in order."""
     out = []
-    for line in lines:
+    for line in filter(None, utterances.splitlines()):
         text, _, expected = line.partition(" ⇒ ")
         out.append(Labelled(text.replace("\\n", "\n"), _expected(expected)))
     return out
+
+
+def labelled() -> list[Labelled]:
+    """The set that the rules were written with."""
+    return read(STATED + NOTHING)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from app.memory.candidate import Candidate, Exchange, Provenance, Triple
 from app.memory.extract import MAX_CANDIDATES, extract
-from tests.unit.memory.labelled import Expected, labelled
+from tests.unit.memory.labelled import Expected, Labelled, labelled, read
+from tests.unit.memory.labelled_heldout import UTTERANCES as HELD_OUT
+from tests.unit.memory.labelled_tuning import UTTERANCES as TUNING
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -25,23 +27,43 @@ def fits(candidate: Candidate, expected: Expected) -> bool:
     return candidate.kind in expected.kinds and all(word in content for word in expected.words)
 
 
-def test_precision_and_recall_on_the_labelled_set(capsys: pytest.CaptureFixture[str]) -> None:
+def measure(cases: list[Labelled]) -> tuple[float, float, list[str]]:
+    """Precision, recall, and what was wrong or missed. What is not labelled counts as wrong."""
     right = wrong = missed = 0
     report: list[str] = []
-    utterances = labelled()
-    for text, expected in utterances:
+    for text, expected in cases:
         candidates = found(text)
         good = [c for c in candidates if any(fits(c, e) for e in expected)]
         lost = [e for e in expected if not any(fits(c, e) for c in candidates)]
         right, wrong, missed = right + len(good), wrong + len(candidates) - len(good), missed + len(lost)
         report += [f"  wrong  {text!r} → {c.kind}: {c.content}" for c in candidates if c not in good]
         report += [f"  missed {text!r} → {'/'.join(sorted(e.kinds))}: {' '.join(e.words)}" for e in lost]
-    precision, recall = right / (right + wrong), right / (right + missed)
+    return right / (right + wrong), right / (right + missed), report
+
+
+def test_precision_and_recall_on_the_set_that_the_rules_were_written_with(capsys: pytest.CaptureFixture[str]) -> None:
+    precision, recall, report = measure(labelled())
     with capsys.disabled():
-        print(f"\nextraction: {len(utterances)} utterances, precision {precision:.3f}, recall {recall:.3f}")
-    assert len(utterances) >= 150
-    assert precision >= 0.95, "\n".join(report)
+        print(f"\nextraction: {len(labelled())} utterances, precision {precision:.3f}, recall {recall:.3f}")
+    assert len(labelled()) >= 200
+    assert precision >= 0.98, "\n".join(report)
+    assert recall >= 0.95, "\n".join(report)
+
+
+def test_precision_and_recall_on_what_they_were_mended_by() -> None:
+    precision, recall, report = measure(read(TUNING))
+    assert precision >= 0.98, "\n".join(report)
     assert recall >= 0.9, "\n".join(report)
+
+
+def test_precision_and_recall_on_what_they_never_saw(capsys: pytest.CaptureFixture[str]) -> None:
+    """No report: nobody is to look up, utterance by utterance, what fails here, and mend the rules by it."""
+    precision, recall, _ = measure(read(HELD_OUT))
+    with capsys.disabled():
+        print(f"\nextraction: {len(read(HELD_OUT))} held out, precision {precision:.3f}, recall {recall:.3f}")
+    assert len(read(HELD_OUT)) >= 150
+    assert precision >= 0.9
+    assert recall >= 0.7
 
 
 def test_the_example_gives_three() -> None:

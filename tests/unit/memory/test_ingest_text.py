@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from app.memory.ingest_text import (
     content_hash,
+    gist,
     injected_spans,
-    more_specific,
     normalise,
+    rank,
     same_claim,
     strip_injected,
 )
@@ -65,22 +66,28 @@ def test_the_hash_is_sha256_without_case() -> None:
     ],
 )
 def test_more_specific(new: str, old: str) -> None:
-    assert more_specific(new, old)
-    assert not more_specific(old, new)
+    assert rank(new) > rank(old)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("Is vegetarian", "Is a vegetarian"), ("Lives in Lisbon", "lives in lisbon."), ("", ""), ("a", "the")],
+    [("Is vegetarian", "Is a vegetarian"), ("Has a cat", "Has had a cat"), ("Lives in Rome", "lives in rome")],
 )
-def test_neither_is_more_specific(one: str, other: str) -> None:
-    assert not more_specific(one, other)
-    assert not more_specific(other, one)
+def test_of_what_says_as_much_the_shorter_or_better_written_wins(one: str, other: str) -> None:
+    assert rank(one) > rank(other)
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_never_both_ways(one: str, other: str) -> None:
-    assert not (more_specific(one, other) and more_specific(other, one))
+def test_ranks_are_apart_but_for_one_normal_form(one: str, other: str) -> None:
+    assert (rank(one) == rank(other)) == (normalise(one) == normalise(other))
+
+
+@given(
+    st.lists(st.sampled_from(["red", "blue", "12", "Lisbon", "the", "tea", "not", "coffee"]), max_size=6),
+    st.sampled_from(["extra", "7"]),
+)
+def test_more_of_the_same_ranks_higher(words: list[str], more: str) -> None:
+    assert rank(" ".join([*words, more])) > rank(" ".join(words))
 
 
 @pytest.mark.parametrize(
@@ -124,6 +131,20 @@ def test_are_two_claims(one: str, other: str) -> None:
 def test_same_claim_goes_both_ways(one: str, other: str) -> None:
     assert same_claim(one, one)
     assert same_claim(one, other) == same_claim(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Cite your sources", "Always cite your sources", True),
+        ("Never use emojis", "Don't ever use emojis", True),
+        ("Never use emojis", "Use emojis", False),
+        ("Is allergic to peanuts", "Is allergic to a peanut", True),
+        ("Likes tea", "Likes green tea", False),
+    ],
+)
+def test_the_gist_of_a_text(one: str, other: str, same: bool) -> None:
+    assert (gist(one) == gist(other)) is same
 
 
 BLOCK = "<mneme-memory 3f9a>\n- Lives in Lisbon\n</mneme-memory 3f9a>"

@@ -9,15 +9,19 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.memory.candidate import Candidate, Kind, Provenance, Triple
 from app.memory.drafts import EPISODIC, PROCEDURAL, SEMANTIC, SESSION, Draft, Place, make_drafts
 from app.memory.ingest import GLOBAL, LOCAL, Ingest
 from app.memory.ingest_text import content_hash, normalise
-from app.store.learning import MAX_SOURCES, Changes, KnownMemory, Near, SourceMessage
+from app.store.learning import MAX_SOURCES, Changes, KnownMemory, Member, SourceMessage
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SAID = datetime(2026, 11, 1, 9, tzinfo=UTC)
+EARLIER = datetime(2026, 10, 1, 9, tzinfo=UTC)
+LATER = datetime(2026, 11, 10, 9, tzinfo=UTC)
 TTL = timedelta(hours=24)
 HERE = Place(UUID(int=1), "chat-1")
 ELSEWHERE = UUID(int=2)
@@ -49,12 +53,12 @@ def candidate(
     )
 
 
-def message(number: int = 10, turn: int = 3) -> SourceMessage:
-    return SourceMessage(UUID(int=number), turn, "user", "…", [], SAID, {"topic": "food"})
+def message(number: int = 10, turn: int = 3, at: datetime = SAID) -> SourceMessage:
+    return SourceMessage(UUID(int=number), turn, "user", "…", [], at, {"topic": "food"})
 
 
-def draft(of: Candidate, *, number: int = 10, vector: list[float] | None = None) -> Draft:
-    (made,) = make_drafts([(of, message(number))], len, store_secrets=True)
+def draft(of: Candidate, *, number: int = 10, vector: list[float] | None = None, at: datetime = SAID) -> Draft:
+    (made,) = make_drafts([(of, message(number, at=at))], len, store_secrets=True)
     return made if vector is None else replace(made, vector=np.array(vector, np.float32) / np.linalg.norm(vector))
 
 
@@ -70,6 +74,10 @@ def known(text: str, number: int = 100, **other: Any) -> KnownMemory:
         "reinforcement_count": 2,
         "expires_at": None,
         "is_validated": False,
+        "validated_by": None,
+        "provenance_type": Provenance.FACT,
+        "valid_from": EARLIER,
+        "stated_at": EARLIER,
         "sources": [{"message_id": "old"}],
         "source_message_ids": [UUID(int=9)],
         "subject_entity_id": None,
@@ -82,14 +90,17 @@ def known(text: str, number: int = 100, **other: Any) -> KnownMemory:
 def ingest(
     statements: list[Draft],
     memories: list[KnownMemory] | None = None,
-    near: list[Near] | None = None,
+    near: dict[int, list[int]] | None = None,
     place: Place = HERE,
+    *,
+    members: list[Member] | None = None,
 ) -> Changes:
     numbers = iter(range(1000, 2000))
     taken = Ingest(
         place,
         memories or [],
-        near or [],
+        members or [],
+        {n: dict.fromkeys((UUID(int=each) for each in found), 0.95) for n, found in (near or {}).items()},
         threshold=THRESHOLD,
         now=NOW,
         l1_ttl=TTL,
@@ -100,6 +111,10 @@ def ingest(
 
 def events(changes: Changes) -> list[tuple[int, str]]:
     return [(each.memory_id.int, each.event) for each in changes.events]
+
+
+def superseded(changes: Changes) -> list[tuple[int, int, str]]:
+    return [(each.memory_id.int, each.heir.int, each.how) for each in changes.superseded]
 
 
 # --- drafts ----------------------------------------------------------------------------------------------------------
@@ -152,8 +167,8 @@ def test_what_the_user_states_is_kept_for_good_and_everywhere() -> None:
     (row,) = changes.new
     assert (row.tier, row.scope, row.expires_at, row.validated) == (SEMANTIC, GLOBAL, None, True)
     assert (row.subject, row.predicate, row.object) == ("user", "lives_in", "Lisbon")
-    assert row.confidence == pytest.approx(0.9)
-    assert row.created_at == SAID
+    assert row.confidence == 0.7, "seed 004: of a first statement"
+    assert (row.predicate_type, row.created_at, row.valid_from, row.valid_to) == ("attribute", SAID, SAID, None)
     assert events(changes) == [(1000, "created")]
 
 
@@ -194,7 +209,7 @@ def test_of_nobody_nothing_leaves_the_session() -> None:
 
 
 def test_the_same_words_reinforce() -> None:
-    changes = ingest([draft(candidate("lives in LISBON.", importance=0.7))], [known("Lives in Lisbon", importance=0.5)])
+    changes = ingest([draft(candidate("lives in Lisbon.", importance=0.7))], [known("Lives in Lisbon", importance=0.5)])
     assert changes.new == []
     (said,) = changes.reinforced
     assert (said.memory_id, said.times) == (UUID(int=100), 1)
@@ -231,7 +246,7 @@ def test_concluding_what_was_stated_lowers_nothing() -> None:
         [draft(candidate("Likes tea", provenance=Provenance.SYSTEM_INFERRED))], [known("Likes tea")]
     ).reinforced[0]
     assert (said.tier, said.scope, said.expires_at) == (SEMANTIC, GLOBAL, None)
-    assert said.confidence == pytest.approx(0.8)
+    assert said.confidence == pytest.approx(0.85), "the third confirmation"
     assert not said.validated
 
 
@@ -248,12 +263,10 @@ EXACT = "Prefers short blog posts under 800 words"
 
 
 def test_the_more_specific_takes_the_place_of_the_older() -> None:
-    changes = ingest(
-        [draft(candidate(EXACT, "preference", importance=0.4))], [known(SHORT)], [Near(0, UUID(int=100), 0.95)]
-    )
+    changes = ingest([draft(candidate(EXACT, "preference", importance=0.4))], [known(SHORT)], {0: [100]})
     (row,) = changes.new
     assert row.text == EXACT
-    assert changes.superseded == [(UUID(int=100), row.memory_id)]
+    assert superseded(changes) == [(100, row.memory_id.int, "merged")]
     assert (row.access_count, row.reinforcement_count) == (5, 3)
     assert row.importance == pytest.approx(0.55)
     assert row.sources[0] == {"message_id": "old"}
@@ -263,30 +276,31 @@ def test_the_more_specific_takes_the_place_of_the_older() -> None:
 
 
 def test_the_less_specific_reinforces_the_older() -> None:
-    changes = ingest([draft(candidate(SHORT, "preference"))], [known(EXACT)], [Near(0, UUID(int=100), 0.95)])
-    assert changes.new == []
+    changes = ingest([draft(candidate(SHORT, "preference"))], [known(EXACT)], {0: [100]})
     assert [each.memory_id for each in changes.reinforced] == [UUID(int=100)]
+    assert [each.superseded_by for each in changes.new] == [UUID(int=100)]
 
 
 def test_another_number_is_another_claim() -> None:
     changes = ingest(
         [draft(candidate("Prefers posts under 500 words"))],
         [known("Prefers posts under 800 words")],
-        [Near(0, UUID(int=100), 0.99)],
+        {0: [100]},
     )
     assert len(changes.new) == 1
     assert changes.superseded == []
     assert changes.reinforced == []
 
 
-def test_another_value_of_the_same_fact_is_kept_beside_it() -> None:
+def test_another_value_where_there_may_be_two_is_kept_beside_it() -> None:
     changes = ingest(
-        [draft(candidate("lives in porto", triple=("user", "lives_in", "porto")))],
-        [known("lives in lisbon", subject_entity_id="user", predicate="lives_in", object_value="lisbon")],
-        [Near(0, UUID(int=100), 0.95)],
+        [draft(candidate("is allergic to soy", triple=("user", "allergic_to", "soy")))],
+        [known("is allergic to nuts", subject_entity_id="user", predicate="allergic_to", object_value="nuts")],
+        {0: [100]},
     )
     assert len(changes.new) == 1
     assert changes.superseded == []
+    assert changes.conflicts == []
 
 
 def test_near_duplicates_within_one_job() -> None:
@@ -305,22 +319,43 @@ def test_what_is_not_near_enough_within_one_job_is_apart() -> None:
     assert [each.superseded_by for each in ingest([one, two]).new] == [None, None]
 
 
-def test_what_was_replaced_in_this_job_is_not_met_again() -> None:
+def test_what_was_replaced_in_this_job_leads_to_what_replaced_it() -> None:
     statements = [
         draft(candidate(EXACT, "preference"), number=10),
         draft(candidate(SHORT, "preference"), number=11),
     ]
-    near = [Near(0, UUID(int=100), 0.95), Near(1, UUID(int=100), 1.0)]
-    changes = ingest(statements, [known(SHORT)], near)
-    # The words of the replaced memory are said again: they are kept anew, for no vector tells that its heir says more.
-    assert [each.text for each in changes.new] == [EXACT, SHORT]
-    assert changes.reinforced == []
+    (row,) = ingest(statements, [known(SHORT)], {0: [100], 1: [100]}).new
+    assert (row.text, row.reinforcement_count) == (EXACT, 4)
+
+
+def test_what_says_less_is_kept_as_another_wording() -> None:
+    changes = ingest([draft(candidate(SHORT, "preference"))], [known(EXACT)], {0: [100]})
+    (row,) = changes.new
+    assert (row.text, row.superseded_by, row.superseded_how) == (SHORT, UUID(int=100), "merged")
+    assert events(changes) == [(100, "reinforced")]
+
+
+def test_another_wording_leads_to_the_memory() -> None:
+    """What is near a wording of a memory, and says less, is that memory; what says more takes its place."""
+    wording = Member(UUID(int=101), UUID(int=100), SHORT, content_hash(SHORT), "preference", None, None, None)
+    same = ingest([draft(candidate(SHORT, "preference"))], [known(EXACT)], members=[wording])
+    assert [each.memory_id.int for each in same.reinforced] == [100]
+    assert same.new == []
+    less = ingest(
+        [draft(candidate("Prefers short posts", "preference"))], [known(EXACT)], {0: [101]}, members=[wording]
+    )
+    assert [(each.superseded_by, each.text) for each in less.new] == [(UUID(int=100), "Prefers short posts")]
+    more = ingest([draft(candidate(SHORT + " on travel", "preference"))], [known(EXACT)], {0: [101]}, members=[wording])
+    assert [each.superseded_by for each in more.new] == [None], (
+        "it is not near that memory itself: nothing of it is lost"
+    )
+    assert more.superseded == []
 
 
 def test_sources_are_bounded() -> None:
     many = [{"message_id": str(n)} for n in range(MAX_SOURCES)]
     old = known(SHORT, sources=many, source_message_ids=[UUID(int=n) for n in range(MAX_SOURCES)])
-    (row,) = ingest([draft(candidate(EXACT, "preference"))], [old], [Near(0, UUID(int=100), 0.95)]).new
+    (row,) = ingest([draft(candidate(EXACT, "preference"))], [old], {0: [100]}).new
     assert len(row.sources) == len(row.source_message_ids) == MAX_SOURCES
     assert row.source_message_ids[-1] == UUID(int=10)
 
@@ -334,21 +369,22 @@ def correction(value: str) -> Candidate:
     )  # fmt: skip
 
 
-def lives(value: str, number: int = 100) -> KnownMemory:
-    return known(f"Lives in {value}", number, subject_entity_id="user", predicate="lives_in", object_value=value)
+def lives(value: str, number: int = 100, **other: Any) -> KnownMemory:
+    claim = {"subject_entity_id": "user", "predicate": "lives_in", "object_value": value}
+    return known(f"Lives in {value}", number, **claim | other)
 
 
 def test_a_correction_ends_what_it_corrects() -> None:
     changes = ingest([draft(correction("Porto"))], [lives("Lisbon")])
     (row,) = changes.new
-    assert changes.superseded == [(UUID(int=100), row.memory_id)]
+    assert superseded(changes) == [(100, row.memory_id.int, "corrected")]
     assert events(changes) == [(1000, "created"), (100, "superseded")]
 
 
 def test_a_correction_that_is_known_already_ends_the_others() -> None:
     changes = ingest([draft(correction("Porto"))], [lives("Lisbon", 100), lives("Porto", 101)])
     assert changes.new == []
-    assert changes.superseded == [(UUID(int=100), UUID(int=101))]
+    assert superseded(changes) == [(100, 101, "corrected")]
     assert [each.memory_id for each in changes.reinforced] == [UUID(int=101)]
 
 
@@ -357,12 +393,138 @@ def test_a_correction_touches_no_other_predicate() -> None:
     assert ingest([draft(correction("Porto"))], [other]).superseded == []
 
 
-def test_a_plain_fact_corrects_nothing() -> None:
-    plain = candidate("Lives in Porto", triple=("user", "lives_in", "Porto"))
-    assert ingest([draft(plain)], [lives("Lisbon")]).superseded == []
+def test_a_correction_of_one_of_many_leaves_the_others() -> None:
+    tea = known("Likes tea", subject_entity_id="user", predicate="likes", object_value="tea")
+    said = candidate("Likes coffee", "correction", Provenance.CORRECTION, triple=("user", "likes", "coffee"))
+    assert ingest([draft(said)], [tea]).superseded == []
 
 
 def test_a_correction_within_one_job() -> None:
     said = candidate("Lives in Lisbon", triple=("user", "lives_in", "Lisbon"))
     first, second = ingest([draft(said, number=10), draft(correction("Porto"), number=11)]).new
     assert (first.superseded_by, second.superseded_by) == (second.memory_id, None)
+
+
+# --- triples (seed 004, transformation 2) --------------------------------------------------------------------------------
+
+
+def test_a_new_value_is_a_conflict_and_the_later_one_stands() -> None:
+    plain = candidate("Lives in Porto", triple=("user", "lives_in", "Porto"))
+    changes = ingest([draft(plain)], [lives("Lisbon")])
+    (row,) = changes.new
+    assert superseded(changes) == [(100, row.memory_id.int, "conflict")]
+    assert [each.valid_to for each in changes.superseded] == [SAID], "valid until the new one holds"
+    (conflict,) = changes.conflicts
+    assert (conflict.conflict_type, conflict.resolution_strategy) == ("memory_vs_memory", "trust_recent")
+    assert [each["value"] for each in conflict.conflict_data["memories"]] == ["Porto", "Lisbon"]
+    assert conflict.resolution_outcome == {
+        "action": "supersede_memory", "winner": row.memory_id, "superseded": UUID(int=100),
+    }  # fmt: skip
+    assert conflict.memory_ids == [row.memory_id, UUID(int=100)]
+
+
+def test_what_was_said_earlier_and_learned_later_does_not_stand() -> None:
+    (row,) = ingest(
+        [draft(candidate("Lives in Porto", triple=("user", "lives_in", "Porto")))],
+        [lives("Lisbon", valid_from=LATER, stated_at=LATER)],
+    ).new
+    assert (row.superseded_by, row.superseded_how) == (UUID(int=100), "conflict")
+    assert (row.valid_from, row.valid_to) == (SAID, LATER)
+
+
+def test_a_correction_is_no_conflict_whichever_is_learned_first() -> None:
+    in_order = ingest([draft(correction("Porto"), at=LATER)], [lives("Lisbon", stated_at=SAID)])
+    assert (superseded(in_order)[0][2], in_order.conflicts) == ("corrected", [])
+    corrected = lives("Porto", kind="correction", valid_from=LATER, stated_at=LATER)
+    late = ingest([draft(candidate("Lives in Lisbon", triple=("user", "lives_in", "Lisbon")))], [corrected])
+    (row,) = late.new
+    assert (row.superseded_by, row.superseded_how, late.conflicts) == (UUID(int=100), "corrected", [])
+
+
+def test_a_domain_row_outranks_what_was_said_later() -> None:
+    (row,) = ingest(
+        [draft(candidate("Lives in Porto", triple=("user", "lives_in", "Porto")))],
+        [lives("Lisbon", validated_by="domain")],
+    ).new
+    assert row.superseded_by == UUID(int=100)
+
+
+def test_where_there_may_be_two_both_stand_and_it_is_noted() -> None:
+    known_one = known("Sister lives in Ghent", subject_entity_id="sister", predicate="lives_in", object_value="Ghent")
+    said = candidate("Sister lives in Porto", triple=("sister", "lives_in", "Porto"))
+    changes = ingest([draft(said)], [known_one])
+    assert changes.superseded == []
+    (conflict,) = changes.conflicts
+    assert (conflict.resolution_strategy, conflict.resolution_outcome) == ("both", None)
+
+
+def test_the_same_value_in_other_words_is_one_memory() -> None:
+    said = candidate("Home is in Lisbon, Portugal", triple=("user", "lives_in", "Lisbon, Portugal"))
+    changes = ingest([draft(said)], [lives("Lisbon")])
+    assert superseded(changes)[0][2] == "merged"
+    assert changes.conflicts == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(("lives_in", "Lisbon"), ("not_lives_in", "Lisbon")), (("likes", "tea"), ("dislikes", "tea"))],
+)
+def test_what_denies_it_ends_it(old: tuple[str, str], new: tuple[str, str]) -> None:
+    before = known("before", subject_entity_id="user", predicate=old[0], object_value=old[1])
+    changes = ingest([draft(candidate("after", triple=("user", *new)))], [before])
+    assert [each.memory_id.int for each in changes.superseded] == [100]
+
+
+def test_what_denies_another_value_does_not() -> None:
+    said = candidate("Does not live in Porto", triple=("user", "not_lives_in", "Porto"))
+    assert ingest([draft(said)], [lives("Lisbon")]).superseded == []
+
+
+def test_confidence_grows_with_each_confirmation() -> None:
+    """Seed 004: 0.7, then 0.15, 0.10, 0.05 and 0.02 more, never above 0.95."""
+    said = candidate("Lives in Lisbon")
+    figures = [ingest([draft(said, number=n) for n in range(times)]).new[0].confidence for times in range(1, 6)]
+    assert figures == pytest.approx([0.7, 0.85, 0.95, 0.95, 0.95])
+    liked = candidate("Likes tea", "preference", Provenance.PREFERENCE)
+    figures = [ingest([draft(liked, number=n) for n in range(times)]).new[0].confidence for times in range(1, 7)]
+    assert figures == pytest.approx([0.6, 0.75, 0.85, 0.90, 0.92, 0.94])
+    (row,) = ingest([draft(liked, number=n) for n in range(3)]).new
+    assert row.confidence_factors == {
+        "base_confidence": 0.6, "reinforcement_boost": 0.25, "reinforcement_count": 2, "source_type": "episodic",
+        "final_confidence": 0.85,
+    }  # fmt: skip
+
+
+# --- the order of arrival ------------------------------------------------------------------------------------------------
+
+POSTS = ["Prefers posts", "Prefers short posts", "Prefers posts under 800 words", "Prefers posts under 500 words"]
+
+
+@given(st.permutations(range(4)), st.lists(st.integers(0, 3), max_size=6))
+def test_what_is_in_force_does_not_depend_on_the_order(order: list[int], again: list[int]) -> None:
+    vectors: list[list[float]] = [[1, 0.1], [1, 0.05], [1, 0], [1, -0.05]]
+    said = [draft(candidate(POSTS[n], "preference"), number=n, vector=vectors[n]) for n in [*order, *again]]
+    in_force = {row.text for row in ingest(said).new if row.superseded_by is None}
+    assert in_force == {"Prefers posts under 800 words", "Prefers posts under 500 words"}
+
+
+@given(st.permutations(range(5)))
+def test_nor_do_facts_that_follow_each_other(order: list[int]) -> None:
+    """Lisbon, then Porto, then Lisbon again, then no longer there, then Rome; learned in any order."""
+    told = [
+        ("lives_in", "Lisbon"),
+        ("lives_in", "Porto"),
+        ("lives_in", "Lisbon"),
+        ("not_lives_in", "Lisbon"),
+        ("lives_in", "Rome"),
+    ]
+    said = [
+        draft(
+            candidate(f"{predicate} {value}", triple=("user", predicate, value)),
+            number=n,
+            at=SAID + timedelta(days=n),
+        )
+        for n, (predicate, value) in enumerate(told)
+    ]
+    rows = [row for row in ingest([said[n] for n in order]).new if row.superseded_by is None]
+    assert {row.text for row in rows} == {"not_lives_in Lisbon", "lives_in Rome"}

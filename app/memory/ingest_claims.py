@@ -1,0 +1,180 @@
+"""What two statements about one subject are to each other, which one stands, and how far a memory is believed.
+
+Seed 004 ("Transformation 2") tells four cases for (subject, predicate, value): new, the same value, a conflict, a correction;
+seed 000 §5.5 the order in which a conflict is decided. Pure functions over plain values.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from app.memory.candidate import Candidate, Kind, Provenance, Triple
+from app.memory.extract_words import words
+
+MAX_CONFIDENCE = 0.95
+"""Nothing is ever quite sure (seed 004, "epistemic humility")."""
+
+BASE_CONFIDENCE = 0.7
+PREFERENCE_CONFIDENCE = 0.6
+CORRECTION_CONFIDENCE = 0.85
+"""What is believed of a first statement (seed 004, `should_extract_semantic`): what is to be remembered and other facts,
+preferences, corrections."""
+
+BOOSTS = (0.15, 0.10, 0.05)
+FURTHER_BOOST = 0.02
+"""What the first, second, third and every further confirmation adds (seed 004, `compute_reinforcement_boost`)."""
+
+
+def reinforcement_boost(nth: int) -> float:
+    """What the n-th confirmation of a memory adds to its confidence, n from 1 (seed 004, "Reinforcement Boost Formula")."""
+    return BOOSTS[nth - 1] if nth <= len(BOOSTS) else FURTHER_BOOST
+
+
+def gained(confirmations: int) -> float:
+    """What so many confirmations add together."""
+    return sum(BOOSTS[:confirmations]) + FURTHER_BOOST * max(0, confirmations - len(BOOSTS))
+
+
+def base_confidence(candidate: Candidate) -> float:
+    """What is believed of a statement that was made once: the seed's figure for its kind, or less where extraction itself is
+    less sure of having understood it."""
+    of_kind = BASE_CONFIDENCE
+    if candidate.kind == "correction":
+        of_kind = CORRECTION_CONFIDENCE
+    elif candidate.kind == "preference" and not candidate.explicit:
+        of_kind = PREFERENCE_CONFIDENCE
+    return min(candidate.confidence, of_kind)
+
+
+def confirmed(confidence: float, count: int, base: float, times: int) -> float:
+    """The confidence of a memory, now `confidence` after `count` confirmations, after `times` more by statements of which the
+    surest is worth `base`. Depends on how many there were, not on their order; never less than it was."""
+    began = max(confidence - gained(count), base)
+    return max(confidence, min(MAX_CONFIDENCE, began + gained(count + times)))
+
+
+def predicate_type(kind: Kind, predicate: str) -> str:
+    """Seed 004, table 5: preference, requirement, observation, policy or attribute."""
+    if kind == "event":
+        return "observation"
+    if kind == "instruction":
+        return "policy"
+    if predicate in words("requirements"):
+        return "requirement"
+    return "preference" if kind == "preference" or predicate.startswith("favourite_") else "attribute"
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+_WORD = re.compile(r"[^\W_]+(?:['’.:/-][^\W_]+)*")
+_SHORT = 3  # letters: "gas" and "bus" are no plurals
+_ARTICLES = frozenset(["a", "an", "the", "their", "his", "her", "my", "our"])
+
+
+class Relation(StrEnum):
+    """What the triple of one statement is to that of another."""
+
+    NONE = "none"
+    SAME = "same"
+    CONFLICT = "conflict"
+    BESIDE = "beside"  # another value where there may well be two
+
+
+def relation(one: Triple | None, other: Triple | None) -> Relation:
+    """The same both ways round. Predicates of which a subject has one at a time conflict by another value; `likes` and
+    `dislikes`, and a predicate and its `not_`, by the same one."""
+    if one is None or other is None or one.subject != other.subject:
+        return Relation.NONE
+    ours, theirs = _value(one.value), _value(other.value)
+    if opposite(one.predicate) == other.predicate:
+        return Relation.CONFLICT if ours == theirs else Relation.NONE
+    if one.predicate != other.predicate:
+        return Relation.NONE
+    if ours == theirs:
+        return Relation.SAME
+    if not single_valued(one.predicate):
+        return Relation.NONE
+    if ours and theirs and (ours <= theirs or theirs <= ours):
+        return Relation.SAME
+    several = one.predicate in words("may_be_several") or one.subject in words("several_of_them")
+    return Relation.BESIDE if several else Relation.CONFLICT
+
+
+def single_valued(predicate: str) -> bool:
+    """Has a subject one of these at a time?"""
+    return predicate in words("single_valued") or predicate.startswith("favourite_")
+
+
+def replaces(new: Triple | None, old: Triple | None) -> bool:
+    """Does a correction that says `new` take the place of `old`? Of one value at a time it does, and of what no list knows."""
+    found = relation(new, old)
+    if found in (Relation.CONFLICT, Relation.BESIDE):
+        return True
+    if found is Relation.SAME or new is None or old is None:
+        return False
+    same = (new.subject, new.predicate) == (old.subject, old.predicate)
+    return same and not (new.predicate in words("many_valued") or new.predicate.startswith("not_"))
+
+
+_OPPOSITES = {"likes": "dislikes", "dislikes": "likes"}
+
+
+def opposite(predicate: str) -> str:
+    """The predicate that denies this one."""
+    if predicate in _OPPOSITES:
+        return _OPPOSITES[predicate]
+    return predicate.removeprefix("not_") if predicate.startswith("not_") else "not_" + predicate
+
+
+def _value(text: str) -> frozenset[str]:
+    """The words of a value, without articles, in the singular: "a peanut allergy" is one to "peanuts"."""
+    found = (word.removesuffix("'s") for word in _WORD.findall(text.replace("’", "'").casefold()))
+    return frozenset(_singular(word) for word in found if word not in _ARTICLES)
+
+
+def _singular(word: str) -> str:
+    plural = len(word) > _SHORT and word.endswith("s") and not word.endswith(("ss", "us", "is"))
+    return word[:-1] if plural else word
+
+
+# --- conflicts --------------------------------------------------------------------------------------------------------
+
+AUTHORITY = {
+    Provenance.USER_STATED: 3,
+    Provenance.PREFERENCE: 3,
+    Provenance.FACT: 3,
+    Provenance.INSTRUCTION: 3,
+    Provenance.CORRECTION: 2,
+    Provenance.TOOL_OUTPUT: 1,
+    Provenance.SYSTEM_INFERRED: 0,
+}
+"""Seed 000 §5.5: user_stated > correction > system_inferred. Facts and the like are what the user stated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a conflict. `domain`: the domain database says so. `stated_at`: when it was last said."""
+
+    domain: bool
+    stated_at: datetime
+    authority: int
+    confidence: float
+    text: str
+
+
+def prefer(one: Side, other: Side) -> tuple[bool, str]:
+    """Whether `one` stands, and by what (the strategies of seed 004, table 9): a domain row before all; then seed 000 §5.5:
+    the more recent, the higher authority, the more confident. The text decides what nothing else does, so that no order of
+    arrival can."""
+    for ours, theirs, strategy in (
+        (one.domain, other.domain, "trust_db"),
+        (one.stated_at, other.stated_at, "trust_recent"),
+        (one.authority, other.authority, "trust_authority"),
+        (one.confidence, other.confidence, "trust_confidence"),
+    ):
+        if ours != theirs:
+            return ours > theirs, strategy  # type: ignore[operator]  # each pair is of one ordered type
+    return one.text > other.text, "trust_confidence"

@@ -1,0 +1,143 @@
+"""Triples: what two are to each other, which side stands, and how far a memory is believed. The figures are the seeds'."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.memory.candidate import Candidate, Kind, Provenance, Triple
+from app.memory.ingest_claims import (
+    MAX_CONFIDENCE,
+    Relation,
+    Side,
+    base_confidence,
+    confirmed,
+    gained,
+    opposite,
+    predicate_type,
+    prefer,
+    reinforcement_boost,
+    relation,
+    replaces,
+)
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def test_the_boosts_of_the_seed() -> None:
+    """Seed 004, "Reinforcement Boost Formula"."""
+    assert [reinforcement_boost(nth) for nth in range(1, 7)] == [0.15, 0.10, 0.05, 0.02, 0.02, 0.02]
+    assert [gained(times) for times in range(6)] == pytest.approx([0.0, 0.15, 0.25, 0.30, 0.32, 0.34])
+
+
+def test_the_seeds_example_of_a_reinforcement() -> None:
+    """Seed 004: "confidence += 0.15 → 0.85"."""
+    assert confirmed(0.7, 0, 0.7, 1) == pytest.approx(0.85)
+
+
+@pytest.mark.parametrize(
+    ("kind", "explicit", "sure", "believed"),
+    [
+        ("fact", True, 0.95, 0.7), ("preference", False, 0.9, 0.6), ("correction", False, 0.9, 0.85), ("fact", False, 0.9, 0.7),
+        ("fact", False, 0.4, 0.4),
+    ],
+)  # fmt: skip
+def test_what_is_believed_at_first(kind: Kind, explicit: bool, sure: float, believed: float) -> None:
+    """Seed 004, `should_extract_semantic`."""
+    said = Candidate("x", kind, Provenance.FACT, "x", (0, 1), sure, 0.5, explicit=explicit)
+    assert base_confidence(said) == believed
+
+
+@given(st.permutations([0.6, 0.7, 0.85, 0.7]))
+def test_confidence_does_not_depend_on_the_order(bases: list[float]) -> None:
+    confidence, count = bases[0], 0
+    for base in bases[1:]:
+        confidence, count = confirmed(confidence, count, base, 1), count + 1
+    assert confidence == pytest.approx(0.95)
+
+
+@given(st.floats(0, 1), st.integers(0, 50), st.floats(0, 1), st.integers(1, 5))
+def test_confirmation_never_lowers_and_never_makes_sure(now: float, count: int, base: float, times: int) -> None:
+    after = confirmed(now, count, base, times)
+    assert after >= now
+    assert after <= max(now, MAX_CONFIDENCE)
+
+
+LIVES = Triple("user", "lives_in", "Lisbon")
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (Triple("user", "lives_in", "lisbon"), Relation.SAME),
+        (Triple("user", "lives_in", "Lisbon, Portugal"), Relation.SAME),
+        (Triple("user", "lives_in", "Porto"), Relation.CONFLICT),
+        (Triple("user", "not_lives_in", "Lisbon"), Relation.CONFLICT),
+        (Triple("user", "not_lives_in", "Porto"), Relation.NONE),
+        (Triple("wife", "lives_in", "Porto"), Relation.NONE),
+        (Triple("user", "works_in", "Lisbon"), Relation.NONE),
+        (None, Relation.NONE),
+    ],
+)
+def test_relations(other: Triple | None, expected: Relation) -> None:
+    assert relation(LIVES, other) is expected
+    assert relation(other, LIVES) is expected
+
+
+def test_where_there_may_be_more_than_one() -> None:
+    peanuts = Triple("user", "allergic_to", "peanuts")
+    assert relation(peanuts, Triple("user", "allergic_to", "a peanut")) is Relation.SAME
+    assert relation(peanuts, Triple("user", "allergic_to", "soy")) is Relation.NONE
+    assert relation(Triple("sister", "lives_in", "Rome"), Triple("sister", "lives_in", "Oslo")) is Relation.BESIDE
+    assert relation(Triple("user", "diet", "vegan"), Triple("user", "diet", "gluten-free")) is Relation.BESIDE
+    assert relation(Triple("user", "likes", "tea"), Triple("user", "dislikes", "tea")) is Relation.CONFLICT
+
+
+def test_what_a_correction_replaces() -> None:
+    assert replaces(Triple("user", "diet", "vegan"), Triple("user", "diet", "vegetarian"))
+    assert replaces(Triple("user", "payment_terms", "NET15"), Triple("user", "payment_terms", "NET30"))
+    assert not replaces(Triple("user", "likes", "tea"), Triple("user", "likes", "coffee"))
+    assert not replaces(LIVES, Triple("user", "works_at", "Bosch"))
+    assert not replaces(None, LIVES)
+
+
+def test_opposites() -> None:
+    assert (opposite("likes"), opposite("lives_in"), opposite("not_lives_in")) == (
+        "dislikes",
+        "not_lives_in",
+        "lives_in",
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "predicate", "expected"),
+    [
+        ("preference", "likes", "preference"), ("fact", "allergic_to", "requirement"), ("event", "visits", "observation"),
+        ("instruction", "called", "policy"), ("fact", "lives_in", "attribute"),
+    ],
+)  # fmt: skip
+def test_types_of_predicates(kind: Kind, predicate: str, expected: str) -> None:
+    assert predicate_type(kind, predicate) == expected
+
+
+def side(domain: bool = False, days: int = 0, authority: int = 3, confidence: float = 0.7, text: str = "a") -> Side:
+    return Side(domain, NOW + timedelta(days=days), authority, confidence, text)
+
+
+@pytest.mark.parametrize(
+    ("winner", "loser", "strategy"),
+    [
+        (side(domain=True), side(days=9, confidence=0.9), "trust_db"),
+        (side(days=1, authority=0, confidence=0.1), side(authority=3, confidence=0.9), "trust_recent"),
+        (side(authority=3, confidence=0.1), side(authority=2, confidence=0.9), "trust_authority"),
+        (side(confidence=0.8), side(confidence=0.7), "trust_confidence"),
+        (side(text="b"), side(text="a"), "trust_confidence"),
+    ],
+)
+def test_who_stands(winner: Side, loser: Side, strategy: str) -> None:
+    """A domain row first; then seed 000 §5.5: recency, authority, confidence."""
+    assert prefer(winner, loser) == (True, strategy)
+    assert prefer(loser, winner) == (False, strategy)
