@@ -76,11 +76,13 @@ def _levels_off(samples: list[Sample]) -> None:
     assert 50 <= at[91].in_force <= 110, "month 3: 50 and more"
     assert 60 <= last.in_force <= 120, "month 6: 80 and more"
     assert last.learned > 1.3 * middle.learned
-    assert last.in_force < 1.1 * middle.in_force
+    # Of what is learned in the first season much adds to the count; of what is learned later next to nothing does.
+    early = at[91].in_force / at[91].learned
+    assert last.in_force - middle.in_force < early / 2 * (last.learned - middle.learned)
     assert last.learned > 4 * last.in_force
     assert last.stored < 0.85 * last.learned, "what expired a season ago is gone for good"
     late = [sample.in_force for sample in samples if sample.day > 112]
-    assert max(late) - min(late) <= 15
+    assert max(late) < 1.3 * min(late), "chance alone moves it"
 
 
 async def test_half_a_year(
@@ -92,12 +94,18 @@ async def test_half_a_year(
 
 @pytest.mark.heavy
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_half_a_year_hour_by_hour(
-    database: str, pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int, seed: int
+@pytest.mark.parametrize(("hours", "seed"), [(1, 2), (24, 1), (24, 3), (24, 4)])
+async def test_half_a_year_by_other_chances(
+    database: str,
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    hours: int,
+    seed: int,
 ) -> None:
-    """Other chances, and every sweep at its own cadence."""
-    live = HalfYear(database, pool, admin, words, space, look_every=timedelta(hours=1), seed=seed)
+    """And with every sweep at its own cadence: hour by hour."""
+    live = HalfYear(database, pool, admin, words, space, look_every=timedelta(hours=hours), seed=seed)
     await _check(database, pool, admin, live)
 
 
