@@ -227,11 +227,16 @@ _AT_HAND = frozenset(
 )
 
 
+_REACTION_WORDS = 4  # "horror films", "small talk at parties"; more is a sentence of its own
+
+
 def reaction(value: str) -> str | None:
     """What is liked or not, where the subject was left out: a thing in the plural or without an article, nothing at hand."""
     found = taste(value)
     return (
         found
-        if found and lowered(found)[0] not in ("the", "a", "an", "to", "when", "how") and len(found.split()) <= 4
+        if found
+        and lowered(found)[0] not in ("the", "a", "an", "to", "when", "how")
+        and len(found.split()) <= _REACTION_WORDS
         else None
     )

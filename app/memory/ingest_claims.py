@@ -99,6 +99,10 @@ def relation(one: Triple | None, other: Triple | None) -> Relation:
         return Relation.NONE
     if ours and theirs and (ours <= theirs or theirs <= ours):
         return Relation.SAME
+    if one.predicate == "diet":
+        sorts = _diets(one.value)
+        if sorts != _diets(other.value) or "diet_of_bodies" in sorts:
+            return Relation.NONE
     several = one.predicate in words("may_be_several") or one.subject in words("several_of_them")
     return Relation.BESIDE if several else Relation.CONFLICT
 
@@ -116,7 +120,11 @@ def replaces(new: Triple | None, old: Triple | None) -> bool:
     if found is Relation.SAME or new is None or old is None:
         return False
     same = (new.subject, new.predicate) == (old.subject, old.predicate)
-    return same and not (new.predicate in words("many_valued") or new.predicate.startswith("not_"))
+    return (
+        same
+        and new.predicate != "diet"
+        and not (new.predicate in words("many_valued") or new.predicate.startswith("not_"))
+    )
 
 
 _OPPOSITES = {"likes": "dislikes", "dislikes": "likes"}
@@ -127,6 +135,13 @@ def opposite(predicate: str) -> str:
     if predicate in _OPPOSITES:
         return _OPPOSITES[predicate]
     return predicate.removeprefix("not_") if predicate.startswith("not_") else "not_" + predicate
+
+
+def _diets(value: str) -> frozenset[str]:
+    """Of which sorts a diet is: who goes gluten-free stays a vegetarian."""
+    said = frozenset(value.casefold().split())
+    sorts = ("diet_of_animals", "diet_of_bodies", "diet_of_faiths", "diet_of_plans")
+    return frozenset(sort for sort in sorts if said & words(sort))
 
 
 def _value(text: str) -> frozenset[str]:

@@ -67,12 +67,16 @@ LANGUAGE sql STABLE SET search_path = agent_data, public, pg_temp AS $$
     WHERE s.message_id IS NOT NULL AND s.created_at IS NOT NULL
 $$;
 
--- Messages that were hidden because what they say had been superseded come back; the application may take away no other
--- suppression.
+-- Messages that were hidden because what they say had been superseded come back, but for those that say something else which
+-- still is; the application may take away no other suppression.
 CREATE FUNCTION agent_data.resurface(p_tenant uuid, p_user uuid, p_messages uuid[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
     DELETE FROM agent_data.suppressions x
     WHERE x.user_id = p_user AND x.tenant_id = p_tenant AND x.item_id = ANY (p_messages) AND x.reason = 'superseded'
+      AND NOT EXISTS (
+          SELECT FROM agent_data.memory_store o
+          WHERE o.user_id = p_user AND o.source_message_ids @> ARRAY[x.item_id]
+            AND (o.status = 'invalidated' OR o.status = 'superseded' AND o.superseded_how IN ('corrected', 'conflict')))
 $$;
 
 -- What follows when a memory ends.
@@ -129,7 +133,7 @@ BEGIN
             SELECT FROM agent_data.memory_store h
             WHERE h.user_id = NEW.user_id AND h.memory_id = NEW.superseded_by AND h.source_message_ids @> ARRAY[s.message_id])
         ON CONFLICT DO NOTHING;
-    ELSIF NEW.status = 'active' THEN
+    ELSIF NEW.status = 'active' AND OLD.status IN ('superseded', 'invalidated') THEN
         PERFORM agent_data.resurface(NEW.tenant_id, NEW.user_id, NEW.source_message_ids);
     END IF;
     RETURN NULL;

@@ -135,6 +135,21 @@ async def test_what_said_the_old_value_does_not_surface_as_current(
     assert set(await suppressed(admin)) == {brief.message_id}
 
 
+async def test_a_message_comes_back_when_nothing_of_it_is_superseded_any_more(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any], store: Memories
+) -> None:
+    talk = Talk()
+    await taught(learn, pool, talk, "I live in Lisbon and I'm single")
+    for text in ("Lives in Lisbon", "Is single"):
+        (found,) = await memories(admin, f"content_text = '{text}'")
+        await store.invalidate(TENANT, talk.user, found["memory_id"], reason=None)
+    (home, alone) = await memories(admin, "status = 'invalidated'")
+    await store.restore(TENANT, talk.user, home["memory_id"])
+    assert len(await suppressed(admin)) == 1
+    await store.restore(TENANT, talk.user, alone["memory_id"])
+    assert await suppressed(admin) == {}
+
+
 async def test_a_message_that_says_both_stays(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     await taught(learn, pool, Talk(), "I live in Lisbon. No wait, I live in Porto")
     assert await suppressed(admin) == {}

@@ -92,13 +92,15 @@ def test_where_there_may_be_more_than_one() -> None:
     assert relation(peanuts, Triple("user", "allergic_to", "a peanut")) is Relation.SAME
     assert relation(peanuts, Triple("user", "allergic_to", "soy")) is Relation.NONE
     assert relation(Triple("sister", "lives_in", "Rome"), Triple("sister", "lives_in", "Oslo")) is Relation.BESIDE
-    assert relation(Triple("user", "diet", "vegan"), Triple("user", "diet", "gluten-free")) is Relation.BESIDE
+    assert relation(Triple("user", "diet", "vegan"), Triple("user", "diet", "vegetarian")) is Relation.BESIDE
+    assert relation(Triple("user", "diet", "vegan"), Triple("user", "diet", "gluten-free")) is Relation.NONE
     assert relation(Triple("user", "likes", "tea"), Triple("user", "dislikes", "tea")) is Relation.CONFLICT
 
 
 def test_what_a_correction_replaces() -> None:
     assert replaces(Triple("user", "diet", "vegan"), Triple("user", "diet", "vegetarian"))
     assert replaces(Triple("user", "payment_terms", "NET15"), Triple("user", "payment_terms", "NET30"))
+    assert not replaces(Triple("user", "diet", "gluten free"), Triple("user", "diet", "vegan"))
     assert not replaces(Triple("user", "likes", "tea"), Triple("user", "likes", "coffee"))
     assert not replaces(LIVES, Triple("user", "works_at", "Bosch"))
     assert not replaces(None, LIVES)
