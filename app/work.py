@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 from app.capture.spool import erasing
 from app.clock import SystemClock
+from app.jobs.consolidation import SessionKeeper, consolidation_ticks
 from app.jobs.lease import connector
+from app.jobs.noting import Notes
 from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
 from app.jobs.tasks import Learner
-from app.jobs.worker import Worker
+from app.jobs.worker import Handler, Worker
 from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
@@ -21,6 +23,7 @@ from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_rules import rules
 from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
+from app.store.consolidation import ConsolidationStore
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.learning import LearningStore
 from app.store.retention import GB, Limits, Retention
@@ -45,12 +48,15 @@ async def run_worker(settings: Settings) -> None:
         helper = build_helper(settings)
         spool = erasing(settings.spool_folder)
         eraser = Eraser(own_connection(dsn, ERASER_ROLE), core.queries, clock, elsewhere=[spool])
-        ticks = privacy_ticks(Retention(core.queries, capture_limits(settings)), eraser, core.queries)
+        ticks = [
+            *privacy_ticks(Retention(core.queries, capture_limits(settings)), eraser, core.queries),
+            *consolidation_ticks(core.queries),
+        ]
         try:
             worker = Worker(
                 connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
-                handlers=(await _learner(core, helper)).handlers(),
+                handlers=(await _learner(core, helper)).handlers() | _consolidation(core, helper),
                 schedule=Schedule(
                     connector(dsn, role=OWNER_ROLE, name="mneme schedule"), core.queries, clock, further=ticks
                 ),
@@ -89,7 +95,19 @@ async def _learner(core: Core, helper: HelperClient | None) -> Learner:
         clock=core.clock,
         store_secrets=core.settings.store_secrets,
         exchanges_per_job=None if helper is None else 1,
+        note=Notes(core.queries, core.clock),
     )
+
+
+def _consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
+    keeper = SessionKeeper(
+        ConsolidationStore(core.pools.background, core.queries),
+        embedder=core.embedder,
+        count=core.counter.count,
+        clock=core.clock,
+        helper=helper,
+    )
+    return keeper.handlers()
 
 
 async def _stop_when_orphaned(stop: asyncio.Event) -> None:

@@ -213,6 +213,11 @@ class Effect:
         self._user = user
         self._now = now
 
+    @property
+    def connection(self) -> PoolConnectionProxy[Any]:
+        """For what else belongs to the same effect (see `app/jobs/noting.py`)."""
+        return self._connection
+
     async def known(self, scope: UUID, hashes: Sequence[bytes], memories: Collection[UUID]) -> list[KnownMemory]:
         """Active memories with one of these content hashes or ids."""
         rows = await self._connection.fetch(

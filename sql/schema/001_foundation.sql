@@ -9,6 +9,7 @@
 --   007 record       the one write of a turn
 --   008 limits       what a key may use, and what was spent
 --   009 privacy      erasure and retention
+--   011 consolidation  episodes, summaries, compaction, and what forgetting does to them
 --
 -- Three planes share `user_id` as their hash key (seed 000 §2, §3), so that one user's data sits in one partition of each
 -- table and every hot query touches just that one. Every primary and unique key therefore contains `user_id`; references
