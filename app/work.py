@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from app.capture.spool import erasing
 from app.clock import SystemClock
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
+from app.jobs.consolidation_users import Consolidator
 from app.jobs.lease import connector
 from app.jobs.noting import Notes
 from app.jobs.privacy import privacy_ticks
@@ -21,9 +22,11 @@ from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_rules import rules
+from app.metrics import Metrics, process_registry
 from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
 from app.store.consolidation import ConsolidationStore
+from app.store.drawing import DrawingStore
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.learning import LearningStore
 from app.store.retention import GB, Limits, Retention
@@ -56,7 +59,7 @@ async def run_worker(settings: Settings) -> None:
             worker = Worker(
                 connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
-                handlers=(await _learner(core, helper)).handlers() | _consolidation(core, helper),
+                handlers=(await _learner(core, helper)).handlers() | await _consolidation(core, helper),
                 schedule=Schedule(
                     connector(dsn, role=OWNER_ROLE, name="mneme schedule"), core.queries, clock, further=ticks
                 ),
@@ -99,15 +102,23 @@ async def _learner(core: Core, helper: HelperClient | None) -> Learner:
     )
 
 
-def _consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
+async def _consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
+    store = ConsolidationStore(core.pools.background, core.queries)
     keeper = SessionKeeper(
-        ConsolidationStore(core.pools.background, core.queries),
+        store, embedder=core.embedder, count=core.counter.count, clock=core.clock, helper=helper,
+        compacted=Metrics(process_registry()).compacted,
+    )  # fmt: skip
+    users = Consolidator(
+        store,
+        DrawingStore(core.pools.background, core.queries),
+        core.queries,
         embedder=core.embedder,
+        space=await core.turns.space_of(core.embedder.space),
         count=core.counter.count,
         clock=core.clock,
         helper=helper,
     )
-    return keeper.handlers()
+    return keeper.handlers() | users.handlers()
 
 
 async def _stop_when_orphaned(stop: asyncio.Event) -> None:

@@ -112,8 +112,7 @@ def measure_of(text: str) -> dict[str, Any] | None:
         match = _MEASURE.search(sentence)
         label = terms(match["label"])[-MAX_LABEL:] if match is not None else []
         if match is not None and label:
-            unit = (terms(match["unit"]) or [match["unit"].lower()])[0]
-            return {"label": label, "value": float(match["value"].replace(",", "")), "unit": unit}
+            return {"label": label, "value": float(match["value"].replace(",", "")), "unit": match["unit"].lower()}
     return None
 
 
@@ -132,12 +131,14 @@ def numeric_patterns(episodes: Sequence[Episode]) -> list[Drawn]:
     themes: dict[tuple[str, str], list[Episode]] = defaultdict(list)
     for each in episodes:
         if each.measure is not None:
-            themes[(each.measure["label"][-1], each.measure["unit"])].append(each)
+            unit = str(each.measure["unit"])
+            themes[(each.measure["label"][-1], (terms(unit) or [unit])[0])].append(each)
     found: list[Drawn] = []
     for (head, unit), own in themes.items():
         if len(own) < THEME_EPISODES:
             continue
-        text, ratio = _compare(head, unit, own)
+        shown = Counter(str(each.measure["unit"]) for each in own if each.measure is not None).most_common(1)[0][0]
+        text, ratio = _compare(head, shown, own)
         found.append(
             Drawn(
                 f"measure:{head}:{unit}",
@@ -202,6 +203,8 @@ def habits(episodes: Sequence[Episode]) -> list[Drawn]:
     seen: list[frozenset[UUID]] = []
     for theme, own in sorted(by_theme.items(), key=lambda item: (-len(item[1]), -len(item[0]), item[0])):
         sessions = {each.session_id for each in own}
+        if any(len(by_theme.get(word, ())) > common for word in theme.split()):
+            continue
         if not THEME_EPISODES <= len(own) <= common or len(sessions) < THEME_SESSIONS:
             continue
         members = frozenset(each.message_id for each in own)
@@ -257,13 +260,17 @@ def _asked_after(episodes: Sequence[Episode]) -> list[Drawn]:
                     followed[a, b] += [one.message_id, other.message_id]
                     where[a, b].add(session)
     common = len(episodes) * COMMON_SHARE if len(episodes) > FEW else len(episodes)
-    found = []
-    for (a, b), sources in followed.items():
+    found: list[Drawn] = []
+    seen: list[frozenset[UUID]] = []
+    # Of words that come together ("open invoices") the longer one says more.
+    for (a, b), sources in sorted(followed.items(), key=lambda item: (-len(item[1]), -len("".join(item[0])), item[0])):
         count = len(sources) // 2
         if count < THEME_EPISODES or count < FOLLOWS * times[a] or len(where[a, b]) < THEME_SESSIONS:
             continue
-        if times[a] > common or times[b] > common:
+        members = frozenset(sources)
+        if times[a] > common or times[b] > common or any(len(members & each) * 2 > len(members) for each in seen):
             continue
+        seen.append(members)
         details = {
             "trigger": {"pattern": f"When the user asks about {a}", "intent": "question", "topics": [a]},
             "action": {"action_type": "augment_retrieval", "topics": [b], "augment_retrieval": [{"query": b}]},

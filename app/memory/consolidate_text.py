@@ -33,6 +33,8 @@ november december"""
 EMPTY = frozenset(_EMPTY_TEXT.split())
 """Words that name no topic."""
 
+_SINGULAR = frozenset(["news", "series", "species", "lens", "always", "perhaps", "physics", "athletics", "christmas"])
+
 MIN_WORD = 3
 """Letters of a word with a content."""
 MAX_SENTENCE_CHARS = 320
@@ -103,6 +105,8 @@ def _contentful(word: str) -> bool:
 def _stem(word: str) -> str:
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
+    if word in _SINGULAR:
+        return word
     if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > MIN_WORD:
         return word[:-1]
     return word

@@ -136,3 +136,87 @@ FROM agent_data.episodes e
 WHERE e.user_id = $1 AND NOT EXISTS (
     SELECT FROM agent_data.suppressions x WHERE x.user_id = $1 AND x.item_id = e.message_id)
 ORDER BY e.message_id DESC LIMIT $2
+
+-- name: known_memories
+-- A user's memories in force that an entity may be summarised from, most important first; none of a session alone (L1), none that
+-- was drawn from others.
+SELECT m.memory_id, m.content_text, m.kind, m.confidence, m.importance, m.created_at, m.entity_ids, m.subject_entity_id,
+       m.predicate, m.object_value, m.source_message_ids, m.sources
+FROM agent_data.memory_store m
+WHERE m.user_id = $1 AND m.is_active AND m.memory_tier >= 2 AND m.memory_scope = 1
+  AND m.kind NOT IN ('summary', 'pattern', 'procedure', 'episode')
+  AND (m.expires_at IS NULL OR m.expires_at > $2)
+ORDER BY m.importance DESC, m.memory_id LIMIT $3
+
+-- name: drawn
+-- What was drawn from a user's memories and episodes, and is in force.
+SELECT m.memory_id, m.kind, m.content_text, m.details, m.entity_ids, m.confidence
+FROM agent_data.memory_store m
+WHERE m.user_id = $1 AND m.is_active AND m.kind IN ('summary', 'pattern', 'procedure') AND m.details ? 'key'
+
+-- name: forgotten_keys
+-- Keys of what the user had forgotten of it.
+SELECT k.key_hmac FROM agent_data.drawn_keys k
+JOIN agent_data.suppressions x ON x.user_id = $1 AND x.item_id = k.memory_id
+WHERE k.user_id = $1
+
+-- name: texts
+-- What was said in these messages, as far as it may be quoted.
+SELECT h.message_id, h.session_id, s.external_id, h.turn_index, h.content, h.created_at
+FROM agent_data.conversation_history h
+JOIN agent_data.sessions s ON s.user_id = $1 AND s.session_id = h.session_id
+WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4
+  AND h.content_tsv IS NOT NULL AND NOT h.is_pruned
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions x WHERE x.user_id = $1 AND x.item_id = h.message_id)
+  AND NOT EXISTS (
+      SELECT FROM agent_data.memory_store m
+      WHERE m.user_id = $1 AND m.status IN ('forgotten', 'superseded', 'invalidated') AND h.message_id = ANY (m.source_message_ids)
+        AND m.kind NOT IN ('summary', 'pattern', 'procedure'))
+ORDER BY h.created_at
+
+-- name: hold_memories
+-- Memories that are in force, held so until the end of this transaction; in order, so that two cannot wait for each other.
+SELECT m.memory_id FROM agent_data.memory_store m
+WHERE m.user_id = $1 AND m.memory_id = ANY ($2::uuid[]) AND m.is_active ORDER BY m.memory_id FOR UPDATE
+
+-- name: suppressed
+-- Whether one of these must not surface.
+SELECT EXISTS (SELECT FROM agent_data.suppressions x
+               WHERE x.user_id = $1 AND x.item_id = ANY ($2::uuid[]) AND x.reason NOT IN ('superseded', 'resent'))
+
+-- name: hold_user
+-- How often what was drawn for a user was made void, held until the end of this transaction.
+SELECT c.version FROM agent_data.consolidation_state c WHERE c.user_id = $1 FOR UPDATE
+
+-- name: begin_user
+-- The same for a user of whom nothing is known.
+INSERT INTO agent_data.consolidation_state (user_id, tenant_id) VALUES ($2, $1) ON CONFLICT DO NOTHING
+
+-- name: derive
+-- What new memories were drawn from.
+INSERT INTO agent_data.derivations (user_id, tenant_id, source_id, derived_id)
+SELECT $2, $1, x.source, x.derived FROM unnest($3::uuid[], $4::uuid[]) AS x (source, derived)
+ON CONFLICT DO NOTHING
+
+-- name: name_keys
+-- Which pattern, procedure or summary new memories are.
+INSERT INTO agent_data.drawn_keys (user_id, tenant_id, key_hmac, memory_id)
+SELECT $2, $1, x.key, x.memory FROM unnest($3::bytea[], $4::uuid[]) AS x (key, memory)
+ON CONFLICT DO NOTHING
+
+-- name: confirm
+-- A summary confirms what it was drawn from (seed 004, transformation 3): confidence rises by $4 up to $5, and never falls.
+WITH confirmed AS (
+    UPDATE agent_data.memory_store m SET confidence = greatest(m.confidence, least($5::real, m.confidence + $4::real)),
+        updated_at = $6
+    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])
+    RETURNING m.memory_id, m.confidence
+)
+INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, at, event, after, actor)
+SELECT $2, $1, c.memory_id, $6, 'confirmed', jsonb_build_object('confidence', c.confidence), 'system' FROM confirmed c
+
+-- name: end_user
+-- A user's consolidation is done, as of $4; whether something is left for the next run ($5).
+UPDATE agent_data.consolidation_state SET
+    consolidated_at = $3, due_at = CASE WHEN $5::boolean OR due_at > $4 THEN COALESCE(due_at, $3) END
+WHERE tenant_id = $1 AND user_id = $2

@@ -73,6 +73,16 @@ CREATE TABLE agent_data.derivations (
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('derivations', current_setting('mneme.hash_partitions')::int);
 
+-- Which pattern, procedure or summary a memory is, by keyed hash of its key: one that its user forgot is not drawn again.
+CREATE TABLE agent_data.drawn_keys (
+    user_id   uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    key_hmac  bytea NOT NULL,
+    memory_id uuid NOT NULL,
+    PRIMARY KEY (user_id, key_hmac, memory_id)
+) PARTITION BY HASH (user_id);
+SELECT agent_data.make_hash_partitions('drawn_keys', current_setting('mneme.hash_partitions')::int);
+
 -- The second of the three updates that history allows: messages that a summary stands for (seed 000 §2.3). How many.
 CREATE FUNCTION agent_data.compact_messages(
     p_tenant uuid, p_user uuid, p_session uuid, p_messages uuid[], p_from timestamptz, p_to timestamptz, p_summary uuid

@@ -111,6 +111,7 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
             "$3, $3, now(), 3, 8, 6, 600, 100, 6, 'extractive'",
             [session],
         ),
+        "drawn_keys": ("key_hmac, memory_id", "'k', $3", [session]),
         "derivations": ("source_id, derived_id", "$3, $3", [session]),
         "user_emails": ("email", "$3", [f"{name}@x"]),
         "capture_sweeps": ("before", "now()", []),
