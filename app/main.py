@@ -37,6 +37,7 @@ from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
 from app.api.spend import spend_router
 from app.api.users import users_router
+from app.api.working import working_router
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.capture.spool import erasing
@@ -56,12 +57,14 @@ from app.gateway.simulated import SimulatedTransport
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Transport
+from app.jobs.working import WorkingMemory
 from app.metrics import Exposition, Metrics, process_registry
 from app.providers.embeddings import Embedder, build_embedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.consolidation import ConsolidationStore
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.history import History
 from app.store.limits import LimitStore
@@ -375,6 +378,7 @@ def open_doors(
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, scribe),
         history_router(gate, sessions, history, scribe),
+        working_router(gate, sessions, ConsolidationStore(pool, sql), WorkingMemory(pool, sql, clock)),
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import orjson
 
@@ -28,16 +28,21 @@ from app.memory.consolidate_summary import Count, Line, Summary, extractive, wit
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids
-from app.store.consolidation import Compaction, ConsolidationStore, Said, SessionState, Stale, job_of
+from app.store.consolidation import (
+    COMPACT,
+    SESSION_END,
+    Compaction,
+    ConsolidationStore,
+    Said,
+    SessionState,
+    Stale,
+    session_job,
+    user_job,
+)
 from app.store.queries import Queries
-from app.store.records import JobRecord, Vector
+from app.store.records import Vector
 
 log = logging.getLogger(__name__)
-
-SESSION_END = "session_end"
-COMPACT = "compact"
-CONSOLIDATE = "consolidate"
-"""The entrypoints."""
 
 IDLE = timedelta(minutes=5)
 """Silence after which a session counts as ended for now (seed 001 §5.3)."""
@@ -66,7 +71,6 @@ class SessionJob:
     session: UUID
     id: str
     target: int | None = None
-    entities: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, payload: bytes) -> SessionJob:
@@ -80,7 +84,6 @@ class SessionJob:
                 UUID(fields["session"]),
                 str(fields["id"]),
                 None if target is None else int(target),
-                tuple(str(each) for each in fields.get("entities") or ()),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadBody("This job's payload cannot be read.") from error
@@ -94,17 +97,6 @@ class SessionJob:
     def alone(self) -> UUID:
         """Jobs that share this do not write at the same time."""
         return self.session if self.confined else self.user
-
-
-def session_job(entrypoint: str, tenant: UUID, user: UUID, session: UUID, **more: object) -> JobRecord:
-    """Work for a session, asked for now."""
-    payload = {"tenant": tenant, "user": user, "session": session, "id": uuid4(), **more}
-    return job_of(entrypoint, session, payload)
-
-
-def user_job(tenant: UUID, user: UUID, **more: object) -> JobRecord:
-    """`consolidate` for a user, asked for now."""
-    return job_of(CONSOLIDATE, user, {"tenant": tenant, "user": user, "id": uuid4(), **more})
 
 
 class SessionKeeper:
@@ -154,9 +146,10 @@ class SessionKeeper:
                 if summary is not None:
                     await work.summarise(job.session, summary.text, summary.tokens, vector)
                 await work.end_session(job.session, began)
+                await work.clear_working(job.session)
                 further = []
                 if not job.confined:
-                    further.append(user_job(job.tenant, job.user, entities=job.entities))
+                    further.append(user_job(job.tenant, job.user))
                 if needs_compaction(_active(state), state.context_window):
                     further.append(session_job(COMPACT, job.tenant, job.user, job.session))
                 await work.enqueue(further)

@@ -17,7 +17,6 @@ import orjson
 
 from app.clock import Clock
 from app.errors import BadBody
-from app.jobs.consolidation import CONSOLIDATE
 from app.memory.candidate import Provenance
 from app.memory.consolidate_entities import (
     CONFIRMS,
@@ -40,7 +39,7 @@ from app.memory.ingest_text import content_hash, normalise
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids
-from app.store.consolidation import ConsolidationStore, Stale
+from app.store.consolidation import CONSOLIDATE, ConsolidationStore, Stale
 from app.store.drawing import Drawing, DrawingStore, DrawnMemory, NewDrawn, Text, UserState
 from app.store.learning import MAX_SOURCES, MemoryRow
 from app.store.queries import Queries

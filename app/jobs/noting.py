@@ -1,4 +1,5 @@
-"""What the learner's job notes beside what it learns: an episode for each answered exchange, and that the session went on."""
+"""What the learner's job notes beside what it learns: an episode for each answered exchange, that the session
+went on, and its working memory."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Sequence
 
 from app.clock import Clock
 from app.jobs.tasks import LearnJob, exchanges_of
+from app.jobs.working import refresh
 from app.memory.consolidate_episodes import episode_of, tool_names
 from app.memory.drafts import Draft
 from app.store.episodes import more_tools, note
@@ -52,3 +54,4 @@ class Notes:
             now=self._clock.now(),
             pooled=not job.confined,
         )
+        await refresh(effect.connection, self._sql, job.tenant, job.user, job.session, self._clock.now())

@@ -44,9 +44,11 @@ MAX_NAMES = 8
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text that can be quoted: without code, without what Mneme injected, each on one line."""
+    """The sentences of a text that can be quoted: without code, without what Mneme injected, each on one line; of their last
+    marks only a question's is left."""
     plain = _FENCE.sub(" ", strip_injected(text))
-    found = (normalise(piece) for piece in _SENTENCE.split(plain))
+    # What is normalised has lost its last mark: whether it asks still counts.
+    found = (normalise(piece) + "?" * is_question(piece) for piece in _SENTENCE.split(plain) if piece.strip())
     return [each for each in found if each and len(each) <= MAX_SENTENCE_CHARS]
 
 

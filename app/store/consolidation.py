@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-from uuid import UUID
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
 
 import orjson
 from asyncpg.pool import PoolConnectionProxy
@@ -20,6 +20,11 @@ from app.store.learning import Effect
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, JobRecord, Vector
+
+SESSION_END = "session_end"
+COMPACT = "compact"
+CONSOLIDATE = "consolidate"
+"""The entrypoints."""
 
 MAX_MESSAGES = 10_000
 """Messages of a session that one summary looks at: five thousand turns; older ones stand in earlier summaries."""
@@ -83,6 +88,16 @@ class Compaction:
     method: str
 
 
+class SummaryRow(NamedTuple):
+    """The summary of a session as it stands; `active_tokens`: of its messages that are not compacted; `pending`: something was
+    said, or taken back, since."""
+
+    text: str | None
+    tokens: int
+    active_tokens: int
+    pending: bool
+
+
 class ConsolidationStore:
     """Sessions' summaries and compactions."""
 
@@ -142,6 +157,12 @@ class ConsolidationStore:
             rows = await connection.fetch(self._sql["consolidation.compactions"], tenant, user, session)
         return [Compaction(**dict(row)) for row in rows]
 
+    async def summary(self, tenant: UUID, user: UUID, session: UUID) -> SummaryRow | None:
+        """The summary of a session; None: there is no such session."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["consolidation.summary"], tenant, user, session)
+        return None if row is None else SummaryRow(*row)
+
     async def enqueue(self, tenant: UUID, jobs: Sequence[JobRecord]) -> None:
         """Ask for work; what waits already under the same key stands for both."""
         async with self._pool.transaction(tenant) as connection:
@@ -178,6 +199,10 @@ class Work:
         """Set the summary of a session."""
         packed = None if vector is None else halfvec(vector)
         await self._run("summarise", session, text, tokens, packed, self._now)
+
+    async def clear_working(self, session: UUID) -> None:
+        """A session that has ended needs no working memory."""
+        await self._run("clear_working", session)
 
     async def end_session(self, session: UUID, began: datetime) -> None:
         """Its session-end work is done, as of `began`."""
@@ -219,9 +244,22 @@ class Work:
         await self.connection.execute(self._sql[f"consolidation.{name}"], self._tenant, self._user, *arguments)
 
 
-def job_of(entrypoint: str, subject: UUID, payload: Mapping[str, object]) -> JobRecord:
-    """A job about a session or a user: of each at most one waits."""
-    return JobRecord(entrypoint, orjson.dumps(dict(payload), default=str), f"{entrypoint}:{subject}", 0.0)
+def session_job(
+    entrypoint: str, tenant: UUID, user: UUID, session: UUID, *, asked: bool = False, **more: object
+) -> JobRecord:
+    """Work for a session. Of each kind at most one waits, but for those that somebody `asked` for, with wishes of their own."""
+    return _job(entrypoint, session, {"tenant": tenant, "user": user, "session": session, **more}, asked)
+
+
+def user_job(tenant: UUID, user: UUID, *, asked: bool = False, **more: object) -> JobRecord:
+    """`consolidate` for a user; as `session_job`."""
+    return _job(CONSOLIDATE, user, {"tenant": tenant, "user": user, **more}, asked)
+
+
+def _job(entrypoint: str, subject: UUID, payload: Mapping[str, object], asked: bool) -> JobRecord:
+    own = uuid4()
+    key = f"{entrypoint}:{own if asked else subject}"
+    return JobRecord(entrypoint, orjson.dumps({**payload, "id": own}, default=str), key, 0.0)
 
 
 def _said(row: Any) -> Said:

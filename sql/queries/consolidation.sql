@@ -220,3 +220,48 @@ SELECT $2, $1, c.memory_id, $6, 'confirmed', jsonb_build_object('confidence', c.
 UPDATE agent_data.consolidation_state SET
     consolidated_at = $3, due_at = CASE WHEN $5::boolean OR due_at > $4 THEN COALESCE(due_at, $3) END
 WHERE tenant_id = $1 AND user_id = $2
+
+-- name: recent
+-- The newest messages of a session, newest first: what its working memory is made from. Nothing hidden.
+SELECT h.message_id, h.turn_index, h.role, left(COALESCE(h.content, ''), $5) AS content, h.name, h.tool_calls, h.tool_call_id,
+       h.created_at
+FROM agent_data.conversation_history h
+JOIN agent_data.sessions s ON s.user_id = $2 AND s.session_id = h.session_id
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $3 AND h.turn_index > 0 AND NOT h.is_pruned
+  AND h.created_at >= s.first_message_at AND h.created_at <= s.last_message_at
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions x
+                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
+ORDER BY h.turn_index DESC, h.sibling
+LIMIT $4
+
+-- name: preferences
+-- How a user wants to be answered, most important first: in all sessions, and in this one. Of nobody's sessions only in this one.
+SELECT m.memory_id, m.kind, m.content_text AS text FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.is_active AND m.kind IN ('preference', 'instruction')
+  AND (m.session_id = $3 OR m.memory_scope = 1 AND NOT $4::boolean) AND (m.expires_at IS NULL OR m.expires_at > $5)
+ORDER BY m.importance DESC, m.created_at DESC LIMIT $6
+
+-- name: working
+-- The working memory of a session, where it is not lost.
+SELECT w.active_preferences, w.pending_confirmations, w.tool_results_buffer, w.updated_at
+FROM agent_data.memory_store_working w WHERE w.tenant_id = $1 AND w.user_id = $2 AND w.session_id = $3
+
+-- name: keep_working
+-- Sets the working memory of a session.
+INSERT INTO agent_data.memory_store_working AS w (
+    tenant_id, user_id, session_id, active_preferences, pending_confirmations, tool_results_buffer, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (user_id, session_id) DO UPDATE SET
+    active_preferences = EXCLUDED.active_preferences, pending_confirmations = EXCLUDED.pending_confirmations,
+    tool_results_buffer = EXCLUDED.tool_results_buffer, updated_at = EXCLUDED.updated_at
+
+-- name: clear_working
+-- A session that has ended needs none (seed 001 §5.3).
+DELETE FROM agent_data.memory_store_working WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
+
+-- name: summary
+-- The summary of a session, and how much of it is not compacted.
+SELECT s.summary_text, s.summary_token_count, COALESCE(w.active_tokens, 0) AS active_tokens,
+       COALESCE(w.pending, false) AS pending
+FROM agent_data.sessions s LEFT JOIN agent_data.session_work w ON w.user_id = $2 AND w.session_id = s.session_id
+WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id = $3

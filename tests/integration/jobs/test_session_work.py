@@ -13,14 +13,14 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import BadBody, HelperError
-from app.jobs.consolidation import COMPACT, SESSION_END, SessionKeeper, consolidation_ticks
+from app.jobs.consolidation import SessionKeeper, consolidation_ticks
 from app.jobs.noting import Notes
 from app.jobs.schedule import Schedule
 from app.jobs.tasks import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.providers.embeddings import NoEmbedder
-from app.store.consolidation import ConsolidationStore
+from app.store.consolidation import COMPACT, SESSION_END, ConsolidationStore
 from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool
