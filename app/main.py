@@ -347,6 +347,7 @@ def open_doors(
     memories = Memories(pool, sql, clock, space=space)
     captures = Captures(pool, sql)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
+    consolidation = ConsolidationStore(pool, sql)
     eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(core.settings.spool_folder)])
     default_model = core.settings.default_model or STORED_COUNTS
 
@@ -366,6 +367,7 @@ def open_doors(
         counts = await queue.counts()
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
         metrics.storage(by_group(await storage.figures()))
+        metrics.compactions(**await consolidation.figures())
         for ran in await storage.ticks():
             metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
 
@@ -378,7 +380,7 @@ def open_doors(
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, scribe),
         history_router(gate, sessions, history, scribe),
-        working_router(gate, sessions, ConsolidationStore(pool, sql), WorkingMemory(pool, sql, clock)),
+        working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),

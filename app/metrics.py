@@ -49,10 +49,6 @@ COMMIT_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 """Turns of one transaction."""
 
 
-RATIO_BUCKETS = (1, 2, 5, 10, 20, 50, 100)
-"""ρ of compactions; 5 is its bar (seed 000 §11.3)."""
-
-
 class Metrics:
     """Every metric, named by what happened rather than by how it is counted. Label values come from the code, never from
     a client: their number is bounded."""
@@ -125,9 +121,9 @@ class Metrics:
             "mneme_event_loop_tasks", "Tasks of the server's event loops, when last looked at.",
             multiprocess_mode="livesum", registry=registry,
         )  # fmt: skip
-        self._compactions = Histogram(
-            "mneme_compaction_ratio", "Tokens removed by a compaction for each of its summary (seed 000 §7.3).",
-            buckets=RATIO_BUCKETS, registry=registry,
+        self._compacted = Gauge(
+            "mneme_compaction", "All compactions so far: how many, tokens removed, tokens of their summaries, and the ratio of "
+            "these (seed 000 §11.3: at least 5).", ["what"], multiprocess_mode="mostrecent", registry=registry,
         )  # fmt: skip
         # `labels` looks a child up under a lock; the few that the hot path uses are kept.
         self._stage_children: dict[str, Histogram] = {}
@@ -181,9 +177,17 @@ class Metrics:
         """η of one compile."""
         self._eta.observe(eta)
 
-    def compacted(self, ratio: float) -> None:
-        """A session was compacted with this ρ."""
-        self._compactions.observe(ratio)
+    def compactions(self, *, count: int, removed_tokens: int, summary_tokens: int) -> None:
+        """All compactions of sessions so far."""
+        figures: dict[str, float] = {
+            "count": count,
+            "removed_tokens": removed_tokens,
+            "summary_tokens": summary_tokens,
+        }
+        if summary_tokens:
+            figures["ratio"] = removed_tokens / summary_tokens
+        for what, value in figures.items():
+            self._compacted.labels(what).set(value)
 
     def queue(self, *, queued: int, running: int, dead: int) -> None:
         """The queue as it stands."""

@@ -22,7 +22,6 @@ from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_rules import rules
-from app.metrics import Metrics, process_registry
 from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
 from app.store.consolidation import ConsolidationStore
@@ -104,10 +103,7 @@ async def _learner(core: Core, helper: HelperClient | None) -> Learner:
 
 async def _consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
     store = ConsolidationStore(core.pools.background, core.queries)
-    keeper = SessionKeeper(
-        store, embedder=core.embedder, count=core.counter.count, clock=core.clock, helper=helper,
-        compacted=Metrics(process_registry()).compacted,
-    )  # fmt: skip
+    keeper = SessionKeeper(store, embedder=core.embedder, count=core.counter.count, clock=core.clock, helper=helper)
     users = Consolidator(
         store,
         DrawingStore(core.pools.background, core.queries),

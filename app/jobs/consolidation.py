@@ -110,15 +110,13 @@ class SessionKeeper:
         count: Count,
         clock: Clock,
         helper: Helper | None = None,
-        compacted: Callable[[float], None] = lambda ratio: None,
     ) -> None:
-        """`count`: tokens of o200k. `helper`: None: extractively. `compacted`: told each ρ."""
+        """`count`: tokens of o200k. `helper`: None: extractively."""
         self._store = store
         self._embedder = embedder
         self._count = count
         self._clock = clock
         self._helper = helper
-        self._compacted = compacted
 
     def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
         """By entrypoint, for the worker."""
@@ -197,7 +195,6 @@ class SessionKeeper:
         except Stale:
             log.info("a compaction is void: something was forgotten meanwhile", extra={"session": str(job.session)})
             return
-        self._compacted(done.ratio)
         log.info(
             "a session was compacted",
             extra={

@@ -157,6 +157,12 @@ class ConsolidationStore:
             rows = await connection.fetch(self._sql["consolidation.compactions"], tenant, user, session)
         return [Compaction(**dict(row)) for row in rows]
 
+    async def figures(self) -> dict[str, int]:
+        """All compactions so far: count, removed_tokens, summary_tokens."""
+        async with self._pool.acquire() as connection:
+            row = await connection.fetchrow(self._sql["consolidation.compaction_figures"])
+        return dict(row) if row is not None else {}
+
     async def summary(self, tenant: UUID, user: UUID, session: UUID) -> SummaryRow | None:
         """The summary of a session; None: there is no such session."""
         async with self._pool.transaction(tenant) as connection:
@@ -235,6 +241,10 @@ class Work:
         await self.summarise(session, summary, done.summary_tokens, vector)
         await self._run("take_tokens", session, done.removed_tokens)
         await self._run("new_epoch", session)
+        # Last: it is one row for everybody.
+        await self.connection.execute(
+            self._sql["consolidation.count_compaction"], done.at, done.removed_tokens, done.summary_tokens
+        )
 
     async def enqueue(self, jobs: Sequence[JobRecord]) -> None:
         """Further jobs, which come into being with this one's effect."""

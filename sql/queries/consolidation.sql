@@ -81,6 +81,20 @@ INSERT INTO agent_data.compactions (
     method)
 VALUES ($2, $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 
+-- name: count_compaction
+-- Adds a compaction to those of its day.
+INSERT INTO agent_data.compaction_figures AS f (day, compactions, removed_tokens, summary_tokens)
+VALUES (($1::timestamptz AT TIME ZONE 'UTC')::date, 1, $2, $3)
+ON CONFLICT (day) DO UPDATE SET
+    compactions = f.compactions + 1, removed_tokens = f.removed_tokens + EXCLUDED.removed_tokens,
+    summary_tokens = f.summary_tokens + EXCLUDED.summary_tokens
+
+-- name: compaction_figures
+-- All compactions so far.
+SELECT COALESCE(sum(f.compactions), 0)::bigint AS count, COALESCE(sum(f.removed_tokens), 0)::bigint AS removed_tokens,
+       COALESCE(sum(f.summary_tokens), 0)::bigint AS summary_tokens
+FROM agent_data.compaction_figures f
+
 -- name: take_tokens
 -- A session has so many active tokens less.
 UPDATE agent_data.session_work SET active_tokens = greatest(0, active_tokens - $4)

@@ -63,6 +63,14 @@ CREATE TABLE agent_data.compactions (
 SELECT agent_data.make_hash_partitions('compactions', current_setting('mneme.hash_partitions')::int);
 CREATE INDEX compactions_session ON agent_data.compactions (user_id, session_id, at);
 
+-- All of them together, by day: what the metric adds up. Nobody's in particular, and it outlives them.
+CREATE TABLE agent_data.compaction_figures (
+    day            date PRIMARY KEY,
+    compactions    bigint NOT NULL,
+    removed_tokens bigint NOT NULL,
+    summary_tokens bigint NOT NULL
+);
+
 -- From a message or a memory to the memories that were drawn from it: forgetting follows these.
 CREATE TABLE agent_data.derivations (
     user_id    uuid NOT NULL,
