@@ -52,7 +52,7 @@ async def run_worker(settings: Settings) -> None:
         eraser = Eraser(own_connection(dsn, ERASER_ROLE), core.queries, clock, elsewhere=[spool])
         ticks = [
             *privacy_ticks(Retention(core.queries, capture_limits(settings)), eraser, core.queries),
-            *consolidation_ticks(core.queries),
+            *(consolidation_ticks(core.queries) if settings.consolidation == "on" else ()),
         ]
         try:
             worker = Worker(

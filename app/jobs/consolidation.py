@@ -213,10 +213,10 @@ class SessionKeeper:
             for each in state.messages
         ]
         if target is not None:
-            return choose(entries, target)
+            return choose(entries, target, state.shared_turn)
         if not needs_compaction(_active(state), state.context_window):
             return None
-        return choose(entries, state.context_window)
+        return choose(entries, state.context_window, state.shared_turn)
 
     async def _summary(self, state: SessionState, told: Sequence[Said], budget: int) -> Summary | None:
         lines = lines_of(state, told)

@@ -49,11 +49,12 @@ def needs_compaction(active_tokens: int, context_window: int) -> bool:
     return context_window > 0 and active_tokens > THRESHOLD_WINDOWS * context_window
 
 
-def choose(entries: Sequence[Entry], target: int) -> Window | None:
+def choose(entries: Sequence[Entry], target: int, shared_turn: int = 0) -> Window | None:
     """The messages to compact so that at most `target` tokens stay, or as near as the rules allow (seed 000 §7.3, step 2).
 
     `entries`: of one session, by turn. Oldest first, whole turns only (a tool's result never loses its call); never the first
-    turn (seed 001 §5.2) nor the last `KEEP_TURNS`. None: nothing to do, or too little.
+    turn (seed 001 §5.2) nor the last `KEEP_TURNS`, nor what a branch shares (up to `shared_turn`): its own summary does not
+    tell of it. None: nothing to do, or too little.
     """
     active = [each for each in entries if not each.compressed]
     total = sum(each.token_count for each in active)
@@ -66,6 +67,8 @@ def choose(entries: Sequence[Entry], target: int) -> Window | None:
     for begin, end in pairwise(starts[1 : 1 - KEEP_TURNS]):
         if total - removed <= target:
             break
+        if begin <= shared_turn:
+            continue
         turn = [each for each in active if begin <= each.turn_index < end and second <= each.turn_index < last]
         taken += turn
         removed += sum(each.token_count for each in turn)

@@ -61,13 +61,15 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """A session when its summary was begun. `epoch`: its user's erasure epoch, None: there is no such user."""
+    """A session when its summary was begun. `epoch`: its user's erasure epoch, None: there is no such user. `shared_turn`: the
+    last turn that a branch of it shares, 0 without one."""
 
     epoch: int | None
     version: int
     name: str
     context_window: int
     active_tokens: int
+    shared_turn: int
     summary: str | None
     messages: tuple[Said, ...]
     statements: tuple[Statement, ...]
@@ -118,7 +120,8 @@ class ConsolidationStore:
                     self._sql["consolidation.messages"],
                     user, session, row["first_message_at"], row["last_message_at"], MAX_MESSAGES,
                 )  # fmt: skip
-                said = [_said(each) for each in found]
+                path = _path({each["message_id"]: each for each in found}, row["head_message_id"])
+                said = [_said(each, path) for each in found]
             known = await connection.fetch(
                 self._sql["consolidation.statements"], user, [each.message_id for each in said if each.quotable]
             )
@@ -132,6 +135,7 @@ class ConsolidationStore:
             row["external_id"] or str(session),
             row["context_window_size"],
             row["active_tokens"],
+            row["shared_turn"],
             row["summary_text"],
             tuple(said),
             statements,
@@ -272,7 +276,17 @@ def _job(entrypoint: str, subject: UUID, payload: Mapping[str, object], asked: b
     return JobRecord(entrypoint, orjson.dumps({**payload, "id": own}, default=str), key, 0.0)
 
 
-def _said(row: Any) -> Said:
+def _path(rows: Mapping[UUID, Any], head: UUID | None) -> frozenset[UUID] | None:
+    """The messages that led to the head: what was said instead of them was taken back. None where they cannot be told."""
+    path: set[UUID] = set()
+    at = head
+    while at is not None and at in rows and at not in path:
+        path.add(at)
+        at = rows[at]["parent_message_id"]
+    return frozenset(path) if path and at is None else None
+
+
+def _said(row: Any, path: frozenset[UUID] | None) -> Said:
     return Said(
         row["message_id"],
         row["turn_index"],
@@ -282,5 +296,5 @@ def _said(row: Any) -> Said:
         row["token_count"],
         row["created_at"],
         row["is_compressed"],
-        row["quotable"],
+        row["quotable"] and (path is None or row["message_id"] in path),
     )

@@ -7,7 +7,10 @@ SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS 
 -- name: session
 -- A session as its summary sees it.
 SELECT s.session_id, s.external_id, s.context_window_size, s.summary_text, s.summary_token_count, s.first_message_at,
-       s.last_message_at, COALESCE(w.version, 0) AS version, COALESCE(w.active_tokens, 0) AS active_tokens
+       s.last_message_at, s.head_message_id, COALESCE(w.version, 0) AS version,
+       COALESCE(w.active_tokens, 0) AS active_tokens, COALESCE((
+           SELECT max(b.branch_turn_index) FROM agent_data.sessions b
+           WHERE b.user_id = $1 AND b.parent_session_id = s.session_id), 0) AS shared_turn
 FROM agent_data.sessions s
 LEFT JOIN agent_data.session_work w ON w.user_id = $1 AND w.session_id = s.session_id
 WHERE s.user_id = $1 AND s.session_id = $2
@@ -21,7 +24,8 @@ WITH gone AS (
       AND m.kind NOT IN ('summary', 'pattern', 'procedure')
 )
 SELECT * FROM (
-    SELECT h.message_id, h.turn_index, h.sibling, h.role, COALESCE(h.content, '') AS content, h.tool_calls, h.token_count,
+    SELECT h.message_id, h.parent_message_id, h.turn_index, h.sibling, h.role, COALESCE(h.content, '') AS content,
+           h.tool_calls, h.token_count,
            h.created_at, h.is_compressed,
            h.content_tsv IS NOT NULL AND h.message_id NOT IN (SELECT g.id FROM gone g) AND NOT EXISTS (
                SELECT FROM agent_data.suppressions x WHERE x.user_id = $1 AND x.item_id = h.message_id) AS quotable
@@ -55,8 +59,8 @@ UPDATE agent_data.sessions SET summary_text = $4, summary_token_count = $5, summ
 WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
 
 -- name: new_epoch
--- Memory blocks that stand before what is compacted are not shown again.
-UPDATE agent_data.sessions SET block_epoch = block_epoch + 1 WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
+-- Memory blocks that stand before what is compacted are not shown again. (Two further: see `drop_session_summaries`.)
+UPDATE agent_data.sessions SET block_epoch = block_epoch + 2 WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
 
 -- name: end_session
 -- The session-end work of a session is done, unless something was said since.

@@ -106,7 +106,7 @@ BEGIN
 END $$;
 
 -- Takes back the summaries of some sessions, at once; the session-end work makes new ones. Memory blocks that hold the old ones
--- go with their epoch.
+-- go with their epoch: two further, so that it is no rebase's that is under way.
 CREATE FUNCTION agent_data.drop_session_summaries(p_tenant uuid, p_user uuid, p_sessions uuid[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 BEGIN
@@ -114,7 +114,7 @@ BEGIN
     UPDATE agent_data.session_work w SET version = w.version + 1, pending = true
     WHERE w.user_id = p_user AND w.tenant_id = p_tenant AND w.session_id = ANY (p_sessions);
     UPDATE agent_data.sessions s SET
-        summary_text = NULL, summary_embedding = NULL, summary_token_count = 0, block_epoch = s.block_epoch + 1
+        summary_text = NULL, summary_embedding = NULL, summary_token_count = 0, block_epoch = s.block_epoch + 2
     WHERE s.user_id = p_user AND s.tenant_id = p_tenant AND s.session_id = ANY (p_sessions) AND s.summary_text IS NOT NULL;
     INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
     SELECT c.user_id, c.tenant_id, c.summary_id, 'summary' FROM agent_data.compactions c

@@ -179,7 +179,7 @@ async def test_compaction_takes_the_oldest_turns_and_reports_its_ratio(pool: Poo
     row = await session_row(admin, talk)
     assert synthetic["content"].endswith(row["summary_text"])
     assert "Lisbon" in row["summary_text"]
-    assert row["block_epoch"] == 1
+    assert row["block_epoch"] == 2
     (work,) = await rows(admin, "SELECT * FROM agent_data.session_work")
     assert work["active_tokens"] == sum(each["token_count"] for each in kept if not each["is_compressed"])
 
@@ -219,6 +219,21 @@ async def test_two_workers_at_once_have_one_effect(pool: Pool, admin: Admin) -> 
     assert {(each["by"], each["n"]) for each in compressed} == {
         (each["summary_id"], each["messages"]) for each in reported
     }
+
+
+async def test_what_a_branch_shares_stays_in_the_history(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=40, learn=False)
+    await admin.execute(
+        "INSERT INTO agent_data.sessions (session_id, user_id, tenant_id, expires_at, parent_session_id, branch_turn_index)"
+        " VALUES (gen_random_uuid(), $1, $2, now(), $3, 20)",
+        talk.user,
+        talk.tenant,
+        talk.session,
+    )
+    await keeper(pool).compact(payload(talk, target=300))
+    (done,) = await rows(admin, "SELECT * FROM agent_data.compactions")
+    assert done["first_turn"] == 21
 
 
 class Helper:
@@ -267,7 +282,7 @@ async def test_a_forgotten_memory_does_not_come_back_through_a_summary(pool: Poo
     await forget(pool, admin, talk, "peanuts")
     row = await session_row(admin, talk)
     assert row["summary_text"] is None  # at once
-    assert row["block_epoch"] == 2  # and no block of a prompt has it any more
+    assert row["block_epoch"] == 4  # and no block of a prompt has it any more
     (work,) = await rows(admin, "SELECT * FROM agent_data.session_work")
     assert work["pending"] is True
     await keeper(pool).end(payload(talk))

@@ -59,6 +59,13 @@ def test_a_tool_call_keeps_its_result() -> None:
     assert after.role == "user"
 
 
+def test_what_a_branch_shares_stays() -> None:
+    window = choose(session(30), 1000, shared_turn=20)
+    assert window is not None
+    assert window.first_turn == 21
+    assert choose(session(30), 1000, shared_turn=60) is None
+
+
 def test_what_is_compacted_counts_no_more() -> None:
     assert choose(session(30, compressed=20), 2000) is None
     window = choose(session(30, compressed=10), 2000)
