@@ -143,7 +143,7 @@ class SessionKeeper:
                 await work.hold_session(job.session, state.version)
                 if summary is not None:
                     await work.summarise(job.session, summary.text, summary.tokens, vector)
-                await work.end_session(job.session, began)
+                await work.end_session(job.session, began, _active(state))
                 await work.clear_working(job.session)
                 further = []
                 if not job.confined:

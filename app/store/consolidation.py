@@ -214,9 +214,9 @@ class Work:
         """A session that has ended needs no working memory."""
         await self._run("clear_working", session)
 
-    async def end_session(self, session: UUID, began: datetime) -> None:
-        """Its session-end work is done, as of `began`."""
-        await self._run("end_session", session, began)
+    async def end_session(self, session: UUID, began: datetime, active_tokens: int) -> None:
+        """Its session-end work is done, as of `began`, when its active messages had so many tokens."""
+        await self._run("end_session", session, began, active_tokens)
 
     async def compact(
         self,

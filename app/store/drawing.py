@@ -11,8 +11,8 @@ from uuid import UUID
 from app.store import ids
 from app.store.consolidation import Stale, Work
 from app.store.episodes import Episode, episode_from
+from app.store.forgetting import content_hmac
 from app.store.learning import Changes, Event, MemoryRow
-from app.store.memories import content_hmac
 from app.store.pools import Pool
 from app.store.queries import Queries
 

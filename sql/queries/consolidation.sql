@@ -63,8 +63,8 @@ WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
 UPDATE agent_data.sessions SET block_epoch = block_epoch + 2 WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
 
 -- name: end_session
--- The session-end work of a session is done, unless something was said since.
-UPDATE agent_data.session_work SET pending = touched_at > $4
+-- The session-end work of a session is done, unless something was said since; its tokens were counted anew.
+UPDATE agent_data.session_work SET pending = touched_at > $4, active_tokens = CASE WHEN touched_at > $4 THEN active_tokens ELSE $5 END
 WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
 
 -- name: add_summary_message

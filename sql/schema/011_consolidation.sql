@@ -116,10 +116,10 @@ BEGIN
     UPDATE agent_data.sessions s SET
         summary_text = NULL, summary_embedding = NULL, summary_token_count = 0, block_epoch = s.block_epoch + 2
     WHERE s.user_id = p_user AND s.tenant_id = p_tenant AND s.session_id = ANY (p_sessions) AND s.summary_text IS NOT NULL;
-    INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
-    SELECT c.user_id, c.tenant_id, c.summary_id, 'summary' FROM agent_data.compactions c
+    UPDATE agent_data.conversation_history h SET content = NULL
+    FROM agent_data.compactions c
     WHERE c.user_id = p_user AND c.tenant_id = p_tenant AND c.session_id = ANY (p_sessions)
-    ON CONFLICT DO NOTHING;
+      AND h.user_id = p_user AND h.message_id = c.summary_id AND h.created_at = c.at AND h.content IS NOT NULL;
 END $$;
 
 -- What was drawn from an item, directly or by way of other memories.
@@ -182,9 +182,9 @@ BEGIN
     PERFORM agent_data.forget_derived(NEW.tenant_id, NEW.user_id, NEW.item_id);
     RETURN NULL;
 END $$;
--- Superseded is not gone (see `outdate_derived`); `resent` was never summarised; `summary` is what this itself leaves.
+-- Superseded is not gone (see `outdate_derived`), and `resent` was never summarised.
 CREATE TRIGGER forget_derived AFTER INSERT OR UPDATE ON agent_data.suppressions
-    FOR EACH ROW WHEN (NEW.reason NOT IN ('superseded', 'resent', 'summary'))
+    FOR EACH ROW WHEN (NEW.reason NOT IN ('superseded', 'resent'))
     EXECUTE FUNCTION agent_data.on_suppressed();
 
 -- Something is not so any more, or says something else: what says so on its authority is not in force, either, until it is

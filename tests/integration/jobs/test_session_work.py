@@ -21,9 +21,12 @@ from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.providers.embeddings import NoEmbedder
 from app.store.consolidation import COMPACT, SESSION_END, ConsolidationStore
+from app.store.deleting import Deleter
+from app.store.erasure import ERASER_ROLE, own_connection
 from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool
+from app.store.sessions import SessionRef
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, TENANT, Talk
 
@@ -283,12 +286,36 @@ async def test_a_forgotten_memory_does_not_come_back_through_a_summary(pool: Poo
     row = await session_row(admin, talk)
     assert row["summary_text"] is None  # at once
     assert row["block_epoch"] == 4  # and no block of a prompt has it any more
+    synthetic = "SELECT content FROM agent_data.conversation_history WHERE turn_index = -1"
+    assert [each["content"] for each in await rows(admin, synthetic)] == [None]
     (work,) = await rows(admin, "SELECT * FROM agent_data.session_work")
     assert work["pending"] is True
     await keeper(pool).end(payload(talk))
     row = await session_row(admin, talk)
     assert "Lisbon" in row["summary_text"]
     assert "peanuts" not in row["summary_text"]
+
+
+async def test_a_deleted_message_takes_the_summary_along_and_is_in_no_later_one(
+    database: str, pool: Pool, admin: Admin
+) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=60)
+    await keeper(pool).compact(payload(talk, target=400))
+    (message,) = await rows(
+        admin,
+        "SELECT message_id FROM agent_data.conversation_history WHERE content LIKE '%peanuts%' AND turn_index > 0",
+    )
+    deleter = Deleter(own_connection(database, ERASER_ROLE), SQL, FakeClock(NOW))
+    assert await deleter.delete(talk.tenant, SessionRef(talk.user, talk.session), message["message_id"])
+    assert (await session_row(admin, talk))["summary_text"] is None
+    assert not await rows(admin, "SELECT 1 FROM agent_data.conversation_history WHERE content LIKE '%peanuts%'")
+    await keeper(pool).end(payload(talk))
+    assert "peanuts" not in (await session_row(admin, talk))["summary_text"]
+    await keeper(pool).compact(payload(talk, target=400))  # what was shown again is compacted again
+    first, second = await rows(admin, "SELECT * FROM agent_data.compactions ORDER BY summary_id")
+    assert second["messages"] >= first["messages"] - 1
+    assert "peanuts" not in (await session_row(admin, talk))["summary_text"]
 
 
 async def test_what_is_forgotten_while_a_summary_is_made_makes_it_void(pool: Pool, admin: Admin) -> None:
