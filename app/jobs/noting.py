@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from app.clock import Clock
 from app.jobs.tasks import LearnJob, exchanges_of
-from app.jobs.working import refresh
+from app.jobs.working import clear, fills_working, refresh
 from app.memory.consolidate_episodes import episode_of, tool_names
 from app.memory.drafts import Draft
 from app.store.episodes import more_tools, note
@@ -54,4 +54,7 @@ class Notes:
             now=self._clock.now(),
             pooled=not job.confined,
         )
-        await refresh(effect.connection, self._sql, job.tenant, job.user, job.session, self._clock.now())
+        if fills_working(messages) or any(each.candidate.kind in ("preference", "instruction") for each in statements):
+            await refresh(effect.connection, self._sql, job.tenant, job.user, job.session, self._clock.now())
+        else:
+            await clear(effect.connection, self._sql, job.tenant, job.user, job.session)

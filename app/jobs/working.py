@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -9,7 +10,8 @@ from uuid import UUID
 from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
-from app.memory.consolidate_working import working_of
+from app.memory.consolidate_working import asks_to_go_on, working_of
+from app.store.learning import SourceMessage
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.working import Working, keep_working, read_recent, read_working
@@ -23,6 +25,19 @@ async def refresh(
     working = working_of(messages, preferences)
     await keep_working(connection, sql, tenant, user, session, working, now)
     return working
+
+
+async def clear(connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, session: UUID) -> None:
+    """It is not so any more; whoever asks has it made."""
+    await connection.execute(sql["consolidation.clear_working"], tenant, user, session)
+
+
+def fills_working(messages: Sequence[SourceMessage]) -> bool:
+    """Whether these messages of a job put something into it: most turns do not, and making it costs as much as learning."""
+    return any(
+        each.role in ("tool", "function") or (each.role == "assistant" and asks_to_go_on(each.content))
+        for each in messages
+    )
 
 
 class WorkingMemory:

@@ -35,11 +35,9 @@ def working_of(messages: Sequence[RecentMessage], preferences: Sequence[Mapping[
         if each.role == "user":
             pending = []
         elif each.role == "assistant":
-            pending = [
-                {"message_id": str(each.message_id), "question": one}
-                for one in sentences(each.content)
-                if one.endswith("?") and _ASKS_TO_GO_ON.search(one)
-            ][-MAX_PENDING:]
+            pending = [{"message_id": str(each.message_id), "question": one} for one in asks_to_go_on(each.content)][
+                -MAX_PENDING:
+            ]
         elif each.role in ("tool", "function"):
             results.append(
                 {
@@ -51,6 +49,13 @@ def working_of(messages: Sequence[RecentMessage], preferences: Sequence[Mapping[
                 }
             )
     return Working([dict(each) for each in preferences][:MAX_PREFERENCES], pending, results[-MAX_RESULTS:])
+
+
+def asks_to_go_on(text: str) -> list[str]:
+    """The sentences by which an assistant asks leave for something."""
+    if "?" not in text:
+        return []
+    return [one for one in sentences(text) if one.endswith("?") and _ASKS_TO_GO_ON.search(one)]
 
 
 def last_turns(messages: Sequence[RecentMessage], turns: int = WINDOW_TURNS) -> Sequence[RecentMessage]:

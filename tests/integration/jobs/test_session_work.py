@@ -239,6 +239,26 @@ async def test_what_a_branch_shares_stays_in_the_history(pool: Pool, admin: Admi
     assert done["first_turn"] == 21
 
 
+async def test_an_answer_that_was_taken_back_is_quoted_by_no_summary(pool: Pool, admin: Admin) -> None:
+    talk, parent = Talk(), None
+    for n in range(30):
+        (asked,) = await talk.say(pool, f"What about harbour number {n}?", parent_message_id=parent)
+        if n == 3:
+            await talk.say(
+                pool, "Harbour Zanzibar has 4711 ferries.", role="assistant", parent_message_id=asked.message_id
+            )
+        told = f"Harbour {n} has {n + 100} ferries and a quay called Quay{n}."
+        (given,) = await talk.say(pool, told, role="assistant", parent_message_id=asked.message_id)
+        parent = given.message_id
+    await admin.execute(
+        "UPDATE agent_data.sessions SET head_message_id = $2 WHERE session_id = $1", talk.session, parent
+    )
+    await keeper(pool).end(payload(talk))
+    summary = (await session_row(admin, talk))["summary_text"]
+    assert "Quay" in summary
+    assert "Zanzibar" not in summary
+
+
 class Helper:
     """Quotes the first line that it is shown; may do something first."""
 

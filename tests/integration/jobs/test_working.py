@@ -60,6 +60,16 @@ async def test_the_job_keeps_it_and_a_loss_loses_nothing(pool: Pool, admin: Admi
     assert await rows(admin, "SELECT 1 FROM agent_data.memory_store_working")
 
 
+async def test_a_turn_that_answers_the_assistant_ends_what_was_pending(pool: Pool, admin: Admin) -> None:
+    talk = await a_talk(pool)
+    said = await talk.say(pool, "Yes, do that")
+    said += await talk.say(pool, "It is booked.", role="assistant")
+    await learn(pool).learn(talk.job(said))
+    kept, _ = await memory(pool).get(talk.tenant, talk.user, talk.session)
+    assert kept.pending_confirmations == []
+    assert len(kept.tool_results_buffer) == 1
+
+
 async def test_what_is_forgotten_is_in_it_no_more(pool: Pool, admin: Admin) -> None:
     talk = await a_talk(pool)
     (row,) = await rows(admin, "SELECT memory_id FROM agent_data.memory_store WHERE kind = 'preference'")
