@@ -20,7 +20,7 @@ from app.store.consolidation import ConsolidationStore
 from app.store.drawing import DrawingStore
 from app.store.learning import LearningStore
 from app.store.memories import Memories
-from app.store.pools import Pool
+from app.store.pools import Pool, open_pool
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, Talk, by_rules
 
@@ -295,3 +295,27 @@ async def test_one_run_is_bounded_and_the_rest_is_due_again(pool: Pool, admin: A
     assert await admin.fetchval("SELECT due_at IS NOT NULL FROM agent_data.consolidation_state")
     await consolidator(pool).consolidate(payload(Talk()))
     assert len(await drawn(admin, "summary")) >= 7
+
+
+async def test_forgetting_and_drawing_at_once_neither_wait_in_a_circle_nor_leave_anything(
+    pool: Pool, admin: Admin, database: str
+) -> None:
+    talk = await of_clara(pool)
+    wide = await open_pool(
+        database, size=6, timeout_ms=20_000, statement_timeout_ms=20_000, statement_cache_size=256, role="mneme_app"
+    )
+    try:
+        facts = await rows(
+            admin, "SELECT memory_id FROM agent_data.memory_store WHERE content_text ~ 'Porto|nurse|peanuts'"
+        )
+        assert len(facts) == 3
+        memories = Memories(wide, SQL, FakeClock(NOW), space=None)
+        await asyncio.gather(
+            *(consolidator(wide).consolidate(payload(talk, "clara")) for _ in range(4)),
+            *(memories.forget(talk.tenant, talk.user, each["memory_id"]) for each in facts),
+        )
+    finally:
+        await wide.close()
+    held = await rows(admin, "SELECT content_text FROM agent_data.memory_store WHERE kind = 'summary'")
+    for word in ("Porto", "nurse", "peanuts"):
+        assert not any(word in each["content_text"] for each in held)
