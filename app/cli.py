@@ -110,6 +110,19 @@ main.add_command(keys)
 
 
 @main.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@failing_clearly
+def sweep(name: str, as_json: bool) -> None:
+    """Run one task of the schedule now: promotion, demotion, aging, decay, prune, expiry, …"""
+    from app.keeping import sweep as run
+
+    settings = load_settings()
+    changed = with_database(settings, lambda dsn: run(settings, dsn, name))
+    show({"sweep": name, "changed": changed}, as_json, lambda: click.echo(f"{name}: {changed} changed."))
+
+
+@main.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @failing_clearly

@@ -1,4 +1,4 @@
-"""What the commands `mneme retention` and `mneme erase` do."""
+"""What the commands `mneme sweep`, `mneme retention` and `mneme erase` do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, Progress, Receipt, own_connection
 from app.store.queries import Queries
 from app.store.retention import Outcome, Retention
-from app.work import OWNER_ROLE, capture_limits
+from app.work import OWNER_ROLE, capture_limits, schedule
+
+
+async def sweep(settings: Settings, dsn: str, name: str) -> int:
+    """Run a task of the schedule now; what it changed. Raises NotFound, StoreUnavailable."""
+    try:
+        return await schedule(settings, dsn, Queries.load(), SystemClock()).sweep(name)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise StoreUnavailable(f"The sweep did not come to its end: {error}. It can be run again.") from error
 
 
 async def retain(settings: Settings, dsn: str, *, dry: bool) -> Outcome:

@@ -36,6 +36,7 @@ from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
 from app.api.spend import spend_router
 from app.api.users import users_router
+from app.api.validation import validation_router
 from app.api.working import working_router
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
@@ -79,6 +80,7 @@ from app.store.sessions import Sessions
 from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
+from app.store.validation import Validation
 from app.store.workloads import PoolLimits, Pools, open_pools
 from app.tasks import Supervisor, until_orphaned
 
@@ -374,6 +376,7 @@ def open_doors(
     return [
         ops_router(checks, exposition, [gauges]),
         search_router(gate, sessions, proxy.compiler, clock),
+        validation_router(gate, memories, Validation(pool, sql, clock, space=space), scribe),
         memories_router(gate, memories, sessions, scribe),
         context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 from app import collector
 from app.capture.spool import erasing
-from app.clock import SystemClock
+from app.clock import Clock, SystemClock
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
 from app.jobs.consolidation_users import Consolidator
 from app.jobs.lease import connector
 from app.jobs.noting import Notes
 from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
+from app.jobs.sweeps import life_ticks
 from app.jobs.tasks import Learner
 from app.jobs.worker import Handler, Worker
 from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
@@ -29,6 +30,8 @@ from app.store.consolidation import ConsolidationStore
 from app.store.drawing import DrawingStore
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.learning import LearningStore
+from app.store.queries import Queries
+from app.store.reach import reach
 from app.store.retention import GB, Limits, Retention
 from app.tasks import until_orphaned
 
@@ -45,24 +48,18 @@ async def run_worker(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     dsn, clock = database_dsn(settings), SystemClock()
+    if not await _database_came(settings, dsn, stop):
+        return
     async with open_core(settings, dsn, clock, serving=False) as core:
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await asyncio.to_thread(rules)
         helper = build_helper(settings)
-        spool = erasing(settings.spool_folder)
-        eraser = Eraser(own_connection(dsn, ERASER_ROLE), core.queries, clock, elsewhere=[spool])
-        ticks = [
-            *privacy_ticks(Retention(core.queries, capture_limits(settings)), eraser, core.queries),
-            *(consolidation_ticks(core.queries) if settings.consolidation == "on" else ()),
-        ]
         try:
             worker = Worker(
                 connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
                 handlers=(await _learner(core, helper)).handlers() | await _consolidation(core, helper),
-                schedule=Schedule(
-                    connector(dsn, role=OWNER_ROLE, name="mneme schedule"), core.queries, clock, further=ticks
-                ),
+                schedule=schedule(settings, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
                 grace_s=CLOSING_S,
@@ -74,6 +71,15 @@ async def run_worker(settings: Settings) -> None:
             stop.set()
             if helper is not None:
                 await helper.close()
+
+
+def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedule:
+    """All that is done again and again."""
+    eraser = Eraser(own_connection(dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(settings.spool_folder)])
+    privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
+    connect = connector(dsn, role=OWNER_ROLE, name="mneme schedule")
+    many = consolidation_ticks(sql) if settings.consolidation == "on" else ()
+    return Schedule(connect, sql, clock, further=[*privacy, *life_ticks(sql), *many])
 
 
 def capture_limits(settings: Settings) -> Limits:
@@ -117,6 +123,23 @@ async def _consolidation(core: Core, helper: HelperClient | None) -> dict[str, H
         helper=helper,
     )
     return keeper.handlers() | users.handlers()
+
+
+async def _database_came(settings: Settings, dsn: str, stop: asyncio.Event) -> bool:
+    """Wait for the database, for as long as the settings say; False when told to stop, or orphaned, before it was there."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            reaching = group.create_task(reach(dsn, settings.start_wait_s))
+            stopping = group.create_task(until_orphaned(stop))
+            await asyncio.wait([reaching, stopping], return_when=asyncio.FIRST_COMPLETED)
+            came = reaching.done()
+            reaching.cancel()
+            stopping.cancel()
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    if came:
+        await reaching.result().close()
+    return came
 
 
 async def _stop_when_orphaned(stop: asyncio.Event) -> None:

@@ -27,6 +27,7 @@ from pydantic import SecretStr
 from rich.console import Console
 from rich.table import Table
 
+from app import collector
 from app.clock import SystemClock
 from app.main import open_core, open_proxy
 from app.metrics import Metrics, process_registry
@@ -166,6 +167,7 @@ async def grow(stack: Stack, amount: Amount, tell: Callable[[str], None], out: C
             open_core(settings, stack.dsn, SystemClock()) as core,
             open_proxy(core, Metrics(process_registry())) as proxy,
         ):
+            collector.settle()  # as in a server
             space = await core.turns.space_of(core.embedder.space)
             assert space is not None, "the migration makes it"
             compiles = Compiles(stack, core, proxy, admin, amount.compiles)

@@ -133,7 +133,8 @@ class MemoryPage(BaseModel):
 
 
 class EventOut(BaseModel):
-    """A change: created, merged, reinforced, edited, invalidated, restored, superseded or deleted; by system, user or api."""
+    """A change: created, merged, reinforced, promoted, demoted, decayed, aging, asked, confirmed, edited, invalidated, expired,
+    restored, superseded or deleted; by system, user or api."""
 
     at: datetime
     event: str

@@ -130,7 +130,11 @@ class _Run:
         summary: UUID | None = row["compressed_summary_id"]
         found = await self._rows("deleting.learned", self._message, summary)
         learned = [_learned(each) for each in found]
-        kept = tuple(each.memory_id for each in learned if each.memory_id != summary and outlives(each, self._message))
+        kept = tuple(
+            each.memory_id
+            for each in learned
+            if each.memory_id != summary and outlives(each, self._message, row["said"])
+        )
         held = await hold(
             self._connection,
             self._sql,
@@ -192,16 +196,17 @@ class _Run:
         await self._connection.execute(self._sql[name], self._tenant, self._user, *arguments)
 
 
-def outlives(memory: Learned, message: UUID) -> bool:
+def outlives(memory: Learned, message: UUID, said: str) -> bool:
     """Whether a memory stays when one of its sources goes: it has others, and they say every word of it that this one
-    said. (A statement that said more took the place of those before it, with their sources: what only it said goes with it.)
+    `said` (its text and tool calls: a source quotes no tool call, and may quote less than was learned from it). (A statement
+    that said more took the place of those before it, with their sources: what only it said goes with it.)
     """
     others = [each for each in memory.source_message_ids if each != message]
     if memory.kind in TOLD_TOGETHER:
         return False
     if not others:
         return memory.stated
-    gone, left = set[str](), set[str]()
+    gone, left = _words(said), set[str]()
     for source in memory.sources:
         words = gone if str(source.get("message_id")) == str(message) else left
         words |= _words(str(source.get("quote") or ""))

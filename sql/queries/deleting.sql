@@ -1,8 +1,8 @@
 -- Deleting a message (app/store/deleting.py), as mneme_eraser, in one transaction; row-level security holds it to the tenant.
 
 -- name: hold
--- A message that is shown, held against others.
-SELECT h.session_id, h.content_hash, h.compressed_summary_id
+-- A message that is shown, held against others. `said`: its words, with those of its tool calls.
+SELECT h.session_id, h.content_hash, h.compressed_summary_id, concat_ws(' ', h.content, h.tool_calls::text) AS said
 FROM agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at = $4
   AND NOT EXISTS (SELECT FROM agent_data.suppressions x

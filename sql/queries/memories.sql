@@ -136,6 +136,12 @@ WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
 UPDATE agent_data.memory_store SET
     status = $4, valid_to = $5, updated_at = $6,
     superseded_by = CASE WHEN $4 = 'active' THEN NULL ELSE superseded_by END,
+    -- Whoever brings it back vouches for it: no sweep takes it at once again.
+    validated_by = CASE WHEN $4 = 'active' THEN 'user' ELSE validated_by END,
+    is_validated = is_validated OR $4 = 'active',
+    last_validated_at = CASE WHEN $4 = 'active' THEN $6 ELSE last_validated_at END,
+    confidence = CASE WHEN $4 = 'active' THEN COALESCE((confidence_factors ->> 'denied')::real, confidence) ELSE confidence END,
+    confidence_factors = CASE WHEN $4 = 'active' THEN confidence_factors - 'denied' ELSE confidence_factors END,
     expires_at = CASE WHEN $4 = 'active' AND expires_at <= $6 THEN NULL ELSE expires_at END
 WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
 
@@ -173,7 +179,8 @@ WHERE tenant_id = $1 AND user_id = $2 AND memory_id = ANY ($3::uuid[]) AND befor
 -- What must not surface, nor be learned again.
 INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac, created_at)
 SELECT $2, $1, x.item, $4, x.mark, $6 FROM unnest($3::uuid[], $5::bytea[]) AS x (item, mark)
-ON CONFLICT (user_id, item_id) DO UPDATE SET reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac
+ON CONFLICT (user_id, item_id) DO UPDATE SET
+    reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac, created_at = EXCLUDED.created_at
 
 -- name: drop_vectors
 -- The vectors of memories (or messages), in every space.

@@ -21,19 +21,7 @@ SELECT agent_data.ensure_history_partitions($1, $2) + agent_data.ensure_capture_
 
 -- name: expire_memories
 -- Memories whose life is over, some at a time (seed 000 §9.2); how many.
-WITH due AS (
-    SELECT m.user_id, m.memory_id FROM agent_data.memory_store m
-    WHERE m.expires_at < $1 AND m.is_active ORDER BY m.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
-), expired AS (
-    UPDATE agent_data.memory_store m SET status = 'expired', updated_at = $1
-    FROM due d WHERE m.user_id = d.user_id AND m.memory_id = d.memory_id
-    RETURNING m.user_id, m.tenant_id, m.memory_id
-), told AS (
-    INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, event, before, after, actor)
-    SELECT e.user_id, e.tenant_id, e.memory_id, 'expired', '{"status": "active"}', '{"status": "expired"}', 'system'
-    FROM expired e
-)
-SELECT count(*) FROM expired
+SELECT agent_data.expire_memories($1, $2)
 
 -- name: expire_sessions
 -- Sessions untouched for too long, some at a time (seed 000 §9.2; status 4 is expired); how many.

@@ -273,7 +273,8 @@ RETURNS TABLE (body bytea) LANGUAGE sql STABLE SECURITY DEFINER SET search_path 
 $$;
 
 -- The call that came earlier under the same repeat key, with the parts of the body that went upstream then (none where it was
--- not captured, or lacks what is not to be stored). `answered`: its answer came whole, so that another one adds nothing.
+-- not captured, or lacks what is not to be stored; nor where Mneme added something and something of the user's was forgotten or
+-- deleted since: it may quote just that). `answered`: its answer came whole, so that another one adds nothing.
 CREATE FUNCTION agent_data.idempotent_call(
     p_tenant uuid, p_user uuid, p_key bytea,
     OUT call_id uuid, OUT session_id uuid, OUT answered boolean,
@@ -287,6 +288,9 @@ BEGIN
            COALESCE(c.sent_prefix, c.request_prefix), COALESCE(c.sent_suffix, c.request_suffix),
            COALESCE(c.sent_sha256, c.request_sha256), COALESCE(c.sent_chain, c.request_chain),
            COALESCE(c.metadata::jsonb -> 'redacted' ? CASE WHEN c.sent_prefix IS NULL THEN 'request' ELSE 'sent' END, false)
+           OR c.sent_prefix IS NOT NULL AND EXISTS (
+               SELECT FROM agent_data.suppressions x
+               WHERE x.user_id = p_user AND x.reason IN ('forgotten', 'deleted') AND x.created_at >= c.created_at)
     INTO call_id, session_id, answered, prefix, suffix, sha256, chain, lacks
     FROM agent_data.idempotency_keys k
     JOIN agent_data.upstream_calls c ON c.call_id = k.call_id AND c.user_id = p_user

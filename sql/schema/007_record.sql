@@ -251,6 +251,13 @@ BEGIN
     END IF;
 END $$;
 
+-- The inner (mask 54) or the outer (92) padded key of HMAC-SHA256 (RFC 2104): HMAC(key, m) = sha256(outer || sha256(inner || m)).
+CREATE FUNCTION agent_data.hmac_pad(key bytea, mask integer)
+RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT string_agg(set_byte('\x00', 0, CASE WHEN n < length(k.short) THEN get_byte(k.short, n) ELSE 0 END # mask), '' ORDER BY n)
+    FROM (SELECT CASE WHEN length(key) > 64 THEN sha256(key) ELSE key END AS short) k, generate_series(0, 63) n
+$$;
+
 -- Records calls, all or none. What belongs to the n-th call says so by n (`…_turns`), or is the n-th of its array (NULL: there is
 -- none). False for a single call that is stored already, and for several that all are: a record that comes twice leaves one.
 -- Several of which some are stored fail with unique_violation, and are sent one by one.
@@ -283,6 +290,7 @@ DECLARE
     endeds   timestamptz[] := array_fill(NULL::timestamptz, ARRAY[many]);
     graphs   boolean[] := array_fill(false, ARRAY[many]);
     beside   boolean := false;
+    burying  boolean := false;
     before   integer[];
     call     agent_data.call_record;
     session  agent_data.session_record;
@@ -367,6 +375,9 @@ BEGIN
             SELECT u.use_hnsw INTO again FROM agent_data.user_stats u WHERE u.user_id = call.user_id;
             graphs[i] := COALESCE(again, false);
         END IF;
+        burying := burying
+            OR EXISTS (SELECT FROM agent_data.suppressions x WHERE x.user_id = call.user_id AND x.reason = 'deleted')
+            OR EXISTS (SELECT FROM agent_data.erased_contents x WHERE x.user_id = call.user_id);
     END LOOP;
     IF beside THEN
         -- What stands there already. (No batch has a session twice.)
@@ -395,6 +406,29 @@ BEGIN
          WITH ORDINALITY AS m (turn, ahead, sibling)
     WHERE NOT repeats[m.turn]
     ON CONFLICT DO NOTHING;
+    -- What says again what was deleted, or erased with the user, is not found from the start. (The job that learns looks once
+    -- more, for what is deleted in between.)
+    IF burying THEN
+        INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
+        SELECT w.user_id, w.tenant_id, w.message_id, 'resent'
+        FROM (
+            SELECT p_users[m.turn] AS user_id, p_tenants[m.turn] AS tenant_id, m.message_id,
+                   sha256(k.outer_pad || sha256(k.inner_pad || m.content_hash)) AS content_hmac
+            FROM ROWS FROM (unnest(p_message_turns), unnest(p_messages)) AS m (turn)
+            CROSS JOIN (
+                SELECT agent_data.hmac_pad(decode(c.value #>> '{}', 'hex'), 54) AS inner_pad,
+                       agent_data.hmac_pad(decode(c.value #>> '{}', 'hex'), 92) AS outer_pad
+                FROM agent_data.system_config c WHERE c.key = 'content_hmac_key'
+                OFFSET 0  -- once, not for each message
+            ) k
+            WHERE NOT repeats[m.turn] AND m.content_hash IS NOT NULL
+        ) w
+        WHERE EXISTS (SELECT FROM agent_data.suppressions x
+                      WHERE x.user_id = w.user_id AND x.reason = 'deleted' AND x.content_hmac = w.content_hmac)
+           OR EXISTS (SELECT FROM agent_data.erased_contents e
+                      WHERE e.user_id = w.user_id AND e.content_hmac = w.content_hmac)
+        ON CONFLICT DO NOTHING;
+    END IF;
     INSERT INTO agent_data.session_heads (
         user_id, tenant_id, chain_hash, session_id, message_id, turn_index, asked, visible_from, request_chain,
         request_count, sent_chain, sent_count)

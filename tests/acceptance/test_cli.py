@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.scripted import ScriptedUpstream
-from tests.support.server import MnemeServer, wait_until
+from tests.support.server import STOP_S, MnemeServer, wait_until
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,24 @@ def test_a_database_that_cannot_be_reached_is_one_line(tmp_path: Path, command: 
     assert done.returncode == 1, done.stderr
     assert "The database cannot be reached" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_waits_for_the_database_ends_when_it_is_told_to(tmp_path: Path, number: signal.Signals) -> None:
+    nobody = "postgresql://u:p@127.0.0.1:1/x"
+    server = MnemeServer(tmp_path, database=nobody, upstream=None, settings={"START_WAIT_S": "3600"})
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "worker"], env=server.environment, cwd=tmp_path, stderr=subprocess.PIPE
+    )
+    try:
+        assert worker.stderr is not None
+        assert b"waiting for the database" in worker.stderr.readline()
+        worker.send_signal(number)
+        _, rest = worker.communicate(timeout=STOP_S)
+        assert (worker.returncode, rest) == (0, b"")
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def test_a_port_that_is_taken_is_a_failure(mneme: MnemeServer) -> None:

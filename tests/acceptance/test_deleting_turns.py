@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.acceptance.conftest import OwnServers
 from tests.support.clients import Api, ask, assistant, prompt_of, session_of, user
 from tests.support.dump import dump_of, stands_in
 from tests.support.ledger import CHAT
@@ -73,6 +74,30 @@ def test_a_block_that_quotes_it_leaves_the_next_prompt(mneme: MnemeServer, upstr
     assert "Barnabyqx" not in last_prompt(upstream)
 
 
+@pytest.mark.parametrize("how", ["deleted", "forgotten"])
+def test_a_repeated_call_is_compiled_anew(mneme: MnemeServer, upstream: ScriptedUpstream, how: str) -> None:
+    """What went upstream for its Idempotency-Key before quotes what is gone."""
+    headers = {"x-mneme-user": how}
+    api = Api(mneme, user=how)
+    if how == "deleted":
+        session = session_of(ask(mneme, SAID, headers=headers))
+    else:
+        kept = api.post("/memories", {"user": how, "text": SAID})
+    api.wait_for_quiet()
+    headers |= {"idempotency-key": "once"}
+    first = ask(mneme, "What is my parrot called?", headers=headers)
+    assert ask(mneme, "What is my parrot called?", headers=headers).headers["x-mneme-reason"] == "replayed"
+    assert "Barnabyqx" in last_prompt(upstream)
+    if how == "deleted":
+        delete(api, session, SAID)
+    else:
+        assert api.send("DELETE", f"/memories/{kept['id']}").status_code == 200
+    again = ask(mneme, "What is my parrot called?", headers=headers)
+    assert "Barnabyqx" not in last_prompt(upstream)
+    assert session_of(again) == session_of(first)
+    assert len(api.history(session_of(first))) == 2, "it adds no turn"
+
+
 def test_a_transcript_that_holds_it_goes_on_where_it_was(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     headers = {"x-mneme-user": "cleo"}
     talk = [user(SAID)]
@@ -139,6 +164,21 @@ def test_said_in_another_session_by_a_transcript_it_is_not_learned_again(
     found = api.post("/memories/search", {"user": "fay", "query": "What is my parrot called?", "history": True})
     assert "Barnabyqx" not in str(found)
     ask(mneme, "What is my parrot called?", headers=headers)
+    assert "Barnabyqx" not in last_prompt(upstream)
+
+
+def test_said_again_it_is_not_found_before_the_worker_has_seen_it(
+    own_server: OwnServers, upstream: ScriptedUpstream
+) -> None:
+    server = own_server(upstream.url, WORKER="off")
+    headers = {"x-mneme-user": "hal"}
+    session = session_of(ask(server, SAID, headers=headers))
+    delete(Api(server, user="hal"), session, SAID)
+    talk = [user(SAID), assistant("Noted."), user("It is green.")]
+    again = ask(server, talk, headers=headers | {"x-mneme-session": "another"})
+    assert Api(server, user="hal").said(session_of(again))[0] == ("user", SAID), "it stands where it was sent"
+    ask(server, "What is my parrot called, the green one?", headers=headers)
+    assert "It is green" in last_prompt(upstream), "the proof can fail"
     assert "Barnabyqx" not in last_prompt(upstream)
 
 

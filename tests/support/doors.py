@@ -29,6 +29,7 @@ from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
 from app.api.spend import spend_router
 from app.api.users import users_router
+from app.api.validation import validation_router
 from app.clock import FakeClock
 from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
@@ -46,6 +47,7 @@ from app.store.retention import Storage
 from app.store.sessions import Sessions
 from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
+from app.store.validation import Validation
 from app.tasks import Supervisor
 
 DIMENSIONS = 8
@@ -162,6 +164,7 @@ async def build_doors(
     install_errors(app)
     app.add_middleware(DoorMiddleware, max_bytes=MAX_BODY)
     for router in (
+        validation_router(gate, memories, Validation(pool, queries, clock, space=space), scribe),
         memories_router(gate, memories, sessions, scribe),
         search_router(gate, sessions, searcher, clock),
         context_router(gate, previewer),

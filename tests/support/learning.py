@@ -44,6 +44,7 @@ class Talk:
     tenant: UUID = TENANT
     confined: bool = False
     said: list[MessageRecord] = field(default_factory=list)
+    begun: datetime = NOW - timedelta(hours=1)
 
     @property
     def user(self) -> UUID:
@@ -55,7 +56,7 @@ class Talk:
 
     async def say(self, pool: Pool, *texts: str, role: str = "user", **other: Any) -> list[MessageRecord]:
         """Put messages into the history, a second apart; all of one role."""
-        at = NOW - timedelta(hours=1) + timedelta(seconds=len(self.said))
+        at = self.begun + timedelta(seconds=len(self.said))
         fresh = [self._record(text, role, at + timedelta(seconds=n), other) for n, text in enumerate(texts)]
         nothing = dict.fromkeys(SessionRecord._fields)
         session = SessionRecord(
@@ -63,7 +64,7 @@ class Talk:
                 "session_id": self.session,
                 "user_external_id": self.user_name,
                 "external_id": self.name,
-                "expires_at": NOW + timedelta(days=90),
+                "expires_at": self.begun + timedelta(days=90),
             }
         )  # fmt: skip
         async with pool.transaction(self.tenant) as connection:

@@ -31,14 +31,34 @@ def learned(text: str, quotes: dict[UUID, str | None], *, kind: str = "fact", st
 def test_a_memory_stays_as_far_as_others_say_what_it_says(
     text: str, quotes: dict[UUID, str | None], stays: bool
 ) -> None:
-    assert outlives(learned(text, quotes), GONE) is stays
+    assert outlives(learned(text, quotes), GONE, "") is stays
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "quotes", "stays"),
+    [
+        (
+            "Called weather: city Porto",
+            ' [{"name": "weather", "arguments": "{\\"city\\": \\"Porto\\"}"}]',
+            ("", ""),
+            False,
+        ),
+        ("Has a parrot, Barnaby", "I have a parrot. Barnaby is its name.", ("a parrot", "a parrot"), False),
+        ("Has a parrot, Barnaby", "I have a parrot, Barnaby", ("a parrot", "my parrot Barnaby has a cold"), True),
+    ],
+    ids=["a tool call", "more than is quoted", "said by others too"],
+)
+def test_what_only_the_message_said_goes_though_its_source_does_not_quote_it(
+    text: str, said: str, quotes: tuple[str, str], stays: bool
+) -> None:
+    assert outlives(learned(text, dict(zip((GONE, LEFT), quotes, strict=True))), GONE, said) is stays
 
 
 def test_what_tells_of_all_its_sources_at_once_does_not_stay() -> None:
     quotes: dict[UUID, str | None] = {GONE: "tea", LEFT: "tea"}
-    assert outlives(learned("tea", quotes, kind="summary"), GONE) is False
-    assert outlives(learned("tea", quotes, kind="episode"), GONE) is False
+    assert outlives(learned("tea", quotes, kind="summary"), GONE, "tea") is False
+    assert outlives(learned("tea", quotes, kind="episode"), GONE, "tea") is False
 
 
 def test_what_a_client_said_outright_was_not_learned_from_it() -> None:
-    assert outlives(learned("Likes tea", {GONE: "I like tea"}, stated=True), GONE) is True
+    assert outlives(learned("Likes tea", {GONE: "I like tea"}, stated=True), GONE, "I like tea") is True

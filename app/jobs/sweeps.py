@@ -1,0 +1,68 @@
+"""The schedule's tasks of the memories' life: sweeps over everybody's memories, a batch a transaction.
+
+Each seed's cadence is the default. What a sweep does is SQL (sql/schema/010_lifecycle.sql), so that pg_cron can run it as
+well; docs/memory.md tells what becomes of a memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from app.jobs.schedule import BATCH, STATEMENT_S, Connection, Tick, Work
+from app.store.queries import Queries
+
+PROMOTION_EVERY = timedelta(minutes=15)
+"""Seed 000 §9.1."""
+DEMOTION_EVERY = timedelta(hours=1)
+"""With the expiry sweep (seed 000 §5.3, §9.2)."""
+CONSOLIDATION_EVERY = timedelta(hours=6)
+"""Decay and prune: seed 001 §4.4. Aging has no sweep in seed 004, and is a matter of days."""
+
+REMOVAL_EVERY = timedelta(days=1)
+"""What goes has waited for months."""
+
+START = UUID(int=0)
+
+
+def life_ticks(sql: Queries) -> Sequence[Tick]:
+    """What the schedule runs beside its own tasks; expiry is one of those."""
+
+    def counted(name: str) -> Work:
+        """A sweep that finds what is due by an index: again until a batch is not full."""
+
+        async def work(connection: Connection, now: datetime) -> int:
+            total = 0
+            while True:
+                changed: int = await connection.fetchval(sql[f"lifecycle.{name}"], now, BATCH, timeout=STATEMENT_S)
+                total += changed
+                if changed < BATCH:
+                    return total
+
+        return work
+
+    def walked(name: str) -> Work:
+        """A sweep that looks at every memory in force, in the order of the key."""
+
+        async def work(connection: Connection, now: datetime) -> int:
+            total = 0
+            user: UUID | None = START
+            memory: UUID | None = START
+            while user is not None:
+                row = await connection.fetchrow(sql[f"lifecycle.{name}"], now, BATCH, user, memory, timeout=STATEMENT_S)
+                assert row is not None, "a function has one row"
+                user, memory = row["p_user"], row["p_memory"]
+                total += row["changed"]
+            return total
+
+        return work
+
+    return (
+        Tick("promotion", PROMOTION_EVERY, counted("promote")),
+        Tick("demotion", DEMOTION_EVERY, walked("demote")),
+        Tick("aging", CONSOLIDATION_EVERY, counted("age")),
+        Tick("decay", CONSOLIDATION_EVERY, walked("decay")),
+        Tick("prune", CONSOLIDATION_EVERY, walked("prune")),
+        Tick("removal", REMOVAL_EVERY, counted("remove")),
+    )

@@ -1,0 +1,110 @@
+"""Half a year on a fake clock: what is true is known, what was is not said to be, noise is gone, and the count levels off."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.providers.embeddings import WordLlamaEmbedder
+from app.store.pools import Pool
+from tests.support.half_year import BOUGHT, DAYS, LAPSED, RECURRING, TOPICS, HalfYear, Sample, plot
+
+NOISE_LIFE_DAYS = 2
+"""What nobody confirmed lives a day, and is swept within another."""
+
+
+async def _check(dsn: str, pool: Pool, admin: asyncpg.Connection[Any], live: HalfYear) -> None:
+    story = await live.live()
+    assert story.sessions == 258  # ten a week
+
+    # What is true is found by its question every week, and what was true never.
+    for sample in story.samples:
+        assert sample.missing == [], sample
+        assert sample.stale_found == [], sample
+
+    # Each change of mind left a chain from what was said first to what is true.
+    rows = {row["content_text"]: row for row in await admin.fetch("SELECT * FROM agent_data.memory_store")}
+    for topic in TOPICS:
+        chain = [rows[memory] for _, _, memory in topic.said]
+        assert chain[-1]["is_active"], topic
+        for old, new in pairwise(chain):
+            assert (old["status"], old["superseded_by"]) == ("superseded", new["memory_id"]), topic
+            assert old["valid_to"] is not None
+    found = await live.statuses("Where do I live?")
+    assert found["Lives in Faro"] == "active"
+    assert {found.get(each) for each in ("Lives in Porto", "Lives in Lisbon")} <= {"superseded", None}
+    assert "superseded" in found.values(), "history tells what was"
+
+    # What ceased to be true without a word came out when it was asked about, and what is true was confirmed.
+    assert {rows[memory]["status"] for _, _, memory in LAPSED} == {"invalidated"}
+    assert story.answers["yes"] >= 10
+
+    # Noise is gone: guesses that nothing came of, what a tool said, what happened a season ago.
+    now = live.clock.now()
+    for row in rows.values():
+        age = now - row["created_at"]
+        if row["kind"] == "tool_outcome" or row["content_text"].startswith("May be interested"):
+            stays = age <= timedelta(days=NOISE_LIFE_DAYS) or RECURRING in row["content_text"]
+            assert stays or not row["is_active"], row["content_text"]
+        if row["kind"] == "event":
+            assert row["content_text"].split()[2] in " ".join(BOUGHT)
+            assert row["is_active"] or age > timedelta(days=90), row["content_text"]
+            assert not row["is_active"] or age < timedelta(days=90 + NOISE_LIFE_DAYS), row["content_text"]
+    assert rows[f"May be interested in {RECURRING}"]["memory_tier"] >= 2, "what came up again and again stayed"
+
+    _levels_off(story.samples)
+
+    # Every end and every rise is told.
+    untold = await admin.fetchval(
+        "SELECT count(*) FROM agent_data.memory_store m WHERE m.status <> 'active' AND NOT EXISTS ("
+        " SELECT FROM agent_data.memory_events e WHERE e.user_id = m.user_id AND e.memory_id = m.memory_id"
+        " AND e.event = CASE m.status WHEN 'aging' THEN 'aging' ELSE m.status END)"
+    )
+    assert untold == 0
+    assert {"promotion", "demotion", "aging", "decay", "prune", "expiry"} <= set(story.swept)
+
+
+def _levels_off(samples: list[Sample]) -> None:
+    """Seed 001 §7: the count does not grow with time, though as much is learned in every week."""
+    at = {sample.day: sample for sample in samples}
+    first, middle, last = at[28], at[112], at[DAYS]
+    assert 20 <= first.in_force <= 50, "month 1: 20 to 30, in the seed's own bakery"
+    assert 50 <= at[91].in_force <= 110, "month 3: 50 and more"
+    assert 60 <= last.in_force <= 120, "month 6: 80 and more"
+    assert last.learned > 1.3 * middle.learned
+    assert last.in_force < 1.1 * middle.in_force
+    assert last.learned > 4 * last.in_force
+    assert last.stored < 0.85 * last.learned, "what expired a season ago is gone for good"
+    late = [sample.in_force for sample in samples if sample.day > 112]
+    assert max(late) - min(late) <= 15
+
+
+async def test_half_a_year(
+    database: str, pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    """The worker looks once a day: the sweeps make up for it."""
+    await _check(database, pool, admin, HalfYear(database, pool, admin, words, space))
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_half_a_year_hour_by_hour(
+    database: str, pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int, seed: int
+) -> None:
+    """Other chances, and every sweep at its own cadence."""
+    live = HalfYear(database, pool, admin, words, space, look_every=timedelta(hours=1), seed=seed)
+    await _check(database, pool, admin, live)
+
+
+def test_the_plot_shows_every_week() -> None:
+    samples = [Sample(7 * n, 10 * n, 8 * n, 5 * n, {3: n, 2: 2 * n}, [], []) for n in range(1, 4)]
+    drawn = plot(samples)
+    assert drawn.startswith("<svg ")
+    assert drawn.rstrip().endswith("</svg>")
+    assert drawn.count("<polyline") == 6
+    assert "in force (15)" in drawn

@@ -1,0 +1,368 @@
+"""Half a year in the life of somebody who talks to an assistant: facts, changes of mind, habits, passing things, and noise.
+
+Everything goes the way of a real turn but for HTTP: messages into the history, the worker's `learn` job, searches whose
+finds are counted as uses, the schedule's sweeps at their cadence, questions about what has grown doubtful and their answers.
+`python -m tests.support.half_year docs/half-year.svg` draws it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import orjson
+
+from app.clock import FakeClock
+from app.context.compile import Compiler, SearchRequest
+from app.context.retrieve import Retriever, Scope
+from app.jobs.lease import connector
+from app.jobs.schedule import Schedule
+from app.jobs.sweeps import life_ticks
+from app.memory.candidate import Candidate, Exchange, Provenance
+from app.memory.extract import extract
+from app.providers.embeddings import WordLlamaEmbedder
+from app.providers.models import ModelRegistry
+from app.providers.tokens import CountCache, Tokenizers
+from app.store import ids
+from app.store.memory_rows import KINDS
+from app.store.pools import Pool, open_pool
+from app.store.turns import TurnStore
+from app.store.validation import Validation
+from tests.support.database import connected, fresh_database, make_template, shared_server
+from tests.support.jobs import SQL
+from tests.support.learning import TENANT, Talk, learner
+
+START = datetime(2031, 1, 6, tzinfo=UTC)
+"""A Monday. In the future, so that what is over is gone because it was swept, not because Postgres' own clock is past it."""
+DAYS = 180
+HOURS_OF_DAY = {0: (9, 18), 1: (12,), 2: (9, 18), 3: (12,), 4: (9, 18), 5: (11,), 6: (20,)}
+"""Sessions by day of the week: ten a week."""
+CHOSEN = 2
+"""Memories that a question of hers brings into the prompt: few, so that there is something that is not used."""
+FOUND = 5
+"""Memories that a probe looks among."""
+USER = "ines"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Something about the persona: a question, and what she says about it on which day, with the memory that it makes. Only
+    the last one is true."""
+
+    question: str
+    said: tuple[tuple[int, str, str], ...]
+
+    def truth(self, day: int) -> str | None:
+        found = [memory for at, _, memory in self.said if at <= day]
+        return found[-1] if found else None
+
+    def stale(self, day: int) -> set[str]:
+        return {memory for at, _, memory in self.said if at <= day} - {self.truth(day)}
+
+
+TOPICS = (
+    Topic("Where do I live?", (
+        (0, "I live in Porto.", "Lives in Porto"), (40, "I moved to Lisbon.", "Lives in Lisbon"),
+        (130, "Actually, I live in Faro now.", "Lives in Faro"))),
+    Topic("What do I work as?", (
+        (0, "I work as a nurse.", "Works as a nurse"),
+        (75, "Actually, I work as a teacher now.", "Works as a teacher"))),
+    Topic("Am I vegetarian or pescatarian?", (
+        (1, "I'm vegetarian.", "Is vegetarian"), (110, "Actually, I'm pescatarian.", "Is pescatarian"))),
+    Topic("What is my favourite colour?", (
+        (3, "My favourite colour is green.", "Favourite colour is green"),
+        (100, "Actually, my favourite colour is blue.", "Favourite colour is blue"))),
+    Topic("What is my sister's name?", (
+        (5, "My sister's name is Marta.", "Sister's name is Marta"),
+        (20, "Actually, my sister's name is Maria.", "Sister's name is Maria"))),
+    Topic("What is my name?", ((0, "My name is Ines.", "Name is Ines"),)),
+    Topic("What am I allergic to?", ((2, "I'm allergic to peanuts.", "Is allergic to peanuts"),)),
+    Topic("Which pets do I have?", ((4, "I have a dog named Bolt.", "Has a dog named Bolt"),)),
+    Topic("When does my passport expire?", (
+        (6, "Remember that my passport expires in 2036.", "Passport expires in 2036"),)),
+    Topic("Which instrument do I play?", ((12, "I play the guitar.", "Plays the guitar"),)),
+    Topic("Where was I born?", ((15, "I was born in Braga.", "Was born in Braga"),)),
+    Topic("Which languages do I speak?", ((18, "I speak Portuguese and English.", "Speaks Portuguese and English"),)),
+    Topic("What is my wife called?", ((25, "My wife is called Rita.", "Wife's name is Rita"),)),
+    Topic("Do I drink tea or coffee?", ((30, "I prefer tea over coffee.", "Prefers tea over coffee"),)),
+    Topic("What do I like to do outdoors?", ((33, "I like hiking.", "Likes hiking"),)),
+    Topic("How should you write to me?", ((8, "Don't use emojis.", "Don't use emojis"),)),
+    Topic("What am I training for?", ((60, "I'm training for a marathon.", "Is training for a marathon"),)),
+    Topic("When do I usually run?", ((7, "I usually run on Monday mornings.", "Usually runs on Monday mornings"),)),
+)  # fmt: skip
+LAPSED = (
+    (10, "I'm learning Italian.", "Is learning Italian"),
+    (14, "I like swimming.", "Likes swimming"),
+)
+"""Said once, and no longer true when she is asked, of which she says nothing before."""
+TRIFLES = (
+    (2, "My favourite mug is the red one.", "Favourite mug is the red one"),
+    (9, "I like crackers.", "Likes crackers"),
+    (16, "My favourite font is Garamond.", "Favourite font is Garamond"),
+)
+"""Said once, of no use to anybody, and she never answers when she is asked."""
+HABIT = "I usually run on Monday mornings."
+HABIT_DAYS = range(7, 120, 14)
+CHATTER = (
+    "This is great, thanks!", "I hate this rain.", "Can you make that shorter?", "Hmm, let me think.", "What a day.",
+    "Good morning!", "And what would you do?", "Never mind.", "Is it going to rain tomorrow?", "Ok, go on.",
+)  # fmt: skip
+BOUGHT = ("lamp", "chair", "kettle", "book", "scarf", "plant", "bike pump", "jacket", "rug", "mug", "clock", "notebook")
+PASSING = (
+    "tides", "sourdough", "tax forms", "lunar eclipses", "typewriters", "glaciers", "tile glue", "opera", "beekeeping",
+    "ferries", "crosswords", "solar panels", "vinyl records", "moss", "kites", "origami", "volcanoes", "hot springs",
+    "fountain pens", "lighthouses", "compost", "ceramics", "night trains", "saffron", "telescopes",
+)  # fmt: skip
+RECURRING = "chess openings"
+RECURRING_DAYS = range(10, 60)
+
+
+@dataclass
+class Sample:
+    """How things stand at the end of a week. `learned`: ever; `stored`: rows that are still there, in force or not."""
+
+    day: int
+    learned: int
+    stored: int
+    in_force: int
+    by_tier: dict[int, int]
+    missing: list[str]
+    stale_found: list[str]
+
+
+@dataclass
+class Story:
+    """What came of it."""
+
+    samples: list[Sample] = field(default_factory=list)
+    sessions: int = 0
+    swept: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, int] = field(default_factory=lambda: {"yes": 0, "no": 0})
+
+
+async def _guesses(exchange: Exchange) -> Sequence[Candidate]:
+    """The rules, and what a helper LLM might conclude from a question: nothing that the user said."""
+    said = exchange.user_text
+    return list(extract(exchange)) + [
+        Candidate(f"May be interested in {each}", "fact", Provenance.SYSTEM_INFERRED, said, (0, len(said)), 0.6, 0.4)
+        for each in (*PASSING, RECURRING)
+        if each in said
+    ]
+
+
+class HalfYear:
+    """The persona and her assistant."""
+
+    def __init__(
+        self, dsn: str, pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int,
+        *, look_every: timedelta = timedelta(days=1), seed: int = 7,
+    ) -> None:  # fmt: skip
+        self.clock = FakeClock(START)
+        self.admin = admin
+        self._pool = pool
+        self._dice = Random(seed)
+        self._look_every = look_every
+        self._looks_next = START
+        self._learn = learner(pool, words, space, clock=self.clock, extract=_guesses)
+        connect = connector(dsn, role="mneme_owner", name="mneme schedule")
+        self._schedule = Schedule(connect, SQL, self.clock, further=life_ticks(SQL))
+        self._validation = Validation(pool, SQL, self.clock, space=space, actor="user")
+        self._compiler = Compiler(
+            Retriever(TurnStore(pool, SQL), words), ModelRegistry(), Tokenizers(), CountCache(),
+            nonce_key=lambda: b"k", memory_cap=1500,
+        )  # fmt: skip
+        self.user = ids.user_id(TENANT, USER)
+        self.story = Story()
+
+    @property
+    def day(self) -> int:
+        return (self.clock.now() - START).days
+
+    async def live(self, days: int = DAYS) -> Story:
+        async with self._pool.transaction(TENANT) as connection:
+            await connection.execute(SQL["tenancy.user_ensure"], TENANT, self.user, USER, self.clock.now())
+        for day in range(days):
+            for hour in HOURS_OF_DAY[(START + timedelta(days=day)).weekday()]:
+                await self._until(START + timedelta(days=day, hours=hour))
+                await self._session(first=hour == HOURS_OF_DAY[(START + timedelta(days=day)).weekday()][0])
+            await self._until(START + timedelta(days=day + 1))
+            if (day + 1) % 7 == 0 or day + 1 == days:
+                self.story.samples.append(await self._sample())
+        return self.story
+
+    async def _until(self, moment: datetime) -> None:
+        """Let time pass, with the worker's schedule at work."""
+        while self._looks_next <= moment:
+            self.clock.move(self._looks_next - self.clock.now())
+            self._looks_next += self._look_every
+            for name, changed in (await self._schedule.look()).items():
+                self.story.swept[name] = self.story.swept.get(name, 0) + changed
+        self.clock.move(moment - self.clock.now())
+
+    async def _session(self, *, first: bool) -> None:
+        dice, self.story.sessions = self._dice, self.story.sessions + 1
+        talk = Talk(USER, f"chat-{self.story.sessions}", begun=self.clock.now())
+        lines = [text for topic in TOPICS for at, text, _ in topic.said if at == self.day] if first else []
+        lines += [text for at, text, _ in (*LAPSED, *TRIFLES) if first and at == self.day]
+        if first and self.day in HABIT_DAYS:
+            lines.append(HABIT)
+        if dice.random() < 0.4:
+            lines.append(f"I bought a {dice.choice(BOUGHT)} yesterday.")
+        if dice.random() < 0.35:
+            lines.append(f"What do you know about {dice.choice(PASSING)}?")
+        if self.day in RECURRING_DAYS:
+            lines.append(f"Tell me more about {RECURRING}?")
+        lines.append(dice.choice(CHATTER))
+        said = []
+        for line in lines:
+            said += await talk.say(self._pool, line)
+            said += await talk.say(self._pool, "All right.", role="assistant", **self._tool())
+        await self._learn.learn(talk.job(said))
+        for question in [RECURRING] * (self.day in RECURRING_DAYS) + [dice.choice(TOPICS).question]:
+            await self._ask(question, talk.session)
+        await self._validate()
+
+    def _tool(self) -> dict[str, Any]:
+        """What the assistant looked up meanwhile, now and then."""
+        if self._dice.random() > 0.3:
+            return {}
+        arguments = orjson.dumps({"query": f"thing {self._dice.randrange(10**6)}"}).decode()
+        call = {"id": "c1", "type": "function", "function": {"name": "web_search", "arguments": arguments}}
+        return {"tool_calls": orjson.dumps([call]).decode()}
+
+    async def _ask(self, question: str, session: UUID) -> None:
+        """A question whose prompt holds some memories: their use is counted, as the recording of a turn does."""
+        found = await self._search(question, CHOSEN, session=session)
+        async with self._pool.transaction(TENANT) as connection:
+            for item in found.items:
+                await connection.execute(
+                    "UPDATE agent_data.memory_store SET access_count = access_count + 1, last_accessed_at = $3,"
+                    " relevance_accumulator = relevance_accumulator + $4 WHERE user_id = $1 AND memory_id = $2",
+                    self.user, item.candidate.id, self.clock.now(), max(item.score, 0.0),
+                )  # fmt: skip
+
+    async def _search(
+        self, question: str, k: int = FOUND, *, session: UUID | None = None, history: bool = False
+    ) -> Any:
+        scope = Scope(TENANT, self.user, session=session, history=history)
+        return await self._compiler.search(
+            SearchRequest(scope=scope, query=question, now=self.clock.now(), k=k, kinds=KINDS)
+        )
+
+    async def _validate(self) -> None:
+        """At most one question in a session, and not always an answer."""
+        for due in await self._validation.due(TENANT, self.user, limit=1):
+            await self._validation.asked(TENANT, self.user, [due.memory_id])
+            trifle = due.content_text in {memory for _, _, memory in TRIFLES}
+            if self._dice.random() < 0.5 and not trifle:
+                true = due.content_text in {topic.truth(self.day) for topic in TOPICS}
+                answer = self._validation.confirm if true else self._validation.deny
+                await answer(TENANT, self.user, due.memory_id)
+                self.story.answers["yes" if true else "no"] += 1
+
+    async def _sample(self) -> Sample:
+        rows = await self.admin.fetch(
+            "SELECT memory_tier AS tier, count(*) AS n FROM agent_data.memory_store WHERE is_active GROUP BY 1"
+        )
+        by_tier = {row["tier"]: row["n"] for row in rows}
+        missing: list[str] = []
+        stale: list[str] = []
+        for topic in TOPICS:
+            texts = {item.candidate.text for item in (await self._search(topic.question)).items}
+            truth = topic.truth(self.day - 1)
+            if truth is not None and truth not in texts:
+                missing.append(truth)
+            stale += texts & {text for each in TOPICS for text in each.stale(self.day - 1)}
+        stored = await self.admin.fetchval("SELECT count(*) FROM agent_data.memory_store")
+        return Sample(
+            day=self.day,
+            learned=stored + self.story.swept.get("removal", 0),
+            stored=stored,
+            in_force=sum(by_tier.values()),
+            by_tier=by_tier,
+            missing=missing,
+            stale_found=stale,
+        )
+
+    async def statuses(self, question: str) -> dict[str, str]:
+        """What a search with history finds, and its status."""
+        found = await self._search(question, history=True)
+        return {each.candidate.text: found.statuses.get(each.candidate.id, "active") for each in found.items}
+
+
+# --- the plot ---------------------------------------------------------------------------------------------------------
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 360, 50, 40, 20, 150
+
+
+def plot(samples: Sequence[Sample]) -> str:
+    """An SVG of memories over days: all that was ever learned, and what is in force, whole and by tier."""
+    lines = {
+        "learned in all": ("#999999", [each.learned for each in samples]),
+        "stored": ("#8a63a8", [each.stored for each in samples]),
+        "in force": ("#1b6ca8", [each.in_force for each in samples]),
+        "L3 and L4": ("#2e8b57", [each.by_tier.get(3, 0) + each.by_tier.get(4, 0) for each in samples]),
+        "L2": ("#d98032", [each.by_tier.get(2, 0) for each in samples]),
+        "L1": ("#b03a48", [each.by_tier.get(1, 0) for each in samples]),
+    }
+    days, most = samples[-1].day, max(each.learned for each in samples)
+
+    def at(day: int, n: int) -> tuple[float, float]:
+        return (
+            LEFT + (WIDTH - LEFT - RIGHT) * day / days,
+            HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * n / most,
+        )
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+    ]
+    for n in range(0, most + 1, 50):
+        _, y = at(0, n)
+        parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#e5e5e5"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{n}</text>')
+    for day in range(0, days + 1, 30):
+        x, y = at(day, 0)
+        parts.append(f'<text x="{x:.1f}" y="{y + 18:.1f}" text-anchor="middle">{day}</text>')
+    for name, (colour, values) in lines.items():
+        points = [(LEFT, at(0, 0)[1])] + [at(each.day, n) for each, n in zip(samples, values, strict=True)]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        x, y = points[-1]
+        parts.append(f'<text x="{x + 8:.1f}" y="{y + 4:.1f}" fill="{colour}">{name} ({values[-1]})</text>')
+    parts.append(f'<text x="{(WIDTH - RIGHT + LEFT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">day</text></svg>')
+    return "\n".join(parts) + "\n"
+
+
+async def _main() -> Story:
+    with tempfile.TemporaryDirectory() as folder, shared_server(Path(folder)) as server:
+        template = await make_template(server, Path(folder))
+        async with fresh_database(server, template) as dsn, connected(dsn) as admin:
+            words = WordLlamaEmbedder()
+            space = await admin.fetchval(
+                "SELECT agent_data.ensure_embedding_space($1, $2)", words.space, words.dimensions
+            )
+            pool = await open_pool(
+                dsn, size=2, timeout_ms=5000, statement_timeout_ms=30_000, statement_cache_size=256, role="mneme_app",
+                application_name="half-year",
+            )  # fmt: skip
+            story = await HalfYear(dsn, pool, admin, words, space).live()
+            await pool.close()
+    return story
+
+
+if __name__ == "__main__":
+    lived = asyncio.run(_main())
+    Path(sys.argv[1]).write_text(plot(lived.samples))
+    for each in lived.samples:
+        print(each)
+    print(lived.sessions, lived.swept, lived.answers)
