@@ -37,6 +37,7 @@ from app.api.sessions import history_router, sessions_router
 from app.api.spend import spend_router
 from app.api.users import users_router
 from app.api.validation import validation_router
+from app.api.working import working_router
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.capture.spool import erasing
@@ -56,12 +57,14 @@ from app.gateway.simulated import SimulatedTransport
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Transport
+from app.jobs.working import WorkingMemory
 from app.metrics import Exposition, Metrics, process_registry
 from app.providers.embeddings import Embedder, build_embedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.history import History
@@ -344,6 +347,7 @@ def open_doors(
     memories = Memories(pool, sql, clock, space=space)
     captures = Captures(pool, sql)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
+    consolidation = ConsolidationStore(pool, sql)
     eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(core.settings.spool_folder)])
     deleter = Deleter(own_connection(core.dsn, ERASER_ROLE), sql, clock)
     default_model = core.settings.default_model or STORED_COUNTS
@@ -364,6 +368,7 @@ def open_doors(
         counts = await queue.counts()
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
         metrics.storage(by_group(await storage.figures()))
+        metrics.compactions(**await consolidation.figures())
         for ran in await storage.ticks():
             metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
 
@@ -377,6 +382,7 @@ def open_doors(
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, scribe, deleter),
         history_router(gate, sessions, history, scribe, deleter),
+        working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),

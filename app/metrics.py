@@ -121,6 +121,10 @@ class Metrics:
             "mneme_event_loop_tasks", "Tasks of the server's event loops, when last looked at.",
             multiprocess_mode="livesum", registry=registry,
         )  # fmt: skip
+        self._compacted = Gauge(
+            "mneme_compaction", "All compactions so far: how many, tokens removed, tokens of their summaries, and the ratio of "
+            "these (seed 000 §11.3: at least 5).", ["what"], multiprocess_mode="mostrecent", registry=registry,
+        )  # fmt: skip
         # `labels` looks a child up under a lock; the few that the hot path uses are kept.
         self._stage_children: dict[str, Histogram] = {}
         self._request_children: dict[tuple[str, str, str], Counter] = {}
@@ -172,6 +176,18 @@ class Metrics:
     def utilisation(self, eta: float) -> None:
         """η of one compile."""
         self._eta.observe(eta)
+
+    def compactions(self, *, count: int, removed_tokens: int, summary_tokens: int) -> None:
+        """All compactions of sessions so far."""
+        figures: dict[str, float] = {
+            "count": count,
+            "removed_tokens": removed_tokens,
+            "summary_tokens": summary_tokens,
+        }
+        if summary_tokens:
+            figures["ratio"] = removed_tokens / summary_tokens
+        for what, value in figures.items():
+            self._compacted.labels(what).set(value)
 
     def queue(self, *, queued: int, running: int, dead: int) -> None:
         """The queue as it stands."""

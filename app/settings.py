@@ -181,6 +181,10 @@ class Settings(BaseSettings):
     helper_api_key: SecretStr | None = Field(None, description="Of the helper LLM.")
     helper_model: str | None = Field(None, description="Model of the helper LLM.")
     helper_timeout_s: float = Field(60.0, gt=0, description="Seconds for one call of the helper LLM.")
+    consolidation: Literal["on", "off"] = Field(
+        "on",
+        description="Summaries, compaction, patterns; off: none by themselves, only where a request asks for them.",
+    )
     store_secrets: bool = Field(False, description="Keep memories that look like secrets or card numbers.")
     refuse_pii: list[Literal["card", "iban", "national_id", "phone", "email"]] = Field(
         ["card", "iban", "national_id"],

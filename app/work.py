@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from app import collector
 from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
+from app.jobs.consolidation import SessionKeeper, consolidation_ticks
+from app.jobs.consolidation_users import Consolidator
 from app.jobs.lease import connector
+from app.jobs.noting import Notes
 from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
 from app.jobs.sweeps import life_ticks
 from app.jobs.tasks import Learner
-from app.jobs.worker import Worker
+from app.jobs.worker import Handler, Worker
 from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
@@ -24,6 +27,8 @@ from app.memory.extract_pii import refuser
 from app.memory.extract_rules import rules
 from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
+from app.store.consolidation import ConsolidationStore
+from app.store.drawing import DrawingStore
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.learning import LearningStore
 from app.store.queries import Queries
@@ -54,7 +59,7 @@ async def run_worker(settings: Settings) -> None:
             worker = Worker(
                 connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
-                handlers=(await _learner(core, helper)).handlers(),
+                handlers=(await _learner(core, helper)).handlers() | await _consolidation(core, helper),
                 schedule=schedule(settings, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
@@ -74,7 +79,8 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
     eraser = Eraser(own_connection(dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(settings.spool_folder)])
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
     connect = connector(dsn, role=OWNER_ROLE, name="mneme schedule")
-    return Schedule(connect, sql, clock, further=[*privacy, *life_ticks(sql)])
+    many = consolidation_ticks(sql) if settings.consolidation == "on" else ()
+    return Schedule(connect, sql, clock, further=[*privacy, *life_ticks(sql), *many])
 
 
 def capture_limits(settings: Settings) -> Limits:
@@ -101,7 +107,24 @@ async def _learner(core: Core, helper: HelperClient | None) -> Learner:
         store_secrets=core.settings.store_secrets,
         refuses=refuser(core.settings.refuse_pii, core.settings.refuse_patterns),
         exchanges_per_job=None if helper is None else 1,
+        note=Notes(core.queries, core.clock),
     )
+
+
+async def _consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
+    store = ConsolidationStore(core.pools.background, core.queries)
+    keeper = SessionKeeper(store, embedder=core.embedder, count=core.counter.count, clock=core.clock, helper=helper)
+    users = Consolidator(
+        store,
+        DrawingStore(core.pools.background, core.queries),
+        core.queries,
+        embedder=core.embedder,
+        space=await core.turns.space_of(core.embedder.space),
+        count=core.counter.count,
+        clock=core.clock,
+        helper=helper,
+    )
+    return keeper.handlers() | users.handlers()
 
 
 async def _database_came(settings: Settings, dsn: str, stop: asyncio.Event) -> bool:

@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 Extract = Callable[[Exchange], Awaitable[Sequence[Candidate]]]
 """Finds what is worth remembering in one exchange. Raises `HelperError` when a helper LLM fails: the job is tried again."""
 
+Note = Callable[["LearnJob", Effect, Sequence[SourceMessage], Sequence[Draft]], Awaitable[None]]
+"""Told, within a job's effect, of the messages it learned from and of what they say: for what works on many of them."""
+
 EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
 """Roles whose texts get vectors: what was said, not how the application set the scene."""
 
@@ -132,6 +135,7 @@ class Learner:
         store_secrets: bool = False,
         refuses: Callable[[str], bool] = lambda _: False,
         exchanges_per_job: int | None = None,
+        note: Note | None = None,
     ) -> None:
         """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
         text that it must not be kept. `exchanges_per_job`: exchanges that one job extracts from, where each costs a call of
@@ -145,6 +149,7 @@ class Learner:
         self._store_secrets = store_secrets
         self._refuses = refuses
         self._per_job = exchanges_per_job
+        self._note = note
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
@@ -189,6 +194,8 @@ class Learner:
                     await effect.count_words(indexed, memories, job.since, job.until)
                 if parts:
                     await effect.enqueue([job.part(part) for part in parts])
+                elif job.learn and self._note is not None:
+                    await self._note(job, effect, messages, statements)
         except Conflict:
             return False
         return True

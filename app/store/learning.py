@@ -280,6 +280,11 @@ class Effect:
         self._user = user
         self._now = now
 
+    @property
+    def connection(self) -> PoolConnectionProxy[Any]:
+        """For what else belongs to the same effect (see `app/jobs/noting.py`)."""
+        return self._connection
+
     async def near(
         self, scope: UUID, space: int, vectors: Sequence[Vector], threshold: float
     ) -> list[tuple[int, UUID, float]]:

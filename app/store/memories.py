@@ -252,6 +252,7 @@ class Memories:
         now = self._clock.now()
         key = await self._hmac_key(tenant)
         async with self._pool.transaction(tenant) as connection:
+            await self._alone(connection, user)
             held = await hold(connection, self._sql, tenant, user, [memory])
             if not held:
                 return False
@@ -265,7 +266,13 @@ class Memories:
                 self._secret = bytes.fromhex(await connection.fetchval(self._sql["memories.secret"]))
         return self._secret
 
+    async def _alone(self, connection: PoolConnectionProxy[Any], user: UUID) -> None:
+        """Not while a job writes for this user: what was drawn from a memory changes with it, and the two would take rows in
+        another order."""
+        await connection.execute(self._sql["learning.lock"], user)
+
     async def _lock(self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID) -> Any:
+        await self._alone(connection, user)
         return await connection.fetchrow(self._sql["memories.lock"], tenant, user, memory)
 
     async def _one(self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID) -> Memory | None:

@@ -165,6 +165,10 @@ BEGIN
         OLD.is_compressed := NEW.is_compressed;
         OLD.compressed_summary_id := NEW.compressed_summary_id;
         OLD.is_pruned := NEW.is_pruned;
+        -- The words of a summary go with what they were drawn from.
+        IF OLD.turn_index = -1 AND NEW.content IS NULL THEN
+            OLD.content := NULL;
+        END IF;
         IF OLD IS NOT DISTINCT FROM NEW THEN
             RETURN NEW;
         END IF;

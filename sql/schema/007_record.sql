@@ -85,7 +85,8 @@ BEGIN
             head_chain = COALESCE(p_session.head_chain, s.head_chain),
             tail1 = COALESCE(p_session.tail1, s.tail1),
             tail2 = CASE WHEN p_session.tail1 IS NULL THEN s.tail2 ELSE p_session.tail2 END,
-            block_epoch = COALESCE(p_session.block_epoch, s.block_epoch),
+            -- A turn that was under way while something was forgotten does not bring its epoch back.
+            block_epoch = GREATEST(p_session.block_epoch, s.block_epoch),
             first_message_at = LEAST(s.first_message_at, p_place.first_at),
             last_message_at = GREATEST(s.last_message_at, p_place.last_at)
         WHERE s.user_id = p_user AND s.session_id = p_session.session_id

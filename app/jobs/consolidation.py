@@ -1,0 +1,278 @@
+"""The jobs of consolidation: the end of a session, its compaction, and what all of a user's sessions come to.
+
+    session_end   idle for 5 minutes, or asked for ─> the session's summary ─> consolidate
+    compact       more than two context windows, or asked for ─> oldest turns give way to the summary
+    consolidate   see `consolidation_users.py`
+
+Each reads, then works on what it read (perhaps for minutes, with a helper LLM) while nothing is held, then writes in one
+transaction that notes the job as done. What was forgotten meanwhile makes the result void.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from app.clock import Clock
+from app.errors import BadBody
+from app.jobs.schedule import STATEMENT_S, Connection, Tick
+from app.memory.compaction import Entry, Window, choose, needs_compaction, ratio, summary_budget
+from app.memory.consolidate_summary import Count, Line, Summary, extractive, with_helper
+from app.providers.embeddings import Embedder
+from app.providers.helper import Helper
+from app.store import ids
+from app.store.consolidation import (
+    COMPACT,
+    SESSION_END,
+    Compaction,
+    ConsolidationStore,
+    Said,
+    SessionState,
+    Stale,
+    session_job,
+    user_job,
+)
+from app.store.queries import Queries
+from app.store.records import Vector
+
+log = logging.getLogger(__name__)
+
+IDLE = timedelta(minutes=5)
+"""Silence after which a session counts as ended for now (seed 001 §5.3)."""
+LOOK_FOR_IDLE = timedelta(minutes=1)
+"""The shortest cadence: a session's summary stands 5 to 6 minutes after its last turn."""
+LOOK_FOR_LONG = timedelta(minutes=30)
+"""Seed 000 §9.3."""
+LOOK_FOR_USERS = timedelta(hours=6)
+"""Seed 001 §4.4."""
+EACH_USER = 20
+"""Sessions of one user that are worked on in one run of a tick: an import of thousands must not keep the others waiting."""
+ALL = 500
+"""Jobs that one run of a tick puts into the queue."""
+MIN_SUMMARY_TOKENS = 300
+"""Tokens of a session worth a summary: shorter ones are their own."""
+SUMMARY_LABEL = "[Conversation Summary]: "
+"""What the synthetic message begins with (seed 000 §7.3, step 4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionJob:
+    """The payload of `session_end` and `compact`. `target`: tokens that may stay, None: the context window."""
+
+    tenant: UUID
+    user: UUID
+    session: UUID
+    id: str
+    target: int | None = None
+
+    @classmethod
+    def parse(cls, payload: bytes) -> SessionJob:
+        """Raises `BadBody`: what cannot be read now cannot be read later."""
+        try:
+            fields: dict[str, Any] = orjson.loads(payload)
+            target = fields.get("target")
+            return cls(
+                UUID(fields["tenant"]),
+                UUID(fields["user"]),
+                UUID(fields["session"]),
+                str(fields["id"]),
+                None if target is None else int(target),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadBody("This job's payload cannot be read.") from error
+
+    @property
+    def confined(self) -> bool:
+        """Nobody's session: what is said in it stays in it."""
+        return self.user == ids.nobody(self.tenant)
+
+    @property
+    def alone(self) -> UUID:
+        """Jobs that share this do not write at the same time."""
+        return self.session if self.confined else self.user
+
+
+class SessionKeeper:
+    """Does `session_end` and `compact` jobs."""
+
+    def __init__(
+        self,
+        store: ConsolidationStore,
+        *,
+        embedder: Embedder,
+        count: Count,
+        clock: Clock,
+        helper: Helper | None = None,
+    ) -> None:
+        """`count`: tokens of o200k. `helper`: None: extractively."""
+        self._store = store
+        self._embedder = embedder
+        self._count = count
+        self._clock = clock
+        self._helper = helper
+
+    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
+        """By entrypoint, for the worker."""
+        return {SESSION_END: self.end, COMPACT: self.compact}
+
+    async def end(self, payload: bytes) -> None:
+        """Session-end work: the summary of the session, and what follows for its user. Raises `BadBody`, `HelperError`,
+        `Unavailable`, `StoreUnavailable`."""
+        job, began = SessionJob.parse(payload), self._clock.now()
+        state = await self._store.read_session(job.tenant, job.user, job.session)
+        if state is None:
+            return
+        whole = sum(each.token_count for each in state.messages)
+        summary = vector = None
+        if whole >= MIN_SUMMARY_TOKENS:
+            summary = await self._summary(state, state.messages, summary_budget(whole))
+            vector = await self._vector(summary)
+        try:
+            async with self._store.effect(
+                job.tenant, job.user, f"{SESSION_END}:{job.id}", alone=job.alone, epoch=state.epoch, now=began
+            ) as work:
+                if work is None:
+                    return
+                await work.hold_session(job.session, state.version)
+                if summary is not None:
+                    await work.summarise(job.session, summary.text, summary.tokens, vector)
+                await work.end_session(job.session, began, _active(state))
+                await work.clear_working(job.session)
+                further = []
+                if not job.confined:
+                    further.append(user_job(job.tenant, job.user))
+                if needs_compaction(_active(state), state.context_window):
+                    further.append(session_job(COMPACT, job.tenant, job.user, job.session))
+                await work.enqueue(further)
+        except Stale:
+            log.info("a summary is void: something was forgotten meanwhile", extra={"session": str(job.session)})
+
+    async def compact(self, payload: bytes) -> None:
+        """Compaction (seed 000 §7.3), where it is due or was asked for. Raises as `end`."""
+        job, began = SessionJob.parse(payload), self._clock.now()
+        state = await self._store.read_session(job.tenant, job.user, job.session)
+        if state is None:
+            return
+        window = self._window(state, job.target)
+        if window is None:
+            log.info("a session needs no compaction", extra={"session": str(job.session)})
+            return
+        taken = set(window.messages)
+        told = [each for each in state.messages if each.compressed or each.message_id in taken]
+        summary = await self._summary(state, told, summary_budget(window.tokens))
+        if summary is None:
+            log.info("nothing in a session can be summarised", extra={"session": str(job.session)})
+            return
+        text = SUMMARY_LABEL + summary.text
+        done = Compaction(
+            ids.uuid7(began),
+            began,
+            window.first_turn,
+            window.last_turn,
+            len(window.messages),
+            window.tokens,
+            summary.tokens,
+            ratio(window.tokens, summary.tokens),
+            summary.method,
+        )
+        vector = await self._vector(summary)
+        messages = [each for each in state.messages if each.message_id in taken]
+        try:
+            async with self._store.effect(
+                job.tenant, job.user, f"{COMPACT}:{job.id}", alone=job.alone, epoch=state.epoch, now=began
+            ) as work:
+                if work is None:
+                    return
+                await work.hold_session(job.session, state.version)
+                await work.compact(job.session, messages, done, summary.text, text, vector)
+        except Stale:
+            log.info("a compaction is void: something was forgotten meanwhile", extra={"session": str(job.session)})
+            return
+        log.info(
+            "a session was compacted",
+            extra={
+                "session": str(job.session),
+                "messages": done.messages,
+                "removed_tokens": done.removed_tokens,
+                "summary_tokens": done.summary_tokens,
+                "ratio": round(done.ratio, 2),
+                "method": done.method,
+            },
+        )
+
+    def _window(self, state: SessionState, target: int | None) -> Window | None:
+        entries = [
+            Entry(each.message_id, each.turn_index, each.role, each.token_count, each.compressed)
+            for each in state.messages
+        ]
+        if target is not None:
+            return choose(entries, target, state.shared_turn)
+        if not needs_compaction(_active(state), state.context_window):
+            return None
+        return choose(entries, state.context_window, state.shared_turn)
+
+    async def _summary(self, state: SessionState, told: Sequence[Said], budget: int) -> Summary | None:
+        lines = lines_of(state, told)
+        if self._helper is not None:
+            found = await with_helper(self._helper, lines, budget, self._count)
+            if found is not None:
+                return found
+        # Long sessions have tens of thousands of sentences: other jobs go on meanwhile.
+        return await asyncio.to_thread(extractive, lines, budget, self._count)
+
+    async def _vector(self, summary: Summary | None) -> Vector | None:
+        if summary is None or not self._embedder.dimensions:
+            return None
+        (vector,) = await self._embedder.embed([summary.text])
+        return vector if vector.any() else None
+
+
+def lines_of(state: SessionState, told: Sequence[Said]) -> list[Line]:
+    """What a summary of these messages may be made from: their own words, and what was learned from them and is in force."""
+    quotable = {each.message_id: each for each in told if each.quotable}
+    lines = [
+        Line(each.message_id, each.content, each.turn_index, each.role)
+        for each in quotable.values()
+        if each.role in ("user", "assistant")
+    ]
+    for known in state.statements:
+        origin = [quotable[each] for each in known.messages if each in quotable]
+        if origin:
+            place = min(each.turn_index for each in origin)
+            lines.append(Line(known.memory_id, known.text, place, None, 0.5 + known.importance))
+    return lines
+
+
+def _active(state: SessionState) -> int:
+    return sum(each.token_count for each in state.messages if not each.compressed)
+
+
+def consolidation_ticks(sql: Queries) -> Sequence[Tick]:
+    """What the schedule runs beside its own: it only puts into the queue what is due."""
+
+    async def ended(connection: Connection, now: datetime) -> int:
+        return await _fetch(connection, sql["consolidation.enqueue_sessions"], SESSION_END, now - IDLE, EACH_USER, ALL)
+
+    async def long(connection: Connection, now: datetime) -> int:
+        return await _fetch(connection, sql["consolidation.enqueue_sessions"], COMPACT, now, EACH_USER, ALL)
+
+    async def users(connection: Connection, now: datetime) -> int:
+        return await _fetch(connection, sql["consolidation.enqueue_users"], now, ALL)
+
+    return (
+        Tick("session_end", LOOK_FOR_IDLE, ended),
+        Tick("compaction", LOOK_FOR_LONG, long),
+        Tick("consolidation", LOOK_FOR_USERS, users),
+    )
+
+
+async def _fetch(connection: Connection, statement: str, *arguments: object) -> int:
+    done: int = await connection.fetchval(statement, *arguments, timeout=STATEMENT_S)
+    return done

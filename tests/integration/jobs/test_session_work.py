@@ -1,0 +1,425 @@
+"""The end of a session and its compaction, over a real Postgres: summaries, what they stand for, and what forgetting does."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import orjson
+import pytest
+
+from app.clock import FakeClock
+from app.errors import BadBody, HelperError
+from app.jobs.consolidation import SessionKeeper, consolidation_ticks
+from app.jobs.noting import Notes
+from app.jobs.schedule import Schedule
+from app.jobs.tasks import Learner
+from app.memory.candidate import Candidate, Exchange
+from app.memory.extract import extract
+from app.providers.embeddings import NoEmbedder
+from app.store.consolidation import COMPACT, SESSION_END, ConsolidationStore
+from app.store.deleting import Deleter
+from app.store.erasure import ERASER_ROLE, own_connection
+from app.store.learning import LearningStore
+from app.store.memories import Memories
+from app.store.pools import Pool
+from app.store.sessions import SessionRef
+from tests.support.jobs import SQL, rows
+from tests.support.learning import NOW, TENANT, Talk
+
+Admin = asyncpg.Connection
+WINDOW = 600
+
+
+def count(text: str) -> int:
+    return len(text.split())
+
+
+def build_learner(pool: Pool, clock: FakeClock) -> Learner:
+    async def by_rules(exchange: Exchange) -> list[Candidate]:
+        return extract(exchange)
+
+    return Learner(
+        LearningStore(pool, SQL),
+        embedder=NoEmbedder(),
+        space=None,
+        extract=by_rules,
+        count=count,
+        clock=clock,
+        note=Notes(SQL, clock),
+    )
+
+
+def keeper(pool: Pool, clock: FakeClock | None = None, helper: Any = None) -> SessionKeeper:
+    return SessionKeeper(
+        ConsolidationStore(pool, SQL),
+        embedder=NoEmbedder(),
+        count=count,
+        clock=clock or FakeClock(NOW),
+        helper=helper,
+    )
+
+
+def payload(talk: Talk, **more: object) -> bytes:
+    fields = {"tenant": talk.tenant, "user": talk.user, "session": talk.session, "id": uuid4(), **more}
+    return orjson.dumps(fields, default=str)
+
+
+async def long_talk(pool: Pool, talk: Talk, turns: int = 40, *, learn: bool = True) -> None:
+    """A session of `turns` exchanges, a fact in some of them."""
+    clock = FakeClock(NOW)
+    facts = {2: "I live in Lisbon and I work as a nurse.", 9: "My dog is called Rex.", 15: "I'm allergic to peanuts."}
+    for n in range(turns):
+        text = facts.get(n, f"Tell me something about harbour number {n} and its {n + 100} ferries, please.")
+        said = await talk.say(pool, text)
+        said += await talk.say(
+            pool, f"Harbour {n} has {n + 100} ferries and a long quay with many small boats.", role="assistant"
+        )
+        if learn:
+            await build_learner(pool, clock).learn(talk.job(said))
+
+
+async def session_row(admin: Admin, talk: Talk) -> dict[str, Any]:
+    (row,) = await rows(admin, "SELECT * FROM agent_data.sessions WHERE session_id = $1", talk.session)
+    return row
+
+
+async def set_window(admin: Admin, talk: Talk, window: int = WINDOW) -> None:
+    await admin.execute(
+        "UPDATE agent_data.sessions SET context_window_size = $2 WHERE session_id = $1", talk.session, window
+    )
+
+
+async def test_each_answered_exchange_leaves_one_light_episode_and_no_memory_of_it(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    said = await talk.say(pool, "Please remember that Gai Media prefers Friday deliveries.")
+    said += await talk.say(pool, "Noted.", role="assistant")
+    said += await talk.say(pool, "Are there open invoices of Gai Media?")
+    said += await talk.say(pool, "Two.", role="assistant")
+    said += await talk.say(pool, "This one has no answer yet")
+    job = talk.job(said)
+    do = build_learner(pool, FakeClock(NOW))
+    await do.learn(job)
+    await do.learn(job)  # a lost lease
+    found = await rows(admin, "SELECT * FROM agent_data.episodes ORDER BY at")
+    assert [each["event_type"] for each in found] == ["statement", "question"]
+    assert all("gai-media" in each["entities"] for each in found)
+    assert "invoice" in found[1]["topics"]
+    assert not await rows(admin, "SELECT 1 FROM agent_data.memory_store WHERE kind = 'episode'")
+    (work,) = await rows(admin, "SELECT * FROM agent_data.session_work")
+    assert work["pending"] is True
+    assert work["active_tokens"] == sum(each.token_count for each in said)
+
+
+async def test_tools_called_in_a_loop_belong_to_the_question_that_began_it(pool: Pool, admin: Admin) -> None:
+    talk, do = Talk(), build_learner(pool, FakeClock(NOW))
+
+    def call(name: str) -> str:
+        return orjson.dumps([{"id": "c1", "type": "function", "function": {"name": name, "arguments": "{}"}}]).decode()
+
+    said = await talk.say(pool, "Is invoice 7 paid?")
+    said += await talk.say(pool, "", role="assistant", tool_calls=call("find_invoice"))
+    await do.learn(talk.job(said))
+    said = await talk.say(pool, "{}", role="tool")
+    said += await talk.say(pool, "", role="assistant", tool_calls=call("list_payments"))
+    await do.learn(talk.job(said))
+    (episode,) = await rows(admin, "SELECT * FROM agent_data.episodes")
+    assert episode["tools"] == ["find_invoice", "list_payments"]
+
+
+async def test_the_end_of_a_session_leaves_its_summary(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk)
+    await keeper(pool).end(payload(talk))
+    row = await session_row(admin, talk)
+    assert "Lisbon" in row["summary_text"]
+    assert "peanuts" in row["summary_text"]
+    assert row["summary_token_count"] == count(row["summary_text"])
+    (work,) = await rows(admin, "SELECT * FROM agent_data.session_work")
+    assert work["pending"] is False
+    queued = await rows(admin, "SELECT entrypoint, dedupe_key FROM agent_data.pgqueuer")
+    assert {"entrypoint": "consolidate", "dedupe_key": f"consolidate:{talk.user}"} in queued
+
+
+async def test_a_short_session_needs_no_summary_and_an_unknown_one_no_work(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    said = await talk.say(pool, "Hello there")
+    await build_learner(pool, FakeClock(NOW)).learn(talk.job(said))
+    await keeper(pool).end(payload(talk))
+    assert (await session_row(admin, talk))["summary_text"] is None
+    await keeper(pool).end(payload(talk, session=uuid4()))
+    with pytest.raises(BadBody):
+        await keeper(pool).end(b"{}")
+
+
+async def test_compaction_takes_the_oldest_turns_and_reports_its_ratio(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=60)
+    await set_window(admin, talk)
+    before = await rows(admin, "SELECT * FROM agent_data.conversation_history ORDER BY turn_index")
+    job = payload(talk)
+    await keeper(pool).compact(job)
+    await keeper(pool).compact(job)  # a lost lease: one effect
+    (done,) = await rows(admin, "SELECT * FROM agent_data.compactions")
+    assert done["ratio"] >= 5
+    assert done["ratio"] == pytest.approx(done["removed_tokens"] / done["summary_tokens"], rel=1e-3)
+    figures = await ConsolidationStore(pool, SQL).figures()
+    assert figures == {"count": 1} | {name: done[name] for name in ("removed_tokens", "summary_tokens")}
+    after = await rows(admin, "SELECT * FROM agent_data.conversation_history ORDER BY turn_index")
+    (synthetic,) = [each for each in after if each["turn_index"] == -1]
+    assert synthetic["message_id"] == done["summary_id"]
+    assert synthetic["content"].startswith("[Conversation Summary]: ")
+    kept = [each for each in after if each["turn_index"] > 0]
+    assert [each["content"] for each in kept] == [each["content"] for each in before]  # the originals stay
+    compressed = [each["turn_index"] for each in kept if each["is_compressed"]]
+    assert compressed == list(range(done["first_turn"], done["last_turn"] + 1))
+    assert min(compressed) == 3  # the first turn stays
+    assert max(compressed) <= 120 - 8  # as do the last four
+    assert {each["compressed_summary_id"] for each in kept if each["is_compressed"]} == {synthetic["message_id"]}
+    row = await session_row(admin, talk)
+    assert synthetic["content"].endswith(row["summary_text"])
+    assert "Lisbon" in row["summary_text"]
+    assert row["block_epoch"] == 2
+    (work,) = await rows(admin, "SELECT * FROM agent_data.session_work")
+    assert work["active_tokens"] == sum(each["token_count"] for each in kept if not each["is_compressed"])
+
+
+async def test_a_session_within_two_windows_stays_and_one_of_unknown_window_as_well(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=40, learn=False)
+    for window in (0, 5000):
+        await set_window(admin, talk, window)
+        await keeper(pool).compact(payload(talk))
+        assert not await rows(admin, "SELECT 1 FROM agent_data.compactions")
+    await keeper(pool).compact(payload(talk, target=200))  # asked for by hand
+    assert await rows(admin, "SELECT 1 FROM agent_data.compactions")
+
+
+async def test_a_second_compaction_goes_on_where_the_first_ended(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=60)
+    await keeper(pool).compact(payload(talk, target=900))
+    await long_talk(pool, talk, turns=20)
+    await keeper(pool).compact(payload(talk, target=400))
+    first, second = await rows(admin, "SELECT * FROM agent_data.compactions ORDER BY first_turn")
+    assert second["first_turn"] == first["last_turn"] + 1
+    assert "Lisbon" in (await session_row(admin, talk))["summary_text"]  # the first one's words are not lost
+
+
+async def test_two_workers_at_once_have_one_effect(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=40, learn=False)
+    await asyncio.gather(*(keeper(pool).compact(payload(talk, target=400)) for _ in range(2)))
+    compressed = await rows(
+        admin,
+        "SELECT compressed_summary_id AS by, count(*) AS n FROM agent_data.conversation_history"
+        " WHERE is_compressed GROUP BY 1",
+    )
+    reported = await rows(admin, "SELECT summary_id, messages FROM agent_data.compactions")
+    assert {(each["by"], each["n"]) for each in compressed} == {
+        (each["summary_id"], each["messages"]) for each in reported
+    }
+
+
+async def test_what_a_branch_shares_stays_in_the_history(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=40, learn=False)
+    await admin.execute(
+        "INSERT INTO agent_data.sessions (session_id, user_id, tenant_id, expires_at, parent_session_id, branch_turn_index)"
+        " VALUES (gen_random_uuid(), $1, $2, now(), $3, 20)",
+        talk.user,
+        talk.tenant,
+        talk.session,
+    )
+    await keeper(pool).compact(payload(talk, target=300))
+    (done,) = await rows(admin, "SELECT * FROM agent_data.compactions")
+    assert done["first_turn"] == 21
+
+
+async def test_an_answer_that_was_taken_back_is_quoted_by_no_summary(pool: Pool, admin: Admin) -> None:
+    talk, parent = Talk(), None
+    for n in range(30):
+        (asked,) = await talk.say(pool, f"What about harbour number {n}?", parent_message_id=parent)
+        if n == 3:
+            await talk.say(
+                pool, "Harbour Zanzibar has 4711 ferries.", role="assistant", parent_message_id=asked.message_id
+            )
+        told = f"Harbour {n} has {n + 100} ferries and a quay called Quay{n}."
+        (given,) = await talk.say(pool, told, role="assistant", parent_message_id=asked.message_id)
+        parent = given.message_id
+    await admin.execute(
+        "UPDATE agent_data.sessions SET head_message_id = $2 WHERE session_id = $1", talk.session, parent
+    )
+    await keeper(pool).end(payload(talk))
+    summary = (await session_row(admin, talk))["summary_text"]
+    assert "Quay" in summary
+    assert "Zanzibar" not in summary
+
+
+class Helper:
+    """Quotes the first line that it is shown; may do something first."""
+
+    def __init__(self, then: Any = None, *, fails: bool = False) -> None:
+        self.then = then
+        self.fails = fails
+        self.asked = 0
+
+    async def ask(self, shape: Any, *, system: str, user: str, max_tokens: int) -> Any:
+        self.asked += 1
+        if self.fails:
+            raise HelperError("the helper LLM answered prose")
+        if self.then is not None:
+            await self.then()
+        lines = [line for line in user.splitlines() if "Lisbon" in line or "ferries" in line]
+        number, _, text = lines[0].partition("] ")
+        return shape.model_validate({"points": [{"text": text.partition(": ")[2], "lines": [int(number.strip("["))]}]})
+
+
+async def test_with_a_helper_and_with_one_that_fails(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=40, learn=False)
+    with pytest.raises(HelperError):
+        await keeper(pool, helper=Helper(fails=True)).compact(payload(talk, target=400))
+    assert not await rows(admin, "SELECT 1 FROM agent_data.compactions")
+    assert not await rows(admin, "SELECT 1 FROM agent_data.conversation_history WHERE is_compressed OR turn_index < 0")
+    await keeper(pool, helper=Helper()).compact(payload(talk, target=400))
+    (done,) = await rows(admin, "SELECT * FROM agent_data.compactions")
+    assert done["method"] == "helper"
+    assert done["ratio"] >= 5
+
+
+async def forget(pool: Pool, admin: Admin, talk: Talk, text: str) -> None:
+    (row,) = await rows(admin, "SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE $1", f"%{text}%")
+    assert await Memories(pool, SQL, FakeClock(NOW), space=None).forget(talk.tenant, talk.user, row["memory_id"])
+
+
+async def test_a_forgotten_memory_does_not_come_back_through_a_summary(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=60)
+    await keeper(pool).compact(payload(talk, target=400))
+    await keeper(pool).end(payload(talk))
+    assert "peanuts" in (await session_row(admin, talk))["summary_text"]
+    await forget(pool, admin, talk, "peanuts")
+    row = await session_row(admin, talk)
+    assert row["summary_text"] is None  # at once
+    assert row["block_epoch"] == 4  # and no block of a prompt has it any more
+    synthetic = "SELECT content FROM agent_data.conversation_history WHERE turn_index = -1"
+    assert [each["content"] for each in await rows(admin, synthetic)] == [None]
+    (work,) = await rows(admin, "SELECT * FROM agent_data.session_work")
+    assert work["pending"] is True
+    await keeper(pool).end(payload(talk))
+    row = await session_row(admin, talk)
+    assert "Lisbon" in row["summary_text"]
+    assert "peanuts" not in row["summary_text"]
+
+
+async def test_a_deleted_message_takes_the_summary_along_and_is_in_no_later_one(
+    database: str, pool: Pool, admin: Admin
+) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=60)
+    await keeper(pool).compact(payload(talk, target=400))
+    (message,) = await rows(
+        admin,
+        "SELECT message_id FROM agent_data.conversation_history WHERE content LIKE '%peanuts%' AND turn_index > 0",
+    )
+    deleter = Deleter(own_connection(database, ERASER_ROLE), SQL, FakeClock(NOW))
+    assert await deleter.delete(talk.tenant, SessionRef(talk.user, talk.session), message["message_id"])
+    assert (await session_row(admin, talk))["summary_text"] is None
+    assert not await rows(admin, "SELECT 1 FROM agent_data.conversation_history WHERE content LIKE '%peanuts%'")
+    await keeper(pool).end(payload(talk))
+    assert "peanuts" not in (await session_row(admin, talk))["summary_text"]
+    await keeper(pool).compact(payload(talk, target=400))  # what was shown again is compacted again
+    first, second = await rows(admin, "SELECT * FROM agent_data.compactions ORDER BY summary_id")
+    assert second["messages"] >= first["messages"] - 1
+    assert "peanuts" not in (await session_row(admin, talk))["summary_text"]
+
+
+async def test_what_is_forgotten_while_a_summary_is_made_makes_it_void(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=60)
+
+    async def meanwhile() -> None:
+        if not await rows(admin, "SELECT 1 FROM agent_data.suppressions"):
+            await forget(pool, admin, talk, "Lisbon")
+
+    await keeper(pool, helper=Helper(meanwhile)).compact(payload(talk, target=400))
+    assert not await rows(admin, "SELECT 1 FROM agent_data.compactions")
+    await keeper(pool, helper=Helper(meanwhile)).end(payload(talk))
+    assert "Lisbon" not in ((await session_row(admin, talk))["summary_text"] or "")
+
+
+async def test_an_erased_user_gets_no_summary(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=40, learn=False)
+
+    async def meanwhile() -> None:
+        await admin.execute("UPDATE agent_data.users SET erasure_epoch = erasure_epoch + 1")
+
+    await keeper(pool, helper=Helper(meanwhile)).end(payload(talk))
+    assert (await session_row(admin, talk))["summary_text"] is None
+
+
+async def test_a_superseded_fact_leaves_the_summary_of_its_session(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=60)
+    await keeper(pool).end(payload(talk))
+    assert "Lisbon" in (await session_row(admin, talk))["summary_text"]
+    said = await Talk(name="chat-2").say(pool, "Actually, I moved: I live in Porto now.")
+    said_in = Talk(name="chat-2")
+    await build_learner(pool, FakeClock(NOW)).learn(said_in.job(said))
+    assert await rows(admin, "SELECT 1 FROM agent_data.memory_store WHERE status = 'superseded'")
+    assert (await session_row(admin, talk))["summary_text"] is None
+    await keeper(pool).end(payload(talk))
+    assert "Lisbon" not in (await session_row(admin, talk))["summary_text"]
+
+
+@pytest.fixture
+def schedule(database: str) -> tuple[Schedule, FakeClock]:
+    clock = FakeClock(NOW)
+
+    async def connect() -> Admin:
+        return await asyncpg.connect(database, server_settings={"role": "mneme_owner"})
+
+    return Schedule(connect, SQL, clock, further=consolidation_ticks(SQL)), clock
+
+
+async def test_the_schedule_finds_idle_sessions_long_ones_and_users(
+    pool: Pool, admin: Admin, schedule: tuple[Schedule, FakeClock]
+) -> None:
+    sweep, clock = schedule
+    talk = Talk()
+    await long_talk(pool, talk, turns=40)
+    assert await sweep.sweep("session_end") == 0  # not idle yet
+    clock.move(timedelta(minutes=6))
+    assert await sweep.sweep("session_end") == 1
+    assert await sweep.sweep("session_end") == 0  # it waits already
+    assert await sweep.sweep("compaction") == 0
+    await set_window(admin, talk, 300)
+    assert await sweep.sweep("compaction") == 1
+    assert await sweep.sweep("consolidation") == 1
+    queued = {
+        row["entrypoint"]: row["payload"]
+        for row in await rows(admin, "SELECT entrypoint, payload FROM agent_data.pgqueuer")
+    }
+    await keeper(pool, clock).end(queued[SESSION_END])
+    await keeper(pool, clock).compact(queued[COMPACT])
+    assert await rows(admin, "SELECT 1 FROM agent_data.compactions")
+    await admin.execute("DELETE FROM agent_data.pgqueuer")
+    assert await sweep.sweep("session_end") == 0  # done, and nothing was said since
+
+
+async def test_nobody_s_sessions_are_summarised_each_by_itself(pool: Pool, admin: Admin) -> None:
+    talk = Talk(confined=True)
+    await long_talk(pool, talk, turns=40)
+    await keeper(pool).end(payload(talk))
+    assert (await session_row(admin, talk))["summary_text"]
+    assert not await rows(admin, "SELECT 1 FROM agent_data.pgqueuer WHERE entrypoint = 'consolidate'")
+    assert not await rows(admin, "SELECT 1 FROM agent_data.consolidation_state")
+
+
+def test_the_tenant_of_these_tests() -> None:
+    assert Talk().tenant == TENANT != UUID(int=0)

@@ -1,0 +1,321 @@
+"""What all sessions of a user come to, over a real Postgres: patterns, entity summaries, procedures, and forgetting."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import orjson
+import pytest
+
+from app.clock import FakeClock
+from app.errors import BadBody, HelperError
+from app.jobs.consolidation_users import Consolidator
+from app.jobs.noting import Notes
+from app.jobs.tasks import Learner
+from app.providers.embeddings import NoEmbedder
+from app.store.consolidation import ConsolidationStore
+from app.store.drawing import DrawingStore
+from app.store.learning import LearningStore
+from app.store.memories import Memories
+from app.store.pools import Pool, open_pool
+from tests.support.jobs import SQL, rows
+from tests.support.learning import NOW, Talk, by_rules
+
+Admin = asyncpg.Connection
+
+
+def count(text: str) -> int:
+    return len(text.split())
+
+
+def consolidator(pool: Pool, helper: Any = None) -> Consolidator:
+    return Consolidator(
+        ConsolidationStore(pool, SQL),
+        DrawingStore(pool, SQL),
+        SQL,
+        embedder=NoEmbedder(),
+        space=None,
+        count=count,
+        clock=FakeClock(NOW),
+        helper=helper,
+    )
+
+
+def payload(talk: Talk, *entities: str) -> bytes:
+    fields = {"tenant": talk.tenant, "user": talk.user, "id": uuid4(), "entities": entities}
+    return orjson.dumps(fields, default=str)
+
+
+async def tell(pool: Pool, talk: Talk, *texts: str) -> None:
+    """Say and learn, each text an answered exchange."""
+    clock = FakeClock(NOW)
+    do = Learner(
+        LearningStore(pool, SQL),
+        embedder=NoEmbedder(),
+        space=None,
+        extract=by_rules,
+        count=count,
+        clock=clock,
+        note=Notes(SQL, clock),
+    )
+    for text in texts:
+        said = await talk.say(pool, text)
+        said += await talk.say(pool, "All right.", role="assistant")
+        await do.learn(talk.job(said))
+
+
+async def drawn(admin: Admin, kind: str, status: str = "active") -> list[dict[str, Any]]:
+    found = await rows(
+        admin, "SELECT * FROM agent_data.memory_store WHERE kind = $1 AND status = $2 ORDER BY created_at", kind, status
+    )
+    return [each | {"details": orjson.loads(each["details"])} for each in found]
+
+
+FACTS = (
+    "Please remember that my sister Clara lives in Porto.",
+    "Please remember that my sister Clara is a nurse.",
+    "Please remember that my sister Clara is allergic to peanuts.",
+)
+
+
+async def of_clara(pool: Pool) -> Talk:
+    for n, text in enumerate(FACTS):
+        await tell(pool, Talk(name=f"chat-{n}"), text)
+    return Talk()
+
+
+async def test_five_episodes_with_one_theme_become_a_pattern_and_more_of_them_a_newer_one(
+    pool: Pool, admin: Admin
+) -> None:
+    views = [("recipe", 340), ("recipe", 290), ("recipe", 280), ("news", 95), ("news", 110)]
+    await tell(pool, Talk(), *(f"Suggested {sort} post → {many} views" for sort, many in views[:4]))
+    do = consolidator(pool)
+    await do.consolidate(payload(Talk()))
+    assert not await drawn(admin, "pattern")
+    await tell(pool, Talk(), "Suggested news post → 110 views")
+    job = payload(Talk())
+    await do.consolidate(job)
+    await do.consolidate(job)  # a lost lease
+    await do.consolidate(payload(Talk()))  # nothing new
+    (pattern,) = await drawn(admin, "pattern")
+    assert pattern["content_text"].startswith("Recipe post has 2.96 times the views of news post")
+    assert len(pattern["source_message_ids"]) == 5
+    assert pattern["details"]["observed_count"] == 5
+    await tell(pool, Talk(), *(f"Suggested recipe post → {300 + n} views" for n in range(4)))
+    await do.consolidate(payload(Talk()))
+    (newer,) = await drawn(admin, "pattern")
+    (older,) = await drawn(admin, "pattern", "superseded")
+    assert older["superseded_by"] == newer["memory_id"]
+    assert newer["details"]["observed_count"] == 9
+
+
+async def test_three_sessions_about_an_entity_become_a_summary_that_confirms_its_facts(
+    pool: Pool, admin: Admin
+) -> None:
+    talk = await of_clara(pool)
+    before = {
+        row["memory_id"]: row["confidence"]
+        for row in await rows(admin, "SELECT memory_id, confidence FROM agent_data.memory_store")
+    }
+    await consolidator(pool).consolidate(payload(talk))
+    (summary,) = [each for each in await drawn(admin, "summary") if each["details"]["scope_identifier"] == "clara"]
+    for word in ("Porto", "nurse", "peanuts"):
+        assert word in summary["content_text"]
+    assert summary["importance"] == pytest.approx(0.9)
+    assert len(orjson.loads(summary["sources"])) >= 3
+    confirmed = await rows(admin, "SELECT memory_id FROM agent_data.memory_events WHERE event = 'confirmed'")
+    assert len(confirmed) >= 3
+    after = {
+        row["memory_id"]: row["confidence"]
+        for row in await rows(admin, "SELECT memory_id, confidence FROM agent_data.memory_store")
+    }
+    for row in confirmed:
+        old = before[row["memory_id"]]
+        assert after[row["memory_id"]] == pytest.approx(max(old, min(0.95, old + 0.05)))
+    await consolidator(pool).consolidate(payload(talk))  # nothing new: the same stands, and confirms nothing twice
+    again = await rows(admin, "SELECT memory_id FROM agent_data.memory_events WHERE event = 'confirmed'")
+    assert len(again) == len(confirmed)
+
+
+async def test_two_sessions_are_too_few_unless_it_is_asked_for(pool: Pool, admin: Admin) -> None:
+    for n, text in enumerate(FACTS[:2]):
+        await tell(pool, Talk(name=f"chat-{n}"), text)
+    await consolidator(pool).consolidate(payload(Talk()))
+    assert not await drawn(admin, "summary")
+    entity = await admin.fetchval("SELECT unnest(entities) FROM agent_data.episodes WHERE entities <> '{}' LIMIT 1")
+    await consolidator(pool).consolidate(payload(Talk(), entity))
+    assert await drawn(admin, "summary")
+
+
+async def test_a_summary_gives_way_to_a_newer_one(pool: Pool, admin: Admin) -> None:
+    talk = await of_clara(pool)
+    await consolidator(pool).consolidate(payload(talk))
+    older = await drawn(admin, "summary")
+    more = (
+        "Please remember that my sister Clara has two cats.",
+        "Please remember that my sister Clara plays the violin.",
+        "Please remember that my sister Clara drives a red van.",
+    )
+    for n, text in enumerate(more):
+        await tell(pool, Talk(name=f"late-{n}"), text)
+    await consolidator(pool).consolidate(payload(talk))
+    gone = {each["memory_id"]: each for each in await drawn(admin, "summary", "superseded")}
+    newer = {each["memory_id"]: each for each in await drawn(admin, "summary")}
+    assert gone
+    assert set(gone) <= {each["memory_id"] for each in older}
+    assert all(each["superseded_by"] in newer for each in gone.values())
+
+
+async def test_a_repeated_sequence_becomes_a_procedure(pool: Pool, admin: Admin) -> None:
+    for n in range(5):
+        await tell(pool, Talk(name=f"chat-{n}"), "When is the delivery?", "Are there open invoices?")
+    await consolidator(pool).consolidate(payload(Talk()))
+    (procedure,) = await drawn(admin, "procedure")
+    assert procedure["memory_tier"] == 4
+    assert procedure["details"]["action"]["topics"] == ["invoice"]
+    assert procedure["confidence"] == pytest.approx(0.7)
+
+
+async def forget(pool: Pool, talk: Talk, memory: UUID) -> None:
+    assert await Memories(pool, SQL, FakeClock(NOW), space=None).forget(talk.tenant, talk.user, memory)
+
+
+async def test_what_is_forgotten_leaves_what_was_drawn_from_it_at_once_and_does_not_come_back(
+    pool: Pool, admin: Admin
+) -> None:
+    talk = await of_clara(pool)
+    await consolidator(pool).consolidate(payload(talk))
+    (row,) = await rows(
+        admin,
+        "SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE '%peanuts%' AND kind <> 'summary'",
+    )
+    await forget(pool, talk, row["memory_id"])
+    held = await rows(admin, "SELECT * FROM agent_data.memory_store WHERE kind = 'summary'")
+    assert not any("peanuts" in str(each) for each in held)
+    events = await rows(admin, "SELECT before::text, after::text FROM agent_data.memory_events")
+    assert not any("peanuts" in str(each) for each in events)
+    await consolidator(pool).consolidate(payload(talk))
+    again = await drawn(admin, "summary")
+    assert again
+    assert not any("peanuts" in str(each) for each in again)
+
+
+async def test_what_is_superseded_takes_its_summary_out_of_force(pool: Pool, admin: Admin) -> None:
+    talk = await of_clara(pool)
+    await consolidator(pool).consolidate(payload(talk))
+    (row,) = await rows(
+        admin, "SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE '%Porto%' AND kind <> 'summary'"
+    )
+    memories = Memories(pool, SQL, FakeClock(NOW), space=None)
+    assert await memories.invalidate(talk.tenant, talk.user, row["memory_id"], None)
+    assert not any("Porto" in each["content_text"] for each in await drawn(admin, "summary"))
+    await consolidator(pool).consolidate(payload(talk))
+    assert not any("Porto" in each["content_text"] for each in await drawn(admin, "summary"))
+
+
+async def test_a_pattern_that_its_user_forgot_is_not_drawn_again(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    for n in range(6):
+        await tell(pool, Talk(name=f"chat-{n}"), f"When does delivery number {n} leave?")
+    await consolidator(pool).consolidate(payload(talk))
+    (pattern,) = await drawn(admin, "pattern")
+    await forget(pool, talk, pattern["memory_id"])
+    for n in range(6):
+        await tell(pool, Talk(name=f"late-{n}"), f"When does delivery number {n} leave?")
+    await consolidator(pool).consolidate(payload(talk))
+    assert not await drawn(admin, "pattern")
+
+
+class Helper:
+    def __init__(self, then: Any = None, *, fails: bool = False, invents: bool = False) -> None:
+        self.then, self.fails, self.invents = then, fails, invents
+        self.asked = 0
+
+    async def ask(self, shape: Any, *, system: str, user: str, max_tokens: int) -> Any:
+        self.asked += 1
+        if self.fails:
+            raise HelperError("the helper LLM answered half a JSON object")
+        if self.then is not None:
+            await self.then()
+        text = "Loves bananas" if self.invents else user.splitlines()[1].partition(": ")[2]
+        return shape.model_validate({"points": [{"text": text, "lines": [1]}]})
+
+
+async def test_with_a_helper_one_that_invents_and_one_that_fails(pool: Pool, admin: Admin) -> None:
+    talk = await of_clara(pool)
+    with pytest.raises(HelperError):
+        await consolidator(pool, Helper(fails=True)).consolidate(payload(talk))
+    assert not await drawn(admin, "summary")
+    await consolidator(pool, Helper(invents=True)).consolidate(payload(talk))
+    found = await drawn(admin, "summary")
+    assert found
+    assert not any("bananas" in each["content_text"] for each in found)
+
+
+async def test_what_is_forgotten_meanwhile_is_not_in_what_is_written(pool: Pool, admin: Admin) -> None:
+    talk = await of_clara(pool)
+
+    async def meanwhile() -> None:
+        found = await rows(admin, "SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE '%peanuts%'")
+        for row in found:
+            await forget(pool, talk, row["memory_id"])
+
+    helper = Helper(meanwhile)
+    await consolidator(pool, helper).consolidate(payload(talk))
+    assert not any("peanuts" in each["content_text"] for each in await drawn(admin, "summary"))
+
+
+async def test_two_workers_at_once_draw_everything_once(pool: Pool, admin: Admin) -> None:
+    talk = await of_clara(pool)
+    await asyncio.gather(*(consolidator(pool).consolidate(payload(talk)) for _ in range(2)))
+    found = [each["details"]["key"] for each in await drawn(admin, "summary")]
+    assert len(found) == len(set(found))
+
+
+async def test_nobody_s_sessions_are_not_drawn_together_and_a_payload_must_be_one(pool: Pool, admin: Admin) -> None:
+    for n, text in enumerate(FACTS):
+        await tell(pool, Talk(name=f"chat-{n}", confined=True), text)
+    await consolidator(pool).consolidate(payload(Talk(confined=True)))
+    assert not await drawn(admin, "summary")
+    with pytest.raises(BadBody):
+        await consolidator(pool).consolidate(b"[]")
+
+
+async def test_one_run_is_bounded_and_the_rest_is_due_again(pool: Pool, admin: Admin) -> None:
+    names = ["Anna", "Bruno", "Carla", "Dmitri", "Elena", "Farid", "Greta"]
+    for n in range(3):
+        await tell(
+            pool, Talk(name=f"chat-{n}"), *(f"Yesterday I met {name} near harbour {n} for lunch" for name in names)
+        )
+    await consolidator(pool).consolidate(payload(Talk()))
+    assert len(await drawn(admin, "summary")) == 5
+    assert await admin.fetchval("SELECT due_at IS NOT NULL FROM agent_data.consolidation_state")
+    await consolidator(pool).consolidate(payload(Talk()))
+    assert len(await drawn(admin, "summary")) >= 7
+
+
+async def test_forgetting_and_drawing_at_once_neither_wait_in_a_circle_nor_leave_anything(
+    pool: Pool, admin: Admin, database: str
+) -> None:
+    talk = await of_clara(pool)
+    wide = await open_pool(
+        database, size=6, timeout_ms=20_000, statement_timeout_ms=20_000, statement_cache_size=256, role="mneme_app"
+    )
+    try:
+        facts = await rows(
+            admin, "SELECT memory_id FROM agent_data.memory_store WHERE content_text ~ 'Porto|nurse|peanuts'"
+        )
+        assert len(facts) == 3
+        memories = Memories(wide, SQL, FakeClock(NOW), space=None)
+        await asyncio.gather(
+            *(consolidator(wide).consolidate(payload(talk, "clara")) for _ in range(4)),
+            *(memories.forget(talk.tenant, talk.user, each["memory_id"]) for each in facts),
+        )
+    finally:
+        await wide.close()
+    held = await rows(admin, "SELECT content_text FROM agent_data.memory_store WHERE kind = 'summary'")
+    for word in ("Porto", "nurse", "peanuts"):
+        assert not any(word in each["content_text"] for each in held)
