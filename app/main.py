@@ -27,6 +27,7 @@ from app.api.auth import Authenticator
 from app.api.calls import calls_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import context_router
+from app.api.facts import facts_router
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
@@ -63,6 +64,7 @@ from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.facts import Facts
 from app.store.history import History
 from app.store.limits import LimitStore
 from app.store.memories import Memories
@@ -381,6 +383,7 @@ def open_doors(
         keys_router(gate, proxy.tenancy, clock),
         spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),
+        facts_router(gate, Facts(pool, sql, clock)),
     ]
 
 

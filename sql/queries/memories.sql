@@ -112,9 +112,13 @@ FROM agent_data.memory_store WHERE tenant_id = $1 AND user_id = $2 AND memory_id
 FOR UPDATE
 
 -- name: update
--- Changes what is not NULL; a text comes with its hash and its token count.
+-- Changes what is not NULL; a text comes with its hash and its token count, and what was read out of the one before goes: what is
+-- written by hand does not say the same triple any more.
 UPDATE agent_data.memory_store SET
     content_text = COALESCE($4, content_text),
+    predicate = CASE WHEN $4 IS NULL THEN predicate END,
+    predicate_type = CASE WHEN $4 IS NULL THEN predicate_type END,
+    object_value = CASE WHEN $4 IS NULL THEN object_value END,
     content_hash = COALESCE($5, content_hash),
     token_count = COALESCE($6, token_count),
     kind = COALESCE($7, kind),

@@ -20,6 +20,7 @@ from app.api.auth import Authenticator
 from app.api.calls import calls_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import PreviewRequest, context_router
+from app.api.facts import facts_router
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
@@ -36,6 +37,7 @@ from app.metrics import Exposition, Metrics, process_registry
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.facts import Facts
 from app.store.history import History
 from app.store.memories import Memories
 from app.store.pools import Pool
@@ -172,6 +174,7 @@ async def build_doors(
         keys_router(gate, tenancy, clock),
         spend_router(gate, SpendStore(pool, queries), clock),
         storage_router(gate, Storage(pool, queries).figures),
+        facts_router(gate, Facts(pool, queries, clock)),
         ops_router(checks, Exposition(registry)),
     ):
         app.include_router(router)

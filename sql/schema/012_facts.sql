@@ -1,0 +1,283 @@
+-- The persona of a user (seed 003 §6), kept in step with the memories; what answers were worth (seed 001); changing the embedder.
+
+-- --- facts ---------------------------------------------------------------------------------------------------------------
+
+INSERT INTO agent_data.system_config (key, value, description) VALUES
+    ('fact_categories', '{
+        "personal": "name last_name called pronouns lives_in from born_in grew_up_in age birthday birth_year nationality native_language time_zone marital_status partner anniversary family parent_of pets lives_with height weight speaks owns drives budget condition allergic_to fear",
+        "professional": "occupation works works_at works_in work_mode company business_in business_is business_does customers runs in_charge_of teaches degree school graduated_from studies codes_in",
+        "preference": "likes dislikes prefers avoids diet style uses",
+        "interest": "plays collects hobbies subscribes_to"}',
+     'Categories of facts (seed 003 §6) and the predicates in each; one that is in none is a preference where the memory is one, personal else.'),
+    ('facts_of_many',
+     '"allergic_to avoids codes_in collects condition customers degree dislikes drives family fear graduated_from hobbies in_charge_of likes lives_with owns parent_of pets plays prefers runs school speaks studies style subscribes_to teaches uses"',
+     'Predicates of which a subject may have several values at once: each is a fact of its own. All others have one, the last that was said.');
+
+-- What is known of a user, one row a key. Not the memory that said so, which may be pruned and forgotten about: the fact stays
+-- until a memory says otherwise, its source is deleted, or the user is.
+CREATE TABLE agent_data.user_facts (
+    fact_id          uuid NOT NULL,             -- of user, category and key (`fact_id`)
+    user_id          uuid NOT NULL,
+    tenant_id        uuid NOT NULL,
+    category         text NOT NULL,
+    fact_key         text NOT NULL,             -- `lives_in`, `wife.name`; of what there may be many `likes:tea`
+    is_many          boolean NOT NULL DEFAULT false,
+    fact_value       jsonb NOT NULL,
+    confidence_score integer NOT NULL CHECK (confidence_score BETWEEN 0 AND 100),
+    source_memory_id uuid,                      -- the memory that said so last; NULL: a client did
+    source_memory_ids uuid[] NOT NULL DEFAULT '{}',
+    said_at          timestamptz NOT NULL,      -- when it was last said: what was said before gives way to it
+    first_mentioned  timestamptz NOT NULL,
+    last_updated     timestamptz NOT NULL,
+    PRIMARY KEY (user_id, fact_id),
+    UNIQUE (user_id, category, fact_key)
+) PARTITION BY HASH (user_id);
+SELECT agent_data.make_hash_partitions('user_facts', current_setting('mneme.hash_partitions')::int);
+
+-- Every change of a fact, in its order; what was deleted or forgotten is there without its words.
+CREATE TABLE agent_data.user_fact_changes (
+    user_id          uuid NOT NULL,
+    tenant_id        uuid NOT NULL,
+    fact_id          uuid NOT NULL,
+    n                integer NOT NULL,
+    at               timestamptz NOT NULL,
+    event            text NOT NULL,             -- created, changed, rated, ended, deleted, forgotten
+    fact_value       jsonb,                     -- NULL where it stayed, or went
+    confidence_score integer,
+    source_memory_id uuid,
+    actor            text NOT NULL,             -- system, api
+    PRIMARY KEY (user_id, fact_id, n)
+) PARTITION BY HASH (user_id);
+SELECT agent_data.make_hash_partitions('user_fact_changes', current_setting('mneme.hash_partitions')::int);
+
+-- The id of a fact: a keyed hash, so that what is left of a deleted one does not say what it was.
+CREATE FUNCTION agent_data.fact_id(p_user uuid, p_category text, p_key text) RETURNS uuid LANGUAGE sql STABLE AS $$
+    SELECT encode(substring(sha256(convert_to(
+        concat_ws(chr(31), c.value #>> '{}', p_user, p_category, p_key), 'UTF8')) FROM 1 FOR 16), 'hex')::uuid
+    FROM agent_data.system_config c WHERE c.key = 'content_hmac_key'
+$$;
+
+-- Adds a line to the history of a fact, whose row the caller holds.
+CREATE FUNCTION agent_data.tell_fact(
+    p_tenant uuid, p_user uuid, p_fact uuid, p_event text, p_value jsonb, p_confidence integer, p_memory uuid, p_actor text,
+    p_now timestamptz
+) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO agent_data.user_fact_changes (
+        user_id, tenant_id, fact_id, n, at, event, fact_value, confidence_score, source_memory_id, actor)
+    SELECT p_user, p_tenant, p_fact, COALESCE(max(c.n), 0) + 1, p_now, p_event, p_value, p_confidence, p_memory, p_actor
+    FROM agent_data.user_fact_changes c WHERE c.user_id = p_user AND c.fact_id = p_fact
+$$;
+
+-- Writes down what a memory says of a user (`p_memory`), or what a client does (NULL); says what became of it: created,
+-- changed, confirmed, older (something else was said since), deleted (by a client, after this was said). A client's word holds
+-- whenever it comes, and may lower the confidence; a memory only ever raises it.
+CREATE FUNCTION agent_data.keep_fact(
+    p_tenant uuid, p_user uuid, p_category text, p_key text, p_many boolean, p_value jsonb, p_confidence integer,
+    p_memory uuid, p_said timestamptz, p_now timestamptz
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    fact  uuid := agent_data.fact_id(p_user, p_category, p_key);
+    actor text := CASE WHEN p_memory IS NULL THEN 'api' ELSE 'system' END;
+    held  agent_data.user_facts;
+    rated integer;
+BEGIN
+    IF p_memory IS NOT NULL AND EXISTS (
+        SELECT FROM agent_data.user_fact_changes c
+        WHERE c.user_id = p_user AND c.fact_id = fact AND c.event = 'deleted' AND c.at >= p_said) THEN
+        RETURN 'deleted';
+    END IF;
+    INSERT INTO agent_data.user_facts (
+        fact_id, user_id, tenant_id, category, fact_key, is_many, fact_value, confidence_score, source_memory_id,
+        source_memory_ids, said_at, first_mentioned, last_updated)
+    VALUES (fact, p_user, p_tenant, p_category, p_key, p_many, p_value, p_confidence, p_memory,
+            array_remove(ARRAY[p_memory], NULL), p_said, p_said, p_now)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        PERFORM agent_data.tell_fact(p_tenant, p_user, fact, 'created', p_value, p_confidence, p_memory, actor, p_now);
+        RETURN 'created';
+    END IF;
+    SELECT * INTO held FROM agent_data.user_facts f
+    WHERE f.user_id = p_user AND f.tenant_id = p_tenant AND f.fact_id = fact FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'deleted';  -- between the two looks: whoever took it away came later than this
+    END IF;
+    IF held.fact_value = p_value
+       OR jsonb_typeof(p_value) = 'string' AND lower(held.fact_value #>> '{}') = lower(p_value #>> '{}') THEN
+        rated := CASE WHEN p_memory IS NULL THEN p_confidence ELSE greatest(held.confidence_score, p_confidence) END;
+        UPDATE agent_data.user_facts f SET
+            fact_value = CASE WHEN p_memory IS NULL THEN p_value ELSE f.fact_value END,
+            confidence_score = rated,
+            source_memory_id = COALESCE(p_memory, f.source_memory_id),
+            -- 32: as many sources as a memory keeps (app/store/learning.py).
+            source_memory_ids = CASE WHEN p_memory IS NULL OR p_memory = ANY (f.source_memory_ids)
+                                          OR cardinality(f.source_memory_ids) >= 32
+                                     THEN f.source_memory_ids ELSE f.source_memory_ids || p_memory END,
+            said_at = greatest(f.said_at, p_said),
+            first_mentioned = least(f.first_mentioned, p_said),
+            last_updated = CASE WHEN rated <> f.confidence_score THEN p_now ELSE f.last_updated END
+        WHERE f.user_id = p_user AND f.fact_id = fact;
+        IF rated <> held.confidence_score THEN
+            PERFORM agent_data.tell_fact(p_tenant, p_user, fact, 'rated', NULL, rated, p_memory, actor, p_now);
+        END IF;
+        RETURN 'confirmed';
+    END IF;
+    IF p_memory IS NOT NULL AND p_said < held.said_at THEN
+        RETURN 'older';
+    END IF;
+    UPDATE agent_data.user_facts f SET
+        fact_value = p_value, confidence_score = p_confidence, source_memory_id = p_memory,
+        source_memory_ids = array_remove(ARRAY[p_memory], NULL), said_at = greatest(f.said_at, p_said), last_updated = p_now
+    WHERE f.user_id = p_user AND f.fact_id = fact;
+    PERFORM agent_data.tell_fact(p_tenant, p_user, fact, 'changed', p_value, p_confidence, p_memory, actor, p_now);
+    RETURN 'changed';
+END $$;
+
+-- Takes a fact away. `ended`: it is not true any more, its history stays; `deleted`: its words go as well, and what was said of
+-- it until now does not bring it back. False: there was none.
+CREATE FUNCTION agent_data.drop_fact(
+    p_tenant uuid, p_user uuid, p_fact uuid, p_event text, p_memory uuid, p_actor text, p_now timestamptz
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+BEGIN
+    DELETE FROM agent_data.user_facts f WHERE f.user_id = p_user AND f.tenant_id = p_tenant AND f.fact_id = p_fact;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF p_event = 'deleted' THEN
+        UPDATE agent_data.user_fact_changes c SET fact_value = NULL, source_memory_id = NULL
+        WHERE c.user_id = p_user AND c.tenant_id = p_tenant AND c.fact_id = p_fact;
+    END IF;
+    PERFORM agent_data.tell_fact(p_tenant, p_user, p_fact, p_event, NULL, NULL, p_memory, p_actor, p_now);
+    RETURN true;
+END $$;
+
+-- Seed 003's `update_fact_confidence`. False: there is no such fact.
+CREATE FUNCTION agent_data.update_fact_confidence(
+    p_tenant uuid, p_user uuid, p_fact uuid, p_score integer, p_now timestamptz
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+BEGIN
+    UPDATE agent_data.user_facts f SET confidence_score = p_score, last_updated = p_now
+    WHERE f.user_id = p_user AND f.tenant_id = p_tenant AND f.fact_id = p_fact;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM agent_data.tell_fact(p_tenant, p_user, p_fact, 'rated', NULL, p_score, NULL, 'api', p_now);
+    RETURN true;
+END $$;
+
+-- What a memory was the source of, when it is not true any more (`ended`) or was deleted (`forgotten`: its words leave the
+-- histories, too). A fact that another memory in force says as well stays, and is then that one's.
+CREATE FUNCTION agent_data.drop_facts_of(p_tenant uuid, p_user uuid, p_memory uuid, p_event text, p_now timestamptz)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    held  agent_data.user_facts;
+    other uuid[];
+BEGIN
+    FOR held IN SELECT * FROM agent_data.user_facts f
+                WHERE f.user_id = p_user AND f.tenant_id = p_tenant AND p_memory = ANY (f.source_memory_ids)
+                ORDER BY f.fact_id FOR UPDATE LOOP
+        SELECT array_agg(m.memory_id ORDER BY m.created_at) INTO other FROM agent_data.memory_store m
+        WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.is_active AND m.memory_id <> p_memory
+          AND m.memory_id = ANY (held.source_memory_ids);
+        IF other IS NULL THEN
+            PERFORM agent_data.drop_fact(p_tenant, p_user, held.fact_id, p_event, p_memory, 'system', p_now);
+        ELSE
+            UPDATE agent_data.user_facts f SET
+                source_memory_ids = array_remove(f.source_memory_ids, p_memory),
+                source_memory_id = CASE WHEN f.source_memory_id = p_memory THEN other[cardinality(other)]
+                                        ELSE f.source_memory_id END
+            WHERE f.user_id = p_user AND f.fact_id = held.fact_id;
+        END IF;
+    END LOOP;
+    IF p_event = 'forgotten' THEN
+        UPDATE agent_data.user_fact_changes c SET fact_value = NULL
+        WHERE c.user_id = p_user AND c.tenant_id = p_tenant AND c.source_memory_id = p_memory;
+    END IF;
+END $$;
+
+-- What a triple says of a user, as a fact: its category and its key. `not_lives_in` is about `lives_in`.
+CREATE FUNCTION agent_data.fact_of(
+    p_subject text, p_predicate text, p_value text, p_kind text, OUT category text, OUT key text, OUT many boolean
+) LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    predicate text := regexp_replace(p_predicate, '^not_', '');
+BEGIN
+    SELECT predicate = ANY (string_to_array(c.value #>> '{}', ' ')) INTO many
+    FROM agent_data.system_config c WHERE c.key = 'facts_of_many';
+    SELECT e.key INTO category FROM agent_data.system_config c, jsonb_each_text(c.value) e
+    WHERE c.key = 'fact_categories' AND predicate = ANY (string_to_array(e.value, ' ')) LIMIT 1;
+    category := COALESCE(category, CASE WHEN p_kind IN ('preference', 'instruction') THEN 'preference' ELSE 'personal' END);
+    key := CASE WHEN p_subject = 'user' THEN predicate ELSE p_subject || '.' || predicate END;
+    many := COALESCE(many, false);
+    IF many THEN
+        key := key || ':' || lower(btrim(p_value));
+    END IF;
+    key := left(key, 255);  -- seed 003 §6: VARCHAR(255)
+END $$;
+
+-- After a memory: what it says of its user. Memories of one session, and what was only concluded in it, are no facts.
+CREATE FUNCTION agent_data.keep_facts() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    fact record;
+    said timestamptz;
+    held uuid;
+BEGIN
+    IF NEW.status IN ('invalidated', 'forgotten') OR NEW.object_value IS NULL THEN
+        IF TG_OP = 'UPDATE' THEN
+            PERFORM agent_data.drop_facts_of(
+                NEW.tenant_id, NEW.user_id, NEW.memory_id,
+                CASE NEW.status WHEN 'forgotten' THEN 'forgotten' ELSE 'ended' END, NEW.updated_at);
+        END IF;
+        RETURN NULL;
+    END IF;
+    IF NEW.status NOT IN ('active', 'aging') OR NEW.memory_scope <> 1 OR NEW.subject_entity_id IS NULL
+       OR NEW.dedup_scope <> '00000000-0000-0000-0000-000000000000' THEN
+        RETURN NULL;
+    END IF;
+    -- What was said twice was said the second time.
+    SELECT max((s ->> 'created_at')::timestamptz) INTO said FROM jsonb_array_elements(NEW.sources) s;
+    said := greatest(NEW.created_at, said);
+    SELECT * INTO fact FROM agent_data.fact_of(NEW.subject_entity_id, NEW.predicate, NEW.object_value, NEW.kind);
+    IF NEW.predicate LIKE 'not\_%' THEN
+        SELECT f.fact_id INTO held FROM agent_data.user_facts f
+        WHERE f.user_id = NEW.user_id AND f.fact_id = agent_data.fact_id(NEW.user_id, fact.category, fact.key)
+          AND lower(f.fact_value #>> '{}') = lower(btrim(NEW.object_value)) AND f.said_at <= said;
+        IF held IS NOT NULL THEN
+            PERFORM agent_data.drop_fact(
+                NEW.tenant_id, NEW.user_id, held, 'ended', NEW.memory_id, 'system', NEW.updated_at);
+        END IF;
+        RETURN NULL;
+    END IF;
+    PERFORM agent_data.keep_fact(
+        NEW.tenant_id, NEW.user_id, fact.category, fact.key, fact.many, to_jsonb(btrim(NEW.object_value)),
+        round(100 * NEW.confidence)::integer, NEW.memory_id, said, NEW.updated_at);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER facts_learned AFTER INSERT ON agent_data.memory_store
+    FOR EACH ROW WHEN (NEW.predicate IS NOT NULL AND NEW.object_value IS NOT NULL)
+    EXECUTE FUNCTION agent_data.keep_facts();
+CREATE TRIGGER facts_changed
+    AFTER UPDATE OF status, memory_scope, confidence, reinforcement_count, predicate, object_value ON agent_data.memory_store
+    FOR EACH ROW WHEN (
+        OLD.predicate IS NOT NULL AND OLD.object_value IS NOT NULL
+        AND (OLD.status, OLD.memory_scope, OLD.reinforcement_count, OLD.object_value)
+            IS DISTINCT FROM (NEW.status, NEW.memory_scope, NEW.reinforcement_count, NEW.object_value))
+    EXECUTE FUNCTION agent_data.keep_facts();
+
+SELECT agent_data.protect_tables();
+GRANT DELETE ON agent_data.user_facts TO mneme_definer;
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
+             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.prosecdef LOOP
+        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app', f);
+    END LOOP;
+END $$;
+-- The schedule changes memories as the owner.
+GRANT EXECUTE ON FUNCTION
+    agent_data.keep_fact(uuid, uuid, text, text, boolean, jsonb, integer, uuid, timestamptz, timestamptz),
+    agent_data.drop_fact(uuid, uuid, uuid, text, uuid, text, timestamptz),
+    agent_data.drop_facts_of(uuid, uuid, uuid, text, timestamptz) TO mneme_owner;
