@@ -32,6 +32,7 @@ from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router, storage_router
+from app.api.outcomes import outcomes_router
 from app.api.preview import CompilePreviewer
 from app.api.scope import Gate
 from app.api.search import search_router
@@ -69,6 +70,7 @@ from app.store.history import History
 from app.store.limits import LimitStore
 from app.store.memories import Memories
 from app.store.migrate import migrate
+from app.store.outcomes import Outcomes
 from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue, install_queue
@@ -384,6 +386,7 @@ def open_doors(
         spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),
         facts_router(gate, Facts(pool, sql, clock)),
+        outcomes_router(gate, Outcomes(pool, sql, clock), captures),
     ]
 
 

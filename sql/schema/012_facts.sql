@@ -263,8 +263,126 @@ CREATE TRIGGER facts_changed
             IS DISTINCT FROM (NEW.status, NEW.memory_scope, NEW.reinforcement_count, NEW.object_value))
     EXECUTE FUNCTION agent_data.keep_facts();
 
+-- --- outcomes ------------------------------------------------------------------------------------------------------------
+
+INSERT INTO agent_data.system_config (key, value, description) VALUES
+    ('outcome_boost', '0.1', 'What one wholly good answer adds to the importance of each memory in its prompt (seed 001 §4.3).');
+
+-- What an answer was worth: the last word on each call.
+CREATE TABLE agent_data.answer_outcomes (
+    user_id    uuid NOT NULL,
+    tenant_id  uuid NOT NULL,
+    call_id    uuid NOT NULL,
+    session_id uuid,
+    score      real NOT NULL CHECK (score BETWEEN -1 AND 1),
+    comment    text,
+    metadata   jsonb NOT NULL DEFAULT '{}',
+    answered_at timestamptz NOT NULL,          -- when the call was made
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    PRIMARY KEY (user_id, call_id)
+) PARTITION BY HASH (user_id);
+SELECT agent_data.make_hash_partitions('answer_outcomes', current_setting('mneme.hash_partitions')::int);
+
+-- The memories that stood in that answer's prompt, and what the outcome did to each.
+CREATE TABLE agent_data.memory_outcomes (
+    user_id   uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    memory_id uuid NOT NULL,
+    call_id   uuid NOT NULL,
+    change    real NOT NULL,                   -- of its importance: what is taken back when the outcome changes
+    PRIMARY KEY (user_id, memory_id, call_id)
+) PARTITION BY HASH (user_id);
+SELECT agent_data.make_hash_partitions('memory_outcomes', current_setting('mneme.hash_partitions')::int);
+CREATE INDEX memory_outcomes_call ON agent_data.memory_outcomes (user_id, call_id);
+
+-- Seed 001 §4.3, compute importance: += 0.1 after a positive outcome; as much less after a negative one, in proportion to a
+-- score in −1..1, and never outside of 0..1.
+CREATE FUNCTION agent_data.outcome_importance(p_importance real, p_score real, p_boost real) RETURNS real
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT least(1, greatest(0, p_importance + p_score * p_boost))::real
+$$;
+
+-- Writes down what an answer was worth (NULL: takes it back), and moves the importance of its memories; what an earlier word on
+-- the same call had done is undone first, so that only the last one counts. Saying the same again changes nothing. Says whether
+-- there was an outcome before; NULL: there is no such call, or its user is gone.
+CREATE FUNCTION agent_data.rate_answer(
+    p_tenant uuid, p_user uuid, p_call uuid, p_score real, p_comment text, p_metadata jsonb, p_memories uuid[], p_now timestamptz
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    call   record;
+    before agent_data.answer_outcomes;
+    known  boolean;
+    boost  real;
+BEGIN
+    -- As a call itself (`admit_call`): an erasure waits for what is being written, and what comes later meets its fence.
+    PERFORM pg_advisory_xact_lock_shared(agent_data.capture_lock(p_user));
+    SELECT * INTO before FROM agent_data.answer_outcomes o
+    WHERE o.user_id = p_user AND o.call_id = p_call AND o.tenant_id = p_tenant FOR UPDATE;
+    known := FOUND;
+    SELECT c.session_id, c.created_at INTO call FROM agent_data.upstream_calls c
+    WHERE c.tenant_id = p_tenant AND c.call_id = p_call AND c.user_id = p_user;
+    IF EXISTS (SELECT FROM agent_data.erased_users e
+               WHERE e.user_id = p_user AND e.erased_before > COALESCE(before.answered_at, call.created_at)) THEN
+        RETURN NULL;
+    END IF;
+    IF known AND before.score = p_score THEN
+        UPDATE agent_data.answer_outcomes o SET comment = p_comment, metadata = p_metadata, updated_at = p_now
+        WHERE o.user_id = p_user AND o.call_id = p_call
+          AND (o.comment, o.metadata) IS DISTINCT FROM (p_comment, p_metadata);
+        RETURN true;
+    END IF;
+    IF NOT known THEN
+        IF call.created_at IS NULL OR p_score IS NULL THEN
+            RETURN NULL;
+        END IF;
+        INSERT INTO agent_data.answer_outcomes (
+            user_id, tenant_id, call_id, session_id, score, comment, metadata, answered_at, created_at, updated_at)
+        VALUES (p_user, p_tenant, p_call, call.session_id, p_score, p_comment, p_metadata, call.created_at, p_now, p_now)
+        ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN  -- two at once: the other one was first
+            RETURN agent_data.rate_answer(p_tenant, p_user, p_call, p_score, p_comment, p_metadata, p_memories, p_now);
+        END IF;
+    ELSIF p_score IS NULL THEN
+        DELETE FROM agent_data.answer_outcomes o WHERE o.user_id = p_user AND o.call_id = p_call;
+    ELSE
+        UPDATE agent_data.answer_outcomes o SET
+            score = p_score, comment = p_comment, metadata = p_metadata, updated_at = p_now
+        WHERE o.user_id = p_user AND o.call_id = p_call;
+    END IF;
+    SELECT c.value::real INTO boost FROM agent_data.system_config c WHERE c.key = 'outcome_boost';
+    WITH touched AS (
+        SELECT x.memory_id, COALESCE(max(x.change), 0) AS change FROM (
+            SELECT o.memory_id, o.change FROM agent_data.memory_outcomes o WHERE o.user_id = p_user AND o.call_id = p_call
+            UNION ALL SELECT r.memory_id, NULL FROM unnest(p_memories) AS r (memory_id) WHERE NOT known
+        ) x GROUP BY x.memory_id
+    ), held AS MATERIALIZED (
+        SELECT m.memory_id, m.importance, agent_data.outcome_importance(
+            greatest(0, m.importance - t.change)::real, COALESCE(p_score, 0), boost) AS due,
+            greatest(0, m.importance - t.change)::real AS base
+        FROM touched t JOIN agent_data.memory_store m ON m.user_id = p_user AND m.memory_id = t.memory_id
+        WHERE m.tenant_id = p_tenant AND m.status <> 'forgotten'
+        ORDER BY m.memory_id FOR NO KEY UPDATE OF m
+    ), moved AS (
+        UPDATE agent_data.memory_store m SET importance = h.due, updated_at = p_now FROM held h
+        WHERE m.user_id = p_user AND m.memory_id = h.memory_id AND m.importance <> h.due
+    ), told AS (
+        INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, at, event, before, after, actor)
+        SELECT p_user, p_tenant, h.memory_id, p_now, 'rated', jsonb_build_object('importance', h.importance),
+               jsonb_build_object('importance', h.due, 'call', p_call), 'api'
+        FROM held h WHERE h.importance <> h.due
+    )
+    INSERT INTO agent_data.memory_outcomes AS o (user_id, tenant_id, memory_id, call_id, change)
+    SELECT p_user, p_tenant, h.memory_id, p_call, h.due - h.base FROM held h
+    ON CONFLICT (user_id, memory_id, call_id) DO UPDATE SET change = EXCLUDED.change;
+    IF p_score IS NULL THEN
+        DELETE FROM agent_data.memory_outcomes o WHERE o.user_id = p_user AND o.call_id = p_call;
+    END IF;
+    RETURN known;
+END $$;
+
 SELECT agent_data.protect_tables();
-GRANT DELETE ON agent_data.user_facts TO mneme_definer;
+GRANT DELETE ON agent_data.user_facts, agent_data.answer_outcomes, agent_data.memory_outcomes TO mneme_definer;
 DO $$
 DECLARE
     f regprocedure;

@@ -25,6 +25,7 @@ from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router, storage_router
+from app.api.outcomes import outcomes_router
 from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
@@ -40,6 +41,7 @@ from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.memories import Memories
+from app.store.outcomes import Outcomes
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue
@@ -175,6 +177,7 @@ async def build_doors(
         spend_router(gate, SpendStore(pool, queries), clock),
         storage_router(gate, Storage(pool, queries).figures),
         facts_router(gate, Facts(pool, queries, clock)),
+        outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         ops_router(checks, Exposition(registry)),
     ):
         app.include_router(router)
