@@ -14,6 +14,7 @@ import click
 from app import logs
 from app.console import failing_clearly, load_settings, show, with_database
 from app.keys import keys
+from app.reembed import reembed
 from app.settings import unknown_names
 
 
@@ -107,6 +108,7 @@ def vars_of(finding: Any) -> dict[str, Any]:
 
 
 main.add_command(keys)
+main.add_command(reembed)
 
 
 @main.command()

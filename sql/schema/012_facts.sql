@@ -381,6 +381,96 @@ BEGIN
     RETURN known;
 END $$;
 
+-- --- another embedder ----------------------------------------------------------------------------------------------------
+
+-- What makes the indexes of a space while turns are being written: statements to be run one by one, outside of a transaction.
+-- They build each partition's indexes without a lock; `ensure_embedding_space` then finds them, and only joins them together.
+-- What an interrupted run left half built goes first.
+CREATE FUNCTION agent_data.space_index_statements(p_space smallint, p_dimensions integer) RETURNS SETOF text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    part  record;
+    index record;
+    name  text;
+BEGIN
+    FOR part IN
+        SELECT c.oid, c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'agent_data.embeddings'::regclass ORDER BY c.relname
+    LOOP
+        FOR index IN
+            -- As `ensure_embedding_space` has them.
+            SELECT * FROM (VALUES
+                ('hnsw', format('USING hnsw ((vector::halfvec(%s)) halfvec_cosine_ops) WITH (m = 16, ef_construction = 64) '
+                                'WHERE space = %s AND in_hnsw', p_dimensions, p_space), true),
+                ('scan', format('(user_id) INCLUDE (item_id, item_kind, item_at, vector) WHERE space = %s', p_space),
+                 p_dimensions <= 1200),
+                ('memories', format('(user_id) %s WHERE space = %s AND item_kind = 1',
+                                    CASE WHEN p_dimensions <= 1200 THEN 'INCLUDE (item_id, vector)' ELSE '' END, p_space), true)
+            ) AS v (kind, definition, wanted) WHERE v.wanted
+        LOOP
+            name := format('%s_%s_%s', part.relname, index.kind, p_space);
+            IF EXISTS (SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
+                       WHERE x.indrelid = part.oid AND c.relname = name AND NOT x.indisvalid) THEN
+                RETURN NEXT format('DROP INDEX CONCURRENTLY agent_data.%I', name);
+            END IF;
+            IF NOT EXISTS (SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
+                           WHERE x.indrelid = part.oid AND c.relname = name AND x.indisvalid)
+               AND to_regclass(format('agent_data.embeddings_%s_%s', index.kind, p_space)) IS NULL THEN
+                RETURN NEXT format('CREATE INDEX CONCURRENTLY %I ON agent_data.%I %s', name, part.relname, index.definition);
+            END IF;
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- Adds vectors of items that have none in a space yet, as far as they are still what they were when they were read: a memory
+-- that was edited or forgotten meanwhile gets none, nor does anything of an erased user. How many; NULL: the user is not
+-- the one (`p_epoch`) that they were read of.
+CREATE FUNCTION agent_data.add_missing_vectors(
+    p_tenant uuid, p_user uuid, p_space smallint, p_epoch integer, p_kinds smallint[], p_items uuid[], p_ats timestamptz[],
+    p_hashes bytea[], p_vectors halfvec[]
+) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    many  boolean;
+    valid uuid[];
+    added integer;
+BEGIN
+    -- Held until the end: an erasure waits, and then finds what was written.
+    PERFORM FROM agent_data.users u
+    WHERE u.user_id = p_user AND u.tenant_id = p_tenant AND u.erasure_epoch = p_epoch FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    SELECT array_agg(x.memory_id) INTO valid FROM (
+        SELECT m.memory_id FROM agent_data.memory_store m
+        JOIN unnest(p_items, p_kinds, p_hashes) AS v (item, kind, hash) ON v.item = m.memory_id AND v.hash = m.content_hash
+        WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.memory_id = ANY (p_items) AND v.kind = 1
+          AND m.status <> 'forgotten'
+        ORDER BY m.memory_id FOR SHARE OF m
+    ) x;
+    SELECT u.use_hnsw INTO many FROM agent_data.user_stats u WHERE u.user_id = p_user;
+    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
+    SELECT p_user, p_tenant, p_space, v.item, v.kind, v.at, COALESCE(many, false), v.vector
+    FROM unnest(p_items, p_kinds, p_ats, p_vectors) AS v (item, kind, at, vector)
+    WHERE v.kind = 1 AND v.item = ANY (valid)
+       OR v.kind = 0 AND EXISTS (
+           SELECT FROM agent_data.conversation_history h
+           WHERE h.user_id = p_user AND h.message_id = v.item AND h.created_at = v.at AND h.tenant_id = p_tenant)
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS added = ROW_COUNT;
+    RETURN added;
+END $$;
+
+-- Takes a space away for good, its vectors having gone before: its indexes and its name.
+CREATE FUNCTION agent_data.drop_embedding_space(p_space smallint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    kind text;
+BEGIN
+    FOREACH kind IN ARRAY ARRAY['hnsw', 'scan', 'memories'] LOOP
+        EXECUTE format('DROP INDEX IF EXISTS agent_data.embeddings_%s_%s', kind, p_space);
+    END LOOP;
+    DELETE FROM agent_data.embedding_spaces WHERE space = p_space;
+END $$;
+
 SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.user_facts, agent_data.answer_outcomes, agent_data.memory_outcomes TO mneme_definer;
 DO $$
@@ -392,6 +482,15 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app', f);
+    END LOOP;
+END $$;
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['space_index_statements(smallint, integer)', 'drop_embedding_space(smallint)'] LOOP
+        EXECUTE format('ALTER FUNCTION agent_data.%s OWNER TO mneme_owner', name);
+        EXECUTE format('REVOKE ALL ON FUNCTION agent_data.%s FROM PUBLIC', name);
     END LOOP;
 END $$;
 -- The schedule changes memories as the owner.
