@@ -38,6 +38,7 @@ from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
 from app.api.spend import spend_router
+from app.api.tenant import tenant_router
 from app.api.users import users_router
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
@@ -67,6 +68,7 @@ from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.facts import Facts
 from app.store.history import History
+from app.store.instructions import Instructions
 from app.store.limits import LimitStore
 from app.store.memories import Memories
 from app.store.migrate import migrate
@@ -387,6 +389,7 @@ def open_doors(
         storage_router(gate, storage.figures),
         facts_router(gate, Facts(pool, sql, clock)),
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),
+        tenant_router(gate, Instructions(pool, sql, clock)),
     ]
 
 

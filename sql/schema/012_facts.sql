@@ -430,9 +430,8 @@ CREATE FUNCTION agent_data.add_missing_vectors(
     p_hashes bytea[], p_vectors halfvec[]
 ) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
-    many  boolean;
     valid uuid[];
-    added integer;
+    said  uuid[];
 BEGIN
     -- Held until the end: an erasure waits, and then finds what was written.
     PERFORM FROM agent_data.users u
@@ -447,17 +446,15 @@ BEGIN
           AND m.status <> 'forgotten'
         ORDER BY m.memory_id FOR SHARE OF m
     ) x;
-    SELECT u.use_hnsw INTO many FROM agent_data.user_stats u WHERE u.user_id = p_user;
-    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
-    SELECT p_user, p_tenant, p_space, v.item, v.kind, v.at, COALESCE(many, false), v.vector
-    FROM unnest(p_items, p_kinds, p_ats, p_vectors) AS v (item, kind, at, vector)
-    WHERE v.kind = 1 AND v.item = ANY (valid)
-       OR v.kind = 0 AND EXISTS (
-           SELECT FROM agent_data.conversation_history h
-           WHERE h.user_id = p_user AND h.message_id = v.item AND h.created_at = v.at AND h.tenant_id = p_tenant)
-    ON CONFLICT DO NOTHING;
-    GET DIAGNOSTICS added = ROW_COUNT;
-    RETURN added;
+    SELECT array_agg(h.message_id) INTO said FROM unnest(p_items, p_kinds, p_ats) AS v (item, kind, at)
+    JOIN agent_data.conversation_history h ON h.user_id = p_user AND h.message_id = v.item AND h.created_at = v.at
+    WHERE v.kind = 0 AND h.tenant_id = p_tenant;
+    PERFORM agent_data.add_vectors(
+        p_tenant, p_user, p_space, x.kind, array_agg(x.item), array_agg(x.at), array_agg(x.vector))
+    FROM unnest(p_items, p_kinds, p_ats, p_vectors) AS x (item, kind, at, vector)
+    WHERE x.kind = 1 AND x.item = ANY (valid) OR x.kind = 0 AND x.item = ANY (said)
+    GROUP BY x.kind;
+    RETURN COALESCE(cardinality(valid), 0) + COALESCE(cardinality(said), 0);
 END $$;
 
 -- Takes a space away for good, its vectors having gone before: its indexes and its name.
@@ -470,6 +467,15 @@ BEGIN
     END LOOP;
     DELETE FROM agent_data.embedding_spaces WHERE space = p_space;
 END $$;
+
+-- --- what a tenant wants to be remembered --------------------------------------------------------------------------------
+
+ALTER TABLE agent_data.tenant_profiles ALTER COLUMN profile SET DEFAULT '', ADD COLUMN instructions text;
+
+-- What a tenant tells extraction in its own words; NULL: nothing. (Row-level security holds it to the transaction's tenant.)
+CREATE FUNCTION agent_data.tenant_instructions(p_tenant uuid) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT p.instructions FROM agent_data.tenant_profiles p WHERE p.tenant_id = p_tenant AND p.instructions <> ''
+$$;
 
 SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.user_facts, agent_data.answer_outcomes, agent_data.memory_outcomes TO mneme_definer;

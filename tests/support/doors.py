@@ -30,6 +30,7 @@ from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
 from app.api.spend import spend_router
+from app.api.tenant import tenant_router
 from app.api.users import users_router
 from app.clock import FakeClock
 from app.context import transcript
@@ -40,6 +41,7 @@ from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.facts import Facts
 from app.store.history import History
+from app.store.instructions import Instructions
 from app.store.memories import Memories
 from app.store.outcomes import Outcomes
 from app.store.pools import Pool
@@ -178,6 +180,7 @@ async def build_doors(
         storage_router(gate, Storage(pool, queries).figures),
         facts_router(gate, Facts(pool, queries, clock)),
         outcomes_router(gate, Outcomes(pool, queries, clock), captures),
+        tenant_router(gate, Instructions(pool, queries, clock)),
         ops_router(checks, Exposition(registry)),
     ):
         app.include_router(router)
