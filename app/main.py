@@ -24,10 +24,12 @@ from fastapi import APIRouter, FastAPI
 from app import logs
 from app.api.appending import Scribe
 from app.api.auth import Authenticator
+from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import context_router
 from app.api.facts import facts_router
+from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
@@ -375,7 +377,8 @@ def open_doors(
     checks = {"database": database, "embedder": embedder}
     return [
         ops_router(checks, exposition, [gauges]),
-        search_router(gate, sessions, proxy.compiler, clock),
+        search_router(gate, sessions, proxy.compiler, clock, Filtering(memories, core.settings.memory_budget_tokens)),
+        batch_router(gate, memories, sessions, scribe),
         memories_router(gate, memories, sessions, scribe),
         context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),

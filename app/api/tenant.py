@@ -14,8 +14,8 @@ from app.api.scope import Admitted, Gate
 from app.errors import Forbidden
 from app.store.instructions import Instructions
 
-MAX_INSTRUCTIONS_CHARS = 4000
-"""Longest instructions, characters: some 1,000 tokens, which every call of the helper LLM costs."""
+MAX_INSTRUCTIONS_CHARS = 8000
+"""Longest instructions, characters: some 2,000 tokens, which every call of the helper LLM costs."""
 
 _Text = Annotated[
     str, StringConstraints(max_length=MAX_INSTRUCTIONS_CHARS, strip_whitespace=True), AfterValidator(clean)

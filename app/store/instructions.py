@@ -28,7 +28,7 @@ class Instructions:
         """Change them (None: there are none any more); when. Jobs that begin later read them."""
         now = self._clock.now()
         async with self._pool.transaction(tenant) as connection:
-            await connection.execute(self._sql["instructions.write"], tenant, text, now)
+            await connection.execute(self._sql["instructions.write"], tenant, text or "", now)
         return now
 
     async def for_extraction(self, tenant: UUID) -> str | None:

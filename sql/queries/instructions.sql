@@ -2,12 +2,12 @@
 
 -- name: read
 -- The tenant's instructions, and when they were written.
-SELECT p.instructions, p.updated_at FROM agent_data.tenant_profiles p WHERE p.tenant_id = $1
+SELECT NULLIF(p.extraction_instructions, '') AS instructions, p.updated_at FROM agent_data.tenant_profiles p WHERE p.tenant_id = $1
 
 -- name: write
--- Instructions from now on; NULL: none.
-INSERT INTO agent_data.tenant_profiles AS p (tenant_id, instructions, updated_at) VALUES ($1, $2, $3)
-ON CONFLICT (tenant_id) DO UPDATE SET instructions = EXCLUDED.instructions, updated_at = EXCLUDED.updated_at
+-- Instructions from now on; '' is none.
+INSERT INTO agent_data.tenant_profiles AS p (tenant_id, extraction_instructions, updated_at) VALUES ($1, $2, $3)
+ON CONFLICT (tenant_id) DO UPDATE SET extraction_instructions = EXCLUDED.extraction_instructions, updated_at = EXCLUDED.updated_at
 
 -- name: for_extraction
 -- The same for a job, in the tenant's own transaction; NULL: none.

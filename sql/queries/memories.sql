@@ -60,6 +60,16 @@ WHERE m.tenant_id = $1
 ORDER BY m.created_at DESC, m.memory_id DESC
 LIMIT $10
 
+-- name: matching
+-- Those of these memories ($3), and of these messages ($6, said at $7), that have all tags and contain the metadata.
+SELECT m.memory_id AS id FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.tags @> $4::text[]
+  AND ($5::jsonb IS NULL OR m.metadata @> $5)
+UNION ALL
+SELECT h.message_id FROM unnest($6::uuid[], $7::timestamptz[]) AS w (id, at)
+JOIN agent_data.conversation_history h ON h.user_id = $2 AND h.message_id = w.id AND h.created_at = w.at
+WHERE h.tenant_id = $1 AND ($5::jsonb IS NULL OR h.metadata @> $5)
+
 -- name: add
 -- New memories of one user, as JSON; those whose text is in force already are left out (one active memory per text). What a
 -- client says outright is validated by it.

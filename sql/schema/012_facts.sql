@@ -470,11 +470,13 @@ END $$;
 
 -- --- what a tenant wants to be remembered --------------------------------------------------------------------------------
 
-ALTER TABLE agent_data.tenant_profiles ALTER COLUMN profile SET DEFAULT '', ADD COLUMN instructions text;
+ALTER TABLE agent_data.tenant_profiles ALTER COLUMN profile SET DEFAULT '',
+    ADD COLUMN IF NOT EXISTS extraction_instructions text NOT NULL DEFAULT '' CHECK (length(extraction_instructions) <= 8000);
 
 -- What a tenant tells extraction in its own words; NULL: nothing. (Row-level security holds it to the transaction's tenant.)
 CREATE FUNCTION agent_data.tenant_instructions(p_tenant uuid) RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT p.instructions FROM agent_data.tenant_profiles p WHERE p.tenant_id = p_tenant AND p.instructions <> ''
+    SELECT p.extraction_instructions FROM agent_data.tenant_profiles p
+    WHERE p.tenant_id = p_tenant AND p.extraction_instructions <> ''
 $$;
 
 SELECT agent_data.protect_tables();

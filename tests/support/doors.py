@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from app.api.appending import Scribe
 from app.api.auth import Authenticator
+from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import PreviewRequest, context_router
 from app.api.facts import facts_router
+from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
@@ -166,8 +168,9 @@ async def build_doors(
     install_errors(app)
     app.add_middleware(DoorMiddleware, max_bytes=MAX_BODY)
     for router in (
+        batch_router(gate, memories, sessions, scribe),
         memories_router(gate, memories, sessions, scribe),
-        search_router(gate, sessions, searcher, clock),
+        search_router(gate, sessions, searcher, clock, Filtering(memories, 1500)),
         context_router(gate, previewer),
         users_router(gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()),
         sessions_router(gate, sessions, history, scribe),
