@@ -28,6 +28,7 @@ from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import context_router
+from app.api.export import export_router
 from app.api.facts import facts_router
 from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
@@ -68,6 +69,7 @@ from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.instructions import Instructions
@@ -393,6 +395,7 @@ def open_doors(
         facts_router(gate, Facts(pool, sql, clock)),
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),
         tenant_router(gate, Instructions(pool, sql, clock)),
+        export_router(gate, Export(pool, sql), proxy.tenancy, clock),
     ]
 
 

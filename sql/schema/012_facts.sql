@@ -479,6 +479,55 @@ CREATE FUNCTION agent_data.tenant_instructions(p_tenant uuid) RETURNS text LANGU
     WHERE p.tenant_id = p_tenant AND p.extraction_instructions <> ''
 $$;
 
+-- --- export --------------------------------------------------------------------------------------------------------------
+
+-- Some rows of a user from any table that has a `user_id`, as JSON, in the order of its key (of a table without one, as they
+-- lie there), after the row whose key is `p_after`; with the key of each. As many as have `p_bytes` together as they are stored,
+-- but one at least, and at most `p_limit`. Words made ready for searching are left out: the text is there. (Row-level security
+-- holds it to the transaction's tenant.)
+CREATE FUNCTION agent_data.export_rows(
+    p_tenant uuid, p_user uuid, p_table text, p_after text[], p_limit integer, p_bytes bigint
+) RETURNS TABLE (line text, key text[]) LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    source  regclass := format('agent_data.%I', p_table)::regclass;
+    names   text[];
+    types   text[];
+    shown   text;
+    size    text;
+    ordered text;
+    passed  text;
+BEGIN
+    SELECT array_agg(format('%I', a.attname) ORDER BY k.n), array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY k.n)
+    INTO names, types
+    FROM pg_index x, unnest(x.indkey::smallint[]) WITH ORDINALITY AS k (number, n)
+    JOIN pg_attribute a ON a.attnum = k.number
+    WHERE x.indrelid = source AND x.indisprimary AND a.attrelid = source AND a.attname NOT IN ('tenant_id', 'user_id');
+    IF NOT EXISTS (SELECT FROM pg_index x WHERE x.indrelid = source AND x.indisprimary) THEN
+        names := ARRAY['ctid'];
+        types := ARRAY['tid'];
+    END IF;
+    -- The size as it is stored: asking for it unpacks nothing.
+    SELECT string_agg(format('%I', a.attname), ', ' ORDER BY a.attnum) FILTER (WHERE a.atttypid <> 'tsvector'::regtype),
+           string_agg(format('COALESCE(pg_column_size(%I), 0)', a.attname), ' + ') FILTER (WHERE a.attlen = -1)
+    INTO shown, size
+    FROM pg_attribute a WHERE a.attrelid = source AND a.attnum > 0 AND NOT a.attisdropped;
+    SELECT string_agg(n, ', '), string_agg(format('%s::text', n), ', ') INTO ordered, passed FROM unnest(names) AS n;
+    RETURN QUERY EXECUTE format(
+        'SELECT (SELECT row_to_json(x)::text FROM (SELECT %7$s) x), y._passed FROM ('
+        '  SELECT *, ARRAY[%1$s]::text[] AS _passed, row_number() OVER (ORDER BY %3$s) AS _place,'
+        '         sum(%2$s) OVER (ORDER BY %3$s) - (%2$s) AS _before FROM ('
+        '    SELECT ctid, * FROM %4$s t WHERE t.user_id = $1 AND t.tenant_id = $2 %5$s ORDER BY %6$s LIMIT $4) z) y'
+        ' WHERE y._before < $5 ORDER BY y._place',
+        COALESCE(passed, ''), COALESCE(size, '0'), COALESCE(ordered, '1'), source,
+        CASE WHEN p_after IS NOT NULL AND names IS NOT NULL THEN
+            format('AND (%s) > (%s)', ordered, (SELECT string_agg(format('$3[%s]::%s', i, types[i]), ', ')
+                                                FROM generate_subscripts(names, 1) AS i))
+        -- Of a table whose key is the user there is one row.
+        WHEN p_after IS NOT NULL THEN 'AND false' END,
+        COALESCE(ordered, '1'), shown)
+    USING p_user, p_tenant, p_after, p_limit, p_bytes;
+END $$;
+
 SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.user_facts, agent_data.answer_outcomes, agent_data.memory_outcomes TO mneme_definer;
 DO $$

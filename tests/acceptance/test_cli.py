@@ -16,7 +16,7 @@ from tests.support.server import MnemeServer, wait_until
 @pytest.mark.parametrize(
     "command",
     [[], ["serve"], ["worker"], ["migrate"], ["doctor"], ["keys"], ["keys", "create"], ["keys", "list"],
-     ["keys", "revoke"], ["keys", "limit"], ["keys", "spend"], ["import"], ["reembed"]],
+     ["keys", "revoke"], ["keys", "limit"], ["keys", "spend"], ["import"], ["export"], ["reembed"]],
     ids=" ".join,
 )  # fmt: skip
 def test_every_command_explains_itself(mneme: MnemeServer, command: list[str]) -> None:

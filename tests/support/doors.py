@@ -21,6 +21,7 @@ from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import PreviewRequest, context_router
+from app.api.export import export_router
 from app.api.facts import facts_router
 from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
@@ -41,6 +42,7 @@ from app.metrics import Exposition, Metrics, process_registry
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.instructions import Instructions
@@ -184,6 +186,7 @@ async def build_doors(
         facts_router(gate, Facts(pool, queries, clock)),
         outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         tenant_router(gate, Instructions(pool, queries, clock)),
+        export_router(gate, Export(pool, queries), tenancy, clock),
         ops_router(checks, Exposition(registry)),
     ):
         app.include_router(router)
