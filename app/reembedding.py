@@ -146,7 +146,7 @@ class _Run:
                 items = sum(each.items for each in lacking)
                 self._watch.more(items)
                 self._watch.step("embedding")
-                await self._pass(space, lacking)
+                await self._pass(space, lacking, working)
                 if items <= SETTLED:
                     break
         finally:
@@ -179,8 +179,8 @@ class _Run:
         known = [each._replace(items=each.items - len(doing.wordless.get(each.user_id, ()))) for each in found]
         return [each for each in known if each.items > 0]
 
-    async def _pass(self, space: int, lacking: list[Lacking]) -> None:
-        """Have the jobs of these users done. Raises Unavailable where some failed for good."""
+    async def _pass(self, space: int, lacking: list[Lacking], working: asyncio.Task[None]) -> None:
+        """Have the jobs of these users done. Raises Unavailable where some failed for good, or nobody works on them."""
         queue = Queue(self._pool, self._sql)
         for at in range(0, len(lacking), ENQUEUE_AT_ONCE):
             async with self._pool.acquire() as connection:
@@ -190,6 +190,8 @@ class _Run:
             waiting, dead = await self._spaces.jobs()
             if not waiting:
                 break
+            if working.done():
+                raise Unavailable("The embedding has stopped by itself. Run it again, and it goes on.")
             await asyncio.sleep(LOOK_S)
         if dead:
             raise Unavailable(

@@ -128,6 +128,8 @@ class _Doors:
         rows = await self._facts.page(
             scope.tenant, scope.user(user).id, category=category, after=after and (after[0], after[1]), limit=limit + 1
         )
+        if not rows and not await self._facts.has_user(scope.tenant, scope.user(user).id):
+            raise NotFound("There is no such user.")
         page, following = paged(rows, limit, lambda row: (row.category, row.fact_key))
         return FactPage(facts=[_out(row) for row in page], next=following)
 
@@ -202,7 +204,10 @@ class _Doors:
     async def profile(self, scope: Admitted, user: Segment) -> Profile:
         """Read the persona of a user (at most 1,000 facts)."""
         owner = scope.user(user)
-        return Profile(user=owner.external, profile=await self._facts.profile(scope.tenant, owner.id))
+        found = await self._facts.profile(scope.tenant, owner.id)
+        if not found and not await self._facts.has_user(scope.tenant, owner.id):
+            raise NotFound("There is no such user.")
+        return Profile(user=owner.external, profile=found)
 
     async def _named(self, scope: Admitted, user: str, key: str, category: str | None) -> Fact:
         found = await self._facts.one(scope.tenant, scope.user(user).id, key, category)

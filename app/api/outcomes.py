@@ -151,9 +151,10 @@ class _Doors:
         return await self._one(scope, call, owner)
 
     async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> OutcomePage:
-        """List a user's outcomes, the latest calls first."""
+        """List outcomes, of one user or of all, the latest calls first."""
         (before,) = decode_cursor(cursor, (UUID,)) or (None,)
-        rows = await self._outcomes.page(scope.tenant, scope.user().id, before=before, limit=limit + 1)
+        named = scope.named()
+        rows = await self._outcomes.page(scope.tenant, named.id if named else None, before=before, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.call_id,))
         return OutcomePage(outcomes=[_out(row) for row in page], next=following)
 
@@ -171,10 +172,12 @@ class _Doors:
         return OutcomeDeleted(call=call, deleted=True)
 
     async def report(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> ReportPage:
-        """For each memory of a user: answers with it in their prompt against answers without it, most answers first."""
+        """For each memory, of one user or of all: answers with it in their prompt against the same user's answers without
+        it, most answers first."""
         after = decode_cursor(cursor, (int, UUID))
+        named = scope.named()
         rows = await self._outcomes.report(
-            scope.tenant, scope.user().id, after=after and (after[0], after[1]), limit=limit + 1
+            scope.tenant, named.id if named else None, after=after and (after[0], after[1]), limit=limit + 1
         )
         page, following = paged(rows, limit, lambda row: (row.answers, row.memory_id))
         return ReportPage(memories=[_reported(row) for row in page], next=following)

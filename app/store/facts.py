@@ -61,6 +61,11 @@ class Facts:
         self._sql = sql
         self._clock = clock
 
+    async def has_user(self, tenant: UUID, user: UUID) -> bool:
+        """Whether there is such a user."""
+        async with self._pool.transaction(tenant) as connection:
+            return await connection.fetchrow(self._sql["tenancy.user_one"], tenant, user) is not None
+
     async def page(
         self, tenant: UUID, user: UUID, *, category: str | None, after: tuple[str, str] | None, limit: int
     ) -> list[Fact]:

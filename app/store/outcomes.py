@@ -92,17 +92,25 @@ class Outcomes:
         return known
 
     async def page(
-        self, tenant: UUID, user: UUID, *, before: UUID | None = None, limit: int = 1, call: UUID | None = None
+        self, tenant: UUID, user: UUID | None, *, before: UUID | None = None, limit: int = 1, call: UUID | None = None
     ) -> list[Outcome]:
-        """Outcomes, the latest calls first, before the call `before`; of `call` only, if it is named."""
+        """Outcomes of a user, or of all, the latest calls first, before the call `before`; of that user's `call` only, if it
+        is named."""
         async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["outcomes.page"], tenant, user, before, limit, call)
+            if user is None:
+                rows = await connection.fetch(self._sql["outcomes.page_of_tenant"], tenant, before, limit)
+            else:
+                rows = await connection.fetch(self._sql["outcomes.page"], tenant, user, before, limit, call)
         return [Outcome(**dict(row)) for row in rows]
 
     async def report(
-        self, tenant: UUID, user: UUID, *, after: tuple[int, UUID] | None, limit: int
+        self, tenant: UUID, user: UUID | None, *, after: tuple[int, UUID] | None, limit: int
     ) -> list[MemoryReport]:
-        """Memories by how many rated answers they stood in, after (answers, memory)."""
+        """Memories of a user, or of all, by how many rated answers they stood in, after (answers, memory)."""
+        place = (*(after or (None, None)), limit)
         async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["outcomes.report"], tenant, user, *(after or (None, None)), limit)
+            if user is None:
+                rows = await connection.fetch(self._sql["outcomes.report_of_tenant"], tenant, *place)
+            else:
+                rows = await connection.fetch(self._sql["outcomes.report"], tenant, user, *place)
         return [MemoryReport(**dict(row)) for row in rows]

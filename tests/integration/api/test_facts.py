@@ -112,7 +112,7 @@ async def test_what_is_no_fact_is_refused(client: httpx.AsyncClient, key: str, b
     answer = await client.put(f"{FACTS}/{key}", json=body)
     assert answer.status_code == 400
     error_of(answer)
-    assert (await client.get(FACTS)).json()["facts"] == []
+    assert (await client.get(FACTS)).status_code == 404, "not even the user was made"
 
 
 async def test_a_key_may_hold_a_slash_and_any_letters(client: httpx.AsyncClient) -> None:
@@ -127,14 +127,17 @@ async def test_tenants_and_users_have_their_own(locked: Doors) -> None:
     own, _ = await locked.tenancy.create_key("acme", "k", user="bob")
     async with locked.client(a) as first, locked.client(b) as second, locked.client(own) as bob:
         made = await put(first, "lives_in", "Lisbon")
-        assert (await second.get(FACTS)).json()["facts"] == []
+        assert (await second.get(FACTS)).status_code == 404
         assert (await second.get(f"{FACTS}/lives_in")).status_code == 404
         assert (await second.patch(f"{FACTS}/lives_in", json={"confidence": 1})).status_code == 404
         assert (await second.delete(f"{FACTS}/lives_in")).status_code == 404
         assert (await second.get(f"{FACTS}/lives_in/history")).status_code == 404
-        assert (await second.get("/api/v1/users/ana/profile")).json()["profile"] == {}
+        assert (await second.get("/api/v1/users/ana/profile")).status_code == 404
         theirs = await put(second, "lives_in", "Oslo")
         assert theirs["id"] != made["id"]
         assert (await bob.get(FACTS)).status_code == 403
-        assert (await bob.get("/api/v1/users/bob/facts")).json()["facts"] == []
+        assert (await bob.get("/api/v1/users/bob/facts")).status_code == 404
+        await bob.post("/api/v1/memories", json={"text": "Likes tea"})
+        assert (await bob.get("/api/v1/users/bob/facts")).json() == {"facts": [], "next": None}
+        assert (await bob.get("/api/v1/users/bob/profile")).json() == {"user": "bob", "profile": {}}
         assert (await first.get(f"{FACTS}/lives_in")).json() == made

@@ -171,6 +171,14 @@ async def test_the_report_sets_answers_with_a_memory_against_those_without(
     assert rows[always]["difference"] is None
     listed = await all_pages(client, OUTCOMES, "outcomes", limit=2, user="ana")
     assert [each["score"] for each in listed] == [0.0, -1.0, 0.5, 1.0, -1.0]
+    # Another user's answers are in the report of all, and in nobody else's.
+    bobs = await remember(client, "Good", user="bob")
+    call = await capture(turns, CapturedCall(at + timedelta(seconds=9), user="bob", audit=audit(bobs)))
+    await rate(client, call, 201, outcome="negative")
+    of_all = {each["id"]: each for each in await all_pages(client, f"{OUTCOMES}/report", "memories", limit=1)}
+    assert of_all.pop(bobs)["answers_with"]["answers"] == 1
+    assert of_all == rows
+    assert len(await all_pages(client, OUTCOMES, "outcomes", limit=2)) == 6
     await client.delete(f"/api/v1/memories/{good}")
     left = await all_pages(client, f"{OUTCOMES}/report", "memories", user="ana")
     assert good not in {each["id"] for each in left}
