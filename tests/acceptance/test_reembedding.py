@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from hashlib import blake2b
 from pathlib import Path
@@ -12,7 +15,7 @@ import pytest
 
 from tests.acceptance.conftest import OwnServers
 from tests.support.clients import Api, ask, prompt_of
-from tests.support.replies import Recorded, Reply, chat_script, reply_json
+from tests.support.replies import Recorded, Reply, Stall, chat_script, reply_json
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 
@@ -99,6 +102,52 @@ def test_the_embedder_changes_while_turns_are_answered(
     assert "Estrela" in prompt_of(prompts[-1])
     assert done(command, "reembed", "--drop", OLD) == {"dropped": OLD, "vectors": spaces[OLD]}
     assert [each["name"] for each in done(command, "reembed", "--status")["spaces"]] == [NEW]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+def test_what_was_stopped_in_the_middle_goes_on(
+    own_server: OwnServers,
+    upstream: ScriptedUpstream,
+    new_settings: dict[str, str],
+    database: str,
+    tmp_path: Path,
+    ending: signal.Signals,
+) -> None:
+    server, lines = own_server(upstream.url), 600
+    said = [{"session": "s", "user": "ana", "role": "user", "content": f"Turn number {n}"} for n in range(lines)]
+    body = "\n".join(json.dumps(each) for each in said)
+    sent = server.http.post("/api/v1/import", content=body, headers={"content-type": "application/x-ndjson"})
+    assert sent.status_code == 200, sent.text
+    (tmp_path / "new").mkdir()
+    command = MnemeServer(tmp_path / "new", database=database, upstream=upstream.url, settings=new_settings)
+    stuck = threading.Event()
+
+    def stalling(request: Recorded) -> Reply:
+        if len([each for each in upstream.requests if each.path == "/v1/embeddings"]) <= 2:  # a trial, and a batch
+            return answers(request)
+        stuck.set()
+        return Reply([Stall()])
+
+    upstream.requests.clear()
+    upstream.script = stalling
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "reembed"],
+        cwd=tmp_path / "new",
+        env=command.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        upstream.wait_until(stuck.is_set, "the second batch is asked for")
+        process.send_signal(ending)
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode != 0
+    assert b"Traceback" not in told
+    upstream.script = answers
+    again = done(command, "reembed")
+    assert (again["embedded"], again["left"]) == (lines - 256, 0)
 
 
 def test_a_user_is_exported_and_imported_again(
