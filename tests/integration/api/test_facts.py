@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import asyncpg
@@ -82,6 +83,16 @@ async def test_a_deleted_fact_leaves_no_words(client: httpx.AsyncClient, admin: 
     assert "Lisbon" not in left
     assert "Porto" not in left
     assert (await put(client, "lives_in", "Porto"))["value"] == "Porto", "a client may say it again"
+
+
+async def test_many_at_once_make_one_fact(client: httpx.AsyncClient) -> None:
+    answers = await asyncio.gather(*(client.put(f"{FACTS}/lives_in", json={"value": f"Town {n}"}) for n in range(8)))
+    assert sorted(each.status_code for each in answers) == [200] * 7 + [201]
+    (fact,) = (await client.get(FACTS)).json()["facts"]
+    told = (await client.get(f"{FACTS}/lives_in/history")).json()["changes"]
+    assert [each["event"] for each in told] == ["created"] + ["changed"] * 7
+    assert {each["value"] for each in told} == {f"Town {n}" for n in range(8)}
+    assert fact["value"] == told[-1]["value"]
 
 
 async def test_pages_hold_every_fact_once(client: httpx.AsyncClient) -> None:

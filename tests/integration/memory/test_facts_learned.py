@@ -189,10 +189,12 @@ async def test_what_is_concluded_in_a_session_and_what_nobody_said_is_no_fact(
     talk = Talk()
     await admin.execute(insert, talk.user, TENANT)
     assert await known(facts, talk) == {}
-    # Promoted, it is believed everywhere.
+    # Promoted by a sweep, which is the owner's, it is believed everywhere.
+    await admin.execute("SET ROLE mneme_owner")
     await admin.execute(
         "UPDATE agent_data.memory_store SET memory_scope = 1, memory_tier = 2 WHERE user_id = $1", talk.user
     )
+    await admin.execute("RESET ROLE")
     assert await values(facts, talk) == {"lives_in": "Rome"}
 
 
