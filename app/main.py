@@ -18,10 +18,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 from fastapi import APIRouter, FastAPI
 
-from app import logs
+from app import collector, logs
 from app.api.appending import Scribe
 from app.api.auth import Authenticator
 from app.api.batch import batch_router
@@ -68,6 +67,7 @@ from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
@@ -80,6 +80,7 @@ from app.store.outcomes import Outcomes
 from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue, install_queue
+from app.store.reach import reach
 from app.store.retention import Storage, by_group
 from app.store.sessions import Sessions
 from app.store.spend import SpendStore
@@ -121,11 +122,7 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
             sql = Queries.load()["turns.ensure_space"]
             await connection.execute(sql, embedder.space, embedder.dimensions)
 
-    try:
-        connection = await asyncpg.connect(dsn)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        reason = str(error) or "no answer"
-        raise NotReady(f"The database cannot be reached: {reason}. Look at MNEME_DATABASE_URL.") from error
+    connection = await reach(dsn, settings.start_wait_s)
     try:
         await migrate(
             connection,
@@ -192,6 +189,7 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
     """Open what is shared; closed again in the right order: work first, the pools last."""
     async with AsyncExitStack() as stack:
         queries = Queries.load()
+        await (await reach(dsn, settings.start_wait_s)).close()
         pools = await open_pools(
             dsn,
             pool_limits(settings, serving=serving),
@@ -355,6 +353,7 @@ def open_doors(
     captures = Captures(pool, sql)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
     eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(core.settings.spool_folder)])
+    deleter = Deleter(own_connection(core.dsn, ERASER_ROLE), sql, clock)
     default_model = core.settings.default_model or STORED_COUNTS
 
     async def database() -> None:
@@ -384,8 +383,8 @@ def open_doors(
         memories_router(gate, memories, sessions, scribe),
         context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
-        sessions_router(gate, sessions, history, scribe),
-        history_router(gate, sessions, history, scribe),
+        sessions_router(gate, sessions, history, scribe, deleter),
+        history_router(gate, sessions, history, scribe, deleter),
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
@@ -402,9 +401,11 @@ def open_doors(
 class Application:
     """One ASGI application: `/v1` is the gateway, plain; everything else is FastAPI's."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, *, started: Callable[[], None] | None = None) -> None:
+        """`started` is called when it is ready for requests."""
         self._settings = settings
         self._clock = clock
+        self._started = started
         self._gateway: Gateway | None = None
         self._doors = FastAPI(title="Mneme", version=VERSION, lifespan=self._lifespan)
         install_errors(self._doors)
@@ -433,6 +434,8 @@ class Application:
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
             self._gateway = proxy.gateway
+            if self._started is not None:
+                self._started()
             yield
             self._gateway = None
             stop.set()
@@ -449,7 +452,7 @@ def create_app() -> Application:
     """What uvicorn runs, once in every server process; the settings come from the environment."""
     settings = Settings()
     logs.set_up(settings.log_level, settings.log_format)
-    return Application(settings, SystemClock())
+    return Application(settings, SystemClock(), started=collector.settle)
 
 
 @asynccontextmanager

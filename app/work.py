@@ -7,6 +7,7 @@ import logging
 import signal
 from collections.abc import Sequence
 
+from app import collector
 from app.capture.spool import erasing
 from app.clock import SystemClock
 from app.jobs.lease import connector
@@ -58,6 +59,7 @@ async def run_worker(settings: Settings) -> None:
                 attempts=settings.job_attempts,
                 grace_s=CLOSING_S,
             )
+            collector.settle()
             log.info("the worker runs", extra={"extraction": "rules" if helper is None else settings.helper_model})
             await worker.run(stop)
         finally:

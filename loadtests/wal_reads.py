@@ -100,7 +100,7 @@ class Log:
         return sum(each.heap + each.indexes for each in self.tables if each.table == table)
 
     def amplification(self, *, stored: bool = True) -> float:
-        """Bytes of log ÷ bytes of the values written, both without vectors (4-quality.md, compile and storage)."""
+        """Bytes of log ÷ bytes of the values written, both without vectors."""
         values = sum(each.stored if stored else each.plain for each in self.tables if each.table != VECTORS)
         return (self.plain - self.part(VECTORS)) / values if values else float("nan")
 

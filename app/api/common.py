@@ -39,7 +39,7 @@ MAX_WORD_CHARS = 256
 """Longest tag, characters: tags are indexed, too."""
 
 MAX_PAGE = 1000
-"""Most rows of one page (1-product: lists)."""
+"""Most rows of one page."""
 DEFAULT_PAGE = 100
 
 MAX_ERRORS_TOLD = 5

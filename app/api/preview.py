@@ -12,7 +12,7 @@ from app.context.audit import expand
 from app.errors import BadBody
 from app.gateway.identify import Identity, Switches
 from app.gateway.prepare import ChatRequest, Preparer
-from app.gateway.splice import dump, scan
+from app.gateway.splice import dump
 from app.gateway.upstream import Router
 from app.store import ids
 
@@ -34,10 +34,9 @@ class CompilePreviewer:
         if request.max_tokens is not None:
             document["max_tokens"] = request.max_tokens
         body = dump(document)
-        envelope = scan(body)
-        if envelope is None or not envelope.messages:
+        chat = ChatRequest.read(body, document)
+        if chat is None:
             raise BadBody("`messages` must be a list of objects.", param="messages")
-        chat = ChatRequest.of(body, document, envelope)
         session = request.session
         identity = Identity(
             tenant_id=request.tenant_id,

@@ -22,7 +22,7 @@ from app.store import ids
 from app.store.tenancy import UserRef
 
 LOCAL_USER = "local"
-"""The one user of `open` mode, where nobody else is named (1-product: Identity)."""
+"""The one user of `open` mode, where nobody else is named."""
 
 _READING = frozenset({"GET", "HEAD"})
 _READING_POSTS = ("/search", "/context")

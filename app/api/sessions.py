@@ -25,6 +25,7 @@ from app.api.finding import find_session, session_of
 from app.api.scope import Admitted, Gate, Scope
 from app.errors import NotFound
 from app.store import ids
+from app.store.deleting import Deleter
 from app.store.history import History, HistoryMessage
 from app.store.sessions import NewSession, Session, SessionRef, Sessions
 from app.store.tenancy import UserRef
@@ -125,6 +126,16 @@ class Placed(BaseModel):
     turn_index: int
 
 
+class MessageDeleted(BaseModel):
+    """A message that is gone. `forgotten`: memories that were learned from it and from nothing else; `kept`: those that have
+    other sources, and lost this one."""
+
+    id: UUID
+    deleted: bool
+    forgotten: list[UUID]
+    kept: list[UUID]
+
+
 class MessagesAdded(BaseModel):
     """Where the messages came to stand. `created`: the session is new."""
 
@@ -133,9 +144,9 @@ class MessagesAdded(BaseModel):
     messages: list[Placed]
 
 
-def sessions_router(gate: Gate, sessions: Sessions, history: History, scribe: Scribe) -> APIRouter:
+def sessions_router(gate: Gate, sessions: Sessions, history: History, scribe: Scribe, deleter: Deleter) -> APIRouter:
     """The routes of /api/v1/sessions."""
-    doors = _Doors(sessions, history, scribe)
+    doors = _Doors(sessions, history, scribe, deleter)
     router = gate.router("sessions")
     router.add_api_route("/sessions", doors.listing, methods=["GET"], response_model=SessionPage)
     router.add_api_route("/sessions", doors.create, methods=["POST"], response_model=SessionCreated, status_code=201)
@@ -148,23 +159,30 @@ def sessions_router(gate: Gate, sessions: Sessions, history: History, scribe: Sc
         response_model=MessagesAdded,
         status_code=201,
     )
+    router.add_api_route(
+        "/sessions/{session_id}/messages/{message_id}",
+        doors.delete,
+        methods=["DELETE"],
+        response_model=MessageDeleted,
+    )
     router.add_api_route("/sessions/{session_id}/close", doors.close, methods=["POST"], response_model=SessionOut)
     return router
 
 
-def history_router(gate: Gate, sessions: Sessions, history: History, scribe: Scribe) -> APIRouter:
+def history_router(gate: Gate, sessions: Sessions, history: History, scribe: Scribe, deleter: Deleter) -> APIRouter:
     """/api/history/{session_id}: seed 003's name for a session's history."""
     router = gate.router("sessions", prefix="/api")
-    doors = _Doors(sessions, history, scribe)
+    doors = _Doors(sessions, history, scribe, deleter)
     router.add_api_route("/history/{session_id}", doors.history, methods=["GET"], response_model=HistoryPage)
     return router
 
 
 class _Doors:
-    def __init__(self, sessions: Sessions, history: History, scribe: Scribe) -> None:
+    def __init__(self, sessions: Sessions, history: History, scribe: Scribe, deleter: Deleter) -> None:
         self._sessions = sessions
         self._history = history
         self._scribe = scribe
+        self._deleter = deleter
 
     async def listing(
         self,
@@ -243,6 +261,25 @@ class _Doors:
             created=added.created,
             messages=[Placed(id=message, turn_index=turn) for message, turn in added.placed],
         )
+
+    async def delete(
+        self,
+        scope: Admitted,
+        session_id: Segment,
+        message_id: str,
+        user: Owner = None,
+    ) -> MessageDeleted:
+        """Delete a message: its words leave the history, the indexes and later prompts for good, and the memories that were
+        learned from it alone are forgotten. A transcript that holds it goes on where it was.
+
+        Captured calls keep what they hold; erase the user to take those away. A question and its answer are two messages.
+        """
+        ref = await find_session(self._sessions, scope, session_id, user)
+        message = ids.issued(message_id)
+        gone = await self._deleter.delete(scope.tenant, ref, message) if message is not None else None
+        if message is None or gone is None:
+            raise NotFound("There is no such message.")
+        return MessageDeleted(id=message, deleted=True, forgotten=list(gone.forgotten), kept=list(gone.kept))
 
     async def close(
         self,

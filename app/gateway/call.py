@@ -22,6 +22,9 @@ from app.gateway.replayed import Replay
 from app.gateway.upstream import Target
 from app.metrics import MemoryStatus
 
+CHAT = ("POST", "/v1/chat/completions")
+"""Method and path of the requests that get memory."""
+
 
 @dataclass(slots=True)
 class Call:
@@ -82,7 +85,7 @@ class Call:
     @property
     def kind(self) -> Literal["chat", "passthrough"]:
         """As the metrics call it."""
-        return "chat" if self.chat is not None else "passthrough"
+        return "chat" if self.chat is not None or (self.method, self.path) == CHAT else "passthrough"
 
     @property
     def kept(self) -> bool:

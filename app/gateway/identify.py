@@ -1,4 +1,4 @@
-"""Who is asking, in which session, and what they asked Mneme to do or to leave (1-product.md, "Identity")."""
+"""Who is asking, in which session, and what they asked Mneme to do or to leave."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from app.store.limits import Limits
 
 MAX_NAME = 512
 """Longest user or session name, characters: it is an identifier, not a text."""
+
+NAMING = frozenset({"user", "safety_identifier", "metadata"})
+"""Fields of a body that may name its user or its session."""
 
 LOCAL_USER = "local"
 """Whose memory it is in `open` mode when nobody is named: the one person at this machine."""

@@ -31,7 +31,6 @@ from app.gateway.inbound import Inbound, Message
 from app.gateway.prepare import ChatRequest, Prepared, parse_object
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape, is_event_stream
-from app.gateway.splice import scan
 from app.gateway.upstream import Target, UpstreamResponse
 
 INTERRUPTED = "Mneme was stopped before the answer had ended."
@@ -256,11 +255,10 @@ def _call(kept: Kept, notes: Mapping[str, Any]) -> Call:
         overhead_ns=notes["overhead_ns"],
     )
     if notes["chat"] and call.body is not None:
-        document = orjson.loads(call.body)
-        envelope = scan(call.body, document)
-        if envelope is None:
+        chat = ChatRequest.read(call.body, orjson.loads(call.body))
+        if chat is None:
             raise ValueError("a chat request without messages")
-        call.chat = ChatRequest.of(call.body, document, envelope)
+        call.chat = chat
         if notes["transcript"] is not None:
             call.chat = replace(call.chat, transcript=_transcript_of(*notes["transcript"]))
         call.sent = kept.begin.sent or call.body

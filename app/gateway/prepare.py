@@ -18,7 +18,7 @@ from app.context.transcript import Transcript
 from app.gateway.identify import Identity, Switches
 from app.gateway.reconcile import Place, reconcile
 from app.gateway.replayed import Replay, look_up
-from app.gateway.splice import Envelope, splice
+from app.gateway.splice import Envelope, scan, splice
 from app.gateway.upstream import Target
 from app.gateway.weave import outgoing, weave
 from app.store.turns import TurnStore
@@ -38,7 +38,11 @@ class ChatRequest:
     answer_limit: int | None
 
     @classmethod
-    def of(cls, body: bytes, document: Mapping[str, Any], envelope: Envelope) -> ChatRequest:
+    def read(cls, body: bytes, document: Mapping[str, Any]) -> ChatRequest | None:
+        """A body that orjson has read as an object; None where it has no messages that Mneme understands."""
+        envelope = scan(body, document)
+        if envelope is None or not envelope.messages:
+            return None
         messages = document["messages"]
         model = document.get("model")
         return cls(

@@ -160,7 +160,7 @@ def decide(
             asked_index=found.asked_turn_index + 1,
             visible_from=found.head_visible_from,
         )
-    if found.how == "rewritten" and same_answer(found.tip_text or "", text_of(messages[transcript.answered[-1]])):
+    if found.how == "rewritten" and _same_answer(found, text_of(messages[transcript.answered[-1]])):
         return _known(
             found,
             identity,
@@ -192,6 +192,11 @@ def same_answer(stored: str, shown: str) -> bool:
     ours, theirs = "".join(stored.split()), "".join(shown.split())
     short, long = sorted((ours, theirs), key=len)
     return bool(short) and short in long
+
+
+def _same_answer(found: Recognised, shown: str) -> bool:
+    """One that was deleted is not there to be compared with: then whatever follows its question is taken for it."""
+    return found.tip_text is None or same_answer(found.tip_text, shown)
 
 
 def _after_head(found: Recognised, identity: Identity, transcript: Transcript, now: datetime) -> Place:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import orjson
 
@@ -33,13 +33,13 @@ class Scout:
         self._tasks = tasks
         self._asked: dict[str, float] = {}
 
-    def notice(self, target: Target, headers: Headers) -> None:
-        """A request is going to `target`; `headers` are those that it goes with, of which the credentials are used."""
+    def notice(self, target: Target, headers: Callable[[], Headers]) -> None:
+        """A request is going to `target`; `headers` tells those that it goes with, of which the credentials are used."""
         now = time.monotonic()
         if now < self._asked.get(target.name, 0.0):
             return
         self._asked[target.name] = now + AGAIN_S
-        wanted = [(name, value) for name, value in headers if name.lower() in _SENT]
+        wanted = [(name, value) for name, value in headers() if name.lower() in _SENT]
         self._tasks.spawn(self.ask(target, wanted), f"models of {target.name}")
 
     async def ask(self, target: Target, headers: Headers) -> None:

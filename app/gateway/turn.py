@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
@@ -24,10 +24,10 @@ from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable, Unavailable
 from app.gateway.account import Accountant
-from app.gateway.call import Call, own_headers
+from app.gateway.call import CHAT, Call, own_headers
 from app.gateway.forward import ERROR_LIMIT, LENGTH_STATUSES, Forwarder, is_about_length, outgoing_headers
 from app.gateway.headers import Headers
-from app.gateway.identify import Principal, check_agreement, identify, switches
+from app.gateway.identify import NAMING, Principal, check_agreement, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.keeping import Keeper
 from app.gateway.limiter import Limiter
@@ -37,7 +37,7 @@ from app.gateway.relay import Ending, Tape, peek, relay
 from app.gateway.replayed import Turnstile
 from app.gateway.sealing import Sealer
 from app.gateway.sender import Sender
-from app.gateway.splice import replace_value, scan, splice, with_value
+from app.gateway.splice import replace_value, splice, with_value
 from app.gateway.upstream import Router, Target, Transport, UpstreamResponse
 from app.metrics import Metrics
 from app.settings import Settings
@@ -45,8 +45,6 @@ from app.store.ids import uuid7
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.turn")
-
-CHAT_PATH = "/v1/chat/completions"
 
 
 class Authenticator(Protocol):
@@ -60,7 +58,7 @@ class Authenticator(Protocol):
 class Scout(Protocol):
     """Learns context windows from upstreams."""
 
-    def notice(self, target: Target, headers: Headers) -> None: ...
+    def notice(self, target: Target, headers: Callable[[], Headers]) -> None: ...
 
 
 class Gateway:
@@ -137,7 +135,7 @@ class Gateway:
         try:
             call = await self._admit(scope, call_id, at, started_ns, inbound, state)
             self._tasks.spawn(inbound.watch(), f"watch {call_id}")
-            is_chat = call.method == "POST" and call.path == CHAT_PATH
+            is_chat = (call.method, call.path) == CHAT
             await (self._chat(call) if is_chat else self._pass_through(call))
         except ClientGone:
             log.info("client gone before the answer", extra={"call_id": str(call_id)})
@@ -207,18 +205,18 @@ class Gateway:
         body = await call.inbound.read(self._settings.max_body_bytes)
         call.body, call.body_size = body, len(body)
         document = parse_object(body)
-        envelope = scan(body, document) if document is not None else None
         if document is not None:
             self._read(call, document)
         await self._limiter.admit(call, document)
-        if envelope is not None and document is not None and envelope.messages:
-            call.chat = ChatRequest.of(body, document, envelope)
-            self._scout.notice(call.target, outgoing_headers(call))
+        off = call.switches.memory == "off"
+        if document is not None and not (off and call.bare):  # else nobody asks what stands in it
+            call.chat = ChatRequest.read(body, document)
+            self._scout.notice(call.target, lambda: outgoing_headers(call))
         call.sent = self._aliased(call)
-        if call.chat is None:
-            call.reason = "not-understood"
-        elif call.switches.memory == "off":
+        if off:
             call.reason = "memory-off"
+        elif call.chat is None:
+            call.reason = "not-understood"
         else:
             await self._with_memory(call, call.chat)
             return
@@ -226,7 +224,8 @@ class Gateway:
 
     def _read(self, call: Call, document: Mapping[str, Any]) -> None:
         """What a body says of who asks, and whom."""
-        call.identity = identify(call.headers, document, call.principal)
+        if not NAMING.isdisjoint(document):
+            call.identity = identify(call.headers, document, call.principal)
         model = document.get("model")
         call.model = model if isinstance(model, str) else None
         call.target = self._router.route(call.model)

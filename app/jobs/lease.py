@@ -45,7 +45,7 @@ STORE_FAILURES = (
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
-"""Seconds between two attempts to connect; a pool heals within 2 s of Postgres' return (4-quality, fault 1)."""
+"""Seconds between two attempts to connect; a pool heals within 2 s of Postgres' return."""
 
 
 PROBE = "probe"

@@ -154,7 +154,7 @@ class Schedule:
     # --- the tasks ---------------------------------------------------------------------------------------------------
 
     async def _partitions(self, connection: Connection, now: datetime) -> int:
-        """Monthly partitions of history and captures, ahead of time (3-data-model: never by the writer)."""
+        """Monthly partitions of history and captures, ahead of time, never by the writer."""
         months = now.year * 12 + now.month - 1 + MONTHS_AHEAD
         last = now.date().replace(year=months // 12, month=months % 12 + 1, day=1)
         return await self._count(connection, "partitions", now.date(), last)
@@ -166,7 +166,7 @@ class Schedule:
         )
 
     async def _vectors(self, connection: Connection, _: datetime) -> int:
-        """Users with more vectors than `vector_exact_limit` go over from the exact scan to the graph (3-data-model).
+        """Users with more vectors than `vector_exact_limit` go over from the exact scan to the graph.
 
         First all their vectors enter it, then it is switched on; those that a turn adds in between follow, here or at
         the next run.

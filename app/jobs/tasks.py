@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 import orjson
 
 from app.clock import Clock
-from app.errors import BadBody
+from app.errors import BadBody, Conflict
 from app.memory.candidate import Candidate, Exchange
 from app.memory.drafts import Draft, Place, make_drafts
 from app.memory.ingest import Ingest
@@ -146,28 +146,43 @@ class Learner:
         """Index the messages of a job and learn from them. Raises `BadBody` for a payload that is none, `HelperError`,
         `Unavailable` and `StoreUnavailable` for what may work later."""
         job = LearnJob.parse(payload)
+        while not await self._attempt(job):
+            log.info("a message was deleted while it was learned from", extra={"job_key": job.key})
+
+    async def _attempt(self, job: LearnJob) -> bool:
+        """Read, find and write. False: something that was read is gone by now, and nothing was written."""
         setting, messages = await self._store.read(job.tenant, job.user, job.messages, job.since, job.until)
         found = [] if self._embedder.local or job.indexed else await self._message_vectors(messages)
         exchanges = exchanges_of(messages) if job.learn else []
         parts = self._parts(exchanges)
         statements = [] if parts else await self._statements(exchanges)
         # Waiting here holds no connection; other workers are waited for in Postgres.
-        async with (
-            self._turns.setdefault(job.alone, asyncio.Lock()),
-            self._store.effect(
-                job.tenant, job.user, job.key, alone=job.alone, epoch=setting.epoch, now=self._clock.now()
-            ) as effect,
-        ):
-            if effect is None:
-                log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
-                return
-            await self._index(effect, found)
-            memories = await self._take_in(job, setting, effect, statements) if statements else []
-            indexed = [] if job.indexed else [each.message_id for each in messages]
-            if indexed or memories:
-                await effect.count_words(indexed, memories, job.since, job.until)
-            if parts:
-                await effect.enqueue([job.part(part) for part in parts])
+        try:
+            async with (
+                self._turns.setdefault(job.alone, asyncio.Lock()),
+                self._store.effect(
+                    job.tenant,
+                    job.user,
+                    job.key,
+                    alone=job.alone,
+                    epoch=setting.epoch,
+                    read=[each.message_id for each in messages],
+                    now=self._clock.now(),
+                ) as effect,
+            ):
+                if effect is None:
+                    log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
+                    return True
+                await self._index(effect, found)
+                memories = await self._take_in(job, setting, effect, statements) if statements else []
+                indexed = [] if job.indexed else [each.message_id for each in messages]
+                if indexed or memories:
+                    await effect.count_words(indexed, memories, job.since, job.until)
+                if parts:
+                    await effect.enqueue([job.part(part) for part in parts])
+        except Conflict:
+            return False
+        return True
 
     async def _message_vectors(self, messages: Sequence[SourceMessage]) -> list[tuple[SourceMessage, Vector]]:
         wanted = [each for each in messages if each.role in EMBEDDED_ROLES and each.content.strip()]

@@ -85,6 +85,21 @@ def own_connection(dsn: str, role: str) -> Connect:
     return connect
 
 
+@asynccontextmanager
+async def connected(connect: Connect) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A connection for the `async with` block. Raises StoreUnavailable, on entry as within the block."""
+    try:
+        connection = await connect()
+    except (*_UNAVAILABLE, asyncpg.PostgresError) as error:
+        raise StoreUnavailable("The database cannot be reached as mneme_eraser; try again.") from error
+    try:
+        yield connection
+    except _UNAVAILABLE as error:
+        raise StoreUnavailable("This was interrupted before it was done; ask again.") from error
+    finally:
+        connection.terminate()
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What an erasure leaves. `user_hash`: HMAC-SHA256 of the user's id, under the database's own key. `counts`: rows by table.
@@ -118,7 +133,7 @@ class Eraser:
 
     async def tenant(self, name: str) -> UUID:
         """The id of the tenant of that name. Raises NotFound, StoreUnavailable."""
-        async with self._connection() as connection:
+        async with connected(self._connect) as connection:
             found: UUID | None = await connection.fetchval(self._sql["erasure.tenant"], name)
         if found is None:
             raise NotFound(f"There is no tenant {name!r}.")
@@ -139,7 +154,7 @@ class Eraser:
         is nothing gets a receipt all the same. Raises Conflict while the same user is being erased, StoreUnavailable; asked
         again, it goes on.
         """
-        async with self._connection() as connection:
+        async with connected(self._connect) as connection:
             if not await connection.fetchval(self._sql["erasure.alone"], user):
                 raise Conflict("This user is being erased already.")
             await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
@@ -158,19 +173,6 @@ class Eraser:
         for each in self._elsewhere:
             total += await run.note(await each(run.tenant, run.user))
         return total
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[asyncpg.Connection[Any]]:
-        try:
-            connection = await self._connect()
-        except (*_UNAVAILABLE, asyncpg.PostgresError) as error:
-            raise StoreUnavailable("The database cannot be reached as mneme_eraser; try again.") from error
-        try:
-            yield connection
-        except _UNAVAILABLE as error:
-            raise StoreUnavailable("The erasure was interrupted; ask again, and it goes on.") from error
-        finally:
-            connection.terminate()
 
 
 class _Run:

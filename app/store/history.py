@@ -13,14 +13,13 @@ from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
 from app.store import ids
+from app.store.erasure import hmac_pads
+from app.store.lineage import line_of
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, ROLE_OTHER, ROLES, JobRecord, MessageRecord, SessionRecord, Vector
 from app.store.sessions import NewSession, SessionRef, Sessions
 from app.store.tenancy import UserRef
-
-MAX_LINEAGE = 100
-"""Branches of branches followed; a conversation edited more often than this shows its newest hundred stretches."""
 
 LEARN_BATCH = 200
 """Most messages of one `learn` job: it must end well within its lease."""
@@ -139,17 +138,13 @@ class History:
         """Messages oldest first, after (turn_index, sibling, message_id). A branch begins with what it shares with its
         parent."""
         async with self._pool.transaction(tenant) as connection:
-            line = await connection.fetch(
-                self._sql["history.lineage"], tenant, ref.user_id, ref.session_id, MAX_LINEAGE
-            )
-            times = [row["first_message_at"] for row in line] + [row["last_message_at"] for row in line]
-            known = [each for each in times if each is not None]
-            if not known:
+            line = await line_of(connection, self._sql, tenant, ref)
+            if line is None:
                 return []
             rows = await connection.fetch(
                 self._sql["history.messages"],
-                tenant, ref.user_id, [row["session_id"] for row in line], [row["low"] for row in line],
-                [row["high"] for row in line], min(known), max(known), *(after or (None, None, None)), limit,
+                tenant, ref.user_id, line.sessions, line.lows, line.highs, line.first, line.last,
+                *(after or (None, None, None)), limit,
             )  # fmt: skip
         return [_message(row) for row in rows]
 
@@ -159,9 +154,11 @@ class History:
         """By content hash, the messages of a session with these words: (id, created_at), in their order."""
         found: dict[bytes, list[tuple[UUID, datetime]]] = {}
         async with self._pool.transaction(tenant) as connection:
+            key = bytes.fromhex(await connection.fetchval(self._sql["memories.secret"]))
             rows = await connection.fetch(
-                self._sql["history.stored_times"], tenant, ref.user_id, ref.session_id, list(content_hashes)
-            )
+                self._sql["history.stored_times"],
+                tenant, ref.user_id, ref.session_id, list(content_hashes), *hmac_pads(key),
+            )  # fmt: skip
         for row in rows:
             found.setdefault(row["content_hash"], []).append((row["message_id"], row["created_at"]))
         return found

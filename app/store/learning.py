@@ -15,8 +15,9 @@ from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
 
+from app.errors import Conflict
 from app.store.erasure import hmac_pads
-from app.store.memories import content_hmac
+from app.store.forgetting import content_hmac
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, JobRecord, Vector
@@ -185,15 +186,26 @@ class LearningStore:
 
     @contextlib.asynccontextmanager
     async def effect(
-        self, tenant: UUID, user: UUID, job_key: str, *, alone: UUID, epoch: int | None, now: datetime
+        self,
+        tenant: UUID,
+        user: UUID,
+        job_key: str,
+        *,
+        alone: UUID,
+        epoch: int | None,
+        read: Sequence[UUID],
+        now: datetime,
     ) -> AsyncIterator[Effect | None]:
         """The transaction of a job's effect; None where it had its effect before, or its user was erased (`epoch` None, or
         another by now): then nothing is written.
 
-        `alone`: jobs that share it (a user, or a session without one) come one after the other here.
+        `alone`: jobs that share it (a user, or a session without one) come one after the other here, and after deletions.
+        Raises Conflict where one of the messages that were `read` was deleted since: what was made of them is void.
         """
         async with self._pool.transaction(tenant) as connection:
             await connection.execute(self._sql["learning.lock"], alone)
+            if await connection.fetchval(self._sql["learning.gone"], user, list(read)):
+                raise Conflict("A message was deleted while it was learned from.")
             here = epoch is not None and await connection.fetchval(self._sql["learning.epoch"], user) == epoch
             if here and await connection.fetchval(self._sql["learning.claim"], user, tenant, job_key, now):
                 yield Effect(connection, self._sql, tenant, user, now)

@@ -6,13 +6,11 @@ not learned again, and nothing else.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from asyncpg.exceptions import UniqueViolationError
 from asyncpg.pool import PoolConnectionProxy
@@ -20,6 +18,7 @@ from asyncpg.pool import PoolConnectionProxy
 from app.clock import Clock
 from app.errors import Conflict
 from app.store import ids
+from app.store.forgetting import forget, hold
 from app.store.memory_rows import (
     IN_FORCE,
     STATED_CONFIDENCE,
@@ -196,11 +195,11 @@ class Memories:
                 return None
             text = change.text
             if text is not None:
-                await connection.execute(self._sql["memories.uncount_words"], tenant, user, memory)
+                await connection.execute(self._sql["memories.uncount_words"], tenant, user, [memory], None, None)
             with _one_per_text():
                 await self._update(connection, tenant, user, memory, change, now)
             if text is not None:
-                await connection.execute(self._sql["memories.drop_vectors"], tenant, user, memory)
+                await connection.execute(self._sql["memories.drop_vectors"], tenant, user, [memory])
                 await connection.execute(self._sql["memories.count_words"], tenant, user, [memory])
             found = await self._one(connection, tenant, user, memory)
             assert found is not None, "it is held"
@@ -271,22 +270,11 @@ class Memories:
         now = self._clock.now()
         key = await self._hmac_key(tenant)
         async with self._pool.transaction(tenant) as connection:
-            held = await self._lock(connection, tenant, user, memory)
-            if held is None or held["status"] == "forgotten":
+            held = await hold(connection, self._sql, tenant, user, [memory])
+            if not held:
                 return False
-            await connection.execute(self._sql["memories.uncount_words"], tenant, user, memory)
-            await connection.execute(self._sql["memories.forget"], tenant, user, memory, now)
-            await connection.execute(self._sql["memories.drop_vectors"], tenant, user, memory)
-            await self._event(connection, tenant, user, memory, now, "deleted", {"status": held["status"]}, None)
-            earlier = await connection.fetch(self._sql["memories.hashes_before"], tenant, user, memory)
-            await connection.execute(self._sql["memories.forget_events"], tenant, user, memory)
-            # Under its own id what it said last; what it said before it was edited is what a transcript would bring back.
-            marks = {memory: content_hmac(key, held["content_hash"])}
-            marks |= {
-                uuid5(memory, row["content_hash"].hex()): content_hmac(key, row["content_hash"]) for row in earlier
-            }
-            for item, mark in marks.items():
-                await connection.execute(self._sql["memories.suppress"], tenant, user, item, "forgotten", mark, now)
+            await connection.execute(self._sql["memories.uncount_words"], tenant, user, [memory], None, None)
+            await forget(connection, self._sql, key, tenant, user, held, now)
         return True
 
     async def _hmac_key(self, tenant: UUID) -> bytes:
@@ -314,11 +302,6 @@ class Memories:
         after: dict[str, Any] | None,
     ) -> None:
         await connection.execute(self._sql["memories.event"], tenant, user, memory, at, event, before, after, "api")
-
-
-def content_hmac(key: bytes, content_hash: bytes) -> bytes:
-    """What is kept of a forgotten text: HMAC-SHA256 over its content hash, so that nobody without the key can guess it."""
-    return hmac.digest(key, content_hash, sha256)
 
 
 @contextmanager

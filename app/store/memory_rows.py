@@ -21,7 +21,7 @@ TTL = {1: timedelta(hours=24), 2: timedelta(days=90)}
 """Life of a memory by tier (seed 000 §5.1); L3 and L4 have no end."""
 
 STATED_CONFIDENCE = 0.95
-"""Of what a client says outright: the most that repetition alone can give (3-data-model: triples)."""
+"""Of what a client says outright: the most that repetition alone can give."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,10 +47,30 @@ LIMIT $6
 SELECT h.message_id FROM agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = ANY ($3::uuid[]) AND h.created_at >= $4 AND h.created_at <= $5
 
+-- name: find
+-- The message $3 of some stretches of sessions, if it is shown; $7 and $8 bound the months to open.
+SELECT h.session_id, h.created_at
+FROM unnest($4::uuid[], $5::integer[], $6::integer[]) AS line (session_id, low, high)
+JOIN agent_data.conversation_history h
+  ON h.user_id = $2 AND h.session_id = line.session_id AND h.turn_index > line.low
+ AND (line.high IS NULL OR h.turn_index <= line.high)
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at >= $7 AND h.created_at <= $8
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions x
+                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
+
 -- name: stored_times
--- When what stands in a session under these words was said: recognises imported messages that came without a time.
-SELECT h.content_hash, h.message_id, h.created_at FROM agent_data.conversation_history h
-WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $3 AND h.content_hash = ANY ($4::bytea[])
+-- When what stands in a session under these words was said: recognises imported messages that came without a time. What was
+-- deleted has left its place and a keyed hash of its words ($5 and $6: the padded key, as in app/store/erasure.py).
+SELECT COALESCE(h.content_hash, d.content_hash) AS content_hash, h.message_id, h.created_at
+FROM agent_data.conversation_history h
+LEFT JOIN LATERAL (
+    SELECT w.hash AS content_hash FROM agent_data.suppressions s
+    JOIN unnest($4::bytea[]) AS w (hash) ON s.content_hmac = sha256($6::bytea || sha256($5::bytea || w.hash))
+    WHERE s.user_id = $2 AND s.item_id = h.message_id AND s.reason = 'deleted'
+    LIMIT 1
+) d ON h.content_hash IS NULL
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $3
+  AND (h.content_hash = ANY ($4::bytea[]) OR d.content_hash IS NOT NULL)
 ORDER BY h.turn_index, h.sibling
 
 -- name: append

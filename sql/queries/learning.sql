@@ -1,20 +1,25 @@
 -- name: setting
 -- What learning needs to know of a user and of the settings: the erasure epoch (NULL: there is no such user), the life of a
--- session memory, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether the
--- user was erased before.
+-- session memory, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether
+-- something of the user's was erased or deleted before.
 SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS epoch,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l1_ttl_hours') AS l1_ttl_hours,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'dedup_threshold') AS dedup_threshold,
        (SELECT c.value #>> '{}' FROM agent_data.system_config c WHERE c.key = 'content_hmac_key') AS hmac_key,
-       EXISTS (SELECT FROM agent_data.erased_contents e WHERE e.user_id = $1) AS erased
+       EXISTS (SELECT FROM agent_data.erased_contents e WHERE e.user_id = $1)
+       OR EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.reason = 'deleted') AS erased
 
 -- name: bury
--- Of these messages those that an erased user had said before: they stand in their session again, because the client brought them
--- again, and are neither found nor learned from. $6 and $7 are the padded key of the hashes (app/store/erasure.py).
+-- Of these messages those that say what was erased with a user, or deleted: they stand in their session again, because the client
+-- brought them again, and are neither found nor learned from. $6 and $7 are the padded key of the hashes (app/store/erasure.py).
 INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
 SELECT h.user_id, h.tenant_id, h.message_id, 'resent'
 FROM agent_data.conversation_history h
-JOIN agent_data.erased_contents e ON e.user_id = $1 AND e.content_hmac = sha256($6::bytea || sha256($5::bytea || h.content_hash))
+JOIN (
+    SELECT e.content_hmac FROM agent_data.erased_contents e WHERE e.user_id = $1
+    UNION
+    SELECT s.content_hmac FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.reason = 'deleted'
+) e ON e.content_hmac = sha256($6::bytea || sha256($5::bytea || h.content_hash))
 WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4
 ON CONFLICT DO NOTHING
 
@@ -36,6 +41,10 @@ SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))
 -- name: epoch
 -- The user's erasure epoch, held as it is until the end of this transaction: an erasure waits, and then finds what was written.
 SELECT erasure_epoch FROM agent_data.users WHERE user_id = $1 FOR SHARE
+
+-- name: gone
+-- Whether one of these messages, which were read before, may not surface any more.
+SELECT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = ANY ($2::uuid[]))
 
 -- name: claim
 -- Writes down that a job has its effect; no row when it had it before.

@@ -153,59 +153,77 @@ UPDATE agent_data.memory_store SET
     expires_at = CASE WHEN $4 = 'active' AND expires_at <= $6 THEN NULL ELSE expires_at END
 WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
 
+-- name: hold
+-- Of these memories those that are not forgotten yet, held against other writers, in the order in which all take them.
+SELECT memory_id, status, content_hash FROM agent_data.memory_store
+WHERE tenant_id = $1 AND user_id = $2 AND memory_id = ANY ($3::uuid[]) AND status <> 'forgotten'
+ORDER BY memory_id
+FOR UPDATE
+
 -- name: forget
--- Leaves of a memory that there was one: no text, nothing drawn from it, no hash that could be guessed.
+-- Leaves of memories that there were some: no text, nothing drawn from it, no hash that could be guessed.
 UPDATE agent_data.memory_store SET
     status = 'forgotten', content_text = '', content_hash = '', token_count = 0, sources = '[]', confidence_factors = '{}',
     subject_entity_id = NULL, predicate = NULL, predicate_type = NULL, object_value = NULL, entity_ids = '{}', tags = '{}',
     details = '{}', metadata = '{}', updated_at = $4
-WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
+WHERE tenant_id = $1 AND user_id = $2 AND memory_id = ANY ($3::uuid[])
 
 -- name: forget_events
--- The same for its history: what happened stays, what it said does not.
-UPDATE agent_data.memory_events SET
+-- The same for their history: what happened stays, what they said does not; nor does it where another memory took one's place.
+UPDATE agent_data.memory_events e SET
     before = CASE WHEN before IS NULL THEN NULL ELSE jsonb_build_object('text', '') END,
-    after = CASE WHEN after IS NULL THEN NULL ELSE jsonb_build_object('text', '') END
-WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
+    after = CASE WHEN after IS NULL OR e.memory_id <> ALL ($3::uuid[]) THEN after ELSE jsonb_build_object('text', '') END
+WHERE e.tenant_id = $1 AND e.user_id = $2
+  AND (e.memory_id = ANY ($3::uuid[])
+       OR e.before ->> 'memory_id' = ANY ($3::uuid[]::text[]) AND e.memory_id IN (
+           SELECT m.superseded_by FROM agent_data.memory_store m WHERE m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])))
 
 -- name: hashes_before
--- The content hashes of what a memory said before it was edited.
-SELECT DISTINCT decode(before ->> 'content_hash', 'hex') AS content_hash FROM agent_data.memory_events
-WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3 AND before ? 'content_hash'
+-- The content hashes of what memories said before they were edited.
+SELECT DISTINCT memory_id, decode(before ->> 'content_hash', 'hex') AS content_hash FROM agent_data.memory_events
+WHERE tenant_id = $1 AND user_id = $2 AND memory_id = ANY ($3::uuid[]) AND before ? 'content_hash'
 
 -- name: suppress
 -- What must not surface, nor be learned again.
 INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac, created_at)
-VALUES ($2, $1, $3, $4, $5, $6)
+SELECT $2, $1, x.item, $4, x.mark, $6 FROM unnest($3::uuid[], $5::bytea[]) AS x (item, mark)
 ON CONFLICT (user_id, item_id) DO UPDATE SET reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac
 
 -- name: drop_vectors
--- The vectors of a memory, in every space.
-DELETE FROM agent_data.embeddings WHERE tenant_id = $1 AND user_id = $2 AND item_id = $3
+-- The vectors of memories (or messages), in every space.
+DELETE FROM agent_data.embeddings WHERE tenant_id = $1 AND user_id = $2 AND item_id = ANY ($3::uuid[])
 
 -- name: count_words
 -- Makes new memories findable by their words.
 SELECT agent_data.count_words($1, $2, '{}', $3)
 
 -- name: uncount_words
--- Takes the words of a memory out of the user's counts again, before its text changes or goes. In order, as `count_words`.
-WITH words AS (
-    SELECT w.lexeme, m.token_count FROM agent_data.memory_store m, unnest(m.content_tsv) AS w
-    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = $3
+-- Takes the words of memories, and of a message ($4 of time $5, or NULL), out of the user's counts again, before their texts
+-- change or go. In order, as `count_words`.
+WITH documents AS MATERIALIZED (
+    SELECT m.content_tsv AS words, m.token_count FROM agent_data.memory_store m
+    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])
+    UNION ALL
+    SELECT h.content_tsv, h.token_count FROM agent_data.conversation_history h
+    WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $4::uuid AND h.created_at = $5::timestamptz
+      AND length(h.content_tsv) > 0
+), words AS (
+    SELECT w.lexeme, count(*) AS times FROM documents d, unnest(d.words) AS w GROUP BY w.lexeme
 ), held AS (
     SELECT l.lexeme, l.documents FROM agent_data.lexemes l
     WHERE l.user_id = $2 AND l.lexeme IN (SELECT w.lexeme FROM words w)
     ORDER BY l.lexeme
     FOR UPDATE
 ), gone AS (
-    DELETE FROM agent_data.lexemes l USING held h WHERE l.user_id = $2 AND l.lexeme = h.lexeme AND h.documents <= 1
+    DELETE FROM agent_data.lexemes l USING held h, words w
+    WHERE l.user_id = $2 AND l.lexeme = h.lexeme AND w.lexeme = h.lexeme AND h.documents <= w.times
 ), fewer AS (
-    UPDATE agent_data.lexemes l SET documents = l.documents - 1 FROM held h
-    WHERE l.user_id = $2 AND l.lexeme = h.lexeme AND h.documents > 1
+    UPDATE agent_data.lexemes l SET documents = l.documents - w.times FROM held h, words w
+    WHERE l.user_id = $2 AND l.lexeme = h.lexeme AND w.lexeme = h.lexeme AND h.documents > w.times
 )
 UPDATE agent_data.user_stats u SET
-    documents = GREATEST(0, u.documents - 1),
-    total_terms = GREATEST(0, u.total_terms - (SELECT max(w.token_count) FROM words w))
+    documents = GREATEST(0, u.documents - (SELECT count(*) FROM documents)),
+    total_terms = GREATEST(0, u.total_terms - (SELECT sum(d.token_count) FROM documents d))
 WHERE u.user_id = $2 AND EXISTS (SELECT FROM held)
 
 -- name: events

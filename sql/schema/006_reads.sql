@@ -15,7 +15,8 @@
 --
 -- `user_id`: whose session it is; another than `p_user` where nobody was named, and an issued id says who it was.
 -- `how`: foreign (an issued id of somebody else), named, asked (ends in a question that was asked before), chain, rewritten
--- (the last answer is not as it was given; the caller judges by `tip_text` whether it is still the same one), tail, none.
+-- (the last answer is not as it was given; the caller judges by `tip_text` whether it is still the same one; NULL: it was deleted),
+-- tail, none.
 -- `head_open`: nothing was said after the head that was found.
 CREATE FUNCTION agent_data.recognise(
     p_tenant uuid, p_user uuid, p_nobody boolean, p_issued uuid, p_named uuid,
@@ -39,6 +40,7 @@ DECLARE
     head   agent_data.session_heads;
     asked  agent_data.session_heads;
     s      agent_data.sessions;
+    given  boolean := false;
 BEGIN
     how := 'none';
     known := false;
@@ -95,7 +97,7 @@ BEGIN
         WHERE h.user_id = p_user AND h.chain_hash = p_question AND h.asked AND (wanted IS NULL OR h.session_id = wanted)
         ORDER BY h.created_at DESC LIMIT 1;
         IF asked.session_id IS NOT NULL THEN
-            SELECT h.content INTO tip_text
+            SELECT h.content, h.content IS NOT NULL OR h.is_pruned INTO tip_text, given
             FROM agent_data.sessions t JOIN agent_data.conversation_history h
               ON h.user_id = p_user AND h.session_id = t.session_id AND h.turn_index = t.head_turn_index
              AND h.message_id = t.head_message_id
@@ -111,7 +113,7 @@ BEGIN
         ORDER BY array_position(p_chains, h.chain_hash) DESC, h.created_at DESC LIMIT 1;
         head_position := array_position(p_chains, head.chain_hash) - 1;
     END IF;
-    IF tip_text IS NOT NULL AND (head.session_id IS NULL OR head.session_id = asked.session_id) THEN
+    IF given AND (head.session_id IS NULL OR head.session_id = asked.session_id) THEN
         how := 'rewritten';
         asked_turn_index := asked.turn_index;
         IF head.session_id IS NULL THEN

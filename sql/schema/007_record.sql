@@ -301,7 +301,7 @@ BEGIN
         repeats[i] := again;
         sessions[i] := there;
     END LOOP;
-    -- The call row comes before all else, which hangs on it (3-data-model: idempotency).
+    -- The call row comes before all else, which hangs on it.
     INSERT INTO agent_data.upstream_calls (
         call_id, tenant_id, user_id, session_id, created_at, method, path, upstream, model, answered_model, streamed, status,
         outcome, memory_status, reason, request_headers, response_headers, request_body, request_truncated, request_prefix,
@@ -409,6 +409,10 @@ BEGIN
     SELECT p_users[b.ordinality], p_tenants[b.ordinality], sessions[b.ordinality], b.epoch, b.message_id, b.chain_hash,
            b.message_hash, b.text, b.item_ids, b.token_count
     FROM unnest(p_blocks) WITH ORDINALITY b WHERE b.text IS NOT NULL AND NOT repeats[b.ordinality]
+      -- What was forgotten or deleted while the answer was on its way is not written down again.
+      AND NOT EXISTS (SELECT FROM agent_data.suppressions x
+                      WHERE x.user_id = p_users[b.ordinality] AND x.item_id = ANY (b.item_ids)
+                        AND x.reason NOT IN ('superseded', 'resent'))
     ON CONFLICT DO NOTHING;
     INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
     SELECT p_users[v.turn], p_tenants[v.turn], p_spaces[v.turn], v.item, 0, v.at, graphs[v.turn], v.vector

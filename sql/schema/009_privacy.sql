@@ -209,6 +209,8 @@ END $$;
 
 SELECT agent_data.protect_tables();
 GRANT INSERT ON agent_data.erasures, agent_data.erased_users, agent_data.erased_contents, agent_data.spend TO mneme_eraser;
+-- Deleting a message takes the memories along that came from it.
+GRANT INSERT ON agent_data.suppressions, agent_data.memory_events TO mneme_eraser;
 DO $$
 DECLARE
     name text;

@@ -4,13 +4,13 @@
 
 INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('fact_categories', '{
-        "personal": "name last_name called pronouns lives_in from born_in grew_up_in age birthday birth_year nationality native_language time_zone marital_status partner anniversary family parent_of pets lives_with height weight speaks owns drives budget condition allergic_to fear",
-        "professional": "occupation works works_at works_in work_mode company business_in business_is business_does customers runs in_charge_of teaches degree school graduated_from studies codes_in",
+        "personal": "name last_name called pronouns lives_in from born_in grew_up_in age birthday birth_year nationality native_language time_zone marital_status partner anniversary family parent_of pets lives_with height weight speaks owns drives budget condition allergic_to fear address name_spelling banks_with",
+        "professional": "occupation works works_at works_in work_mode company business_in business_is business_does customers runs in_charge_of teaches degree school graduated_from studies codes_in reports_to",
         "preference": "likes dislikes prefers avoids diet style uses",
-        "interest": "plays collects hobbies subscribes_to"}',
+        "interest": "plays collects hobbies subscribes_to member_of"}',
      'Categories of facts (seed 003 §6) and the predicates in each; one that is in none is a preference where the memory is one, personal else.'),
     ('facts_of_many',
-     '"allergic_to avoids codes_in collects condition customers degree dislikes drives family fear graduated_from hobbies in_charge_of likes lives_with owns parent_of pets plays prefers runs school speaks studies style subscribes_to teaches uses"',
+     '"allergic_to avoids banks_with codes_in collects condition customers degree dislikes drives family fear graduated_from hobbies in_charge_of likes lives_with member_of owns parent_of pets plays prefers runs school speaks studies style subscribes_to teaches uses"',
      'Predicates of which a subject may have several values at once: each is a fact of its own. All others have one, the last that was said.');
 
 -- What is known of a user, one row a key. Not the memory that said so, which may be pruned and forgotten about: the fact stays
@@ -433,7 +433,8 @@ DECLARE
     valid uuid[];
     said  uuid[];
 BEGIN
-    -- Held until the end: an erasure waits, and then finds what was written.
+    -- Held until the end: an erasure waits, and then finds what was written; so does the deletion of a message.
+    PERFORM pg_advisory_xact_lock_shared(agent_data.capture_lock(p_user));
     PERFORM FROM agent_data.users u
     WHERE u.user_id = p_user AND u.tenant_id = p_tenant AND u.erasure_epoch = p_epoch FOR SHARE;
     IF NOT FOUND THEN
@@ -446,9 +447,10 @@ BEGIN
           AND m.status <> 'forgotten'
         ORDER BY m.memory_id FOR SHARE OF m
     ) x;
-    SELECT array_agg(h.message_id) INTO said FROM unnest(p_items, p_kinds, p_ats) AS v (item, kind, at)
+    SELECT array_agg(h.message_id) INTO said FROM unnest(p_items, p_kinds, p_ats, p_hashes) AS v (item, kind, at, hash)
     JOIN agent_data.conversation_history h ON h.user_id = p_user AND h.message_id = v.item AND h.created_at = v.at
-    WHERE v.kind = 0 AND h.tenant_id = p_tenant;
+    WHERE v.kind = 0 AND h.tenant_id = p_tenant AND h.content_hash IS NOT DISTINCT FROM v.hash AND h.content <> ''
+      AND NOT h.is_pruned;
     PERFORM agent_data.add_vectors(
         p_tenant, p_user, p_space, x.kind, array_agg(x.item), array_agg(x.at), array_agg(x.vector))
     FROM unnest(p_items, p_kinds, p_ats, p_vectors) AS x (item, kind, at, vector)
@@ -550,8 +552,8 @@ BEGIN
         EXECUTE format('REVOKE ALL ON FUNCTION agent_data.%s FROM PUBLIC', name);
     END LOOP;
 END $$;
--- The schedule changes memories as the owner.
+-- The schedule changes memories as the owner, and a message is deleted by the eraser.
 GRANT EXECUTE ON FUNCTION
     agent_data.keep_fact(uuid, uuid, text, text, boolean, jsonb, integer, uuid, timestamptz, timestamptz),
     agent_data.drop_fact(uuid, uuid, uuid, text, uuid, text, timestamptz),
-    agent_data.drop_facts_of(uuid, uuid, uuid, text, timestamptz) TO mneme_owner;
+    agent_data.drop_facts_of(uuid, uuid, uuid, text, timestamptz) TO mneme_owner, mneme_eraser;

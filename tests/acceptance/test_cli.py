@@ -56,7 +56,7 @@ def test_settings_that_cannot_be_read_are_wrong_use(tmp_path: Path, toml: str, s
 @pytest.mark.parametrize("command", [["migrate"], ["doctor"], ["serve"], ["keys", "list"], ["worker"]], ids=" ".join)
 def test_a_database_that_cannot_be_reached_is_one_line(tmp_path: Path, command: list[str]) -> None:
     nobody = "postgresql://u:p@127.0.0.1:1/x"
-    done = MnemeServer(tmp_path, database=nobody, upstream=None).command(*command)
+    done = MnemeServer(tmp_path, database=nobody, upstream=None, settings={"START_WAIT_S": "0"}).command(*command)
     assert done.returncode == 1, done.stderr
     assert "The database cannot be reached" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -111,6 +111,28 @@ async def test_a_conversation_that_goes_on_through_an_outage(own_server: StartSe
         assert await asyncio.to_thread(metric, mneme, 'mneme_spool_calls_total{event="drained"}') >= 6
 
 
+async def test_what_is_deleted_does_not_come_back_with_what_waits(own_server: StartServer, database: str) -> None:
+    """A call waits that sends a message again, which is deleted as soon as the database is back: before or after the drain."""
+    with ScriptedUpstream(chat_script(said)) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+        await ask(mneme, talk(1), "ana")
+        await take_away(database)
+        assert DONE in (await ask(mneme, talk(2), "ana")).body
+        assert waiting(mneme)
+        await give_back(database)
+        api = Api(mneme, user="ana")
+
+        def shown() -> str:
+            (session,) = api.sessions()
+            (asked, *_) = api.history(session["id"])
+            return f"/sessions/{session['id']}/messages/{asked['id']}"
+
+        path = await asyncio.to_thread(shown)
+        assert (await asyncio.to_thread(api.send, "DELETE", path)).status_code == 200
+        await drained(mneme)
+        assert await everything_said(mneme, "ana") == [story(2)[1:]]
+
+
 async def test_sessions_that_the_server_keeps_go_on_too(own_server: StartServer, database: str) -> None:
     """By the client's name for a session, and by the id that Mneme gave it."""
     with ScriptedUpstream(chat_script(said)) as upstream:

@@ -137,7 +137,6 @@ def test_what_was_forgotten_does_not_come_back(mneme: MnemeServer, upstream: Scr
     assert not [each for each in api.all("/memories", "memories") if "Zebedee" in each["text"]]
 
 
-@pytest.mark.xfail(strict=True, reason="there is no way yet to delete a turn through the API")
 def test_a_turn_that_is_deleted_takes_along_what_came_from_it(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     headers = {"x-mneme-user": "deleting"}
     told = ask(mneme, "Remember: my parrot is called Barnaby.", headers=headers)

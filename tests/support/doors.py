@@ -41,6 +41,7 @@ from app.context.compile import SearchRequest, SearchResult
 from app.metrics import Exposition, Metrics, process_registry
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
@@ -164,6 +165,7 @@ async def build_doors(
     memories = Memories(pool, queries, clock, space=space)
     captures, queue = Captures(pool, queries), Queue(pool, queries)
     scribe = Scribe(HashEmbedder(), WordCounter(), clock)
+    deleter = Deleter(own_connection(dsn, ERASER_ROLE), queries, clock)
     registry = process_registry()
     searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
     app = FastAPI()
@@ -175,8 +177,8 @@ async def build_doors(
         search_router(gate, sessions, searcher, clock, Filtering(memories, 1500)),
         context_router(gate, previewer),
         users_router(gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()),
-        sessions_router(gate, sessions, history, scribe),
-        history_router(gate, sessions, history, scribe),
+        sessions_router(gate, sessions, history, scribe, deleter),
+        history_router(gate, sessions, history, scribe, deleter),
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),

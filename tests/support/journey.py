@@ -179,7 +179,7 @@ class NoScout:
     def __init__(self) -> None:
         self.noticed: list[str] = []
 
-    def notice(self, target: Target, headers: Headers) -> None:
+    def notice(self, target: Target, headers: Callable[[], Headers]) -> None:
         self.noticed.append(target.name)
 
 

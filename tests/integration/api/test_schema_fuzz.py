@@ -1,4 +1,4 @@
-"""Every route of the OpenAPI document against bodies and parameters made from it, right and wrong ones (4-quality: fault 9)."""
+"""Every route of the OpenAPI document against bodies and parameters made from it, right and wrong ones (fault 9)."""
 
 from __future__ import annotations
 

@@ -252,3 +252,112 @@ async def test_an_id_that_was_given_to_anothers_session_begins_none(client: http
     assert (await client.get("/api/v1/sessions", params={"user": "bob"})).json()["sessions"] == []
     again = await client.post(f"/api/v1/sessions/{made}/messages", json={"user": "ana", **said})
     assert (again.status_code, again.json()["session_id"]) == (201, made)
+
+
+# --- deleting a message ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_is_deleted_once_and_is_not_shown(client: httpx.AsyncClient) -> None:
+    added = await append(client, "s", TURN, user="ana")
+    asked, answered = (each["id"] for each in added["messages"])
+    path = f"/api/v1/sessions/s/messages/{asked}"
+
+    gone = await client.delete(path, params={"user": "ana"})
+    assert (gone.status_code, gone.json()) == (200, {"id": asked, "deleted": True, "forgotten": [], "kept": []})
+    shown = (await client.get("/api/v1/sessions/s/history")).json()["messages"]
+    assert [(each["id"], each["turn_index"], each["parent_id"]) for each in shown] == [(answered, 2, asked)]
+    again = await client.delete(path)
+    assert again.status_code == 404
+    assert error_of(again)["type"] == "not_found_error"
+    more = await append(client, "s", [{"role": "user", "content": "And tea."}], user="ana")
+    assert more["messages"][0]["turn_index"] == 3
+
+
+async def test_what_cannot_be_deleted(client: httpx.AsyncClient) -> None:
+    ana, bob = await append(client, "mine", TURN, user="ana"), await append(client, "his", TURN, user="bob")
+    hers = ana["messages"][0]["id"]
+    for session, message, user in (
+        ("mine", str(UUID(int=7)), None),
+        ("mine", "no id", None),
+        ("mine", bob["messages"][0]["id"], None),
+        ("his", hers, None),
+        ("mine", hers, "bob"),
+        ("no such session", hers, None),
+    ):
+        params = {"user": user} if user else {}
+        answer = await client.delete(f"/api/v1/sessions/{session}/messages/{message}", params=params)
+        assert answer.status_code == 404, (session, message, user)
+        error_of(answer)
+    assert len((await client.get("/api/v1/sessions/mine/history")).json()["messages"]) == 2
+
+
+async def test_a_key_deletes_what_is_its_own(locked: Doors) -> None:
+    async def key(tenant: str, **given: Any) -> str:
+        secret, _ = await locked.tenancy.create_key(tenant, "k", **given)
+        return secret
+
+    async with locked.client(await key("here")) as app:
+        added = await append(app, "s", TURN, user="ana")
+        path = f"/api/v1/sessions/{added['session_id']}/messages/{added['messages'][0]['id']}"
+    for tenant, given, status in (
+        ("elsewhere", {}, 404),
+        ("here", {"user": "bob"}, 404),
+        ("here", {"scopes": ["read", "proxy"]}, 403),
+        ("here", {"user": "ana", "scopes": ["write"]}, 200),
+    ):
+        async with locked.client(await key(tenant, **given)) as caller:
+            assert (await caller.delete(path)).status_code == status, given
+
+
+async def test_what_a_branch_shares_is_deleted_from_both(
+    client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+) -> None:
+    added = await append(client, "root", TURN, user="ana")
+    branch = await append(client, "branch", [{"role": "user", "content": "Otherwise."}], user="ana")
+    await admin.execute(
+        "UPDATE agent_data.sessions SET parent_session_id = $1, branch_turn_index = 1 WHERE session_id = $2",
+        UUID(added["session_id"]), UUID(branch["session_id"]),
+    )  # fmt: skip
+    await admin.execute("ALTER TABLE agent_data.conversation_history DISABLE TRIGGER append_only")
+    await admin.execute(
+        "UPDATE agent_data.conversation_history SET turn_index = 2 WHERE session_id = $1", UUID(branch["session_id"])
+    )
+    asked, answered = (each["id"] for each in added["messages"])
+    # The answer is the parent's alone.
+    assert (await client.delete(f"/api/v1/sessions/branch/messages/{answered}")).status_code == 404
+    assert (await client.delete(f"/api/v1/sessions/branch/messages/{asked}")).status_code == 200
+    for session, left in (("root", ["Noted."]), ("branch", ["Otherwise."])):
+        shown = (await client.get(f"/api/v1/sessions/{session}/history")).json()["messages"]
+        assert [each["content"] for each in shown] == left
+
+
+async def test_an_import_that_comes_again_does_not_bring_it_back(client: httpx.AsyncClient, doors: Doors) -> None:
+    """With times, its lines have the ids that they had; without, they are known by what they say."""
+    lines = [
+        {"session": "old", "user": "ana", "role": "user", "content": "I was in Lisbon."},
+        {"session": "old", "user": "ana", "role": "assistant", "content": "Noted."},
+        {
+            "session": "older",
+            "user": "ana",
+            "role": "user",
+            "content": "In Porto.",
+            "created_at": "2024-01-02T00:00:00Z",
+        },
+    ]
+    body = b"\n".join(orjson.dumps(each) for each in lines)
+
+    async def bring() -> dict[str, Any]:
+        answer = await client.post("/api/v1/import", content=body, headers={"content-type": "application/x-ndjson"})
+        assert answer.status_code == 200, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
+    await bring()
+    for session in ("old", "older"):
+        first = (await client.get(f"/api/v1/sessions/{session}/history")).json()["messages"][0]
+        assert (await client.delete(f"/api/v1/sessions/{session}/messages/{first['id']}")).status_code == 200
+    doors.clock.move(timedelta(hours=1))
+    told = await bring()
+    assert told["duplicates"] == 3, told
+    assert (await client.get("/api/v1/sessions/older/history")).json()["messages"] == []
+    assert len((await client.get("/api/v1/sessions/old/history")).json()["messages"]) == 1

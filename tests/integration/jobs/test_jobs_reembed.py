@@ -21,11 +21,13 @@ from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Vectors, build_embedder
 from app.reembedding import Watch, drop_space, reembed, spaces_of
 from app.settings import Settings
+from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.memories import Memories
 from app.store.memory_rows import MemoryChange, MemoryText, NewMemory
 from app.store.pools import Pool
 from app.store.reembed import ReembedStore
+from app.store.sessions import SessionRef
 from app.store.tenancy import UserRef
 from tests.support.doors import DIMENSIONS, SPACE, HashEmbedder, make_space
 from tests.support.jobs import SQL
@@ -182,24 +184,36 @@ async def test_what_is_said_meanwhile_gets_both_and_what_is_forgotten_gets_none(
 ) -> None:
     many = await remember(memories, *(f"Fact {n}" for n in range(600)))
     talk, once = Talk(), iter([True])
+    await talk.say(pool, "Keep this", "Take this back")
+    deleter = Deleter(own_connection(database, ERASER_ROLE), SQL, FakeClock(NOW))
 
     async def meanwhile(texts: Sequence[str]) -> None:
         # Between the reading of a batch and the writing of its vectors.
         if any(each.startswith("Fact") for each in texts) and next(once, False):
-            first, second = [many[int(each.split()[1])] for each in texts[:2]]
+            first, second = [
+                many[int(each.split()[1])] for each in [each for each in texts if each.startswith("Fact")][:2]
+            ]
             await memories.forget(TENANT, talk.user, first)
             vector = (await HashEmbedder().embed(["Edited"]))[0]
             await memories.change(
                 TENANT, talk.user, second, MemoryChange(text=MemoryText("Edited", content_hash("Edited"), 1, vector))
             )
             await talk.say(pool, "A new turn")
+        if "Take this back" in texts:
+            (row,) = await admin.fetch(
+                "SELECT session_id, message_id FROM agent_data.conversation_history WHERE content = 'Take this back'"
+            )
+            ref = SessionRef(talk.user, UUID(bytes=row["session_id"].bytes))
+            assert await deleter.delete(TENANT, ref, UUID(bytes=row["message_id"].bytes)) is not None
 
     embedder.before = meanwhile
     result = await reembed(settings(), database, Watch())
     assert result.left == 0
     found = await vectors(admin, NEW)
     assert found["A new turn"] == found["Edited"] == 1
-    assert len(found) == 600, "one was forgotten, one turn is new"
+    assert "Take this back" in embedder.asked
+    assert "Take this back" not in found
+    assert len(found) == 601, "one was forgotten, one message deleted and one kept, one turn is new"
     assert "" not in found
 
 
@@ -323,12 +337,13 @@ async def test_vectors_of_both_spaces_find_the_same(
     for which, space in ((HashEmbedder(), old), (embedder, number)):
         (vector,) = await which.embed(["Likes tea"])
         rows = await admin.fetch(
-            "SELECT content, similarity FROM agent_data.retrieve($1, $2, '', $3::text::halfvec, $4, NULL, NULL, 0, '{}',"
-            " false, 5, 0, 0, NULL)",
-            TENANT, Talk().user, str(list(map(float, vector))), space,
-        )  # fmt: skip
+            "SELECT m.content_text, 1 - (e.vector <=> $2::text::halfvec) AS similarity FROM agent_data.embeddings e"
+            " JOIN agent_data.memory_store m ON m.user_id = e.user_id AND m.memory_id = e.item_id WHERE e.space = $1",
+            space,
+            str(list(map(float, vector))),
+        )
         best = max(rows, key=lambda row: row["similarity"])
-        assert best["content"] == "Likes tea"
+        assert best["content_text"] == "Likes tea"
         assert math.isclose(best["similarity"], 1, abs_tol=1e-2)
     assert DIMENSIONS != NEW_DIMENSIONS
 

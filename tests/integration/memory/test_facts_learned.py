@@ -13,11 +13,13 @@ from app.clock import FakeClock
 from app.jobs.tasks import Learner
 from app.memory.extract_rules import rules
 from app.memory.extract_words import words
+from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.facts import Fact, Facts
 from app.store.memories import Memories
 from app.store.memory_rows import MemoryChange, MemoryText
 from app.store.pools import Pool
+from app.store.sessions import SessionRef
 from tests.support.jobs import SQL
 from tests.support.learning import INTRODUCTION, NOW, OTHER_TENANT, TENANT, Talk, memories, taught
 
@@ -108,6 +110,19 @@ async def test_a_fact_outlives_the_pruning_of_its_memory_and_not_its_deletion(
     assert "Lisbon" not in left
     assert '"Ana"' not in left
     assert "vegetarian" in left
+
+
+async def test_deleting_a_message_takes_along_the_facts_that_it_alone_said(
+    learn: Learner, pool: Pool, facts: Facts, database: str, admin: asyncpg.Connection[Any]
+) -> None:
+    talk = Talk()
+    await taught(learn, pool, talk, "I live in Lisbon", "I'm vegetarian")
+    deleter = Deleter(own_connection(database, ERASER_ROLE), SQL, FakeClock(NOW))
+    message = talk.said[0].message_id
+    assert message is not None
+    assert await deleter.delete(TENANT, SessionRef(talk.user, talk.session), message) is not None
+    assert await values(facts, talk) == {"diet": "vegetarian"}
+    assert "Lisbon" not in str(await admin.fetch("SELECT * FROM agent_data.user_fact_changes"))
 
 
 async def test_forgetting_one_of_two_that_say_so_leaves_the_fact(

@@ -305,7 +305,7 @@ async def test_a_job_that_read_before_writes_nothing_after_even_if_the_user_came
     setting, _ = await store.read(TENANT, ANA, [S1], *span)
     await eraser.erase(TENANT, ANA)
     for _ in range(2):
-        async with store.effect(TENANT, ANA, "k", alone=ANA, epoch=setting.epoch, now=clock.now()) as effect:
+        async with store.effect(TENANT, ANA, "k", alone=ANA, epoch=setting.epoch, read=[], now=clock.now()) as effect:
             assert effect is None
         teller.at = clock.now()
         await teller.tell(talk("back"), "a", session=S2)

@@ -241,6 +241,19 @@ async def test_of_twins_the_one_that_is_open_goes_on(teller: Teller) -> None:
     assert (again.how, again.session_id) == ("asked", S2)
 
 
+async def test_an_answer_that_was_deleted_is_found_by_its_question(teller: Teller) -> None:
+    await teller.tell(talk("q"), "the answer", session=S1)
+    async with teller.admin.transaction():
+        await teller.admin.execute("SET LOCAL ROLE mneme_eraser")
+        await teller.admin.execute("SELECT set_config('mneme.tenant', $1, true)", str(TENANT))
+        await teller.admin.execute(
+            "UPDATE agent_data.conversation_history SET content = NULL, is_pruned = true WHERE role = 2"
+        )
+    found = await teller.recognise(talk("q", "the ans", "r"))
+    assert (found.how, found.session_id, found.tip_text) == ("rewritten", S1, None)
+    assert (await teller.recognise(talk("q", "the answer", "r"))).how == "chain"
+
+
 async def test_a_leaf_beside_the_tip_is_open_as_well(teller: Teller) -> None:
     await teller.tell(talk("q"), "a", "b", session=S1)
     assert (await teller.recognise(talk("q", "b", "r"))).head_open
@@ -302,6 +315,17 @@ async def test_another_tenant_recognises_nothing_even_with_the_users_id(teller: 
         assert not found.known
         assert (found.tip_message_id, found.system_prompt, found.blocks) == (None, None, ())
     assert await teller.store.session_messages(OTHER_TENANT, ANA, [(S1, 99)], limit=9) == []
+
+
+@pytest.mark.parametrize(("reason", "stored"), [("deleted", 0), ("forgotten", 0), ("superseded", 1), ("resent", 1)])
+async def test_a_block_that_quotes_what_is_gone_by_now_is_not_stored(teller: Teller, reason: str, stored: int) -> None:
+    await teller.admin.execute(
+        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, $4)",
+        ANA, TENANT, UUID(int=9), reason,
+    )  # fmt: skip
+    block = Block(b"c" * 16, b"m" * 16, None, "the block", (UUID(int=8), UUID(int=9)), 12)
+    await teller.tell(talk("q"), "a", session=S1, block=block, epoch=0)
+    assert (await teller.rows("SELECT count(*) AS n FROM agent_data.context_blocks"))[0]["n"] == stored
 
 
 async def test_what_comes_with_a_session(teller: Teller) -> None:

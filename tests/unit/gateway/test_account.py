@@ -25,7 +25,6 @@ from app.gateway.prepare import ChatRequest, Prepared
 from app.gateway.reconcile import Place
 from app.gateway.relay import Ending, Tape
 from app.gateway.replayed import Replay
-from app.gateway.splice import scan
 from app.gateway.upstream import Target, UpstreamResponse
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens
@@ -43,9 +42,9 @@ async def nothing(*_: Any) -> Any:
 
 def chat_of(messages: Sequence[Message], **fields: Any) -> ChatRequest:
     body = json.dumps({"model": "gpt-4o", "messages": list(messages), **fields}).encode()
-    document, envelope = orjson.loads(body), scan(body)
-    assert envelope is not None
-    return ChatRequest.of(body, document, envelope)
+    chat = ChatRequest.read(body, orjson.loads(body))
+    assert chat is not None
+    return chat
 
 
 ASKED = [{"role": "system", "content": "S"}, {"role": "user", "content": "q"}]

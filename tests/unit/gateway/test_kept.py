@@ -21,7 +21,6 @@ from app.gateway.inbound import Inbound
 from app.gateway.kept import INTERRUPTED, begin_of, head_of, kept_of, revive
 from app.gateway.prepare import ChatRequest, Prepared
 from app.gateway.relay import Ending, Tape
-from app.gateway.splice import scan
 from app.gateway.upstream import Target, UpstreamResponse
 from app.store import ids
 
@@ -58,10 +57,8 @@ def made(*, chat: bool = True, **fields: Any) -> Call:
         status="ok",
     )
     if chat:
-        document = json.loads(BODY)
-        envelope = scan(BODY, document)
-        assert envelope is not None
-        call.chat = ChatRequest.of(BODY, document, envelope)
+        call.chat = ChatRequest.read(BODY, json.loads(BODY))
+        assert call.chat is not None
         call.sent = BODY + b" "
         call.prepared = Prepared(call.sent, COMPILED)
     for name, value in fields.items():

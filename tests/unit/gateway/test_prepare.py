@@ -15,7 +15,6 @@ from app.gateway.identify import Identity
 from app.gateway.prepare import ChatRequest, Preparer
 from app.gateway.reconcile import Place
 from app.gateway.replayed import repeat_key
-from app.gateway.splice import scan
 from app.gateway.upstream import Target
 from app.store.turns import Recognised, StoredBlock, StoredMessage
 
@@ -27,10 +26,9 @@ IDENTITY = Identity(TENANT, "ana", USER, False, None, None, None, 0, None)
 
 def chat(messages: list[dict[str, Any]], **more: Any) -> ChatRequest:
     body = json.dumps({"model": "m", "messages": messages, **more}).encode()
-    document = orjson.loads(body)
-    envelope = scan(body, document)
-    assert envelope is not None
-    return ChatRequest.of(body, document, envelope)
+    read = ChatRequest.read(body, orjson.loads(body))
+    assert read is not None
+    return read
 
 
 ASKED = [{"role": "user", "content": "q"}]

@@ -196,6 +196,12 @@ def test_a_rewritten_answer_goes_on_behind_the_stored_one() -> None:
     assert (place.how, place.first_new, place.parent_message_id) == ("continue", 4, TIP)
 
 
+def test_an_answer_that_was_deleted_is_not_compared_with() -> None:
+    found = known("rewritten", tip_message_id=TIP, tip_turn_index=4, tip_text=None, head_visible_from=1)
+    place = place_of(found, talk(2))
+    assert (place.how, place.first_new, place.parent_message_id) == ("continue", 4, TIP)
+
+
 def test_an_edited_answer_is_a_branch_where_something_earlier_is_known_and_else_new() -> None:
     found = chained(head_position=0, head_turn_index=2, head_open=False, tip_text="quite another")
     place = place_of(replace(found, how="rewritten"), talk(2))

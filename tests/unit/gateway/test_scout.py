@@ -35,7 +35,7 @@ def scout_of(reply: Reply | Exception) -> tuple[Scout, ScriptedTransport, ModelR
 
 async def test_windows_are_learned_beside_the_request() -> None:
     scout, transport, models, tasks = scout_of(listing({"id": "llama", "max_model_len": 2048}))
-    scout.notice(TARGET, HEADERS)
+    scout.notice(TARGET, lambda: HEADERS)
     assert transport.requests == [], "the request does not wait for it"
     await eventually(lambda: not len(tasks))
     assert models.window("llama") == 2048
@@ -48,12 +48,12 @@ async def test_windows_are_learned_beside_the_request() -> None:
 async def test_an_upstream_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     scout, transport, _, tasks = scout_of(listing())
     for target in (TARGET, TARGET, Target("other", "http://other/v1", None, None, "tail")):
-        scout.notice(target, HEADERS)
+        scout.notice(target, lambda: HEADERS)
     await eventually(lambda: not len(tasks))
     assert [each.url for each in transport.requests] == ["http://up/v1/models", "http://other/v1/models"]
     monkeypatch.setattr(scouting, "AGAIN_S", 0.0)
-    scout.notice(Target("third", "http://third/v1", None, None, "tail"), HEADERS)
-    scout.notice(Target("third", "http://third/v1", None, None, "tail"), HEADERS)
+    scout.notice(Target("third", "http://third/v1", None, None, "tail"), lambda: HEADERS)
+    scout.notice(Target("third", "http://third/v1", None, None, "tail"), lambda: HEADERS)
     await eventually(lambda: not len(tasks))
     assert len(transport.requests) == 4
 

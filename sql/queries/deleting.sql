@@ -1,0 +1,111 @@
+-- Deleting a message (app/store/deleting.py), as mneme_eraser, in one transaction; row-level security holds it to the tenant.
+
+-- name: hold
+-- A message that is shown, held against others.
+SELECT h.session_id, h.content_hash, h.compressed_summary_id
+FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at = $4
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions x
+                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
+FOR UPDATE OF h
+
+-- name: counted
+-- Whether the words of a message were counted: the job that did so is known by the first of its messages, one of the $5 that end
+-- with this one and came with the same call.
+SELECT EXISTS (
+    SELECT FROM agent_data.conversation_history m
+    JOIN agent_data.conversation_history h
+      ON h.user_id = $2 AND h.session_id = m.session_id AND h.turn_index > m.turn_index - $5 AND h.turn_index <= m.turn_index
+     AND h.call_id IS NOT DISTINCT FROM m.call_id
+    JOIN agent_data.job_effects e ON e.user_id = $2 AND e.job_key = 'learn:' || h.message_id
+    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.message_id = $3 AND m.created_at = $4) AS counted
+
+-- name: learned
+-- What was learned from a message, and the summary that stands for it, held in the order in which all take memories.
+SELECT m.memory_id, m.kind, m.content_text, m.sources, m.source_message_ids,
+       m.provenance_turn_id IS NULL AND m.is_validated AS stated
+FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.status <> 'forgotten'
+  AND ($3 = ANY (m.source_message_ids) OR m.provenance_turn_id = $3 OR m.memory_id = $4::uuid)
+ORDER BY m.memory_id
+FOR UPDATE
+
+-- name: older
+-- What these memories ($3) said more of, and took the place of; not what they corrected, which was said to be untrue.
+SELECT m.memory_id FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.superseded_by = ANY ($3::uuid[]) AND m.status = 'superseded'
+  AND m.memory_id <> ALL ($3::uuid[]) AND (m.expires_at IS NULL OR m.expires_at > $4)
+  AND EXISTS (SELECT FROM agent_data.memory_events e
+              WHERE e.tenant_id = $1 AND e.user_id = $2 AND e.memory_id = m.superseded_by AND e.event = 'merged'
+                AND e.before ->> 'memory_id' = m.memory_id::text)
+ORDER BY m.memory_id
+FOR UPDATE
+
+-- name: restore
+-- Brings memories back whose place nothing takes any more, but for those whose words stand in another one.
+UPDATE agent_data.memory_store m SET status = 'active', superseded_by = NULL, valid_to = NULL, updated_at = $4
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])
+  AND NOT EXISTS (SELECT FROM agent_data.memory_store o
+                  WHERE o.user_id = $2 AND o.content_hash = m.content_hash AND o.dedup_scope = m.dedup_scope
+                    AND (o.is_active OR o.memory_id = ANY ($3::uuid[]) AND o.memory_id < m.memory_id))
+RETURNING m.memory_id
+
+-- name: lose_source
+-- Takes a message ($4) from the sources of memories that have others. If its place was the memory's, that is the first other one's.
+UPDATE agent_data.memory_store m SET
+    sources = k.kept,
+    source_message_ids = array_remove(m.source_message_ids, $4),
+    reinforcement_count = GREATEST(0, m.reinforcement_count - 1),
+    provenance_turn_id = CASE m.provenance_turn_id WHEN $4 THEN (array_remove(m.source_message_ids, $4))[1]
+                                                   ELSE m.provenance_turn_id END,
+    provenance_turn_index = CASE m.provenance_turn_id WHEN $4 THEN (k.kept -> 0 ->> 'turn_index')::integer
+                                                      ELSE m.provenance_turn_index END,
+    session_id = CASE m.provenance_turn_id WHEN $4 THEN COALESCE((k.kept -> 0 ->> 'session_id')::uuid, m.session_id)
+                                           ELSE m.session_id END,
+    updated_at = $5
+FROM (
+    SELECT o.memory_id, COALESCE(
+        (SELECT jsonb_agg(s.source ORDER BY s.n) FROM jsonb_array_elements(o.sources) WITH ORDINALITY AS s (source, n)
+         WHERE s.source ->> 'message_id' IS DISTINCT FROM $4::uuid::text), '[]') AS kept
+    FROM agent_data.memory_store o WHERE o.user_id = $2 AND o.memory_id = ANY ($3::uuid[])
+) k
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = k.memory_id
+
+-- name: summaries
+-- Takes the summaries of a session and of its branches away; which had one. They are written anew from what is left.
+WITH RECURSIVE branches AS (
+    SELECT $3::uuid AS session_id
+    UNION
+    SELECT s.session_id FROM branches b JOIN agent_data.sessions s ON s.user_id = $2 AND s.parent_session_id = b.session_id
+)
+UPDATE agent_data.sessions s SET summary_text = NULL, summary_embedding = NULL, summary_token_count = 0
+FROM branches b
+WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id = b.session_id AND s.summary_text IS NOT NULL
+RETURNING s.session_id
+
+-- name: uncompress
+-- Shows again what a summary stood for that is gone.
+UPDATE agent_data.conversation_history h SET is_compressed = false, compressed_summary_id = NULL
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.compressed_summary_id = $3
+
+-- name: blocks
+-- Drops stored memory blocks that quote one of these items ($3), and all of sessions whose summary is gone ($4): their prompts
+-- begin a new epoch.
+WITH quoting AS (
+    DELETE FROM agent_data.context_blocks b
+    WHERE b.tenant_id = $1 AND b.user_id = $2 AND (b.item_ids && $3::uuid[] OR b.session_id = ANY ($4::uuid[]))
+    RETURNING b.session_id
+)
+UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 1
+WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id IN (SELECT q.session_id FROM quoting q)
+
+-- name: blank
+-- Leaves of a message its place in the conversation, and the hash of its form by which a transcript is recognised.
+UPDATE agent_data.conversation_history h SET
+    content = NULL, content_parts = NULL, name = NULL, tool_calls = NULL, tool_call_id = NULL, content_hash = NULL,
+    content_tsv = NULL, metadata = '{}', is_pruned = true, is_compressed = false, compressed_summary_id = NULL
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at = $4
+
+-- name: working
+-- Working memory of a session, which is rebuilt from it.
+DELETE FROM agent_data.memory_store_working WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
