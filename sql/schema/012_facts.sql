@@ -389,9 +389,12 @@ END $$;
 CREATE FUNCTION agent_data.space_index_statements(p_space smallint, p_dimensions integer) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    part  record;
-    index record;
-    name  text;
+    part   record;
+    index  record;
+    name   text;
+    -- What ranking needs beside the vector, where the table has it.
+    beside text := COALESCE((SELECT 'place, ' FROM pg_attribute a
+                             WHERE a.attrelid = 'agent_data.embeddings'::regclass AND a.attname = 'place'), '');
 BEGIN
     FOR part IN
         SELECT c.oid, c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -402,7 +405,7 @@ BEGIN
             SELECT * FROM (VALUES
                 ('hnsw', format('USING hnsw ((vector::halfvec(%s)) halfvec_cosine_ops) WITH (m = 16, ef_construction = 64) '
                                 'WHERE space = %s AND in_hnsw', p_dimensions, p_space), true),
-                ('scan', format('(user_id) INCLUDE (item_id, item_kind, item_at, vector) WHERE space = %s', p_space),
+                ('scan', format('(user_id) INCLUDE (item_id, item_kind, item_at, %svector) WHERE space = %s', beside, p_space),
                  p_dimensions <= 1200),
                 ('memories', format('(user_id) %s WHERE space = %s AND item_kind = 1',
                                     CASE WHEN p_dimensions <= 1200 THEN 'INCLUDE (item_id, vector)' ELSE '' END, p_space), true)
