@@ -14,6 +14,7 @@ import click
 from app import logs
 from app.console import failing_clearly, load_settings, show, with_database
 from app.keys import keys
+from app.reembed import reembed
 from app.settings import unknown_names
 
 
@@ -107,6 +108,7 @@ def vars_of(finding: Any) -> dict[str, Any]:
 
 
 main.add_command(keys)
+main.add_command(reembed)
 
 
 @main.command()
@@ -186,6 +188,26 @@ def erase(user: str, tenant: str, no_tombstones: bool, as_json: bool) -> None:
         click.echo(NOTE)
 
     show(data, as_json, text)
+
+
+@main.command()
+@click.option("--user", required=True, help="The user, as the application calls them.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A file; else standard output.")
+@click.option("--messages", is_flag=True, help="Only the messages, as `mneme import` takes them.")
+@click.option("--base", help="A running Mneme; by default the one at MNEME_HOST and MNEME_PORT.")
+@click.option("--key", help="A Mneme key, where the server asks for one.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON; with --out.")
+@failing_clearly
+def export(user: str, out: Path | None, messages: bool, base: str | None, key: str | None, as_json: bool) -> None:
+    """Export everything that is stored of a user, as JSON lines."""
+    from app.exporting import fetch_user
+    from app.importing import base_of
+
+    if as_json and out is None:
+        raise click.UsageError("--json needs --out: standard output has the export.")
+    lines = fetch_user(user, base or base_of(load_settings()), key, out, messages=messages)
+    if out is not None:
+        show({"lines": lines, "file": str(out)}, as_json, lambda: click.echo(f"{lines} lines in {out}."))
 
 
 @main.command("import")

@@ -23,18 +23,24 @@ from fastapi import APIRouter, FastAPI
 from app import collector, logs
 from app.api.appending import Scribe
 from app.api.auth import Authenticator
+from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import context_router
+from app.api.export import export_router
+from app.api.facts import facts_router
+from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router, storage_router
+from app.api.outcomes import outcomes_router
 from app.api.preview import CompilePreviewer
 from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
 from app.api.spend import spend_router
+from app.api.tenant import tenant_router
 from app.api.users import users_router
 from app.api.validation import validation_router
 from app.api.working import working_router
@@ -67,10 +73,14 @@ from app.store.captures import Captures
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.export import Export
+from app.store.facts import Facts
 from app.store.history import History
+from app.store.instructions import Instructions
 from app.store.limits import LimitStore
 from app.store.memories import Memories
 from app.store.migrate import migrate
+from app.store.outcomes import Outcomes
 from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue, install_queue
@@ -375,8 +385,9 @@ def open_doors(
     checks = {"database": database, "embedder": embedder}
     return [
         ops_router(checks, exposition, [gauges]),
-        search_router(gate, sessions, proxy.compiler, clock),
+        search_router(gate, sessions, proxy.compiler, clock, Filtering(memories, core.settings.memory_budget_tokens)),
         validation_router(gate, memories, Validation(pool, sql, clock, space=space), scribe),
+        batch_router(gate, memories, sessions, scribe),
         memories_router(gate, memories, sessions, scribe),
         context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
@@ -389,6 +400,10 @@ def open_doors(
         keys_router(gate, proxy.tenancy, clock),
         spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),
+        facts_router(gate, Facts(pool, sql, clock)),
+        outcomes_router(gate, Outcomes(pool, sql, clock), captures),
+        tenant_router(gate, Instructions(pool, sql, clock)),
+        export_router(gate, Export(pool, sql), proxy.tenancy, clock),
     ]
 
 

@@ -1,4 +1,4 @@
-"""/api/v1/keys: the keys of a tenant and what they may use. For whoever may manage them: see `_admin`."""
+"""/api/v1/keys: the keys of a tenant and what they may use. For whoever may manage them: see `check_admin`."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class _Doors:
 
     async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> KeyPage:
         """List the tenant's keys, newest first; ended ones too."""
-        _admin(scope)
+        check_admin(scope)
         (before,) = decode_cursor(cursor, (UUID,)) or (None,)
         rows = await self._tenancy.keys_of(scope.tenant, before=before, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (str(row.key_id),))
@@ -129,7 +129,7 @@ class _Doors:
 
     async def create(self, scope: Admitted, body: KeyIn) -> KeyMade:
         """Make a key (201). It is shown this once."""
-        _admin(scope)
+        check_admin(scope)
         key, row = await self._tenancy.create_key_of(
             scope.tenant,
             body.name,
@@ -142,7 +142,7 @@ class _Doors:
 
     async def change(self, scope: Admitted, key: UUID, body: KeyPatch) -> KeyOut:
         """Change what a key may use, and when it ends. Servers notice within MNEME_KEY_CACHE_S."""
-        _admin(scope)
+        check_admin(scope)
         row = await self._tenancy.change_key(
             key, body.limits.change(), tenant=scope.tenant, expires_at=self._expiry(body.expires_at)
         )
@@ -152,7 +152,7 @@ class _Doors:
 
     async def revoke(self, scope: Admitted, key: UUID) -> Revoked:
         """End a key. Servers notice within MNEME_KEY_CACHE_S."""
-        _admin(scope)
+        check_admin(scope)
         if not await self._tenancy.revoke_key(key, scope.tenant):
             raise NotFound("There is no such key that is still good.")
         return Revoked(id=key, revoked=True)
@@ -163,7 +163,7 @@ class _Doors:
         return moment
 
 
-def _admin(scope: Scope) -> None:
+def check_admin(scope: Scope) -> None:
     """Keys are managed with the scope `admin`, or by a key that may do all: one without scopes, user and limits. A key with
     limits could take them away from itself."""
     principal = scope.principal

@@ -35,14 +35,15 @@ from app.api.memory_models import (
     MemoryPage,
     MemoryPatch,
     Status,
+    change_of,
+    new_memory,
     shown,
     shown_created,
 )
 from app.api.scope import Admitted, Gate, Scope
 from app.errors import BadBody, BadRequest, NotFound
-from app.memory.ingest_text import content_hash
 from app.store.memories import Memories
-from app.store.memory_rows import IN_FORCE, STATUSES, Filter, Memory, MemoryChange, MemoryText, NewMemory
+from app.store.memory_rows import IN_FORCE, STATUSES, Filter, Memory
 from app.store.sessions import NewSession, Sessions
 from app.store.tenancy import UserRef
 
@@ -127,20 +128,10 @@ class _Doors:
         for owner in dict.fromkeys(owners):
             places = [i for i, each in enumerate(owners) if each == owner]
             new = [
-                NewMemory(
-                    text=each.text,
-                    content_hash=content_hash(each.text),
-                    token_count=counts[i],
-                    vector=vectors[i],
-                    kind=each.kind,
-                    tier=each.tier or (4 if each.kind == "procedure" else 3),
-                    tags=list(dict.fromkeys(each.tags)),
-                    metadata=each.metadata,
-                    importance=each.importance,
-                    session=await self._session(scope, owner, each.session),
+                new_memory(
+                    wanted[i], counts[i], vectors[i], await session_for(self._sessions, scope, owner, wanted[i].session)
                 )
                 for i in places
-                for each in [wanted[i]]
             ]
             made |= dict(zip(places, await self._memories.add(scope.tenant, owner, new), strict=True))
         out = [shown_created(scope, *made[i]) for i in range(len(wanted))]
@@ -158,21 +149,9 @@ class _Doors:
         if not body.model_fields_set:
             raise BadBody("Say what to change.")
         user, memory = await find_memory(self._memories, scope, memory_id)
-        text = None
-        if body.text is not None:
-            counts, vectors = await self._scribe.counts([body.text]), await self._scribe.vectors([body.text])
-            text = MemoryText(body.text, content_hash(body.text), counts[0], vectors[0])
-        change = MemoryChange(
-            text=text,
-            kind=body.kind,
-            tier=body.tier,
-            tags=list(dict.fromkeys(body.tags)) if body.tags is not None else None,
-            metadata=body.metadata,
-            importance=body.importance,
-            confidence=body.confidence,
-            set_expiry="expires_at" in body.model_fields_set,
-            expires_at=body.expires_at,
-        )
+        texts = [body.text] if body.text is not None else []
+        counts, vectors = await self._scribe.counts(texts), await self._scribe.vectors(texts)
+        change = change_of(body, counts[0] if counts else None, vectors[0] if vectors else None)
         return _present(scope, await self._memories.change(scope.tenant, user, memory, change))
 
     async def delete(self, scope: Admitted, memory_id: str) -> Deleted:
@@ -211,13 +190,15 @@ class _Doors:
         events = [EventOut.model_validate(row, from_attributes=True) for row in rows[:limit]]
         return EventPage(events=events, next=following)
 
-    async def _session(self, scope: Scope, owner: UserRef, name: str | None) -> UUID | None:
-        if name is None:
-            return None
-        if known := await session_of(self._sessions, scope.tenant, name, owner.id):
-            return known.session_id
-        made, _ = await self._sessions.create(scope.tenant, owner, NewSession(external=name))
-        return made.session_id
+
+async def session_for(sessions: Sessions, scope: Scope, owner: UserRef, name: str | None) -> UUID | None:
+    """The session that a memory names, made where it is missing. Raises NotFound for another user's."""
+    if name is None:
+        return None
+    if known := await session_of(sessions, scope.tenant, name, owner.id):
+        return known.session_id
+    made, _ = await sessions.create(scope.tenant, owner, NewSession(external=name))
+    return made.session_id
 
 
 def _statuses(given: list[Any] | None) -> tuple[str, ...]:

@@ -10,8 +10,10 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import Model, Moment, Name, Word, clean
 from app.api.scope import Scope
+from app.memory.ingest_text import content_hash
 from app.store import ids
-from app.store.memory_rows import Memory
+from app.store.memory_rows import Memory, MemoryChange, MemoryText, NewMemory
+from app.store.records import Vector
 
 MAX_TEXT_CHARS = 32_768
 """Longest memory: its words must fit one tsvector (1 MB), and its text a prompt."""
@@ -69,6 +71,40 @@ class MemoryPatch(Model):
     importance: Share | None = None
     confidence: Share | None = None
     expires_at: Moment | None = Field(None, description="null: never.")
+
+
+def new_memory(given: MemoryIn, tokens: int, vector: Vector | None, session: UUID | None) -> NewMemory:
+    """What a client wrote, ready to be stored: its session is there."""
+    return NewMemory(
+        text=given.text,
+        content_hash=content_hash(given.text),
+        token_count=tokens,
+        vector=vector,
+        kind=given.kind,
+        tier=given.tier or (4 if given.kind == "procedure" else 3),
+        tags=list(dict.fromkeys(given.tags)),
+        metadata=given.metadata,
+        importance=given.importance,
+        session=session,
+    )
+
+
+def change_of(given: MemoryPatch, tokens: int | None, vector: Vector | None) -> MemoryChange:
+    """What is to be changed. `tokens` and `vector`: of the new text, if there is one."""
+    text = None
+    if given.text is not None and tokens is not None:
+        text = MemoryText(given.text, content_hash(given.text), tokens, vector)
+    return MemoryChange(
+        text=text,
+        kind=given.kind,
+        tier=given.tier,
+        tags=list(dict.fromkeys(given.tags)) if given.tags is not None else None,
+        metadata=given.metadata,
+        importance=given.importance,
+        confidence=given.confidence,
+        set_expiry="expires_at" in given.model_fields_set,
+        expires_at=given.expires_at,
+    )
 
 
 class Source(BaseModel, extra="allow"):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 from uuid import UUID
 
 from fastapi import APIRouter
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import Model, Moment, Name, Word, clean
+from app.api.filtering import Filtering
 from app.api.finding import find_session
 from app.api.memory_models import Source
 from app.api.scope import Admitted, Gate, Scope
@@ -51,6 +52,8 @@ class SearchIn(Model):
     kinds: Annotated[list[Word], Field(max_length=MAX_FILTERS)] | None = Field(
         None, description="Of memories, or `message` for raw turns."
     )
+    tags: Annotated[list[Word], Field(max_length=MAX_FILTERS)] = Field([], description="All of these: memories only.")
+    metadata: dict[str, Any] | None = Field(None, description="What the metadata contains.")
     now: Moment | None = Field(None, description="The moment to judge age by.")
     history: bool = Field(False, description="Also what is superseded, invalidated or expired, with its `status`.")
 
@@ -76,35 +79,39 @@ class SearchOut(BaseModel):
     took_ms: float
 
 
-def search_router(gate: Gate, sessions: Sessions, searcher: Searcher, clock: Clock) -> APIRouter:
+def search_router(gate: Gate, sessions: Sessions, searcher: Searcher, clock: Clock, filtering: Filtering) -> APIRouter:
     """POST /api/v1/memories/search."""
-    doors = _Doors(sessions, searcher, clock)
+    doors = _Doors(sessions, searcher, clock, filtering)
     router = gate.router("memories")
     router.add_api_route("/memories/search", doors.search, methods=["POST"], response_model=SearchOut)
     return router
 
 
 class _Doors:
-    def __init__(self, sessions: Sessions, searcher: Searcher, clock: Clock) -> None:
+    def __init__(self, sessions: Sessions, searcher: Searcher, clock: Clock, filtering: Filtering) -> None:
         self._sessions = sessions
         self._searcher = searcher
         self._clock = clock
+        self._filtering = filtering
 
     async def search(self, scope: Admitted, body: SearchIn) -> SearchOut:
         """Search memories and raw turns, in the order and within the budget that the compiler itself would use."""
         began = time.perf_counter()
         where = await self._where(scope, body)
-        result = await self._searcher.search(
-            SearchRequest(
-                scope=where,
-                query=body.query,
-                now=body.now or self._clock.now(),
-                k=body.k,
-                token_budget=body.token_budget,
-                tiers=body.tiers,
-                kinds=body.kinds,
-            )
+        request = SearchRequest(
+            scope=where,
+            query=body.query,
+            now=body.now or self._clock.now(),
+            k=body.k,
+            token_budget=body.token_budget,
+            tiers=body.tiers,
+            kinds=body.kinds,
         )
+        if body.tags or body.metadata:
+            found = await self._searcher.search(self._filtering.widened(request))
+            result = await self._filtering.kept(request, found, body.tags, body.metadata)
+        else:
+            result = await self._searcher.search(request)
         items = [_found(each, result.statuses) for each in result.items]
         return SearchOut(items=items, tokens=result.tokens, took_ms=(time.perf_counter() - began) * 1000)
 

@@ -16,6 +16,14 @@ from app.errors import Unavailable
 Sleep = Callable[[float], Awaitable[None]]
 
 
+_TOO_LONG = frozenset({400, 413, 422})
+"""What servers answer to a text that is too long; to other mistakes, too."""
+
+
+class _Refused(Unavailable):
+    """The embedder refused what it was asked."""
+
+
 class OpenAIEmbedder:
     """Asks an endpoint. Nothing is sent for texts without any visible character."""
 
@@ -26,6 +34,8 @@ class OpenAIEmbedder:
     MAX_INPUT_BYTES = 8191
     """UTF-8 bytes of one text that are sent. A byte-level tokenizer makes at most one token a byte, so this keeps within
     the 8,191 tokens that OpenAI's models take, whatever the script."""
+    LEAST_BYTES = 512
+    """A text of this length fits every model that is used for this: what refuses it refuses something else."""
     MAX_BATCH_TEXTS = 256
     MAX_BATCH_BYTES = 262_144
     """Of one request; OpenAI takes at most 300,000 tokens."""
@@ -59,8 +69,22 @@ class OpenAIEmbedder:
         """(n, d) float32, rows of length 1, zeros for blank texts. Raises `Unavailable`."""
         out = np.zeros((len(texts), self.dimensions), np.float32)
         for rows in self._batches(texts):
-            out[rows] = await self._ask([_shorten(texts[row], self.MAX_INPUT_BYTES) for row in rows])
+            out[rows] = await self._fitting([_shorten(texts[row], self.MAX_INPUT_BYTES) for row in rows])
         return out
+
+    async def _fitting(self, inputs: list[str]) -> NDArray[np.float32]:
+        """Vectors of what an endpoint may refuse because one of the texts is longer than its model takes (512 tokens, of
+        many): the texts are asked for in halves until that one stands alone, and of it the first half, and so on."""
+        try:
+            return await self._ask(inputs)
+        except _Refused:
+            if len(inputs) > 1:
+                half = len(inputs) // 2
+                return np.concatenate([await self._fitting(inputs[:half]), await self._fitting(inputs[half:])])
+            size = len(inputs[0].encode("utf-8", "replace"))
+            if size <= self.LEAST_BYTES:
+                raise
+            return await self._fitting([_shorten(inputs[0], size // 2)])
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -95,6 +119,8 @@ class OpenAIEmbedder:
                 if answer.is_success:
                     return self._read(answer, len(inputs))
                 problem = f"status {answer.status_code}: {answer.text[:300]}"
+                if answer.status_code in _TOO_LONG:
+                    raise _Refused(f"the embedder refused: {problem}")
                 if answer.status_code != 429 and answer.status_code < 500:
                     raise Unavailable(f"the embedder refused: {problem}")
                 retry_after = _seconds(answer.headers.get("retry-after"))

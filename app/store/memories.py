@@ -6,7 +6,7 @@ not learned again, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -88,6 +88,24 @@ class Memories:
             else:
                 rows = await connection.fetch(self._sql["memories.list_of_user"], tenant, now, user, *filters)
         return [Memory(**dict(row)) for row in rows]
+
+    async def matching(
+        self,
+        tenant: UUID,
+        user: UUID,
+        *,
+        memories: Sequence[UUID],
+        messages: Mapping[UUID, datetime],
+        tags: Sequence[str],
+        metadata: Mapping[str, Any] | None,
+    ) -> frozenset[UUID]:
+        """Those of these memories and messages (by when they were said) that have all the tags and contain the metadata."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(
+                self._sql["memories.matching"],
+                tenant, user, list(memories), list(tags), metadata, list(messages), list(messages.values()),
+            )  # fmt: skip
+        return frozenset(row["id"] for row in rows)
 
     async def events(self, tenant: UUID, user: UUID, memory: UUID, *, after: int, limit: int) -> list[MemoryEvent]:
         """What became of a memory, oldest first, after its first `after` changes."""

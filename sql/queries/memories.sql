@@ -60,6 +60,16 @@ WHERE m.tenant_id = $1
 ORDER BY m.created_at DESC, m.memory_id DESC
 LIMIT $10
 
+-- name: matching
+-- Those of these memories ($3), and of these messages ($6, said at $7), that have all tags and contain the metadata.
+SELECT m.memory_id AS id FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.tags @> $4::text[]
+  AND ($5::jsonb IS NULL OR m.metadata @> $5)
+UNION ALL
+SELECT h.message_id FROM unnest($6::uuid[], $7::timestamptz[]) AS w (id, at)
+JOIN agent_data.conversation_history h ON h.user_id = $2 AND h.message_id = w.id AND h.created_at = w.at
+WHERE h.tenant_id = $1 AND ($5::jsonb IS NULL OR h.metadata @> $5)
+
 -- name: add
 -- New memories of one user, as JSON; those whose text is in force already are left out (one active memory per text). What a
 -- client says outright is validated by it.
@@ -112,9 +122,13 @@ FROM agent_data.memory_store WHERE tenant_id = $1 AND user_id = $2 AND memory_id
 FOR UPDATE
 
 -- name: update
--- Changes what is not NULL; a text comes with its hash and its token count.
+-- Changes what is not NULL; a text comes with its hash and its token count, and what was read out of the one before goes: what is
+-- written by hand does not say the same triple any more.
 UPDATE agent_data.memory_store SET
     content_text = COALESCE($4, content_text),
+    predicate = CASE WHEN $4 IS NULL THEN predicate END,
+    predicate_type = CASE WHEN $4 IS NULL THEN predicate_type END,
+    object_value = CASE WHEN $4 IS NULL THEN object_value END,
     content_hash = COALESCE($5, content_hash),
     token_count = COALESCE($6, token_count),
     kind = COALESCE($7, kind),

@@ -11,6 +11,7 @@
 --   009 privacy      erasure and retention
 --   010 lifecycle    what becomes of a memory: its formulas and sweeps
 --   011 consolidation episodes, summaries, compaction, and what forgetting does to them
+--   012 facts        the persona, outcomes, another embedder, export
 --   013 triples      wordings of one memory, contradictions, and what follows when a memory ends
 --
 -- Three planes share `user_id` as their hash key (seed 000 §2, §3), so that one user's data sits in one partition of each

@@ -10,11 +10,6 @@ CREATE INDEX memory_wordings ON agent_data.memory_store (user_id, content_hash, 
 CREATE INDEX memory_claims ON agent_data.memory_store (user_id, subject_entity_id, predicate)
     WHERE subject_entity_id IS NOT NULL;
 
--- What a tenant wants noted, or not noted, besides (the helper LLM reads it with every exchange).
-ALTER TABLE agent_data.tenant_profiles
-    ALTER COLUMN profile SET DEFAULT '',
-    ADD COLUMN extraction_instructions text NOT NULL DEFAULT '' CHECK (length(extraction_instructions) <= 8000);
-
 -- Contradictions (seed 004, table 9): what was said, and by what it was decided. Without `resolved_at` both stand, and nobody
 -- has decided.
 CREATE TABLE agent_data.memory_conflicts (

@@ -18,7 +18,7 @@ from tests.support.server import STOP_S, MnemeServer, wait_until
 @pytest.mark.parametrize(
     "command",
     [[], ["serve"], ["worker"], ["migrate"], ["doctor"], ["keys"], ["keys", "create"], ["keys", "list"],
-     ["keys", "revoke"], ["keys", "limit"], ["keys", "spend"], ["import"]],
+     ["keys", "revoke"], ["keys", "limit"], ["keys", "spend"], ["import"], ["export"], ["reembed"]],
     ids=" ".join,
 )  # fmt: skip
 def test_every_command_explains_itself(mneme: MnemeServer, command: list[str]) -> None:

@@ -17,17 +17,23 @@ from numpy.typing import NDArray
 
 from app.api.appending import Scribe
 from app.api.auth import Authenticator
+from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import PreviewRequest, context_router
+from app.api.export import export_router
+from app.api.facts import facts_router
+from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router, storage_router
+from app.api.outcomes import outcomes_router
 from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
 from app.api.spend import spend_router
+from app.api.tenant import tenant_router
 from app.api.users import users_router
 from app.api.validation import validation_router
 from app.clock import FakeClock
@@ -38,8 +44,12 @@ from app.settings import Settings
 from app.store.captures import Captures
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.export import Export
+from app.store.facts import Facts
 from app.store.history import History
+from app.store.instructions import Instructions
 from app.store.memories import Memories
+from app.store.outcomes import Outcomes
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue
@@ -165,8 +175,9 @@ async def build_doors(
     app.add_middleware(DoorMiddleware, max_bytes=MAX_BODY)
     for router in (
         validation_router(gate, memories, Validation(pool, queries, clock, space=space), scribe),
+        batch_router(gate, memories, sessions, scribe),
         memories_router(gate, memories, sessions, scribe),
-        search_router(gate, sessions, searcher, clock),
+        search_router(gate, sessions, searcher, clock, Filtering(memories, 1500)),
         context_router(gate, previewer),
         users_router(gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()),
         sessions_router(gate, sessions, history, scribe, deleter),
@@ -177,6 +188,10 @@ async def build_doors(
         keys_router(gate, tenancy, clock),
         spend_router(gate, SpendStore(pool, queries), clock),
         storage_router(gate, Storage(pool, queries).figures),
+        facts_router(gate, Facts(pool, queries, clock)),
+        outcomes_router(gate, Outcomes(pool, queries, clock), captures),
+        tenant_router(gate, Instructions(pool, queries, clock)),
+        export_router(gate, Export(pool, queries), tenancy, clock),
         ops_router(checks, Exposition(registry)),
     ):
         app.include_router(router)

@@ -117,6 +117,18 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
         "user_emails": ("email", "$3", [f"{name}@x"]),
         "capture_sweeps": ("before", "now()", []),
         "job_effects": ("job_key", "'k'", []),
+        "user_facts": (
+            "fact_id, category, fact_key, fact_value, confidence_score, said_at, first_mentioned, last_updated",
+            "$3, 'personal', 'k', '1', 95, now(), now(), now()",
+            [session],
+        ),
+        "user_fact_changes": ("fact_id, n, at, event, actor", "$3, 1, now(), 'created', 'api'", [session]),
+        "answer_outcomes": (
+            "call_id, score, answered_at, created_at, updated_at",
+            "$3, 1, now(), now(), now()",
+            [call],
+        ),
+        "memory_outcomes": ("memory_id, call_id, change", "$3, $4, 0.1", [session, call]),
         "spend": (
             "day, key_id, session_id, model, calls, prompt_tokens, completion_tokens, cached_tokens, unpriced_tokens,"
             " cost_microcents",

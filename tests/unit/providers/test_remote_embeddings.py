@@ -146,6 +146,36 @@ async def test_a_refusal_is_final(embedder: OpenAIEmbedder) -> None:
 
 
 @respx.mock
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_of_a_text_that_is_too_long_for_the_model_the_beginning_counts(
+    embedder: OpenAIEmbedder, status: int
+) -> None:
+    """Many models take 512 tokens, and servers refuse the whole request for one text that has more."""
+    limit = 1000
+
+    def strict(request: httpx.Request) -> httpx.Response:
+        if any(len(text) > limit for text in json.loads(request.content)["input"]):
+            return httpx.Response(status, text="maximum context length")
+        return answer(request)
+
+    route = respx.post(URL).mock(side_effect=strict)
+    texts = ["a" * n for n in (10, 7000, 20, 30, 40)]
+    found = await embedder.embed(texts)
+    lengths = found[:, 0] / found[:, 2]
+    assert np.allclose(lengths, [10, 875, 20, 30, 40], rtol=1e-4)
+    assert route.call_count <= 12
+
+
+@respx.mock
+@pytest.mark.parametrize("texts", [["a"], ["a" * 8000] * 256])
+async def test_what_is_refused_however_short_is_refused_soon(embedder: OpenAIEmbedder, texts: list[str]) -> None:
+    route = respx.post(URL).mock(return_value=httpx.Response(400, text="no such parameter"))
+    with pytest.raises(Unavailable, match="no such parameter"):
+        await embedder.embed(texts)
+    assert route.call_count <= 14
+
+
+@respx.mock
 @pytest.mark.parametrize(
     ("body", "says"),
     [

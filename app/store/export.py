@@ -1,0 +1,98 @@
+"""All that is stored of a user, line by line, in little memory: tables are found in the catalogue, as an erasure finds them.
+
+Each page is a transaction of its own, so that a slow reader holds no connection; what is written meanwhile may or may not
+be in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.records import ROLE_NAMES
+
+VERSION = 1
+"""Of the shape of the lines."""
+
+PAGE_ROWS = 500
+PAGE_BYTES = 1024 * 1024
+"""A page: as many rows as have this many bytes as they are stored, one at least. Bodies of calls are up to
+MNEME_MAX_BODY_BYTES each, and twice that as hexadecimal digits."""
+
+LEFT_OUT = {
+    "embeddings": "Vectors: made of the texts, which are there, by an embedder that another system may not have.",
+    "lexemes": "In how many of the texts each word stands: counted from them.",
+    "user_stats": "Running totals of the same.",
+    "job_effects": "Which jobs were done: ids, kept for a week.",
+    "capture_sweeps": "That captures of the user are to be collected: a date.",
+    "erased_contents": "Keyed hashes of what was erased; what they stand for is not there any more.",
+    "erased_users": "That the user was erased before: a date.",
+}
+"""Tables with a `user_id` that are not exported, and why."""
+
+
+class Export:
+    """Exports users."""
+
+    def __init__(self, pool: Pool, sql: Queries, *, page_bytes: int = PAGE_BYTES) -> None:
+        self._pool = pool
+        self._sql = sql
+        self._bytes = page_bytes
+
+    async def tables(self, tenant: UUID) -> list[str]:
+        """The tables that an export has, in its order."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["export.tables"])
+        return [row["name"] for row in rows if row["name"] not in LEFT_OUT]
+
+    async def lines(self, tenant: UUID, user: UUID, tables: list[str]) -> AsyncIterator[bytes]:
+        """`{"table", "row"}` for each row of the tables, then `{"end": {table: rows}}`: without that line it is not whole.
+        bytea is hexadecimal after `\\x`, times are ISO 8601."""
+        counts: dict[str, int] = {}
+        for table in tables:
+            async for page in self._pages(tenant, user, table):
+                counts[table] = counts.get(table, 0) + len(page)
+                head = b'{"table":"%s","row":' % table.encode()
+                yield b"".join(head + line.encode() + b"}\n" for line in page)
+        yield orjson.dumps({"end": counts}, option=orjson.OPT_APPEND_NEWLINE)
+
+    async def messages(self, tenant: UUID, user: UUID, external: str) -> AsyncIterator[bytes]:
+        """The user's messages as lines that POST /api/v1/import takes, each session in its order."""
+        after: tuple[Any, ...] = (None, None, None, None)
+        while True:
+            async with self._pool.transaction(tenant) as connection:
+                rows = await connection.fetch(self._sql["export.messages"], tenant, user, *after, PAGE_ROWS)
+            if not rows:
+                return
+            yield b"".join(orjson.dumps(_line(row, external), option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+            after = tuple(rows[-1][name] for name in ("session_id", "turn_index", "sibling", "message_id"))
+
+    async def _pages(self, tenant: UUID, user: UUID, table: str) -> AsyncIterator[list[str]]:
+        after: list[str] | None = None
+        while True:
+            async with self._pool.transaction(tenant) as connection:
+                rows = await connection.fetch(
+                    self._sql["export.rows"], tenant, user, table, after, PAGE_ROWS, self._bytes
+                )
+            if not rows:
+                return
+            yield [row["line"] for row in rows]
+            after = rows[-1]["key"]
+
+
+def _line(row: Any, external: str) -> dict[str, Any]:
+    line = {
+        "session": row["session"],
+        "user": external,
+        "role": ROLE_NAMES[row["role"]],
+        "content": row["content_parts"] if isinstance(row["content_parts"], list) else row["content"],
+        "created_at": row["created_at"],
+        "metadata": row["metadata"],
+    }
+    further = {name: row[name] for name in ("name", "tool_calls", "tool_call_id")}
+    return line | {name: value for name, value in further.items() if value}

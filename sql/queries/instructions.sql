@@ -1,0 +1,14 @@
+-- What a tenant wants to be remembered, in its own words.
+
+-- name: read
+-- The tenant's instructions, and when they were written.
+SELECT NULLIF(p.extraction_instructions, '') AS instructions, p.updated_at FROM agent_data.tenant_profiles p WHERE p.tenant_id = $1
+
+-- name: write
+-- Instructions from now on; '' is none.
+INSERT INTO agent_data.tenant_profiles AS p (tenant_id, extraction_instructions, updated_at) VALUES ($1, $2, $3)
+ON CONFLICT (tenant_id) DO UPDATE SET extraction_instructions = EXCLUDED.extraction_instructions, updated_at = EXCLUDED.updated_at
+
+-- name: for_extraction
+-- The same for a job, in the tenant's own transaction; NULL: none.
+SELECT agent_data.tenant_instructions($1)

@@ -1,0 +1,195 @@
+"""GET /api/v1/users/{user}/export over real Postgres: complete, whole or visibly not, and importable again."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import httpx
+import orjson
+import pytest
+
+from app.jobs.tasks import Learner
+from app.providers.embeddings import WordLlamaEmbedder
+from app.store import ids
+from app.store.export import LEFT_OUT, Export
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.turns import TurnStore
+from tests.support.calls import CapturedCall, body_of, capture
+from tests.support.doors import Doors, error_of
+from tests.support.learning import Talk, learner, taught
+
+PATH = "/api/v1/users/ana/export"
+LOCAL = ids.LOCAL_TENANT
+ANA = ids.user_id(LOCAL, "ana")
+
+
+@pytest.fixture
+def turns(pool: Pool) -> TurnStore:
+    return TurnStore(pool, Queries.load())
+
+
+@pytest.fixture
+async def learn(pool: Pool, admin: asyncpg.Connection[Any]) -> Learner:
+    words = WordLlamaEmbedder()
+    space = await admin.fetchval("SELECT agent_data.ensure_embedding_space($1, $2)", words.space, words.dimensions)
+    return learner(pool, words, space)
+
+
+async def lines(client: httpx.AsyncClient, path: str = PATH, **params: str) -> list[dict[str, Any]]:
+    answer = await client.get(path, params=params)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    return [orjson.loads(line) for line in answer.content.splitlines()]
+
+
+async def user_tables(admin: asyncpg.Connection[Any]) -> list[str]:
+    return [row["name"] for row in await admin.fetch(Queries.load()["export.tables"])]
+
+
+async def live(
+    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, learn: Learner, pool: Pool, user: str = "ana"
+) -> None:
+    """Something in as many tables as the doors reach."""
+    talk = Talk(user, tenant=LOCAL)
+    await taught(learn, pool, talk, "I live in Lisbon", "I'm allergic to peanuts")
+    await client.put(f"/api/v1/users/{user}/facts/shoe%20size", json={"value": 38})
+    await client.patch(f"/api/v1/users/{user}", json={"email": f"{user}@example.org"})
+    made = await client.post("/api/v1/memories", json={"user": user, "text": f"{user} has a boat"})
+    await client.delete(f"/api/v1/memories/{made.json()['id']}")
+    _, recipe = body_of([b'{"role":"user","content":"hi"}'])
+    audit = {"v": 2, "live_blocks": 0, "items": {"id": [], "source": [], "reason": [], "score": []}}
+    call = await capture(
+        turns, CapturedCall(doors.clock.now(), user=user, received=recipe, answer=b"\x00\xff data", audit=audit)
+    )
+    rated = await client.post("/api/v1/outcomes", json={"call": call, "outcome": "positive"})
+    assert rated.status_code == 201
+
+
+async def test_every_row_of_every_table_is_there(
+    client: httpx.AsyncClient,
+    doors: Doors,
+    turns: TurnStore,
+    learn: Learner,
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+) -> None:
+    await live(client, doors, turns, learn, pool)
+    await live(client, doors, turns, learn, pool, user="bob")
+    found = await lines(client)
+
+    head, end = found[0]["export"], found[-1]["end"]
+    assert (head["version"], head["user"], head["left_out"]) == (1, "ana", LEFT_OUT)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for each in found[1:-1]:
+        rows.setdefault(each["table"], []).append(each["row"])
+    assert {table: len(each) for table, each in rows.items()} == end
+    for table in head["tables"]:
+        stored = await admin.fetchval(f"SELECT count(*) FROM agent_data.{table} WHERE user_id = $1", ANA)
+        assert end.get(table, 0) == stored, table
+    assert len(end) >= 14, sorted(end)
+    assert {each["user_id"] for own in rows.values() for each in own} == {str(ANA)}
+    assert {each["content"] for each in rows["conversation_history"]} == {"I live in Lisbon", "I'm allergic to peanuts"}
+    assert rows["streams"][0]["body"] == "\\x00ff2064617461"
+    assert rows["user_emails"][0]["email"] == "ana@example.org"
+    assert not any("content_tsv" in each for own in rows.values() for each in own)
+
+
+async def test_every_table_of_users_is_exported_or_left_out_with_a_reason(
+    client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+) -> None:
+    """A new table is exported by itself, as it is erased by itself; one that is left out says why."""
+    tables = await user_tables(admin)
+    assert set(LEFT_OUT) <= set(tables), "what is left out is there"
+    assert all(len(reason) > 20 for reason in LEFT_OUT.values())
+    await client.post("/api/v1/users", json={"id": "ana"})
+    await admin.execute(
+        "CREATE TABLE agent_data.later (user_id uuid, tenant_id uuid, note text, at timestamptz, n int)"
+    )
+    await admin.execute("SELECT agent_data.protect_tables()")
+    await admin.execute(
+        "INSERT INTO agent_data.later SELECT $1, $2, 'x' || i, now(), i FROM generate_series(1, 1200) i", ANA, LOCAL
+    )
+    found = await lines(client)
+    exported = found[0]["export"]["tables"]
+    assert sorted(exported) == sorted(each for each in [*tables, "later"] if each not in LEFT_OUT)
+    assert exported[:2] == ["users", "sessions"]
+    assert found[-1]["end"] == {"users": 1, "later": 1200}
+    assert sorted(each["row"]["n"] for each in found if each.get("table") == "later") == list(range(1, 1201))
+
+
+async def test_pages_are_bounded_by_bytes_and_lose_nothing(
+    client: httpx.AsyncClient,
+    doors: Doors,
+    turns: TurnStore,
+    learn: Learner,
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+) -> None:
+    await live(client, doors, turns, learn, pool)
+    await taught(learn, pool, Talk("ana", tenant=LOCAL), *(f"I like flavour number {n}" for n in range(20)))
+    whole = await lines(client)
+    small = Export(pool, Queries.load(), page_bytes=1)
+    tables = await small.tables(LOCAL)
+    pages = [page async for page in small.lines(LOCAL, ANA, tables)]
+    assert len(pages) == sum(whole[-1]["end"].values()) + 1, "a row a page"
+    assert [orjson.loads(line) for line in b"".join(pages).splitlines()] == whole[1:]
+
+
+async def test_messages_can_be_imported_again(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+    parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:x"}}]
+    calls = [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    given = {
+        "one": [
+            {"role": "system", "content": "Be kind"},
+            {"role": "user", "content": "hello", "name": "Ana", "metadata": {"a": [1]}},
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            {"role": "tool", "content": "42", "tool_call_id": "t"},
+        ],
+        "two": [{"role": "user", "content": parts}],
+    }  # fmt: skip
+    for session, messages in given.items():
+        answer = await client.post(f"/api/v1/sessions/{session}/messages", json={"user": "ana", "messages": messages})
+        assert answer.status_code in (200, 201), answer.text
+    told = await lines(client, part="messages")
+    assert len(told) == 5
+    body = b"".join(orjson.dumps(each | {"user": "copy"}) + b"\n" for each in told)
+    done = await client.post("/api/v1/import", content=body, headers={"content-type": "application/x-ndjson"})
+    assert done.status_code == 200, done.text
+    assert done.json()["imported"] == 5
+    again = await lines(client, "/api/v1/users/copy/export", part="messages")
+    # The parts of a name that only tell two users' sessions apart.
+    assert sorted(map(str, again)) == sorted(str(each | {"user": "copy"}) for each in told)
+    forgotten = UUID(
+        str(
+            await admin.fetchval(
+                "SELECT message_id FROM agent_data.conversation_history WHERE user_id = $1 AND content = 'hello'", ANA
+            )
+        )
+    )
+    await admin.execute(
+        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, 'forgotten')",
+        ANA,
+        LOCAL,
+        forgotten,
+    )
+    assert len(await lines(client, part="messages")) == 4
+
+
+async def test_nobody_exports_who_is_not_theirs(locked: Doors) -> None:
+    acme, _ = await locked.tenancy.create_key("acme", "k")
+    other, _ = await locked.tenancy.create_key("other", "k")
+    bobs, _ = await locked.tenancy.create_key("acme", "k", user="bob")
+    async with locked.client(acme) as first, locked.client(other) as second, locked.client(bobs) as bob:
+        await first.post("/api/v1/memories", json={"user": "ana", "text": "Likes tea"})
+        assert (await second.get(PATH)).status_code == 404
+        error_of(await second.get(PATH))
+        assert (await bob.get(PATH)).status_code == 403
+        assert (await first.get("/api/v1/users/nobody/export")).status_code == 404
+        await second.post("/api/v1/memories", json={"user": "ana", "text": "Likes coffee"})
+        theirs = await lines(second)
+        assert "Likes tea" not in str(theirs)
+        assert "Likes coffee" in str(theirs)
+        assert (await first.get(PATH, params={"part": "some"})).status_code == 400

@@ -1,0 +1,66 @@
+"""/api/v1/tenant/instructions over real Postgres."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from app.clock import FakeClock
+from app.store import ids
+from app.store.instructions import Instructions
+from app.store.pools import Pool
+from app.store.queries import Queries
+from tests.support.doors import Doors, error_of
+
+PATH = "/api/v1/tenant/instructions"
+
+
+async def test_instructions_are_written_read_and_taken_away(
+    client: httpx.AsyncClient, doors: Doors, pool: Pool
+) -> None:
+    store = Instructions(pool, Queries.load(), FakeClock(doors.clock.now()))
+    assert (await client.get(PATH)).json() == {"instructions": None, "updated_at": None}
+    assert await store.for_extraction(ids.LOCAL_TENANT) is None
+
+    for text, kept in (("  Remember products.  ", "Remember products."), ("Nothing else.", "Nothing else.")):
+        answer = await client.put(PATH, json={"instructions": text})
+        assert answer.status_code == 200
+        assert answer.json()["instructions"] == kept
+        assert (await client.get(PATH)).json() == answer.json()
+        assert await store.for_extraction(ids.LOCAL_TENANT) == kept
+    for nothing in (None, "  "):
+        await client.put(PATH, json={"instructions": "x"})
+        assert (await client.put(PATH, json={"instructions": nothing})).json()["instructions"] is None
+        assert await store.for_extraction(ids.LOCAL_TENANT) is None
+
+
+async def test_what_is_no_instruction_is_refused(client: httpx.AsyncClient) -> None:
+    bodies: list[Any] = [{}, {"instructions": 1}, {"instructions": "x" * 8001}, {"instructions": "x", "more": 1}, []]
+    for body in bodies:
+        answer = await client.put(PATH, json=body)
+        assert answer.status_code == 400
+        error_of(answer)
+
+
+async def test_only_who_manages_the_tenant_changes_them_and_only_its_own(locked: Doors, pool: Pool) -> None:
+    managing, acme = await locked.tenancy.create_key("acme", "k")
+    writing, _ = await locked.tenancy.create_key("acme", "k", scopes=["read", "write"])
+    bobs, _ = await locked.tenancy.create_key("acme", "k", user="bob")
+    strange, other = await locked.tenancy.create_key("other", "k")
+    async with locked.client(managing) as client:
+        assert (await client.put(PATH, json={"instructions": "Acme's"})).status_code == 200
+    async with locked.client(writing) as client:
+        assert (await client.put(PATH, json={"instructions": "mine"})).status_code == 403
+        assert (await client.get(PATH)).json()["instructions"] == "Acme's"
+    async with locked.client(bobs) as client:
+        assert (await client.get(PATH)).status_code == 403
+        assert (await client.put(PATH, json={"instructions": "mine"})).status_code == 403
+    async with locked.client(strange) as client:
+        assert (await client.get(PATH)).json()["instructions"] is None
+        await client.put(PATH, json={"instructions": "Other's"})
+    store = Instructions(pool, Queries.load(), locked.clock)
+    assert await store.for_extraction(acme.tenant_id) == "Acme's"
+    assert await store.for_extraction(other.tenant_id) == "Other's"
+    async with pool.transaction(acme.tenant_id) as connection:
+        assert await connection.fetchval("SELECT agent_data.tenant_instructions($1)", other.tenant_id) is None

@@ -1,0 +1,76 @@
+"""POST /api/v1/sessions/{id}/messages is learned from like any turn: the job that it leaves behind, done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import orjson
+import pytest
+
+from app.clock import FakeClock
+from app.jobs.tasks import Learner
+from app.providers.embeddings import WordLlamaEmbedder
+from app.store import ids
+from app.store.facts import Facts
+from app.store.pools import Pool
+from tests.support.doors import build_doors, make_space
+from tests.support.jobs import SQL
+from tests.support.learning import NOW, Remote, learner, texts
+
+LOCAL = ids.LOCAL_TENANT
+SAID = [
+    {"role": "user", "content": "I live in Lisbon"},
+    {"role": "assistant", "content": "I live in a computer"},
+    {"role": "user", "content": "I'm vegetarian"},
+]
+
+
+async def waiting(admin: asyncpg.Connection[Any]) -> list[bytes]:
+    rows = await admin.fetch("SELECT entrypoint, payload FROM agent_data.pgqueuer ORDER BY id")
+    assert {row["entrypoint"] for row in rows} <= {"learn"}
+    return [row["payload"] for row in rows]
+
+
+@pytest.mark.parametrize("remote", [False, True])
+async def test_appended_messages_become_memories_facts_and_vectors(
+    remote: bool, learn: Learner, space: int, words: WordLlamaEmbedder, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    doors = await build_doors(pool, await make_space(admin))
+    facts, embedder = Facts(pool, SQL, FakeClock(NOW)), Remote()
+    if remote:
+        number = await admin.fetchval("SELECT agent_data.ensure_embedding_space($1, 2)", embedder.space)
+        learn = learner(pool, embedder, number)
+    async with doors.client() as client:
+        answer = await client.post("/api/v1/sessions/s/messages", json={"user": "ana", "messages": SAID})
+        assert answer.status_code in (200, 201), answer.text
+    (payload,) = await waiting(admin)
+    await learn.learn(payload)
+    await learn.learn(payload)  # as after a lost lease
+
+    assert await texts(admin) == ["Lives in Lisbon", "Is vegetarian"]
+    user = ids.user_id(LOCAL, "ana")
+    assert await facts.profile(LOCAL, user) == {
+        "personal": {"lives_in": "Lisbon"},
+        "preference": {"diet": "vegetarian"},
+    }
+    session = orjson.loads(payload)["session"]
+    source = orjson.loads(await admin.fetchval("SELECT sources FROM agent_data.memory_store LIMIT 1"))[0]
+    assert (source["session"], source["session_id"]) == ("s", session)
+    if remote:
+        kinds = await admin.fetch(
+            "SELECT item_kind FROM agent_data.embeddings e JOIN agent_data.embedding_spaces s"
+            " USING (space) WHERE s.name = 'scripted'"
+        )
+        assert sorted(row["item_kind"] for row in kinds) == [0, 0, 0, 1, 1]
+
+
+async def test_messages_that_are_not_to_be_learned_from_leave_no_job(
+    pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    doors = await build_doors(pool, await make_space(admin))
+    async with doors.client() as client:
+        body = {"user": "ana", "messages": SAID, "learn": False}
+        answer = await client.post("/api/v1/sessions/s/messages", json=body)
+        assert answer.status_code in (200, 201), answer.text
+    assert await waiting(admin) == []
