@@ -136,7 +136,7 @@ class Compiles:
                     ancestors=[], history=False, limits=Limits(K, 0, 0),
                 )  # fmt: skip
                 times.append(1000 * (time.perf_counter() - began))
-                kept[graph].append(set(ids_of(scan.scanned)))
+                kept[graph].append(set(ids_of(scan.places)))
             took[graph] = median(times)
         await self._admin.execute("UPDATE agent_data.user_stats SET use_hnsw = false WHERE user_id = $1", owner)
         shares = [len(one & other) / max(1, len(one)) for one, other in zip(kept[False], kept[True], strict=True)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 PASSAGE_TOKENS = 50
@@ -41,11 +42,15 @@ class Cutter:
 
     def __init__(self, words: Sequence[str], gains: Sequence[float], count: Callable[[str], int]) -> None:
         self._count = count
-        stems = [word[:-1] if word.endswith("i") else word for word in words]
+        self._stems = [word[:-1] if word.endswith("i") else word for word in words]
         self._gains = [max(gain, 0.0) for gain in gains]
         self._lead = LEAD * max(self._gains, default=1.0)
-        pattern = "|".join(f"({re.escape(stem)})" for stem in stems)
-        self._words = re.compile(rf"\b(?:{pattern})", re.IGNORECASE) if stems else None
+
+    @cached_property
+    def _words(self) -> re.Pattern[str]:
+        """The words of the question, each a group of its own. Made when the first message is long: many questions have none."""
+        pattern = "|".join(f"({re.escape(stem)})" for stem in self._stems)
+        return re.compile(rf"\b(?:{pattern})", re.IGNORECASE)
 
     def cut(self, text: str, tokens: int) -> Passage | None:
         """The passage of a message of so many tokens; None: it is short enough to be shown whole."""
@@ -70,7 +75,7 @@ class Cutter:
 
     def _best(self, text: str, starts: Sequence[int], width: int) -> int:
         """Where the passage of that many characters begins that has the most words of the question."""
-        if self._words is None:
+        if not self._stems:
             return 0
         hits = [(each.start(), (each.lastindex or 1) - 1) for each in self._words.finditer(text)]
         if not hits:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.context.candidates import LONG
-from app.store.places import Places, Scan, key_of, keys, speaker_mark
+from app.store.places import Columns, Places, Scan, columns_of, key_of, speaker_mark
 
 KERNEL = (0.5, 0.3, 0.1)
 """What a neighbour one, two and three turns away adds of its own, where no text lies between."""
@@ -29,8 +29,7 @@ NEAR = 30.0
 KNOWN_ROLES = frozenset({"user", "assistant", "system", "tool"})
 """Names that are none: "the user" in a question names nobody."""
 USER_ROLE = 1
-MEMORY_KIND = 1
-FREQUENT_LEG = 4
+VECTOR_LEG, TEXT_LEG, FREQUENT_LEG = 1, 2, 4
 
 Column = NDArray[np.float32]
 _WORD = re.compile(r"[^\W_]+")
@@ -39,37 +38,52 @@ _TINY = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """All that was found, each item once: its place, and a number for each in every column.
+    """All that was found, each item once, and a number for each in every column, shape (n,).
 
-    `text`, `vector`: smoothed, 1 the best of this question's (vector: as low as −1 or less). `bm25`: unsmoothed, not normalised
-    (≥ 0). `similarity`: the item's own cosine, NaN where the vector leg did not see it. `legs`: 1 vector, 2 text, 4 frequent.
+    `at`: where its place is in the scan. `text`, `vector`: smoothed, 1 the best of this question's (vector: as low as −1 or
+    less). `counts`: how often each word stands in the item itself, shape (words, n). `similarity`: the item's own cosine, NaN
+    where the vector leg did not see it. `legs`: 1 vector, 2 text, 4 frequent.
     """
 
-    places: Places
+    scan: Scan
+    at: NDArray[np.intp]
     text: Column
     vector: Column
-    bm25: Column
     similarity: Column
     speaker: Column
+    tokens: Column
+    own_words: Column
+    memory: Column
+    counts: Column
     legs: NDArray[np.uint8]
 
     def signals(self) -> Mapping[str, Column]:
         """The columns that a profile's weights may name, before the texts are known."""
-        places = self.places
-        message = places["kind"] != MEMORY_KIND
-        tokens = places["tokens"].astype(np.float32)
         return {
             "text": self.text,
             "vector": self.vector,
-            "own_words": (message & (places["role"] == USER_ROLE)).astype(np.float32),
-            "remembered": (~message).astype(np.float32),  # at most
+            "own_words": self.own_words,
+            "remembered": self.memory,  # at most
             "speaker": self.speaker,
-            "excess": np.log(np.maximum(tokens, LONG) / LONG),
+            "excess": np.log(np.maximum(self.tokens, LONG) / LONG),
             "similarity": np.nan_to_num(self.similarity),
         }
 
+    def places(self, part: NDArray[np.intp] | None = None) -> Places:
+        """The places of these, or of all."""
+        found: Places = self.scan.places[self.at if part is None else self.at[part]]
+        return found
+
+    def bm25(self, part: NDArray[np.intp]) -> Column:
+        """BM25 of each of these, by its own words alone; not normalised."""
+        if not self.scan.words:
+            return np.zeros(len(part), np.float32)
+        counts = self.counts[:, part]
+        worth: Column = gains(self.scan) @ (counts / (counts + saturation(self.scan, self.tokens[part])))
+        return worth
+
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.at)
 
 
 def rank(
@@ -83,111 +97,107 @@ def rank(
 ) -> Ranking:
     """Everything that was found, for a question; what stands in the prompt already (see `agent_data.retrieve`) is context for
     the rest, and then left out."""
-    places, sims, counts, legs = _merged(scan)
-    if not len(places):
-        none = np.zeros(0, np.float32)
-        return Ranking(places, none, none, none, none, none, legs)
-    owner = keys(places["session"])
-    kept = _kept(places, owner, confine, session, visible_from, ancestors)
-    told, marks = _speakers(places, query)
-    weights = gains(scan, told)
-    length = places["tokens"].astype(np.float32)
-    saturation = (scan.k1 * (1 - scan.b + scan.b * length / np.float32(scan.mean))).astype(np.float32)[:, None]
-    bm25 = (counts / (counts + saturation)) @ gains(scan)
+    columns = columns_of(scan.places)
+    at, sims, counts, legs = _merged(scan, columns)
+    owner, turn, memory, speaker = columns.owner[at], columns.turn[at], columns.memory[at], columns.speaker[at]
+    many, lengths = len(at), columns.tokens[at].astype(np.float32)
+    told, marks = _speakers(speaker, query)
+    rows = np.empty((len(counts) + 1, many), np.float32)
+    rows[:-1] = counts
     # Where the vector leg did not see an item, it is no nearer than the last that was seen.
-    seen = ~np.isnan(sims)
-    floor = float(sims[seen].min()) if seen.any() else 0.0
-    both = smooth(np.column_stack([counts, np.where(seen, sims, floor)]), places, owner)
-    near = both[:, :-1]
-    text = (near / (near + saturation)) @ weights
-    vector = both[:, -1] if seen.any() else np.zeros(len(places), np.float32)
-    speaker = np.isin(places["speaker"], marks).astype(np.float32) if marks else np.zeros(len(places), np.float32)
-    where = np.flatnonzero(kept)
+    rows[-1] = np.where(np.isnan(sims), float(scan.sims.min()), sims) if len(scan.sims) else 0.0
+    near = smooth(rows, owner, lengths)
+    text, vector = np.zeros(many, np.float32), near[-1]
+    if scan.words:
+        near = near[:-1]
+        text = gains(scan, told) @ (near / (near + saturation(scan, lengths)))
+    named = np.isin(speaker, marks) if marks else np.zeros(many, bool)
+    own = (columns.role[at] == USER_ROLE) & ~memory
+    kept: NDArray[np.bool_] | slice = slice(None)
+    if confine is not None or session is not None or ancestors:
+        kept = memory | _apart(owner, turn, confine, session, visible_from, ancestors)
     return Ranking(
-        places[where],
-        _normalised(text[where]),
-        _normalised(vector[where]),
-        bm25[where],
-        sims[where],
-        speaker[where],
-        legs[where],
-    )
+        scan, at[kept], _normalised(text[kept]), _normalised(vector[kept]), sims[kept], named[kept].astype(np.float32),
+        lengths[kept], own[kept].astype(np.float32), memory[kept].astype(np.float32), counts[:, kept], legs[kept],
+    )  # fmt: skip
 
 
-def smooth(columns: NDArray[np.float32], places: Places, owner: NDArray[np.uint64]) -> NDArray[np.float32]:
-    """Each row (n, c) with what its neighbours in the session add to it; a memory has none."""
-    lonely = places["kind"] == MEMORY_KIND
-    order = np.lexsort((places["at"], places["turn"], owner))
-    rows = columns[order].astype(np.float32)
-    home, alone = owner[order], lonely[order]
-    tokens = places["tokens"][order].astype(np.float32)
-    middle = np.cumsum(tokens, dtype=np.float64) - tokens / 2
+def smooth(rows: Column, owner: NDArray[np.uint64], tokens: Column) -> Column:
+    """`rows` (r, n) with what neighbours add: those of one owner that stand beside each other, in the order of `_merged`."""
+    middle = np.cumsum(tokens) - tokens / 2
     out = rows.copy()
     for away, weight in enumerate(KERNEL, 1):
-        if away >= len(rows):
+        if away >= rows.shape[1]:
             break
         gap = np.maximum(middle[away:] - middle[:-away] - NEAR, 0.0)
-        share = weight * np.exp(gap / -REACH) * ((home[away:] == home[:-away]) & ~alone[away:] & ~alone[:-away])
-        share = share.astype(np.float32)[:, None]
-        out[away:] += share * rows[:-away]
-        out[:-away] += share * rows[away:]
-    back = np.empty_like(out)
-    back[order] = out
-    return back
+        share = np.where(owner[away:] == owner[:-away], weight * np.exp(gap / -REACH), 0.0).astype(np.float32)
+        out[:, away:] += share * rows[:, :-away]
+        out[:, :-away] += share * rows[:, away:]
+    return out
 
 
-def _merged(scan: Scan) -> tuple[Places, Column, Column, NDArray[np.uint8]]:
-    """Each item once: places, cosines (NaN: unknown), word counts (n, 16), legs."""
-    groups = (scan.scanned, scan.said, scan.used)
-    places = np.concatenate(groups)
-    first, at = _unique(keys(places["id"]))
-    n, m = len(scan.scanned), len(scan.said)
-    sims = np.full(len(first), np.nan, np.float32)
-    sims[at[:n]] = scan.sims
-    counts = np.zeros((len(first), 16), np.float32)
-    counts[at[n : n + m]] = scan.counts
-    legs = np.zeros(len(first), np.uint8)
-    for bit, part in ((1, at[:n]), (2, at[n : n + m]), (4, at[n + m :])):
+def saturation(scan: Scan, tokens: Column) -> Column:
+    """K of BM25's n ÷ (n + K): k1·(1 − b + b·length ÷ mean)."""
+    return (scan.k1 * (1 - scan.b) + (scan.k1 * scan.b / scan.mean) * tokens).astype(np.float32)
+
+
+def _merged(scan: Scan, columns: Columns) -> tuple[NDArray[np.intp], Column, Column, NDArray[np.uint8]]:
+    """Each item once, session by session in the order of its turns: where its place is, cosine (NaN: unknown), word counts
+    (words, n), legs."""
+    item, owner, turn = columns[:3]
+    # Session, turn, item in one number: two sessions that are alike in 32 bits do no harm, for their owners differ.
+    order = np.argsort((owner & _HIGH) | (np.minimum(turn, _MOST_TURNS) << _TURN_BITS) | (item >> _ITEM_BITS))
+    item = item[order]
+    first = np.empty(len(order), bool)
+    first[:1] = True
+    np.not_equal(item[1:], item[:-1], out=first[1:])
+    rank_of = np.empty(len(order), np.intp)
+    rank_of[order] = np.cumsum(first) - 1
+    kept = order[first]
+    n = len(scan.sims)
+    m = n + len(scan.counts)
+    sims = np.full(len(kept), np.nan, np.float32)
+    sims[rank_of[:n]] = scan.sims
+    counts = np.zeros((len(scan.words), len(kept)), np.float32)
+    counts[:, rank_of[n:m]] = scan.counts[:, : len(scan.words)].T
+    legs = np.zeros(len(kept), np.uint8)
+    for bit, part in ((VECTOR_LEG, rank_of[:n]), (TEXT_LEG, rank_of[n:m]), (FREQUENT_LEG, rank_of[m:])):
         legs[part] |= bit
-    if len(scan.words) < 16:
-        counts = counts[:, : max(1, len(scan.words))]
-    return places[first], sims, counts, legs
+    return kept, sims, counts, legs
 
 
-def _unique(values: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Where each value stands first, and for each element which of those it is."""
-    _, first, at = np.unique(values, return_index=True, return_inverse=True)
-    return first, at
+_HIGH = np.uint64(0xFFFFFFFF << 32)
+_TURN_BITS, _ITEM_BITS = np.uint64(12), np.uint64(52)
+_MOST_TURNS = np.uint64(2**20 - 1)
+"""The turn takes 20 bits of the order's 64; of a longer session the rest stands in any order."""
 
 
-def _kept(
-    places: Places,
+def _apart(
     owner: NDArray[np.uint64],
+    turn: NDArray[np.uint64],
     confine: UUID | None,
     session: UUID | None,
     visible_from: int,
     ancestors: Sequence[UUID],
 ) -> NDArray[np.bool_]:
-    """Which messages may come up; memories are judged when they are fetched."""
-    memory = places["kind"] == MEMORY_KIND
-    kept = np.ones(len(places), bool)
+    """Which messages may come up."""
+    kept = np.ones(len(owner), bool)
     if confine is not None:
         kept &= owner == key_of(confine)
     if session is not None:
-        kept &= (owner != key_of(session)) | (places["turn"] < visible_from)
+        kept &= (owner != key_of(session)) | (turn < visible_from)
     for each in ancestors:
         kept &= owner != key_of(each)
-    kept |= memory
     return kept
 
 
-def _speakers(places: Places, query: str) -> tuple[list[str], list[int]]:
+def _speakers(speaker: NDArray[np.uint64], query: str) -> tuple[list[str], list[int]]:
     """The words of the question that name somebody who spoke, and the marks of those."""
-    if not places["speaker"].any():
+    if not speaker.any():
         return [], []
     words = {word for word in _WORD.findall(query.lower()) if word not in KNOWN_ROLES}
     marks = {speaker_mark(word): word for word in words}
-    there = set(np.unique(places["speaker"]).tolist()) & marks.keys()
+    there = set(np.unique(speaker).tolist()) & marks.keys()
     return [marks[each] for each in there], sorted(there)
 
 
@@ -213,4 +223,4 @@ def _same(lexeme: str, name: str) -> bool:
 
 def _normalised(column: Column) -> Column:
     top = float(column.max()) if len(column) else 0.0
-    return (column / top if top > _TINY else np.zeros_like(column)).astype(np.float32)
+    return column / np.float32(top) if top > _TINY else np.zeros_like(column)

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from app.store.places import Places, Scan, ids_of, times_of, unpack
+from app.store.places import NO_PLACES, Places, Scan, ids_of, unpack
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import (
@@ -258,7 +258,7 @@ class TurnStore:
         async with self._memory.acquire() as connection:
             rows = await connection.fetch(
                 self._sql["turns.fetch_items"],
-                tenant, user, ids_of(places), places["kind"].tolist(), times_of(places),
+                tenant, user, ids_of(places), places["kind"].tolist(), places["at"].tolist(),
                 confine, session, visible, list(ancestors), history,
             )  # fmt: skip
         return list(map(RetrievedRow._make, rows))
@@ -294,7 +294,7 @@ class TurnStore:
             for _ in range(connections):
                 group.create_task(
                     self.fetch_items(
-                        nobody, nobody, unpack([None] * 11).scanned, confine=None, session=None, visible=0, ancestors=(),
+                        nobody, nobody, NO_PLACES, confine=None, session=None, visible=0, ancestors=(),
                         history=False,
                     )
                 )  # fmt: skip

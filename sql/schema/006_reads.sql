@@ -524,10 +524,10 @@ BEGIN
     END IF;
 END $$;
 
--- The items that `retrieve` found and the ranking wants, whole: those of them that may come up. Places are arrays alike: ids, kinds,
--- times.
+-- The items that `retrieve` found and the ranking wants, whole: those of them that may come up. `p_ats`: when they were made, in
+-- microseconds since 2000.
 CREATE FUNCTION agent_data.fetch_items(
-    p_tenant uuid, p_user uuid, p_ids uuid[], p_kinds smallint[], p_ats timestamptz[],
+    p_tenant uuid, p_user uuid, p_ids uuid[], p_kinds smallint[], p_ats bigint[],
     p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean
 ) RETURNS TABLE (
     n integer, item_kind smallint, item_id uuid, kind text, content text, role smallint, name text, session_id uuid,
@@ -551,7 +551,8 @@ BEGIN
            CASE WHEN h.message_id = ANY (superseded) THEN 'superseded' ELSE 'active' END, NULL::text[], NULL::uuid,
            NULL::jsonb, NULLIF(h.metadata, '{}')
     FROM unnest(p_ids, p_kinds, p_ats) WITH ORDINALITY AS i (id, kind, at, n)
-    JOIN agent_data.conversation_history h ON h.user_id = p_user AND h.message_id = i.id AND h.created_at = i.at
+    JOIN agent_data.conversation_history h ON h.user_id = p_user AND h.message_id = i.id
+         AND h.created_at = timestamptz '2000-01-01 00:00:00+00' + i.at * interval '1 microsecond'
     LEFT JOIN agent_data.sessions z ON z.user_id = p_user AND z.session_id = h.session_id
     WHERE i.kind = 0 AND h.tenant_id = p_tenant AND h.content <> '' AND NOT h.is_pruned AND h.message_id <> ALL (gone)
       AND (p_confine IS NULL OR h.session_id = p_confine)

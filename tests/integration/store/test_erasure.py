@@ -322,8 +322,8 @@ async def test_what_is_sent_again_stays_in_its_session_and_is_neither_learned_fr
     stated = await admin.fetch(
         "SELECT message_id, content FROM agent_data.conversation_history WHERE user_id = $1", ANA
     )
-    contents = {row["message_id"]: row["content"] for row in stated}
-    assert [contents[each] for each in ids_of(scan.said)] == ["and a heron"]
+    contents = {row["message_id"].hex: row["content"] for row in stated}
+    assert [contents[each] for each in ids_of(scan.places)] == ["and a heron"]
 
 
 async def test_without_tombstones_nothing_remains_but_the_receipt(teller: Teller, admin: Admin, eraser: Eraser) -> None:

@@ -49,7 +49,7 @@ class Found:
         self.row = row
         legs = int(ranking.legs[at])
         self.similarity = float(ranking.similarity[at]) if legs & 1 else None
-        self.text_score = float(ranking.bm25[at]) if legs & 2 else None
+        self.text_score = float(ranking.bm25(np.array([at]))[0]) if legs & 2 else None
         self.frequent = bool(legs & 4)
 
     def __getattr__(self, name: str) -> Any:
@@ -67,7 +67,7 @@ async def retrieve(teller: Teller, query: str, **given: Any) -> list[Found]:
     scope = {name: asked[name] for name in ("confine", "session", "ancestors")}
     ranking = rank(scan, query, visible_from=asked["visible"], **scope)
     rows = await teller.store.fetch_items(
-        tenant, user, ranking.places, visible=asked["visible"], history=asked["history"], **scope
+        tenant, user, ranking.places(), visible=asked["visible"], history=asked["history"], **scope
     )
     return [Found(row, ranking, row.n - 1) for row in rows]
 

@@ -72,13 +72,13 @@ class Shelf:
         counts = np.zeros((len(said), 16), np.uint8)
         counts[:, 0] = 1
         words, holding = (["hello"], [1]) if said else ([], [])
-        return Scan(places(seen), sims, places(said), counts, places(used), words, holding, 9, 5.0, 1.2, 0.75)
+        return Scan(places([*seen, *said, *used]), sims, counts, words, holding, 9, 5.0, 1.2, 0.75)
 
     async def fetch_items(self, tenant: UUID, user: UUID, at: Places, **asked: Any) -> list[RetrievedRow]:
         assert asked == {
             "confine": None, "session": SESSION, "visible": 7, "ancestors": [OTHER], "history": False,
         }  # fmt: skip
-        wanted = ids_of(at)
+        wanted = [UUID(each) for each in ids_of(at)]
         by_id = {each.item_id: each for each in self.rows[self.gone :]}
         self.fetched.append(wanted)
         return [by_id[each]._replace(n=n) for n, each in enumerate(wanted, 1) if each in by_id]
@@ -100,7 +100,7 @@ async def test_a_question_becomes_one_look() -> None:
     assert vector.shape == (8,)
     assert asked == {
         "tenant": TENANT, "user": USER, "query": "what? ", "space": 9, "confine": None, "session": SESSION, "visible": 7,
-        "ancestors": [OTHER], "history": False, "limits": LIMITS, "only": 1,
+        "ancestors": [OTHER], "history": False, "limits": LIMITS._replace(frequent=0), "only": 1,
     }  # fmt: skip
     assert shelf.fetched == []
 
@@ -140,18 +140,12 @@ async def test_as_few_items_as_are_wanted() -> None:
     assert 3 <= len(found) < 20
 
 
-async def test_the_most_used_come_along() -> None:
-    rows = crowd(60)
-    shelf = Shelf(*rows, legs=[1] * 59 + [4])
-    found, _ = await retriever(shelf).candidates("q", SCOPE, Wanted(100), AUTO)
-    assert rows[-1].item_id in {each.id for each in found}
-
-
 async def test_a_profile_of_the_seeds_looks_at_the_legs() -> None:
     rows = crowd(120)
-    shelf = Shelf(*rows, legs=[1] * 110 + [2] * 10)
+    shelf = Shelf(*rows, legs=[1] * 105 + [2] * 10 + [4] * 5)
     found, _ = await retriever(shelf).candidates("q", SCOPE, Wanted(10_000), PREFILL)
-    assert {each.id for each in found} == {each.item_id for each in (*rows[:50], *rows[110:])}
+    assert {each.id for each in found} == {each.item_id for each in (*rows[:50], *rows[105:])}
+    assert shelf.asked[0]["limits"] == LIMITS
 
 
 async def test_a_long_message_comes_as_its_passage() -> None:
