@@ -58,9 +58,9 @@ class Cutter:
             return None
         seen = text[:MAX_CHARS]
         width = max(1, PASSAGE_TOKENS * len(text) // tokens)
-        starts = [0, *(each.end() for each in _STARTS.finditer(seen))][:MOST_STARTS]
-        start = self._best(seen, starts, width)
-        stop = _end(seen, starts, start, width)
+        first = len(seen) - len(seen.lstrip())
+        starts = [first, *(each.end() for each in _STARTS.finditer(seen, first))][:MOST_STARTS]
+        start, stop = self._best(seen, starts, width)
         while True:
             passage = text[start:stop]
             stripped = passage.strip()
@@ -73,27 +73,27 @@ class Cutter:
             space = text.rfind(" ", start, shorter)
             stop = space if space > start else shorter
 
-    def _best(self, text: str, starts: Sequence[int], width: int) -> int:
-        """Where the passage of that many characters begins that has the most words of the question."""
+    def _best(self, text: str, starts: Sequence[int], width: int) -> tuple[int, int]:
+        """The passage of about that many characters that has the most words of the question."""
+        best, top = (starts[0], _end(text, starts, starts[0], width)), -1.0
         if not self._stems:
-            return 0
+            return best
         hits = [(each.start(), (each.lastindex or 1) - 1) for each in self._words.finditer(text)]
-        if not hits:
-            return 0
         places = [place for place, _ in hits]
-        best, top = 0, -1.0
-        tried = -1
         for start in starts:
-            low, high = bisect_left(places, start), bisect_right(places, start + width)
-            if low == high or (low == tried and start):
-                continue  # none, or none that an earlier start does not have
-            worth = 0.0 if start else self._lead
+            low = bisect_left(places, start)
+            if low == len(places):
+                break
+            if places[low] > start + width:
+                continue
+            stop = _end(text, starts, start, width)
+            worth = 0.0 if start > starts[0] else self._lead
             seen: set[int] = set()
-            for _, word in hits[low:high]:
+            for _, word in hits[low : bisect_left(places, stop)]:
                 worth += self._gains[word] * (AGAIN if word in seen else 1.0)
                 seen.add(word)
             if worth > top:
-                best, top = start, worth
+                best, top = (start, stop), worth
         return best
 
 

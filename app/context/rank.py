@@ -106,7 +106,7 @@ def rank(
     rows[:-1] = counts
     # Where the vector leg did not see an item, it is no nearer than the last that was seen.
     rows[-1] = np.where(np.isnan(sims), float(scan.sims.min()), sims) if len(scan.sims) else 0.0
-    near = smooth(rows, owner, lengths)
+    near = smooth(rows, owner, turn, lengths)
     text, vector = np.zeros(many, np.float32), near[-1]
     if scan.words:
         near = near[:-1]
@@ -122,15 +122,17 @@ def rank(
     )  # fmt: skip
 
 
-def smooth(rows: Column, owner: NDArray[np.uint64], tokens: Column) -> Column:
-    """`rows` (r, n) with what neighbours add: those of one owner that stand beside each other, in the order of `_merged`."""
+def smooth(rows: Column, owner: NDArray[np.uint64], turn: NDArray[np.uint64], tokens: Column) -> Column:
+    """`rows` (r, n), in the order of `_merged`, with what neighbours add: of those found, the nearest of a session that are no
+    more turns apart than `KERNEL` is long."""
     middle = np.cumsum(tokens) - tokens / 2
     out = rows.copy()
     for away, weight in enumerate(KERNEL, 1):
         if away >= rows.shape[1]:
             break
         gap = np.maximum(middle[away:] - middle[:-away] - NEAR, 0.0)
-        share = np.where(owner[away:] == owner[:-away], weight * np.exp(gap / -REACH), 0.0).astype(np.float32)
+        beside = (owner[away:] == owner[:-away]) & (turn[away:] - turn[:-away] <= len(KERNEL))
+        share = np.where(beside, weight * np.exp(gap / -REACH), 0.0).astype(np.float32)
         out[:, away:] += share * rows[:, :-away]
         out[:, :-away] += share * rows[:, away:]
     return out
