@@ -21,7 +21,7 @@ MAX_CHARS = 20_000
 """Of a longer message the beginning is looked at: a pasted file says what it is about first."""
 MOST_STARTS = 400
 """Places at which a passage may begin: some 16,000 characters of prose."""
-LEAD = 0.5
+LEAD = 0.2
 """What the beginning of a message is worth, as a part of its best word: what is meant is said first."""
 AGAIN = 0.2
 """What a word's second time in a passage is worth, as a part of its first."""

@@ -227,7 +227,7 @@ AUTO = Profile(
         {
             "text": 1.0,
             "vector": 0.8,
-            "own_words": 0.1,
+            "own_words": 0.15,
             "remembered": 0.2,
             "speaker": 0.6,
             "excess": -0.4,
