@@ -20,7 +20,7 @@ S1, S2 = UUID(int=1 << 70 | 1), UUID(int=1 << 70 | 2)
 
 
 def place(number: int, session: UUID = S1, turn: int | None = None, **given: Any) -> np.void:
-    made = np.zeros(1, PLACE)[0]
+    made: np.void = np.zeros(1, PLACE)[0]
     made["id"] = np.frombuffer(UUID(int=number).bytes, ">u8")
     made["session"] = np.frombuffer(session.bytes, ">u8")
     made["turn"] = number if turn is None else turn
@@ -108,7 +108,8 @@ def test_an_item_of_several_legs_comes_once_and_an_unseen_one_is_far() -> None:
     ranking = rank(scan([(both, 0.8), (used, 0.2)], [(both, [3]), (words_only, [1])], [used], ["cat"], [2]), "cat")
     assert by_number(ranking, ranking.legs) == {1: 3, 9: 2, 30: 5}
     similarity = by_number(ranking, ranking.similarity)
-    assert (similarity[1], math.isnan(similarity[9])) == (pytest.approx(0.8), True)
+    assert similarity[1] == pytest.approx(0.8)
+    assert math.isnan(similarity[9])
     assert by_number(ranking, ranking.vector)[9] == pytest.approx(0.25), "as the farthest that was seen"
 
 
