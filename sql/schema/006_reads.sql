@@ -423,7 +423,7 @@ BEGIN
             ) o;
         ELSIF many THEN
             PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true),
-                    set_config('hnsw.ef_search', least(1000, greatest(200, 2 * p_vectors))::text, true);
+                    set_config('hnsw.ef_search', least(1000, greatest(400, 4 * p_vectors))::text, true);
         END IF;
         EXECUTE format(
             'SELECT string_agg(place, ''''), string_agg(float4send((1 - distance)::real), '''') FROM ('
