@@ -228,5 +228,28 @@ def import_(file: Path, base: str | None, key: str | None, as_json: bool) -> Non
     )
 
 
+@main.command("eval")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--budget", "budgets", type=click.IntRange(1), multiple=True, help="Tokens; may be given several times.")
+@click.option("--profile", default="auto", show_default=True, help="How what was found is scored.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@failing_clearly
+def eval_(file: Path, budgets: tuple[int, ...], profile: str, as_json: bool) -> None:
+    """Measure how much of what answers a question is found within a budget.
+
+    FILE has conversations and questions, one JSON object a line: docs/recall.md has the format. They are stored in a
+    database of their own, which is removed at the end.
+    """
+    from app.context.score import PROFILES
+    from app.evaluating import BUDGETS, evaluate, table
+
+    if profile not in PROFILES:
+        raise click.BadParameter(f"one of {', '.join(sorted(PROFILES))}", param_hint="--profile")
+    result = evaluate(
+        load_settings(), file, profile=profile, budgets=budgets or BUDGETS, say=lambda line: click.echo(line, err=True)
+    )
+    show(result, as_json, lambda: click.echo(table(result)))
+
+
 if __name__ == "__main__":
     main()

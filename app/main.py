@@ -256,7 +256,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
 
     def compiler(turns: TurnStore) -> Compiler:
         return Compiler(
-            Retriever(turns, core.embedder),
+            Retriever(turns, core.embedder, core.counter.count),
             core.models,
             core.tokenizers,
             core.counts,

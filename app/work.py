@@ -59,7 +59,7 @@ async def run_worker(settings: Settings) -> None:
             worker = Worker(
                 connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
-                handlers=(await _learner(core, helper)).handlers() | await _consolidation(core, helper),
+                handlers=(await learner(core, helper)).handlers() | await _consolidation(core, helper),
                 schedule=schedule(settings, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
@@ -89,7 +89,9 @@ def capture_limits(settings: Settings) -> Limits:
     return Limits(settings.capture_days, None if size is None else int(size * GB))
 
 
-async def _learner(core: Core, helper: HelperClient | None) -> Learner:
+async def learner(core: Core, helper: HelperClient | None) -> Learner:
+    """What learns from turns; without a helper by rules."""
+
     async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
         return extract(exchange)
 

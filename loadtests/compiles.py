@@ -20,6 +20,7 @@ from app.gateway.reconcile import Place
 from app.gateway.upstream import Target
 from app.main import Core, Proxy
 from app.store import ids
+from app.store.places import ids_of
 from app.store.tenancy import UserRef
 from loadtests.cpu import cpu_s
 from loadtests.crowd import Connection
@@ -130,12 +131,12 @@ class Compiles:
             kept[graph], times = [], []
             for vector in vectors:
                 began = time.perf_counter()
-                rows = await core.turns.retrieve(
+                scan = await core.turns.retrieve(
                     ids.LOCAL_TENANT, owner, query="", vector=vector, space=space, confine=None, session=None, visible=1,
                     ancestors=[], history=False, limits=Limits(K, 0, 0),
                 )  # fmt: skip
                 times.append(1000 * (time.perf_counter() - began))
-                kept[graph].append({row.item_id for row in rows})
+                kept[graph].append(set(ids_of(scan.places)))
             took[graph] = median(times)
         await self._admin.execute("UPDATE agent_data.user_stats SET use_hnsw = false WHERE user_id = $1", owner)
         shares = [len(one & other) / max(1, len(one)) for one, other in zip(kept[False], kept[True], strict=True)]

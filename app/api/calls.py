@@ -259,6 +259,8 @@ def _complete(item: dict[str, Any], shown: dict[UUID, Shown]) -> None:
     """Add what may still be shown: the item's words, and the metadata of the messages that it comes from."""
     known = shown.get(UUID(item["id"]))
     item["text"] = known.text if known is not None else None
+    if known is not None and known.text and (span := item["provenance"][0].get("span") if item["provenance"] else None):
+        item["text"] = known.text[slice(*span)]
     for source in item["provenance"]:
         message = shown.get(UUID(source["message_id"]))
         source["metadata"] = message.metadata if message is not None else {}

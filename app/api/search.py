@@ -59,7 +59,8 @@ class SearchIn(Model):
 
 
 class Found(BaseModel):
-    """An item. `kind`: turn, message or passage for raw text, else a kind of memory. `signals`: the parts of the score."""
+    """An item. `kind`: turn, message or passage for raw text, else a kind of memory; the provenance of a passage has its
+    `span`, the characters of the message that it is. `signals`: the parts of the score."""
 
     id: UUID
     kind: str
@@ -151,11 +152,14 @@ def _found(scored: Scored, statuses: Mapping[UUID, str]) -> Found:
         created_at=item.created_at,
         status=statuses.get(item.id, "active"),
         provenance=[
-            Source(
-                session=each.session,
-                message_id=each.message_id,
-                turn_index=each.turn_index,
-                metadata=dict(each.metadata),
+            Source.model_validate(
+                {
+                    "session": each.session,
+                    "message_id": each.message_id,
+                    "turn_index": each.turn_index,
+                    "metadata": dict(each.metadata),
+                }
+                | ({"span": item.span} if item.span is not None else {})
             )
             for each in item.provenance
         ],

@@ -23,7 +23,7 @@ from app.context.candidates import Candidate
 from app.context.pack import Efficiency, Packed, Reason
 from app.context.score import Scored
 
-VERSION = 2
+VERSION = 3
 DIGITS = 4
 """Decimals of a stored score: far finer than any difference that decides."""
 
@@ -136,10 +136,11 @@ def expand(stored: Mapping[str, Any], texts: Mapping[str, str] | None = None) ->
     signals = zip(*columns["values"], strict=True)
     rows = zip(
         columns["id"], columns["source"], columns["kind"], columns["tier"], columns["score"], signals, columns["reason"],
-        columns["because_of"], columns["tokens"], columns["legs"], columns["sources"], strict=True,
+        columns["because_of"], columns["tokens"], columns["legs"], columns["sources"],
+        columns.get("spans") or [None] * len(columns["id"]), strict=True,
     )  # fmt: skip
     items = []
-    for identity, source, kind, tier, score, values, reason, because_of, tokens, legs, sources in rows:
+    for identity, source, kind, tier, score, values, reason, because_of, tokens, legs, sources, span in rows:
         item: dict[str, Any] = {
             "id": str(identity),
             "source": source,
@@ -156,6 +157,8 @@ def expand(stored: Mapping[str, Any], texts: Mapping[str, str] | None = None) ->
                 for message, session, turn in sources
             ],
         }
+        if span is not None:
+            item["provenance"][0]["span"] = list(span)
         if because_of is not None:
             item["because_of"] = str(because_of)
         if texts is not None and item["id"] in texts:
@@ -201,6 +204,8 @@ def _columns(told: Sequence[tuple[Scored, Reason, UUID | None]], sessions: dict[
         "tokens": [each.token_count for each in candidates],
         "legs": [_LEG_BITS[each.legs] for each in candidates],
         "sources": [_sources(each, sessions) for each in candidates],
+        # The characters of the message that a passage is.
+        "spans": [each.span for each in candidates],
     }
 
 

@@ -15,6 +15,10 @@ Leg = Literal["vector", "text", "frequent"]
 """Which of the three retrieval legs of seed 000 §6.4 phase 3 brought a candidate."""
 
 
+LONG = 60.0
+"""Tokens from which a message is long: it is shown as a passage (see `passages`), which may not be the one."""
+
+
 class Provenance(IntEnum):
     """How an item came to be known: `provenance_type` of seed 000 §2.2."""
 
@@ -53,6 +57,9 @@ class Candidate(NamedTuple):
     (seed 000 §5.1); a message has no tier: None. `session_name` is the external id of a message's session; `sources` are a
     memory's, as stored, and `origin` the only message that it comes from: None for a message, or for a memory with no
     source or several.
+
+    `near_text`, `near_vector`: how well it and its neighbours answer, 1 the best of all that was looked at (`rank`); `named`: 1
+    where the question names who said it. `kind` passage: `text` is the characters `span` of a message of `whole_tokens`.
     """
 
     id: UUID
@@ -80,6 +87,11 @@ class Candidate(NamedTuple):
     session_name: str | None = None
     metadata: Mapping[str, Any] | None = None
     sources: Sequence[Mapping[str, Any]] | None = None
+    near_text: float = 0.0
+    near_vector: float = 0.0
+    named: float = 0.0
+    span: tuple[int, int] | None = None
+    whole_tokens: int | None = None
 
     @property
     def own_words(self) -> bool:

@@ -21,6 +21,7 @@ from app.context.assemble import (
 )
 from app.context.audit import Compiled, HistoryReport, explain
 from app.context.budget import allocate, available, epoch_budget, memory_budget
+from app.context.candidates import Candidate
 from app.context.classify import classify
 from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, pack
 from app.context.request import (
@@ -30,7 +31,7 @@ from app.context.request import (
     SearchRequest,
     SearchResult,
 )
-from app.context.retrieve import PROMPT_LIMITS, RAW_KINDS, SEARCH_LIMITS, Retriever
+from app.context.retrieve import RAW_KINDS, Retriever, Wanted
 from app.context.score import PROFILES, QuerySignals, Scored, score
 from app.context.story import SYSTEM_ROLES, Figures, Story, tell, visible_from
 from app.context.transcript import Transcript, query_of, text_of
@@ -41,6 +42,9 @@ __all__ = ["Compilation", "CompileRequest", "Compiler", "PathMessage", "SearchRe
 
 LONG_TEXT = 100_000
 """Characters of a request from which it is counted in a thread, so that the other requests do not wait: some 50 ms."""
+
+FILTERED = 8
+"""How many times the budget is looked through where only some tiers or kinds are wanted."""
 
 _UNSCORED = Efficiency(1.0, 1.0, 1.0, 1.0)
 
@@ -78,16 +82,17 @@ class Compiler:
 
     async def search(self, request: SearchRequest) -> SearchResult:
         """Memories and raw turns for a question, as the compiler would choose them."""
-        found, statuses = await self._retriever.candidates(
-            request.query, request.scope, SEARCH_LIMITS, only=_only(request)
-        )
+        profile = PROFILES[request.profile]
+        budget = request.token_budget if request.token_budget is not None else self._cap
+        filtered = request.tiers is not None or request.kinds is not None
+        wanted = Wanted(budget * (FILTERED if filtered else 1), None if filtered else request.k, _only(request))
+        found, statuses = await self._retriever.candidates(request.query, request.scope, wanted, profile)
         if request.tiers is not None:
             found = [each for each in found if each.tier in request.tiers]
         if request.kinds is not None:
-            found = [each for each in found if each.kind in request.kinds]
-        profile = PROFILES[request.profile]
+            kinds = {*request.kinds, *(("passage",) if RAW_KINDS & set(request.kinds) else ())}
+            found = [each for each in found if each.kind in kinds]
         scored = score(found, QuerySignals(text=request.query), profile, request.now)
-        budget = request.token_budget if request.token_budget is not None else self._cap
         packed = pack(scored, budget, PlainMeter(), order=profile.order, limit=request.k)
         return SearchResult(packed.chosen, packed.tokens, statuses)
 
@@ -208,8 +213,8 @@ class Compiler:
         scope = request.scope
         if request.path:
             scope = replace(scope, visible_from=visible_from(request, story))
-        found, _ = await self._retriever.candidates(query, scope, PROMPT_LIMITS)
         profile = PROFILES[request.profile]
+        found, _ = await self._retriever.candidates(query, scope, Wanted(room), profile)
         scored = score(found, QuerySignals(text=query), profile, request.now)
         said = _said([*request.messages, *story.messages])
         packed = pack(
@@ -218,9 +223,7 @@ class Compiler:
             meter,
             order=profile.order,
             visible={item for block in live.blocks for item in block.item_ids},
-            visible_hashes={
-                each.content_hash for each in found if each.source == "message" and each.text.strip() in said
-            },
+            visible_hashes={each.content_hash for each in found if each.source == "message" and _stands(each, said)},
             suppressed=request.gone,
         )
         return packed, scored
@@ -263,6 +266,13 @@ def _summary(request: CompileRequest, story: Story, live: _Live, room: int, coun
 def _said(messages: Sequence[Mapping[str, Any]]) -> Collection[str]:
     """The texts that stand in the prompt already, wherever else they were stored."""
     return {text for each in messages if (text := text_of(each).strip())}
+
+
+def _stands(item: Candidate, said: Collection[str]) -> bool:
+    """Whether the texts that stand in the prompt have the item's."""
+    if item.span is None:
+        return item.text.strip() in said
+    return any(item.text in text for text in said)
 
 
 def _block(text: str, packed: Packed, full: Transcript, scale: float) -> Block:

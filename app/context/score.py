@@ -8,7 +8,6 @@ be filled from attributes first.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +15,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from app.context.candidates import Candidate, Provenance
+from app.context.candidates import LONG, Candidate, Provenance
 
 AUTHORITY: Mapping[int, float] = MappingProxyType(
     {
@@ -59,6 +58,8 @@ class Profile:
     weights: Mapping[str, float]
     decay_per_hour: float = 0.005
     order: Literal["efficiency", "score"] = "efficiency"
+    ranked: bool = False
+    """Candidates are the best of all by these weights; else the nearest of each leg."""
 
 
 class Scored(NamedTuple):
@@ -147,24 +148,13 @@ def _entity_match(candidates: Sequence[Candidate], context: _Context) -> Column:
 
 
 def _text(candidates: Sequence[Candidate], context: _Context) -> Column:
-    """BM25 ÷ the query's best BM25, 0..1; 0 where no word matched."""
-    top = max((each.text_score or 0.0) for each in candidates)
-    if top <= 0:
-        return [0.0] * len(candidates)
-    return [(each.text_score or 0.0) / top for each in candidates]
+    """BM25, smoothed over the neighbouring turns, ÷ the best of all the user's items, 0..1 (`rank`)."""
+    return [each.near_text for each in candidates]
 
 
 def _vector(candidates: Sequence[Candidate], context: _Context) -> Column:
-    """The cosine stretched over this query's candidates, 0..1: embedding models differ in the range they use. 0 where
-    the vector leg did not see the item, or all its cosines are alike."""
-    known = [each.similarity for each in candidates if each.similarity is not None]
-    if not known:
-        return [0.0] * len(candidates)
-    low, high = min(known), max(known)
-    if high <= low:
-        return [0.0] * len(candidates)
-    span = high - low
-    return [0.0 if each.similarity is None else (each.similarity - low) / span for each in candidates]
+    """The cosine, smoothed over the neighbouring turns, ÷ the best of all the user's items, up to 1 (`rank`)."""
+    return [each.near_vector for each in candidates]
 
 
 def _own_words(candidates: Sequence[Candidate], context: _Context) -> Column:
@@ -183,17 +173,17 @@ def _remembered(candidates: Sequence[Candidate], context: _Context) -> Column:
 
 def _speaker(candidates: Sequence[Candidate], context: _Context) -> Column:
     """1 where the query names the one who said it."""
-    words = {word.lower() for word in _WORD.findall(context.query.text)}
-    return [1.0 if (name := each.speaker) and name.lower() in words else 0.0 for each in candidates]
+    return [each.named for each in candidates]
 
 
-def _length(candidates: Sequence[Candidate], context: _Context) -> Column:
-    """ln(tokens): the price of the room that an item takes; its weight is negative."""
+def _excess(candidates: Sequence[Candidate], context: _Context) -> Column:
+    """ln(tokens ÷ 60) of a message of more than 60 tokens, else 0: shown is a passage, and the longer the message the less
+    likely is it the right one. Its weight is negative."""
     log = math.log
-    return [log(count) if (count := each.token_count) > 1 else 0.0 for each in candidates]
+    return [
+        log(tokens / LONG) if (tokens := each.whole_tokens or each.token_count) > LONG else 0.0 for each in candidates
+    ]
 
-
-_WORD = re.compile(r"[^\W_]+")
 
 SIGNALS: Mapping[str, Signal] = MappingProxyType(
     {
@@ -210,7 +200,7 @@ SIGNALS: Mapping[str, Signal] = MappingProxyType(
         "own_words": _own_words,
         "remembered": _remembered,
         "speaker": _speaker,
-        "length": _length,
+        "excess": _excess,
     }
 )
 """Every signal by its name; a profile's weights name these."""
@@ -236,24 +226,23 @@ AUTO = Profile(
     MappingProxyType(
         {
             "text": 1.0,
-            "vector": 1.0,
-            "own_words": 0.2,
+            "vector": 0.8,
+            "own_words": 0.15,
             "remembered": 0.2,
-            "speaker": 0.15,
+            "speaker": 0.6,
+            "excess": -0.4,
             "freshness": 0.05,
             "entity_match": 0.05,
-            "length": -0.1,
         }
     ),
     decay_per_hour=0.001,
     order="score",
+    ranked=True,
 )
-"""The default: both legs alike, each normalised over the query's own candidates.
-
-Weights of the first three signals measured on two unlike kinds of conversation (short turns over months; work with long
-answers): recall is flat around them (vector 0.7–1, own words 0.1–0.3, length −0.1 to −0.2), which is why they are
-round. A dearer length finds more among long answers and less among short turns. A memory gets what the user's own
-words get; freshness (half-life 29 days) and entities only part what is otherwise alike.
+"""The default. Measured on two unlike kinds of conversation (short turns over months; work with long answers): recall is flat
+around these weights (text 1, vector 0.6–1, own words 0.05–0.2, speaker 0.4–0.8, excess −0.3 to −0.5), which is why they are
+round; docs/recall.md has the figures, and those of weights fitted on one kind and measured on the other. Freshness (half-life
+29 days) and entities only part what is otherwise alike.
 """
 
 PROFILES: Mapping[str, Profile] = MappingProxyType({each.name: each for each in (AUTO, PREFILL, TRI_LAYER)})

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from app.store.places import NO_PLACES, Places, Scan, ids_of, unpack
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import (
@@ -128,13 +129,12 @@ class EarlierCall:
 
 
 class RetrievedRow(NamedTuple):
-    """One candidate, as `agent_data.retrieve` returns it. `origin`: the only message that a memory comes from."""
+    """One item, as `agent_data.fetch_items` returns it. `n`: which of those asked for, from 1. `origin`: the only message that
+    a memory comes from."""
 
-    item_id: UUID
+    n: int
     item_kind: int
-    similarity: float | None
-    text_score: float | None
-    frequent: bool
+    item_id: UUID
     kind: str
     content: str
     role: int | None
@@ -231,15 +231,35 @@ class TurnStore:
         history: bool,
         limits: tuple[int, int, int],
         only: int | None = None,
-    ) -> list[RetrievedRow]:
-        """Candidates by three legs; `limits` is how many each of vectors, full text and most used may bring; `only`: 0
-        messages, 1 memories."""
+    ) -> Scan:
+        """What could answer a question; `limits`: vectors, texts and most used; `only`: 0 messages, 1 memories."""
         vectors, texts, frequent = limits
         async with self._memory.acquire() as connection:
-            rows = await connection.fetch(
+            row = await connection.fetchrow(
                 self._sql["turns.retrieve"],
                 tenant, user, query, vector, space, confine, session, visible, list(ancestors), history,
                 vectors, texts, frequent, only,
+            )  # fmt: skip
+        return unpack(row)
+
+    async def fetch_items(
+        self,
+        tenant: UUID,
+        user: UUID,
+        places: Places,
+        *,
+        confine: UUID | None,
+        session: UUID | None,
+        visible: int,
+        ancestors: Sequence[UUID],
+        history: bool,
+    ) -> list[RetrievedRow]:
+        """The items at these places that may come up, in any order."""
+        async with self._memory.acquire() as connection:
+            rows = await connection.fetch(
+                self._sql["turns.fetch_items"],
+                tenant, user, ids_of(places), places["kind"].tolist(), places["at"].tolist(),
+                confine, session, visible, list(ancestors), history,
             )  # fmt: skip
         return list(map(RetrievedRow._make, rows))
 
@@ -268,6 +288,14 @@ class TurnStore:
                     self.retrieve(
                         nobody, nobody, query="warm", vector=vector, space=space, confine=None, session=None, visible=0,
                         ancestors=(), history=False, limits=(1, 1, 1),
+                    )
+                )  # fmt: skip
+        async with asyncio.TaskGroup() as group:
+            for _ in range(connections):
+                group.create_task(
+                    self.fetch_items(
+                        nobody, nobody, NO_PLACES, confine=None, session=None, visible=0, ancestors=(),
+                        history=False,
                     )
                 )  # fmt: skip
 

@@ -7,8 +7,12 @@ SELECT * FROM agent_data.recognise($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 SELECT * FROM agent_data.session_messages($1, $2, $3, $4, $5)
 
 -- name: retrieve
--- Candidates for a prompt or a search, by three legs.
+-- What could answer a question, by three legs: places and numbers, in one row.
 SELECT * FROM agent_data.retrieve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+
+-- name: fetch_items
+-- The best of it, whole.
+SELECT * FROM agent_data.fetch_items($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: record_turns
 -- The one write of turns, all or none; false when they are stored already.

@@ -104,7 +104,7 @@ INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('bm25_b', '0.75', 'Length normalisation of BM25 (Robertson''s usual value).'),
     ('secret', to_jsonb(gen_random_uuid()::text || gen_random_uuid()::text),
      'Keys the delimiters of memory blocks and the hashes of what was forgotten; made once, never shown.'),
-    ('query_terms', '8', 'Rarest words of a question that are looked up; each further one costs a posting list.');
+    ('query_terms', '16', 'Rarest words of a question that count, at most 16; each further one costs a posting list.');
 
 CREATE TABLE agent_data.tenants (
     tenant_id  uuid PRIMARY KEY,

@@ -312,20 +312,18 @@ RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT round(1 / (1.64493406685 * (1 - ts_rank('{1,1,1,1}', document, word)::double precision)) - 0.5)
 $$;
 
--- How well a document answers a question: BM25 over up to eight words, the most that `query_terms` may ask for. `gains`:
--- (k1 + 1) times each word's idf; `base` + `slope` × length: k1·(1 − b + b·length ÷ mean), the K of n ÷ (n + K), here written as
--- 1 − 1 ÷ (1 + n ÷ K).
-CREATE FUNCTION agent_data.bm25(
-    document tsvector, length integer, words tsquery[], gains double precision[], base double precision, slope double precision
-) RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT COALESCE(gains[1] * (1 - 1 / (1 + agent_data.times_said(document, words[1]) / (base + slope * length))), 0)
-         + COALESCE(gains[2] * (1 - 1 / (1 + agent_data.times_said(document, words[2]) / (base + slope * length))), 0)
-         + COALESCE(gains[3] * (1 - 1 / (1 + agent_data.times_said(document, words[3]) / (base + slope * length))), 0)
-         + COALESCE(gains[4] * (1 - 1 / (1 + agent_data.times_said(document, words[4]) / (base + slope * length))), 0)
-         + COALESCE(gains[5] * (1 - 1 / (1 + agent_data.times_said(document, words[5]) / (base + slope * length))), 0)
-         + COALESCE(gains[6] * (1 - 1 / (1 + agent_data.times_said(document, words[6]) / (base + slope * length))), 0)
-         + COALESCE(gains[7] * (1 - 1 / (1 + agent_data.times_said(document, words[7]) / (base + slope * length))), 0)
-         + COALESCE(gains[8] * (1 - 1 / (1 + agent_data.times_said(document, words[8]) / (base + slope * length))), 0)
+-- How often each of up to eight words stands in a document, a byte each, at most 127: the n-th word's is the n-th lowest byte.
+CREATE FUNCTION agent_data.times_each(
+    document tsvector, a tsquery, b tsquery, c tsquery, d tsquery, e tsquery, f tsquery, g tsquery, h tsquery
+) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT least(COALESCE(agent_data.times_said(document, a), 0), 127)::bigint
+        | (least(COALESCE(agent_data.times_said(document, b), 0), 127)::bigint << 8)
+        | (least(COALESCE(agent_data.times_said(document, c), 0), 127)::bigint << 16)
+        | (least(COALESCE(agent_data.times_said(document, d), 0), 127)::bigint << 24)
+        | (least(COALESCE(agent_data.times_said(document, e), 0), 127)::bigint << 32)
+        | (least(COALESCE(agent_data.times_said(document, f), 0), 127)::bigint << 40)
+        | (least(COALESCE(agent_data.times_said(document, g), 0), 127)::bigint << 48)
+        | (least(COALESCE(agent_data.times_said(document, h), 0), 127)::bigint << 56)
 $$;
 
 -- Whether a memory (its first five arguments) may come up in a request: see `retrieve`. (Without SET, so that it is inlined.)
@@ -341,57 +339,52 @@ CREATE FUNCTION agent_data.may_surface(
        AND (p_of IS NULL OR p_of <> ALL (p_ancestors))
 $$;
 
--- Candidates for a prompt or a search, by three legs (seed 000 §6.4 phase 3): nearest vectors, best BM25, most used. Narrow
--- arms return ids; one join brings what the scorer needs. Vectors never leave the database. What must not be returned is left
--- out within each arm: a long session's own words would otherwise take all the places.
+-- What could answer a question, by three legs (seed 000 §6.4 phase 3): nearest vectors, words in common, most used. Narrow: places
+-- (see `item_place`), one number each, all in one row, for the ranking to go through everything that a user has; the texts come
+-- by `fetch_items`, of the best alone. Vectors never leave the database.
 --
 --   p_confine    only this session (a request without a user), or NULL
 --   p_session    the session of the request, p_visible its first turn that is already in the prompt: not returned again
 --   p_ancestors  the sessions that it branched off from: what it shares with them stands in the prompt, and what was said there
 --                instead of it was taken back
 --   p_history    also what is superseded, invalidated or expired (a search with `history: true`), but nothing forgotten
+--   p_vectors    all vectors while there are no more of them; else so many of the nearest
+--   p_texts      documents are looked for by the rarest words, until those bring four times as many
 --   p_only       0: messages only, 1: memories only, NULL: both
+--
+-- `scanned`: places, `sims` their cosines (float4). `said`: places of documents that have words of the question, `counts` how often
+-- each word stands there: two int8 of `times_each`, the first eight words' and the next eight's. `used`: places of the most used
+-- memories. `words`: the rarest first, `holding`: how many documents have each; `counted`: how many there are; `mean`: their mean
+-- length in tokens. What is not in force any more is among `scanned`, and left out by `fetch_items`.
 CREATE FUNCTION agent_data.retrieve(
     p_tenant uuid, p_user uuid, p_query text, p_vector halfvec, p_space smallint,
     p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean,
-    p_vectors integer, p_texts integer, p_frequent integer, p_only smallint
-) RETURNS TABLE (
-    item_id uuid, item_kind smallint, similarity real, text_score real, frequent boolean,
-    kind text, content text, role smallint, name text, session_id uuid, external_id text, turn_index integer,
-    tier smallint, provenance_type smallint, confidence real, importance real, access_count integer,
-    last_accessed_at timestamptz, created_at timestamptz, token_count integer, content_hash bytea, status text,
-    entity_ids text[], origin uuid, sources jsonb, metadata jsonb
+    p_vectors integer, p_texts integer, p_frequent integer, p_only smallint,
+    OUT scanned bytea, OUT sims bytea, OUT said bytea, OUT counts bytea, OUT used bytea,
+    OUT words text[], OUT holding integer[], OUT counted bigint, OUT mean double precision,
+    OUT k1 double precision, OUT b double precision
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
 -- Planning for each question would take three times as long as answering it.
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    words      tsquery[];
-    gains      double precision[];
+    w          tsquery[];
     any_of     tsquery;
-    said       tsquery;
-    learned    tsquery;
-    counted    bigint;
+    of_said    tsquery;
+    of_learned tsquery;
+    crowded    boolean;
     many       boolean;
-    k1         double precision;
-    base       double precision;
-    slope      double precision;
+    stored     bigint;
     terms      integer;
-    v_ids      uuid[];
-    v_kinds    smallint[];
-    v_ats      timestamptz[];
-    v_sims     real[];
     hidden     uuid[] := '{}';
     own        uuid[];
     suppressed uuid[];
-    superseded uuid[];
     began      timestamptz;
     ended      timestamptz;
     dims       integer := vector_dims(p_vector);
 BEGIN
-    SELECT COALESCE(u.documents, 0), COALESCE(u.use_hnsw, false), c.k1, c.k1 * (1 - c.b),
-           c.k1 * c.b / greatest(1, COALESCE(u.total_terms, 0)::double precision / greatest(1, COALESCE(u.documents, 0))),
-           c.terms, x.hidden, x.superseded
-    INTO counted, many, k1, base, slope, terms, suppressed, superseded
+    SELECT COALESCE(u.documents, 0), COALESCE(u.vectors, 0), COALESCE(u.use_hnsw, false), c.k1, c.b,
+           greatest(1, COALESCE(u.total_terms, 0)::double precision / greatest(1, COALESCE(u.documents, 0))), c.terms, x.hidden
+    INTO counted, stored, many, k1, b, mean, terms, suppressed
     FROM (
         SELECT (max(f.value::text) FILTER (WHERE f.key = 'bm25_k1'))::double precision AS k1,
                (max(f.value::text) FILTER (WHERE f.key = 'bm25_b'))::double precision AS b,
@@ -399,9 +392,8 @@ BEGIN
         FROM agent_data.system_config f WHERE f.key IN ('bm25_k1', 'bm25_b', 'query_terms')
     ) c
     CROSS JOIN (
-        SELECT COALESCE(array_agg(x.item_id) FILTER (WHERE NOT (p_history AND x.reason = 'superseded')), '{}') AS hidden,
-               COALESCE(array_agg(x.item_id) FILTER (WHERE x.reason = 'superseded'), '{}') AS superseded
-        FROM agent_data.suppressions x WHERE x.user_id = p_user
+        SELECT COALESCE(array_agg(x.item_id), '{}') AS hidden
+        FROM agent_data.suppressions x WHERE x.user_id = p_user AND NOT (p_history AND x.reason = 'superseded')
     ) x
     LEFT JOIN agent_data.user_stats u ON u.user_id = p_user;
 
@@ -411,9 +403,10 @@ BEGIN
     END IF;
 
     -- Vectors: of one session, its own items; else an index-only scan of all the user's, or the graph for those with very many.
-    -- Twice as many as asked for, because the scan does not know which memories are in force.
     IF p_vector IS NOT NULL AND p_vectors > 0 THEN
-        IF p_session IS NOT NULL OR p_ancestors <> '{}' THEN
+        many := many AND p_confine IS NULL;
+        IF (many OR stored > p_vectors) AND (p_session IS NOT NULL OR p_ancestors <> '{}') THEN
+            -- A long session's own words would otherwise take all the places.
             SELECT COALESCE(array_agg(h.message_id), '{}') INTO hidden
             FROM unnest(p_session || p_ancestors) AS l (session_id)
             JOIN agent_data.sessions s ON s.user_id = p_user AND s.session_id = l.session_id
@@ -429,127 +422,158 @@ BEGIN
         IF p_confine IS NOT NULL THEN
             SELECT array_agg(o.id) INTO own FROM (
                 SELECT h.message_id AS id FROM agent_data.conversation_history h
-                WHERE h.user_id = p_user AND h.session_id = p_confine AND h.turn_index < p_visible
+                WHERE h.user_id = p_user AND h.session_id = p_confine
                   AND h.created_at >= began AND h.created_at <= ended
                 UNION ALL
                 SELECT m.memory_id FROM agent_data.memory_store m WHERE m.user_id = p_user AND m.session_id = p_confine
             ) o;
         ELSIF many THEN
             PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true),
-                    set_config('hnsw.ef_search', least(1000, greatest(200, 4 * p_vectors))::text, true);
+                    set_config('hnsw.ef_search', least(1000, greatest(400, 4 * p_vectors))::text, true);
         END IF;
         EXECUTE format(
-            'SELECT array_agg(item_id), array_agg(item_kind), array_agg(item_at), array_agg((1 - distance)::real) FROM ('
-            '  SELECT item_id, item_kind, item_at, %1$s AS distance FROM agent_data.embeddings'
-            '  WHERE user_id = $2 AND space = %2$s %3$s %4$s %5$s'
-            '  ORDER BY distance LIMIT $4) x',
-            CASE WHEN p_confine IS NULL AND many
-                 THEN format('vector::halfvec(%1$s) <=> $1::halfvec(%1$s)', dims) ELSE 'vector <=> $1' END,
+            'SELECT string_agg(place, ''''), string_agg(float4send((1 - distance)::real), '''') FROM ('
+            '  SELECT COALESCE(place, agent_data.item_place(item_id, item_kind, item_at, NULL, NULL, NULL, NULL, NULL)) AS place,'
+            '         %1$s AS distance FROM agent_data.embeddings'
+            '  WHERE user_id = $2 AND space = %2$s %3$s %4$s %5$s %6$s) x',
+            CASE WHEN many THEN format('vector::halfvec(%1$s) <=> $1::halfvec(%1$s)', dims) ELSE 'vector <=> $1' END,
             p_space,
             CASE WHEN p_confine IS NOT NULL THEN 'AND item_id = ANY ($5)' WHEN many THEN 'AND in_hnsw' END,
             CASE WHEN hidden <> '{}' THEN 'AND item_id <> ALL ($3)' END,
-            CASE WHEN p_only IS NOT NULL THEN 'AND item_kind = $6' END)
-        INTO v_ids, v_kinds, v_ats, v_sims USING p_vector, p_user, hidden, 2 * p_vectors, own, p_only;
+            CASE WHEN p_only IS NOT NULL THEN 'AND item_kind = $6' END,
+            CASE WHEN many OR stored > p_vectors THEN 'ORDER BY distance LIMIT $4' ELSE 'LIMIT 5 * $4' END)  -- not all counted yet
+        INTO scanned, sims USING p_vector, p_user, hidden, CASE WHEN many THEN least(p_vectors, 500) ELSE p_vectors END, own,
+                                p_only;
     END IF;
 
-    -- Words: the rarest of the question, by the user's own counts (Robertson and Sparck Jones' idf; 0 where not counted yet). All
-    -- of them count, but documents are looked for by the rarest: once those bring four times as many as are asked for, one that
-    -- has only commoner words would not be among the best.
+    -- Words: the rarest of the question, by the user's own counts. All of them count, but documents are looked for by the rarest:
+    -- once those bring four times as many as are asked for, one that has only commoner words would not be among the best.
     IF p_query <> '' AND p_texts > 0 THEN
-        SELECT array_agg(t.word), (string_agg(t.word::text, ' | ') FILTER (WHERE t.before < 4 * p_texts))::tsquery,
-               array_agg((k1 + 1) * ln(1 + (greatest(counted, t.documents, 1) - t.documents + 0.5) / (t.documents + 0.5)))
-        INTO words, any_of, gains
+        SELECT array_agg(t.lexeme), array_agg(t.documents), array_agg(t.word),
+               (string_agg(t.word::text, ' | ') FILTER (WHERE t.before < 4 * p_texts))::tsquery,
+               sum(t.documents) FILTER (WHERE t.before < 4 * p_texts) > 16 * p_texts
+        INTO words, holding, w, any_of, crowded
         FROM (
-            SELECT ('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || '''')::tsquery AS word,
+            SELECT q.lexeme, ('''' || replace(replace(q.lexeme, '\', '\\'), '''', '''''') || '''')::tsquery AS word,
                    COALESCE(l.documents, 0) AS documents,
-                   COALESCE(sum(l.documents) OVER (ORDER BY COALESCE(l.documents, 0), w.lexeme
+                   COALESCE(sum(l.documents) OVER (ORDER BY COALESCE(l.documents, 0), q.lexeme
                                                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
-            FROM unnest(to_tsvector('english', p_query)) AS w
-            LEFT JOIN agent_data.lexemes l ON l.user_id = p_user AND l.lexeme = w.lexeme
-            ORDER BY COALESCE(l.documents, 0), w.lexeme
-            LIMIT least(8, terms)
+            FROM unnest(to_tsvector('english', p_query)) AS q
+            LEFT JOIN agent_data.lexemes l ON l.user_id = p_user AND l.lexeme = q.lexeme
+            ORDER BY COALESCE(l.documents, 0), q.lexeme
+            LIMIT least(16, terms)
         ) t;
-        said := CASE WHEN p_only IS DISTINCT FROM 1 THEN any_of END;
-        learned := CASE WHEN p_only IS DISTINCT FROM 0 THEN any_of END;
+        of_said := CASE WHEN p_only IS DISTINCT FROM 1 THEN any_of END;
+        of_learned := CASE WHEN p_only IS DISTINCT FROM 0 THEN any_of END;
+        SELECT string_agg(d.place, ''), string_agg(int8send(d.first) || int8send(d.second), '') INTO said, counts FROM (
+            SELECT x.place, x.first,
+                   CASE WHEN w[9] IS NULL THEN 0 ELSE
+                       agent_data.times_each(x.document, w[9], w[10], w[11], w[12], w[13], w[14], w[15], w[16]) END AS second
+            FROM (
+                SELECT agent_data.item_place(h.message_id, 0::smallint, h.created_at, h.session_id, h.turn_index, h.role,
+                                             h.token_count, h.name) AS place,
+                       h.message_id AS id, h.content_tsv AS document,
+                       agent_data.times_each(h.content_tsv, w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8]) AS first
+                FROM agent_data.conversation_history h
+                WHERE of_said IS NOT NULL AND p_confine IS NULL AND h.user_id = p_user AND h.content_tsv @@ of_said
+                  AND h.tenant_id = p_tenant AND NOT h.is_pruned
+                  -- What stands in the prompt is context for the rest, while it takes no places from it.
+                  AND (NOT crowded OR (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible)
+                                      AND h.session_id <> ALL (p_ancestors))
+                UNION ALL
+                SELECT agent_data.item_place(h.message_id, 0::smallint, h.created_at, h.session_id, h.turn_index, h.role,
+                                             h.token_count, h.name),
+                       h.message_id, h.content_tsv,
+                       agent_data.times_each(h.content_tsv, w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8])
+                FROM agent_data.conversation_history h
+                WHERE of_said IS NOT NULL AND p_confine IS NOT NULL AND h.user_id = p_user AND h.session_id = p_confine
+                  AND h.created_at >= began AND h.created_at <= ended AND h.content_tsv @@ of_said
+                  AND h.tenant_id = p_tenant AND NOT h.is_pruned
+                UNION ALL
+                SELECT agent_data.item_place(m.memory_id, 1::smallint, m.created_at, NULL, NULL, NULL, m.token_count, NULL),
+                       m.memory_id, m.content_tsv,
+                       agent_data.times_each(m.content_tsv, w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8])
+                FROM agent_data.memory_store m
+                WHERE of_learned IS NOT NULL AND m.user_id = p_user AND m.content_tsv @@ of_learned AND m.is_active
+                  AND m.tenant_id = p_tenant
+                  AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                             p_confine, p_session, p_visible, p_ancestors, p_history)
+                UNION ALL
+                SELECT agent_data.item_place(m.memory_id, 1::smallint, m.created_at, NULL, NULL, NULL, m.token_count, NULL),
+                       m.memory_id, m.content_tsv,
+                       agent_data.times_each(m.content_tsv, w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8])
+                FROM agent_data.memory_store m
+                WHERE of_learned IS NOT NULL AND p_history AND m.user_id = p_user AND m.content_tsv @@ of_learned
+                  AND NOT m.is_active AND m.tenant_id = p_tenant
+                  AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                             p_confine, p_session, p_visible, p_ancestors, p_history)
+            ) x
+            WHERE suppressed = '{}' OR x.id <> ALL (suppressed)
+            -- Where the rarest word is common: those that have the most different words, the rarest of them weighing most.
+            ORDER BY CASE WHEN crowded THEN
+                - (sign(x.first & 127) * 1.5 + sign((x.first >> 8) & 127) + sign((x.first >> 16) & 127) + sign((x.first >> 24) & 127)
+                   + sign((x.first >> 32) & 127) + sign((x.first >> 40) & 127)) END
+            LIMIT 16 * p_texts
+        ) d;
     END IF;
 
+    IF p_frequent > 0 AND p_only IS DISTINCT FROM 0 AND p_confine IS NULL THEN
+        SELECT string_agg(agent_data.item_place(f.memory_id, 1::smallint, f.created_at, NULL, NULL, NULL, f.token_count, NULL), '')
+        INTO used FROM (
+            SELECT m.memory_id, m.created_at, m.token_count FROM agent_data.memory_store m
+            WHERE m.user_id = p_user AND m.is_active AND m.memory_scope = 1 AND m.tenant_id = p_tenant
+              AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                         p_confine, p_session, p_visible, p_ancestors, p_history)
+              AND (suppressed = '{}' OR m.memory_id <> ALL (suppressed))
+            ORDER BY m.use_level DESC LIMIT p_frequent
+        ) f;
+    END IF;
+END $$;
+
+-- The items that `retrieve` found and the ranking wants, whole: those of them that may come up. `p_ats`: when they were made, in
+-- microseconds since 2000.
+CREATE FUNCTION agent_data.fetch_items(
+    p_tenant uuid, p_user uuid, p_ids uuid[], p_kinds smallint[], p_ats bigint[],
+    p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean
+) RETURNS TABLE (
+    n integer, item_kind smallint, item_id uuid, kind text, content text, role smallint, name text, session_id uuid,
+    external_id text, turn_index integer, tier smallint, provenance_type smallint, confidence real, importance real,
+    access_count integer, last_accessed_at timestamptz, created_at timestamptz, token_count integer, content_hash bytea,
+    status text, entity_ids text[], origin uuid, sources jsonb, metadata jsonb
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    gone       uuid[];
+    superseded uuid[];
+BEGIN
+    SELECT COALESCE(array_agg(x.item_id) FILTER (WHERE NOT (p_history AND x.reason = 'superseded')), '{}'),
+           COALESCE(array_agg(x.item_id) FILTER (WHERE x.reason = 'superseded'), '{}')
+    INTO gone, superseded
+    FROM agent_data.suppressions x WHERE x.user_id = p_user AND x.item_id = ANY (p_ids);
     RETURN QUERY
-    WITH vectors AS (
-        SELECT v.id, v.kind, v.at, v.sim FROM unnest(v_ids, v_kinds, v_ats, v_sims) AS v (id, kind, at, sim)
-        WHERE v.kind = 0 OR EXISTS (
-            SELECT FROM agent_data.memory_store m
-            WHERE m.user_id = p_user AND m.memory_id = v.id
-              AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
-                                         p_confine, p_session, p_visible, p_ancestors, p_history))
-        ORDER BY v.sim DESC LIMIT p_vectors
-    ), said_texts AS (
-        SELECT d.id, d.at, agent_data.bm25(d.document, d.tokens, words, gains, base, slope)::real AS score
-        FROM (
-            SELECT h.message_id AS id, h.created_at AS at, h.content_tsv AS document, h.token_count AS tokens
-            FROM agent_data.conversation_history h
-            WHERE said IS NOT NULL AND p_confine IS NULL AND h.user_id = p_user AND h.content_tsv @@ said
-              AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible)
-              AND h.session_id <> ALL (p_ancestors) AND NOT h.is_pruned
-            UNION ALL
-            SELECT h.message_id, h.created_at, h.content_tsv, h.token_count
-            FROM agent_data.conversation_history h
-            WHERE said IS NOT NULL AND p_confine IS NOT NULL AND h.user_id = p_user AND h.session_id = p_confine
-              AND h.turn_index < p_visible AND h.created_at >= began AND h.created_at <= ended AND h.content_tsv @@ said
-              AND NOT h.is_pruned
-        ) d
-        WHERE suppressed = '{}' OR d.id NOT IN (SELECT unnest(suppressed))
-        ORDER BY score DESC, d.id LIMIT p_texts
-    ), learned_texts AS (
-        SELECT d.id, d.at, agent_data.bm25(d.document, d.tokens, words, gains, base, slope)::real AS score
-        FROM (
-            SELECT m.memory_id AS id, m.created_at AS at, m.content_tsv AS document, m.token_count AS tokens
-            FROM agent_data.memory_store m
-            WHERE learned IS NOT NULL AND m.user_id = p_user AND m.content_tsv @@ learned AND m.is_active
-              AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
-                                         p_confine, p_session, p_visible, p_ancestors, p_history)
-            UNION ALL
-            SELECT m.memory_id, m.created_at, m.content_tsv, m.token_count
-            FROM agent_data.memory_store m
-            WHERE learned IS NOT NULL AND p_history AND m.user_id = p_user AND m.content_tsv @@ learned AND NOT m.is_active
-              AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
-                                         p_confine, p_session, p_visible, p_ancestors, p_history)
-        ) d
-        WHERE suppressed = '{}' OR d.id NOT IN (SELECT unnest(suppressed))
-        ORDER BY score DESC, d.id LIMIT p_texts
-    ), frequent AS (
-        SELECT m.memory_id AS id, m.created_at AS at FROM agent_data.memory_store m
-        WHERE p_only IS DISTINCT FROM 0 AND p_confine IS NULL AND m.user_id = p_user AND m.is_active AND m.memory_scope = 1
-          AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
-                                     p_confine, p_session, p_visible, p_ancestors, p_history)
-          AND (suppressed = '{}' OR m.memory_id NOT IN (SELECT unnest(suppressed)))
-        ORDER BY m.use_level DESC LIMIT p_frequent
-    ), ids AS (
-        SELECT a.id, a.kind, max(a.at) AS at, max(a.sim) AS sim, max(a.score) AS score, bool_or(a.often) AS often FROM (
-            SELECT v.id, v.kind, v.at, v.sim, NULL::real AS score, false AS often FROM vectors v
-            UNION ALL SELECT t.id, 0::smallint, t.at, NULL, t.score, false FROM said_texts t
-            UNION ALL SELECT t.id, 1::smallint, t.at, NULL, t.score, false FROM learned_texts t
-            UNION ALL SELECT f.id, 1::smallint, f.at, NULL, NULL, true FROM frequent f
-        ) a
-        GROUP BY a.id, a.kind
-    )
-    SELECT i.id, i.kind, i.sim, i.score, i.often, 'message', h.content, h.role, h.name, h.session_id, z.external_id,
+    SELECT i.n::integer, 0::smallint, h.message_id, 'message', h.content, h.role, h.name, h.session_id, z.external_id,
            h.turn_index, NULL::smallint, (CASE h.role WHEN 1 THEN 0 WHEN 3 THEN 6 WHEN 4 THEN 6 ELSE 1 END)::smallint, 1::real,
            0.5::real, 0, NULL::timestamptz, h.created_at, h.token_count, h.content_hash,
            CASE WHEN h.message_id = ANY (superseded) THEN 'superseded' ELSE 'active' END, NULL::text[], NULL::uuid,
            NULL::jsonb, NULLIF(h.metadata, '{}')
-    FROM ids i
-    JOIN agent_data.conversation_history h ON h.user_id = p_user AND h.message_id = i.id AND h.created_at = i.at
+    FROM unnest(p_ids, p_kinds, p_ats) WITH ORDINALITY AS i (id, kind, at, n)
+    JOIN agent_data.conversation_history h ON h.user_id = p_user AND h.message_id = i.id
+         AND h.created_at = timestamptz '2000-01-01 00:00:00+00' + i.at * interval '1 microsecond'
     LEFT JOIN agent_data.sessions z ON z.user_id = p_user AND z.session_id = h.session_id
-    WHERE i.kind = 0 AND h.tenant_id = p_tenant AND h.content <> '' AND NOT h.is_pruned
+    WHERE i.kind = 0 AND h.tenant_id = p_tenant AND h.content <> '' AND NOT h.is_pruned AND h.message_id <> ALL (gone)
+      AND (p_confine IS NULL OR h.session_id = p_confine)
+      AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible) AND h.session_id <> ALL (p_ancestors)
     UNION ALL
-    SELECT i.id, i.kind, i.sim, i.score, i.often, m.kind, m.content_text, NULL::smallint, NULL, m.session_id, NULL,
+    SELECT i.n::integer, 1::smallint, m.memory_id, m.kind, m.content_text, NULL::smallint, NULL, m.session_id, NULL,
            m.provenance_turn_index, m.memory_tier, m.provenance_type, m.confidence, m.importance,
            m.access_count, m.last_accessed_at, m.created_at, m.token_count, m.content_hash,
            CASE WHEN m.is_active AND m.expires_at <= now() THEN 'expired' ELSE m.status END,
            NULLIF(m.entity_ids, '{}'),
            CASE WHEN m.source_message_ids[1] = ALL (m.source_message_ids) THEN m.source_message_ids[1] END,
            NULLIF(m.sources, '[]'), NULL::jsonb
-    FROM ids i
+    FROM unnest(p_ids, p_kinds) WITH ORDINALITY AS i (id, kind, n)
     JOIN agent_data.memory_store m ON m.user_id = p_user AND m.memory_id = i.id
-    WHERE i.kind = 1 AND m.tenant_id = p_tenant;
+    WHERE i.kind = 1 AND m.tenant_id = p_tenant AND m.memory_id <> ALL (gone)
+      AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                 p_confine, p_session, p_visible, p_ancestors, p_history);
 END $$;

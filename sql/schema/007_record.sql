@@ -193,8 +193,15 @@ DECLARE
     many boolean;
 BEGIN
     SELECT u.use_hnsw INTO many FROM agent_data.user_stats u WHERE u.user_id = p_user;
-    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
-    SELECT p_user, p_tenant, p_space, v.item, p_kind, v.at, COALESCE(many, false), v.vector
+    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector, place)
+    SELECT p_user, p_tenant, p_space, v.item, p_kind, v.at, COALESCE(many, false), v.vector,
+           COALESCE(
+               (SELECT agent_data.item_place(v.item, p_kind, v.at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
+                FROM agent_data.conversation_history h
+                WHERE p_kind = 0 AND h.user_id = p_user AND h.message_id = v.item AND h.created_at = v.at),
+               (SELECT agent_data.item_place(v.item, p_kind, v.at, NULL, NULL, NULL, m.token_count, NULL)
+                FROM agent_data.memory_store m
+                WHERE p_kind = 1 AND m.user_id = p_user AND m.memory_id = v.item))
     FROM unnest(p_items, p_ats, p_vectors) AS v (item, at, vector)
     ON CONFLICT DO NOTHING;
 END $$;
@@ -449,9 +456,13 @@ BEGIN
                       WHERE x.user_id = p_users[b.ordinality] AND x.item_id = ANY (b.item_ids)
                         AND x.reason NOT IN ('superseded', 'resent'))
     ON CONFLICT DO NOTHING;
-    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
-    SELECT p_users[v.turn], p_tenants[v.turn], p_spaces[v.turn], v.item, 0, v.at, graphs[v.turn], v.vector
+    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector, place)
+    SELECT p_users[v.turn], p_tenants[v.turn], p_spaces[v.turn], v.item, 0, v.at, graphs[v.turn], v.vector,
+           agent_data.item_place(
+               v.item, 0::smallint, v.at, sessions[v.turn],
+               CASE WHEN m.turn_index > 0 THEN m.turn_index ELSE bases[v.turn] + m.ahead END, m.role, m.token_count, m.name)
     FROM unnest(p_vector_turns, p_items, p_ats, p_vectors) AS v (turn, item, at, vector)
+    LEFT JOIN ROWS FROM (unnest(p_aheads), unnest(p_messages)) AS m (ahead) ON m.message_id = v.item
     WHERE NOT repeats[v.turn]
     ON CONFLICT DO NOTHING;
     IF true = ANY (repeats) THEN

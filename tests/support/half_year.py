@@ -177,7 +177,7 @@ class HalfYear:
         self._schedule = Schedule(connect, SQL, self.clock, further=life_ticks(SQL))
         self._validation = Validation(pool, SQL, self.clock, space=space, actor="user")
         self._compiler = Compiler(
-            Retriever(TurnStore(pool, SQL), words), ModelRegistry(), Tokenizers(), CountCache(),
+            Retriever(TurnStore(pool, SQL), words, lambda text: len(text.split())), ModelRegistry(), Tokenizers(), CountCache(),
             nonce_key=lambda: b"k", memory_cap=1500,
         )  # fmt: skip
         self.user = ids.user_id(TENANT, USER)

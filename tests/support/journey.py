@@ -329,7 +329,7 @@ def build_journey(
     counts, registry = CountCache(), CollectorRegistry()
     metrics, clock = Metrics(registry), clock or SystemClock()
     compiler = Compiler(
-        Retriever(store, embedder),
+        Retriever(store, embedder, str.__len__),
         models,
         TOKENIZERS,
         counts,

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
+import numpy as np
 import pytest
 
+from app.context.rank import TEXT_LEG, rank
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
 from app.store.pools import Pool
@@ -49,16 +51,20 @@ async def test_a_crowd_is_found_as_if_it_had_talked(admin: asyncpg.Connection[An
     asked = await admin.fetchrow("SELECT * FROM agent_data.memory_store WHERE user_id = $1 LIMIT 1", owner)
     assert asked is not None
     vector = (await WordLlamaEmbedder().embed([asked["content_text"]]))[0]
-    rows = await store.retrieve(
+    scan = await store.retrieve(
         ids.LOCAL_TENANT, owner, query=asked["content_text"], vector=vector, space=space, confine=None, session=None,
         visible=1, ancestors=[], history=False, limits=(90, 50, 20),
     )  # fmt: skip
-    first = max(rows, key=lambda row: row.similarity or 0.0)
+    ranking = rank(scan, asked["content_text"])
+    rows = await store.fetch_items(
+        ids.LOCAL_TENANT, owner, ranking.places(), confine=None, session=None, visible=1, ancestors=[], history=False
+    )
+    first = max(rows, key=lambda row: float(np.nan_to_num(ranking.similarity[row.n - 1])))
     assert first.item_id == asked["memory_id"]
-    assert first.text_score is not None
+    assert ranking.legs[first.n - 1] & TEXT_LEG
     assert (first.sources or [])[0]["message_id"] in {str(row.item_id) for row in rows if row.item_kind == 0}
     assert {row.item_kind for row in rows} == {0, 1}
-    assert sum(row.similarity is not None for row in rows) == 70
+    assert len(scan.sims) == 70
 
 
 async def test_the_counts_are_those_that_the_worker_would_leave(admin: asyncpg.Connection[Any], space: int) -> None:

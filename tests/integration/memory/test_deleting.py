@@ -204,10 +204,11 @@ async def test_the_same_words_are_neither_found_nor_learned_again(
     await delete(deleter, talk, talk.said[0])
     await taught(learn, pool, again, "I have a cat", "I live in Lisbon")
     assert await texts(admin) == ["Lives in Lisbon"]
-    rows = await TurnStore(pool, SQL).retrieve(
-        TENANT, talk.user, query="cat Lisbon", vector=None, space=None, confine=None, session=None, visible=1,
-        ancestors=[], history=True, limits=(0, 10, 0),
-    )  # fmt: skip
+    scope: dict[str, Any] = {"confine": None, "session": None, "visible": 1, "ancestors": [], "history": True}
+    scan = await TurnStore(pool, SQL).retrieve(
+        TENANT, talk.user, query="cat Lisbon", vector=None, space=None, limits=(0, 10, 0), **scope
+    )
+    rows = await TurnStore(pool, SQL).fetch_items(TENANT, talk.user, scan.places, **scope)
     assert {row.content for row in rows} == {"I live in Lisbon", "Lives in Lisbon"}
     shown = await TurnStore(pool, SQL).session_messages(TENANT, talk.user, [(again.session, 99)], limit=10)
     assert not any(each.hidden for each in shown), "it was sent again, and stands where it was sent"

@@ -23,6 +23,7 @@ from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, hmac_pads, own_connection
 from app.store.learning import LearningStore
 from app.store.limits import LimitStore, Unrecorded
+from app.store.places import ids_of
 from app.store.pools import Pool
 from app.store.retention import Limits, Retention
 from app.store.spend import SpendStore
@@ -337,11 +338,15 @@ async def test_what_is_sent_again_stays_in_its_session_and_is_neither_learned_fr
     assert sorted((each.content or "", each.hidden) for each in stored) == [
         ("a pelican", False), ("an ibis", False), ("and a heron", False), ("the flamingo", False),
     ]  # fmt: skip
-    rows = await teller.store.retrieve(
+    scan = await teller.store.retrieve(
         TENANT, ANA, query="flamingo heron", vector=None, space=None, confine=None, session=None, visible=1, ancestors=[],
         history=False, limits=(0, 10, 0),
     )  # fmt: skip
-    assert [row.content for row in rows] == ["and a heron"]
+    stated = await admin.fetch(
+        "SELECT message_id, content FROM agent_data.conversation_history WHERE user_id = $1", ANA
+    )
+    contents = {row["message_id"].hex: row["content"] for row in stated}
+    assert [contents[each] for each in ids_of(scan.places)] == ["and a heron"]
 
 
 async def test_without_tombstones_nothing_remains_but_the_receipt(teller: Teller, admin: Admin, eraser: Eraser) -> None:

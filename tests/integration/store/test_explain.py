@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -269,6 +269,21 @@ async def retrieve(watch: Watch, space: int | None, given: dict[str, Any]) -> An
     return await watch.connection.fetch(
         SQL["turns.retrieve"], TENANT, ANA, "about cats", halfvec(vector), space, *plain.values()
     )
+
+
+async def test_fetching_what_was_found(watch: Watch, teller: Teller) -> None:
+    rows = await teller.rows(
+        "SELECT message_id, created_at FROM agent_data.conversation_history ORDER BY created_at LIMIT 2"
+    )
+    since = datetime(2000, 1, 1, tzinfo=UTC)
+    ats = [(row["created_at"] - since) // timedelta(microseconds=1) for row in rows]
+    ids = [row["message_id"] for row in rows]
+    scans = await watch.scans(
+        lambda: watch.connection.fetch(
+            SQL["turns.fetch_items"], TENANT, ANA, [*ids, UUID(int=1)], [0, 0, 1], [*ats, 0], None, None, 1, [], False
+        )
+    )
+    await check(teller, scans, "conversation_history_pkey", "memory_store_pkey", "suppressions_pkey")
 
 
 async def test_vectors_are_read_from_the_index_alone(watch: Watch, teller: Teller) -> None:

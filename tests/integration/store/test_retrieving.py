@@ -12,6 +12,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 
+from app.context.rank import Ranking, rank
 from app.store import ids
 from app.store.turns import RetrievedRow
 from tests.support.doors import HashEmbedder
@@ -41,16 +42,37 @@ async def memory(teller: Teller, number: int, text: str, **given: Any) -> UUID:
     return UUID(int=number)
 
 
-async def retrieve(teller: Teller, query: str, **given: Any) -> list[RetrievedRow]:
+class Found:
+    """An item with what it scored in each leg."""
+
+    def __init__(self, row: RetrievedRow, ranking: Ranking, at: int) -> None:
+        self.row = row
+        legs = int(ranking.legs[at])
+        self.similarity = float(ranking.similarity[at]) if legs & 1 else None
+        self.text_score = float(ranking.bm25(np.array([at]))[0]) if legs & 2 else None
+        self.frequent = bool(legs & 4)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.row, name)
+
+
+async def retrieve(teller: Teller, query: str, **given: Any) -> list[Found]:
+    """All that is found, as a compile would fetch it."""
     asked: dict[str, Any] = {
         "query": query, "vector": None, "space": 1, "confine": None, "session": None, "visible": 1, "ancestors": [],
         "history": False, "limits": (10, 10, 10),
-    }  # fmt: skip
-    tenant, user = given.pop("tenant", TENANT), given.pop("user", ANA)
-    return await teller.store.retrieve(tenant, user, **asked | given)
+    } | given  # fmt: skip
+    tenant, user = asked.pop("tenant", TENANT), asked.pop("user", ANA)
+    scan = await teller.store.retrieve(tenant, user, **asked)
+    scope = {name: asked[name] for name in ("confine", "session", "ancestors")}
+    ranking = rank(scan, query, visible_from=asked["visible"], **scope)
+    rows = await teller.store.fetch_items(
+        tenant, user, ranking.places(), visible=asked["visible"], history=asked["history"], **scope
+    )
+    return [Found(row, ranking, row.n - 1) for row in rows]
 
 
-def texts(rows: Sequence[RetrievedRow]) -> set[str]:
+def texts(rows: Sequence[Found]) -> set[str]:
     return {row.content for row in rows}
 
 
@@ -101,16 +123,18 @@ async def test_words_that_are_too_common_to_look_for_still_count(teller: Teller)
     for n in range(5, 8):
         await teller.tell(talk(f"island island number{n}"), session=UUID(int=n))
     await teller.count_words()
-    (best,) = await retrieve(teller, "lighthouse island", limits=(0, 1, 0))
+    found = await retrieve(teller, "lighthouse island", limits=(0, 1, 0))
+    assert len(found) == 5
     idfs = [math.log(1 + (8 - holding + 0.5) / (holding + 0.5)) for holding in (5, 8)]
-    assert best.text_score == pytest.approx(sum(idfs), rel=1e-4)  # once each, in a document of mean length
+    for each in found:
+        assert each.text_score == pytest.approx(sum(idfs), rel=1e-4)  # once each, in a document of mean length
     await teller.admin.execute(
         "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)"
         " SELECT user_id, tenant_id, message_id, 'forgotten' FROM agent_data.conversation_history"
         " WHERE content LIKE 'lighthouse%'"
     )
     assert await retrieve(teller, "lighthouse island", limits=(0, 1, 0)) == []
-    assert len(await retrieve(teller, "lighthouse island", limits=(0, 2, 0))) == 2
+    assert len(await retrieve(teller, "lighthouse island", limits=(0, 2, 0))) == 3
 
 
 @pytest.mark.parametrize(
@@ -134,6 +158,7 @@ async def test_the_vector_leg_is_exact_cosine(teller: Teller) -> None:
     space = await teller.store.space_of(HashEmbedder.space)
     for n, text in enumerate(CORPUS):
         await teller.tell(talk(text), session=UUID(int=n))
+    await teller.count_words()
     vector = await vector_of("something")
     rows = await retrieve(teller, "", vector=vector, space=space, limits=(3, 10, 10))
     cosines = {text: float(np.dot(await vector_of(text), vector)) for text in CORPUS}

@@ -14,7 +14,8 @@ from app.context import compile as compiling
 from app.context.assemble import SEPARATOR, AppendTo, Block, InsertMessage, Prepend
 from app.context.candidates import Candidate
 from app.context.compile import Compilation, Compiler, CompileRequest, PathMessage, SearchRequest
-from app.context.retrieve import PROMPT_LIMITS, SEARCH_LIMITS, Scope
+from app.context.retrieve import Scope, Wanted
+from app.context.score import Profile
 from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens, prompt_tokens
@@ -31,12 +32,12 @@ class Found:
 
     def __init__(self, *candidates: Candidate) -> None:
         self.candidates_given = list(candidates)
-        self.asked: list[tuple[str, Scope, Any, int | None]] = []
+        self.asked: list[tuple[str, Scope, Wanted]] = []
 
     async def candidates(
-        self, query: str, scope: Scope, limits: Any, *, only: int | None = None
+        self, query: str, scope: Scope, wanted: Wanted, profile: Profile
     ) -> tuple[list[Candidate], dict[UUID, str]]:
-        self.asked.append((query, scope, limits, only))
+        self.asked.append((query, scope, wanted))
         return self.candidates_given, {UUID(int=1): "superseded"}
 
 
@@ -94,7 +95,7 @@ def shown(compiled: Compilation, asked: CompileRequest) -> list[Message]:
     return messages
 
 
-FACTS = [memory(n, f"Number {n} is lucky", similarity=n / 20, token_count=5) for n in range(1, 9)]
+FACTS = [memory(n, f"Number {n} is lucky", similarity=n / 20, near_vector=n / 8, token_count=5) for n in range(1, 9)]
 
 
 # --- the block ------------------------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ async def test_what_was_found_goes_before_the_question() -> None:
     assert (compiled.memories, compiled.tokens) == (8, block.token_count)
     assert set(block.item_ids) == {each.id for each in FACTS}
     assert found.asked[0][0] == "What is number 5?"
-    assert found.asked[0][2:] == (PROMPT_LIMITS, None)
+    assert found.asked[0][2] == Wanted(compiled.audit["budget"]["memory"])
     assert [each.id for each in compiled.considered] == [UUID(int=n) for n in range(8, 0, -1)]
 
 
@@ -436,7 +437,7 @@ async def test_a_search_is_what_the_compiler_would_choose() -> None:
     assert [each.candidate.id for each in result.items] == list(compiled.new_block.item_ids)
     assert result.tokens == 40
     assert result.statuses == {UUID(int=1): "superseded"}
-    assert found.asked[0][2] == SEARCH_LIMITS
+    assert found.asked[0][2] == Wanted(CAP)
 
 
 async def test_a_search_has_its_own_limits() -> None:
@@ -461,4 +462,4 @@ async def test_a_search_asks_only_for_what_it_wants(given: dict[str, Any], found
     shelf = Found(memory(11, tier=3), memory(12, tier=1, kind="preference"), message(13))
     result = await compiler(shelf).search(search(**given))
     assert {each.candidate.id.int for each in result.items} == found
-    assert shelf.asked[0][3] == only
+    assert shelf.asked[0][2].only == only

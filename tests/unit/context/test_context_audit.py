@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import orjson
@@ -7,7 +8,7 @@ import orjson
 from app.context.audit import Compiled, HistoryReport, expand, explain, shown_texts, used_memories, written
 from app.context.pack import PlainMeter, efficiency, pack
 from app.context.score import PREFILL, QuerySignals, score
-from tests.support.context_samples import NOW, memory, message, source
+from tests.support.context_samples import NOW, memory, message, scored, source
 
 ITEMS = [
     memory(
@@ -131,3 +132,16 @@ def test_memories_that_were_of_use() -> None:
         (UUID(int=1), round(score(ITEMS, QuerySignals(), PREFILL, NOW)[0].score, 4))
     ]
     assert used_memories({}) == []
+
+
+def test_a_passage_says_which_part_of_its_message_it_is() -> None:
+    passage = message(1, "a part", kind="passage", span=(10, 16), whole_tokens=300)
+    packed = pack([scored(passage, 0.5)], 100, PlainMeter())
+    stored = orjson.loads(orjson.dumps(explain(replace(compiled(), packed=packed))))
+    (item,) = expand(stored)["items"]
+    assert item["kind"] == "passage"
+    assert item["provenance"] == [
+        {"session": str(UUID(int=1)), "message_id": str(UUID(int=1)), "turn_index": 1, "span": [10, 16]}
+    ]
+    del stored["items"]["spans"]  # as it was stored before there were passages
+    assert "span" not in expand(stored)["items"][0]["provenance"][0]

@@ -8,21 +8,24 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from app.context.candidates import Provenance
-from app.context.retrieve import PROMPT_LIMITS, Limits, Retriever, Scope
+from app.context.candidates import Candidate, Provenance
+from app.context.retrieve import LIMITS, Retriever, Scope, Wanted
+from app.context.score import AUTO, PREFILL
 from app.errors import Unavailable
 from app.providers.embeddings import Embedder, NoEmbedder
+from app.store.places import PLACE, Places, Scan, ids_of
 from app.store.turns import RetrievedRow
 from tests.support.doors import HashEmbedder
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TENANT, USER, SESSION, ITEM, OTHER = (UUID(int=n) for n in range(1, 6))
 SCOPE = Scope(TENANT, USER, session=SESSION, visible_from=7, ancestors=[OTHER])
+WANTED = Wanted(1000)
 
 
 def row(**given: Any) -> RetrievedRow:
     plain: dict[str, Any] = {
-        "item_id": ITEM, "item_kind": 0, "similarity": 0.5, "text_score": None, "frequent": False, "kind": "message",
+        "n": 1, "item_kind": 0, "item_id": ITEM, "kind": "message",
         "content": "hello", "role": 1, "name": None, "session_id": SESSION, "external_id": "s", "turn_index": 3,
         "tier": None, "provenance_type": 0, "confidence": 1.0, "importance": 0.5, "access_count": 0,
         "last_accessed_at": None, "created_at": NOW, "token_count": 2, "content_hash": b"h", "status": "active",
@@ -35,16 +38,50 @@ def memory(**given: Any) -> RetrievedRow:
     return row(**{"item_kind": 1, "kind": "fact", "role": None, "tier": 3, "provenance_type": 4, "sources": []} | given)
 
 
+def places(rows: Sequence[RetrievedRow]) -> Places:
+    made = np.zeros(len(rows), PLACE)
+    for place, each in zip(made, rows, strict=True):
+        place["id"] = np.frombuffer(each.item_id.bytes, ">u8")
+        place["session"] = np.frombuffer((each.session_id or UUID(int=0)).bytes, ">u8")
+        place["turn"], place["tokens"], place["kind"] = each.turn_index or 0, each.token_count, each.item_kind
+        place["role"] = 9 if each.role is None else each.role
+    return made
+
+
 class Shelf:
-    def __init__(self, *rows: RetrievedRow, space: int | None = 9) -> None:
+    """A store that has these: seen by the vector leg, unless it is told otherwise."""
+
+    def __init__(
+        self, *rows: RetrievedRow, space: int | None = 9, legs: Sequence[int] | None = None, gone: int = 0
+    ) -> None:
         self.rows = list(rows)
         self.space = space
+        self.legs = list(legs) if legs is not None else [1] * len(rows)
+        self.gone = gone
+        """Of those fetched, the first so many may not come up."""
         self.asked: list[dict[str, Any]] = []
+        self.fetched: list[list[UUID]] = []
         self.spaces = 0
 
-    async def retrieve(self, tenant: UUID, user: UUID, **asked: Any) -> list[RetrievedRow]:
+    async def retrieve(self, tenant: UUID, user: UUID, **asked: Any) -> Scan:
         self.asked.append({"tenant": tenant, "user": user, **asked})
-        return self.rows
+        seen, said, used = (
+            [each for each, legs in zip(self.rows, self.legs, strict=True) if legs & bit] for bit in (1, 2, 4)
+        )
+        sims = np.linspace(0.9, 0.1, len(seen)).astype(np.float32)
+        counts = np.zeros((len(said), 16), np.uint8)
+        counts[:, 0] = 1
+        words, holding = (["hello"], [1]) if said else ([], [])
+        return Scan(places([*seen, *said, *used]), sims, counts, words, holding, 9, 5.0, 1.2, 0.75)
+
+    async def fetch_items(self, tenant: UUID, user: UUID, at: Places, **asked: Any) -> list[RetrievedRow]:
+        assert asked == {
+            "confine": None, "session": SESSION, "visible": 7, "ancestors": [OTHER], "history": False,
+        }  # fmt: skip
+        wanted = [UUID(each) for each in ids_of(at)]
+        by_id = {each.item_id: each for each in self.rows[self.gone :]}
+        self.fetched.append(wanted)
+        return [by_id[each]._replace(n=n) for n, each in enumerate(wanted, 1) if each in by_id]
 
     async def space_of(self, name: str) -> int | None:
         self.spaces += 1
@@ -52,27 +89,77 @@ class Shelf:
 
 
 def retriever(shelf: Shelf, embedder: Embedder | None = None) -> Retriever:
-    return Retriever(shelf, embedder or HashEmbedder())  # type: ignore[arg-type]  # all it needs of a store
+    return Retriever(shelf, embedder or HashEmbedder(), lambda text: len(text.split()))  # type: ignore[arg-type]  # all it needs
 
 
 async def test_a_question_becomes_one_look() -> None:
     shelf = Shelf()
-    assert await retriever(shelf).candidates("what?\0", SCOPE, PROMPT_LIMITS, only=1) == ([], {})
+    assert await retriever(shelf).candidates("what?\0", SCOPE, Wanted(1000, only=1), AUTO) == ([], {})
     (asked,) = shelf.asked
     vector = asked.pop("vector")
     assert vector.shape == (8,)
     assert asked == {
         "tenant": TENANT, "user": USER, "query": "what? ", "space": 9, "confine": None, "session": SESSION, "visible": 7,
-        "ancestors": [OTHER], "history": False, "limits": PROMPT_LIMITS, "only": 1,
+        "ancestors": [OTHER], "history": False, "limits": LIMITS._replace(frequent=0), "only": 1,
     }  # fmt: skip
+    assert shelf.fetched == []
 
 
 async def test_the_space_is_looked_up_once() -> None:
     shelf = Shelf()
     finder = retriever(shelf)
     for _ in range(3):
-        await finder.candidates("q", SCOPE, Limits(1, 2, 3))
+        await finder.candidates("q", SCOPE, WANTED, AUTO)
     assert shelf.spaces == 1
+
+
+def crowd(count: int, **given: Any) -> list[RetrievedRow]:
+    """Memories, the nearest first."""
+    return [memory(item_id=UUID(int=100 + n), token_count=50, **given) for n in range(count)]
+
+
+async def test_only_the_best_are_fetched() -> None:
+    shelf = Shelf(*crowd(100))
+    found, _ = await retriever(shelf).candidates("q", SCOPE, Wanted(400), AUTO)
+    assert [each.id for each in found] == [UUID(int=100 + n) for n in range(12)]
+    assert len(shelf.fetched) == 1
+
+
+async def test_more_is_fetched_where_much_may_not_come_up() -> None:
+    shelf = Shelf(*crowd(100), gone=20)
+    found, _ = await retriever(shelf).candidates("q", SCOPE, Wanted(400), AUTO)
+    assert {UUID(int=100 + n) for n in range(20, 28)} <= {each.id for each in found}
+    assert len(shelf.fetched) > 1
+    everything = [each for part in shelf.fetched for each in part]
+    assert len(everything) == len(set(everything))
+
+
+async def test_as_few_items_as_are_wanted() -> None:
+    shelf = Shelf(*crowd(100))
+    found, _ = await retriever(shelf).candidates("q", SCOPE, Wanted(10_000, 3), AUTO)
+    assert 3 <= len(found) < 20
+
+
+async def test_a_profile_of_the_seeds_looks_at_the_legs() -> None:
+    rows = crowd(120)
+    shelf = Shelf(*rows, legs=[1] * 105 + [2] * 10 + [4] * 5)
+    found, _ = await retriever(shelf).candidates("q", SCOPE, Wanted(10_000), PREFILL)
+    assert {each.id for each in found} == {each.item_id for each in (*rows[:50], *rows[105:])}
+    assert shelf.asked[0]["limits"] == LIMITS
+
+
+async def test_a_long_message_comes_as_its_passage() -> None:
+    text = " ".join(f"Sentence {n} is about nothing at all, as so many are." for n in range(20))
+    shelf = Shelf(row(content=text, token_count=220, turn_index=1))
+    (found,), _ = await retriever(shelf).candidates("q", SCOPE, WANTED, AUTO)
+    assert found.span is not None
+    assert (found.kind, found.source, found.whole_tokens) == ("passage", "message", 220)
+    assert found.text == text[found.span[0] : found.span[1]]
+    assert found.token_count == len(found.text.split()) <= 75
+    assert found.provenance[0].message_id == ITEM
+    # A memory is shown whole.
+    (kept,), _ = await retriever(Shelf(memory(content=text, token_count=220))).candidates("q", SCOPE, WANTED, AUTO)
+    assert (kept.span, kept.text) == (None, text)
 
 
 class Wordless(HashEmbedder):
@@ -85,10 +172,10 @@ class Wordless(HashEmbedder):
     [(NoEmbedder(), 9, "q"), (HashEmbedder(), None, "q"), (HashEmbedder(), 9, ""), (Wordless(), 9, "?!")],
 )
 async def test_without_a_vector_words_are_enough(embedder: Embedder, space: int | None, query: str) -> None:
-    shelf = Shelf(row(), space=space)
-    found, _ = await retriever(shelf, embedder).candidates(query, SCOPE, PROMPT_LIMITS)
+    shelf = Shelf(row(), space=space, legs=[2])
+    found, _ = await retriever(shelf, embedder).candidates(query, SCOPE, WANTED, AUTO)
     assert shelf.asked[0]["vector"] is None
-    assert len(found) == 1
+    assert [(each.near_text, each.near_vector, each.similarity) for each in found] == [(1.0, 0.0, None)]
 
 
 class Away(HashEmbedder):
@@ -98,11 +185,11 @@ class Away(HashEmbedder):
 
 async def test_an_embedder_that_is_away_is_said() -> None:
     with pytest.raises(Unavailable, match="away"):
-        await retriever(Shelf(), Away()).candidates("q", SCOPE, PROMPT_LIMITS)
+        await retriever(Shelf(), Away()).candidates("q", SCOPE, WANTED, AUTO)
 
 
-async def one(given: RetrievedRow) -> Any:
-    found, _ = await retriever(Shelf(given)).candidates("q", SCOPE, PROMPT_LIMITS)
+async def one(given: RetrievedRow, legs: int = 1) -> Candidate:
+    found, _ = await retriever(Shelf(given, legs=[legs])).candidates("q", SCOPE, WANTED, AUTO)
     return found[0]
 
 
@@ -154,19 +241,17 @@ async def test_a_memory_names_what_it_comes_from() -> None:
     assert (await one(memory(sources=None))).provenance == ()
 
 
-@pytest.mark.parametrize(
-    ("given", "legs"),
-    [
-        ({}, {"vector"}),
-        ({"similarity": None, "text_score": 0.0}, {"text"}),
-        ({"similarity": 0.0, "text_score": 2.0, "frequent": True}, {"vector", "text", "frequent"}),
-    ],
-)
-async def test_which_legs_brought_it(given: dict[str, Any], legs: set[str]) -> None:
-    assert (await one(row(**given))).legs == legs
+@pytest.mark.parametrize("legs", range(1, 8))
+async def test_which_legs_brought_it(legs: int) -> None:
+    found = await one(memory(), legs)
+    names = {name for bit, name in enumerate(("vector", "text", "frequent")) if legs >> bit & 1}
+    assert found.legs == names
+    assert ((found.similarity is not None), (found.text_score is not None)) == ("vector" in names, "text" in names)
 
 
 async def test_what_is_not_in_force_is_told() -> None:
-    rows = [memory(item_id=UUID(int=n), status=s) for n, s in enumerate(("active", "aging", "superseded", "expired"))]
-    _, statuses = await retriever(Shelf(*rows)).candidates("q", SCOPE, PROMPT_LIMITS)
-    assert statuses == {UUID(int=2): "superseded", UUID(int=3): "expired"}
+    rows = [
+        memory(item_id=UUID(int=n), status=s) for n, s in enumerate(("active", "aging", "superseded", "expired"), 1)
+    ]
+    _, statuses = await retriever(Shelf(*rows)).candidates("q", SCOPE, WANTED, AUTO)
+    assert statuses == {UUID(int=3): "superseded", UUID(int=4): "expired"}

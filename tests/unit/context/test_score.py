@@ -110,14 +110,9 @@ def test_what_a_leg_did_not_see_counts_nothing_there() -> None:
     assert value("authority", memory(1, confidence=1.0, provenance_type=99)) == 0.6
 
 
-def test_legs_are_normalised_over_the_candidates() -> None:
-    low, middle, high = (
-        memory(i, similarity=s, text_score=t) for i, s, t in ((1, -0.1, 2.0), (2, 0.2, 4.0), (3, 0.5, 8.0))
-    )
-    assert value("vector", middle, low, high) == pytest.approx(0.5)
-    assert value("vector", high, low, middle) == 1.0
-    assert value("text", middle, low, high) == pytest.approx(0.5)
-    assert value("vector", low, memory(9, similarity=-0.1)) == 0.0
+def test_what_the_ranking_says_is_taken_as_it_is() -> None:
+    item = message(1, near_text=0.25, near_vector=-0.5, named=1.0, similarity=0.9, text_score=7.0)
+    assert [value(name, item) for name in ("text", "vector", "speaker")] == [0.25, -0.5, 1.0]
 
 
 def test_the_users_own_words_and_memories_are_told_apart() -> None:
@@ -126,18 +121,17 @@ def test_the_users_own_words_and_memories_are_told_apart() -> None:
     assert value("remembered", message(1)) == 0.0
 
 
-def test_a_speaker_named_in_the_query() -> None:
-    query = QuerySignals("When did ana move?")
-    assert value("speaker", message(1, speaker="Ana"), query=query) == 1.0
-    assert value("speaker", message(1, speaker="An"), query=query) == 0.0
-    assert value("speaker", message(1), query=query) == 0.0
+def test_a_long_message_has_a_price_and_a_short_one_none() -> None:
+    assert value("excess", message(1, token_count=60)) == 0.0
+    assert value("excess", message(1, token_count=600)) == pytest.approx(math.log(10))
+    assert value("excess", message(1, token_count=50, whole_tokens=600)) == pytest.approx(math.log(10)), "of the whole"
 
 
 def test_auto_prefers_the_shorter_of_two_equals() -> None:
-    short, long = (message(i, token_count=t, similarity=0.5, text_score=3.0) for i, t in ((1, 30), (2, 600)))
+    short, long = (message(i, token_count=t, near_vector=0.5, near_text=0.5) for i, t in ((1, 30), (2, 600)))
     found = score([long, short], NONE, AUTO, NOW)
     assert [each.candidate for each in found] == [short, long]
-    assert found[0].relevance == found[1].relevance > found[0].score
+    assert found[0].relevance == found[1].relevance > found[1].score
     assert AUTO.order == "score"
 
 
@@ -188,7 +182,7 @@ def test_the_order_of_the_candidates_does_not_matter(items: list[Candidate], nam
     for each in one:
         assert math.isfinite(each.score)
         assert each.score == pytest.approx(sum(profile.weights[n] * v for n, v in each.signals.items()))
-        assert all(-1 <= v <= 1 for n, v in each.signals.items() if n != "length")
+        assert all(-1 <= v <= 1 for n, v in each.signals.items() if n != "excess")
 
 
 def test_ties_go_by_id() -> None:

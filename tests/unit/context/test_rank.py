@@ -1,0 +1,188 @@
+"""How everything is ranked: against the same sums, done one by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.context.rank import KERNEL, NEAR, REACH, Ranking, rank
+from app.store.places import MEMORY_KIND, PLACE, Scan, speaker_mark
+
+K1, B, MEAN = 1.2, 0.75, 20.0
+S1, S2 = UUID(int=1 << 70 | 1), UUID(int=1 << 70 | 2)
+
+
+def place(number: int, session: UUID = S1, turn: int | None = None, **given: Any) -> np.void:
+    made: np.void = np.zeros(1, PLACE)[0]
+    made["id"] = np.frombuffer(UUID(int=number).bytes, ">u8")
+    made["session"] = np.frombuffer(session.bytes, ">u8")
+    made["turn"] = number if turn is None else turn
+    made["tokens"], made["role"] = 20, 1
+    for name, value in given.items():
+        made[name] = value
+    return made
+
+
+def scan(
+    seen: Sequence[tuple[np.void, float]] = (),
+    said: Sequence[tuple[np.void, Sequence[int]]] = (),
+    used: Sequence[np.void] = (),
+    words: Sequence[str] = (),
+    holding: Sequence[int] = (),
+) -> Scan:
+    counts = np.zeros((len(said), 16), np.uint8)
+    for row, (_, times) in zip(counts, said, strict=True):
+        row[: len(times)] = times
+    places = np.array([*(each for each, _ in seen), *(each for each, _ in said), *used], PLACE)
+    sims = np.array([sim for _, sim in seen], np.float32)
+    return Scan(places, sims, counts, words, holding, 100, MEAN, K1, B)
+
+
+def by_number(ranking: Ranking, column: np.ndarray[Any, Any]) -> dict[int, float]:
+    numbers = ranking.places()["id"][:, 1].tolist()
+    assert len(set(numbers)) == len(numbers), "each item once"
+    return dict(zip(numbers, column.tolist(), strict=True))
+
+
+def share(away: int, between: float) -> float:
+    """What a neighbour adds, with so many tokens between the middles."""
+    return KERNEL[away - 1] * math.exp(-max(between - NEAR, 0) / REACH)
+
+
+def test_nothing_found() -> None:
+    ranking = rank(scan(), "what?")
+    assert len(ranking) == 0
+    assert all(len(each) == 0 for each in ranking.signals().values())
+
+
+def test_a_cosine_is_smoothed_over_three_neighbours() -> None:
+    ranking = rank(scan([(place(n), 1.0 if n == 5 else 0.0) for n in range(1, 10)]), "")
+    found = by_number(ranking, ranking.vector)
+    gaps = [20.0 * away for away in (1, 2, 3)]
+    for away, gap in enumerate(gaps, 1):
+        assert found[5 + away] == found[5 - away] == pytest.approx(share(away, gap), rel=1e-5)
+    assert found[9] == found[1] == 0.0
+    assert by_number(ranking, ranking.similarity)[5] == 1.0
+
+
+def test_a_page_of_text_parts_neighbours() -> None:
+    answer = place(2, tokens=600)
+    ranking = rank(scan([(place(1), 1.0), (answer, 0.0), (place(3), 0.0)]), "")
+    found = by_number(ranking, ranking.vector)
+    assert found[2] == pytest.approx(share(1, 310), rel=1e-5)
+    assert found[3] == pytest.approx(share(2, 620), rel=1e-4)
+    assert found[3] < 0.01
+
+
+def test_sessions_and_memories_have_no_neighbours_elsewhere() -> None:
+    others = [place(2, S2, 2), place(3, S1, 2, kind=MEMORY_KIND), place(4, UUID(int=0), 2, kind=MEMORY_KIND)]
+    ranking = rank(scan([(place(1, S1, 1), 1.0), *((each, 0.0) for each in others)]), "")
+    assert by_number(ranking, ranking.vector) == {1: 1.0, 2: 0.0, 3: 0.0, 4: 0.0}
+
+
+def test_words_are_smoothed_before_they_saturate() -> None:
+    """The second word's neighbour makes up for what the turn itself does not say."""
+    words, holding = ["cat", "moon"], [10, 5]
+    said = [(place(1), [1, 0]), (place(2), [0, 2])]
+    ranking = rank(scan(said=said, words=words, holding=holding), "cat moon")
+    gains = [(K1 + 1) * math.log(1 + (100 - n + 0.5) / (n + 0.5)) for n in holding]
+    near = share(1, 20)
+    sums = [(1.0, 2 * near), (near, 2.0)]
+    scores = [sum(g * n / (n + K1) for g, n in zip(gains, each, strict=True)) for each in sums]
+    found = by_number(ranking, ranking.text)
+    assert [found[1], found[2]] == pytest.approx([score / max(scores) for score in scores], rel=1e-5)
+    plain = [gains[0] / (1 + K1), gains[1] * 2 / (2 + K1)]
+    assert by_number(ranking, ranking.bm25(np.arange(2))) == pytest.approx({1: plain[0], 2: plain[1]}, rel=1e-5)
+    assert not ranking.vector.any(), "no vector leg, no vector"
+
+
+def test_an_item_of_several_legs_comes_once_and_an_unseen_one_is_far() -> None:
+    both, words_only, used = place(1), place(9), place(30, kind=MEMORY_KIND)
+    ranking = rank(scan([(both, 0.8), (used, 0.2)], [(both, [3]), (words_only, [1])], [used], ["cat"], [2]), "cat")
+    assert by_number(ranking, ranking.legs) == {1: 3, 9: 2, 30: 5}
+    similarity = by_number(ranking, ranking.similarity)
+    assert similarity[1] == pytest.approx(0.8)
+    assert math.isnan(similarity[9])
+    assert by_number(ranking, ranking.vector)[9] == pytest.approx(0.25), "as the farthest that was seen"
+
+
+def test_what_stands_in_the_prompt_is_context_and_no_candidate() -> None:
+    seen = [(place(n), 1.0 if n == 4 else 0.0) for n in range(1, 6)] + [(place(9, S2), 0.1)]
+    ranking = rank(scan(seen), "", session=S1, visible_from=4)
+    found = by_number(ranking, ranking.vector)
+    assert set(found) == {1, 2, 3, 9}
+    assert found[3] == 1.0, "it stands beside the answer"
+    for confined in (rank(scan(seen), "", ancestors=[S1]), rank(scan(seen), "", confine=S2)):
+        assert set(by_number(confined, confined.text)) == {9}
+
+
+def test_memories_are_judged_when_they_are_fetched() -> None:
+    memory = place(7, S1, 9, kind=MEMORY_KIND)
+    assert len(rank(scan([(memory, 0.5)]), "", session=S1, visible_from=1, ancestors=[S1])) == 1
+
+
+def test_a_name_in_the_question_is_who_spoke_and_not_of_what() -> None:
+    ana, bo = {"speaker": speaker_mark("Ana")}, {"speaker": speaker_mark("Bo Diaz")}
+    said = [(place(1, S1, **ana), [0, 1]), (place(2, S2, **bo), [3, 0])]
+    ranking = rank(scan(said=said, words=["ana", "move"], holding=[1, 1]), "When did Ana's family move?")
+    assert by_number(ranking, ranking.speaker) == {1: 1.0, 2: 0.0}
+    assert by_number(ranking, ranking.text) == {1: 1.0, 2: 0.0}
+    # Unless there is nothing else to look for.
+    ranking = rank(scan(said=[said[1]], words=["bo"], holding=[1]), "bo?")
+    assert (ranking.text.tolist(), ranking.speaker.tolist()) == ([1.0], [1.0])
+
+
+def test_the_name_of_a_role_names_nobody() -> None:
+    user = {"speaker": speaker_mark("User")}
+    ranking = rank(scan(said=[(place(1, S1, **user), [1])], words=["user"], holding=[1]), "What does the user want?")
+    assert (ranking.speaker.tolist(), ranking.text.tolist()) == ([0.0], [1.0])
+
+
+def test_what_a_profile_may_weigh() -> None:
+    items = [place(1), place(2, role=2, tokens=600), place(3, kind=MEMORY_KIND, role=9)]
+    ranking = rank(scan([(each, 0.5) for each in items]), "")
+    columns = {name: by_number(ranking, column) for name, column in ranking.signals().items()}
+    assert columns["own_words"] == {1: 1.0, 2: 0.0, 3: 0.0}
+    assert columns["remembered"] == {1: 0.0, 2: 0.0, 3: 1.0}
+    assert columns["excess"] == pytest.approx({1: 0.0, 2: math.log(10), 3: 0.0})
+
+
+numbers = st.integers(1, 40)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(numbers, st.sampled_from([S1, S2]), st.integers(1, 400), st.floats(-1, 1)), max_size=20,
+             unique_by=lambda each: each[0]),
+    st.randoms(),
+)  # fmt: skip
+def test_the_order_of_what_was_found_does_not_matter(found: list[tuple[int, UUID, int, float]], rng: Any) -> None:
+    seen = [(place(n, session, tokens=tokens), sim) for n, session, tokens, sim in found]
+    one = rank(scan(seen), "")
+    shuffled = list(seen)
+    rng.shuffle(shuffled)
+    other = rank(scan(shuffled), "")
+    assert by_number(one, one.vector) == pytest.approx(by_number(other, other.vector), rel=1e-4, abs=1e-5)
+    # And it is what one sum for each gives.
+    line = {session: sorted(each for each in found if each[1] == session) for session in (S1, S2)}
+    sums = {}
+    for n, session, _, sim in found:
+        own = line[session]
+        at = [each[0] for each in own].index(n)
+        middles = [sum(e[2] for e in own[:i]) + own[i][2] / 2 for i in range(len(own))]
+        sums[n] = sim + sum(
+            share(abs(i - at), abs(middles[i] - middles[at])) * own[i][3]
+            for i in range(len(own))
+            if 0 < abs(i - at) <= len(KERNEL) and abs(own[i][0] - n) <= len(KERNEL)
+        )
+    top = max(sums.values(), default=0)
+    expected = {n: value / top if top > 1e-6 else 0.0 for n, value in sums.items()}
+    if top > 1e-3 or top <= 0:
+        assert by_number(one, one.vector) == pytest.approx(expected, rel=1e-3, abs=1e-3)

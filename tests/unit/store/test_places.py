@@ -1,0 +1,55 @@
+"""What ranking knows of an item, as it comes from the database."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import numpy as np
+
+from app.store.places import MEMORY_KIND, PLACE, columns_of, ids_of, key_of, speaker_mark, unpack
+
+SESSION = UUID("5f0c1a52-0000-4000-8000-0123456789ab")
+
+
+def packed(item: UUID, session: UUID, turn: int, tokens: int, role: int, kind: int, speaker: int) -> bytes:
+    """As `agent_data.item_place` does it."""
+    numbers = ((0, 8), (turn, 4), (tokens, 4), (role, 2), (kind, 2), (speaker, 4))
+    return item.bytes + session.bytes + b"".join(value.to_bytes(size, "big") for value, size in numbers)
+
+
+def test_a_place_is_read_as_it_was_packed() -> None:
+    message = packed(UUID(int=7), SESSION, 3, 41, 1, 0, 0xFFFFFFFE)
+    memory = packed(UUID(int=8), SESSION, 0, 12, 9, MEMORY_KIND, 0)
+    assert PLACE.itemsize == len(message) == 56
+    columns = columns_of(np.frombuffer(message + memory, PLACE))
+    assert columns.turn.tolist() == [3, 0]
+    assert columns.tokens.tolist() == [41, 12]
+    assert columns.role.tolist() == [1, 9]
+    assert columns.memory.tolist() == [False, True]
+    assert columns.speaker.tolist() == [0xFFFFFFFE, 0]
+    assert columns.owner[0] == key_of(SESSION)
+    assert columns.owner[1] == columns.item[1] != columns.owner[0], "a memory is its own"
+    assert [UUID(each) for each in ids_of(np.frombuffer(message + memory, PLACE))] == [UUID(int=7), UUID(int=8)]
+
+
+def test_ids_that_are_nearly_alike_are_told_apart() -> None:
+    ids = [UUID(int=(n << 64) + m) for n in range(60) for m in range(60)]
+    numbers = columns_of(np.frombuffer(b"".join(packed(each, SESSION, 1, 1, 1, 0, 0) for each in ids), PLACE)).item
+    assert len(set(numbers.tolist())) == len(ids)
+
+
+def test_a_row_is_unpacked() -> None:
+    one = packed(UUID(int=7), SESSION, 3, 41, 1, 0, 0)
+    counts = ((2 << 8) | 5).to_bytes(8, "big") + (9).to_bytes(8, "big")
+    sims = np.array([0.5], ">f4").tobytes()
+    scan = unpack((one, sims, one, counts, None, ["a"], [3], 11, 4.0, 1.2, 0.75))
+    assert len(scan.places) == 2
+    assert scan.sims.tolist() == [0.5]
+    assert scan.counts.tolist() == [[5, 2, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]]
+    assert (scan.words, scan.holding, scan.counted, scan.mean) == (["a"], [3], 11, 4.0)
+    nothing = unpack([None] * 11)
+    assert (len(nothing.places), len(nothing.sims), nothing.counts.shape) == (0, 0, (0, 16))
+
+
+def test_a_speaker_is_known_by_the_first_name() -> None:
+    assert speaker_mark("Maria Lopez") == speaker_mark("maria") != speaker_mark("Mario")
