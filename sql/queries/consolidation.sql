@@ -157,9 +157,17 @@ ORDER BY e.message_id DESC LIMIT $2
 
 -- name: known_memories
 -- A user's memories in force that an entity may be summarised from, most important first; none of a session alone (L1), none that
--- was drawn from others.
+-- was drawn from others. Without those of its messages that must not surface, because of something else that they say.
 SELECT m.memory_id, m.content_text, m.kind, m.confidence, m.importance, m.created_at, m.entity_ids, m.subject_entity_id,
-       m.predicate, m.object_value, m.source_message_ids, m.sources
+       m.predicate, m.object_value, ARRAY(
+           SELECT s.id FROM unnest(m.source_message_ids) WITH ORDINALITY AS s (id, n)
+           WHERE NOT EXISTS (SELECT FROM agent_data.suppressions x
+                             WHERE x.user_id = $1 AND x.item_id = s.id AND x.reason NOT IN ('superseded', 'resent'))
+           ORDER BY s.n) AS source_message_ids, COALESCE((
+           SELECT jsonb_agg(s.source ORDER BY s.n) FROM jsonb_array_elements(m.sources) WITH ORDINALITY AS s (source, n)
+           WHERE NOT EXISTS (SELECT FROM agent_data.suppressions x
+                             WHERE x.user_id = $1 AND x.item_id = (s.source ->> 'message_id')::uuid
+                               AND x.reason NOT IN ('superseded', 'resent'))), '[]') AS sources
 FROM agent_data.memory_store m
 WHERE m.user_id = $1 AND m.is_active AND m.memory_tier >= 2 AND m.memory_scope = 1
   AND m.kind NOT IN ('summary', 'pattern', 'procedure', 'episode')

@@ -71,6 +71,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $
       AND NOT EXISTS (
           SELECT FROM agent_data.memory_store o
           WHERE o.user_id = p_user AND o.source_message_ids @> ARRAY[x.item_id]
+            AND o.kind NOT IN ('summary', 'pattern', 'procedure')
             AND (o.status = 'invalidated' OR o.status = 'superseded' AND o.superseded_how IN ('corrected', 'conflict')))
 $$;
 
@@ -81,26 +82,30 @@ $$;
 --     its place stay. When it is restored, they come back.
 -- forgotten: so are all its other wordings, the contradictions it took part in, and the messages that said it, whose hashes
 --     remain, keyed: sent again, in another session, they are neither found nor learned from.
+-- Of what was drawn together from many messages none says it: they stay, whatever becomes of it.
 CREATE FUNCTION agent_data.memory_ended() RETURNS trigger
 LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     -- Characters up to which a message is about that one thing: two sentences. Of longer ones the memory is a small part.
     brief constant integer := 240;
+    drawn constant boolean := NEW.kind IN ('summary', 'pattern', 'procedure');
 BEGIN
     IF TG_OP = 'UPDATE' AND NEW.status = OLD.status THEN
         RETURN NULL;
     END IF;
     IF NEW.status = 'forgotten' THEN
         INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac)
-        SELECT NEW.user_id, NEW.tenant_id, s.message_id, 'forgotten',
+        SELECT DISTINCT ON (s.message_id) NEW.user_id, NEW.tenant_id, s.message_id, 'forgotten',
                CASE WHEN s.length > 7 THEN agent_data.content_hmac(s.content_hash) END  -- "yes" and "thanks" stand for anything
         FROM agent_data.source_messages(NEW.user_id, OLD.sources) s
+        WHERE NOT drawn
         ON CONFLICT (user_id, item_id) DO UPDATE SET reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac;
         INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac)
         SELECT v.user_id, v.tenant_id, v.memory_id, 'forgotten', agent_data.content_hmac(v.content_hash)
         FROM agent_data.memory_store v
         WHERE v.user_id = NEW.user_id AND v.superseded_by = NEW.memory_id AND v.superseded_how = 'merged'
-          AND v.content_hash <> ''
+          -- What was drawn is drawn anew, unless it was itself what the user forgot.
+          AND v.content_hash <> '' AND NOT drawn
         ON CONFLICT (user_id, item_id) DO UPDATE SET reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac;
         DELETE FROM agent_data.embeddings e USING agent_data.memory_store v
         WHERE e.user_id = NEW.user_id AND e.item_id = v.memory_id
@@ -124,7 +129,7 @@ BEGIN
         INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
         SELECT NEW.user_id, NEW.tenant_id, s.message_id, 'superseded'
         FROM agent_data.source_messages(NEW.user_id, NEW.sources) s
-        WHERE s.length <= brief AND NOT EXISTS (
+        WHERE NOT drawn AND s.length <= brief AND NOT EXISTS (
             SELECT FROM agent_data.memory_store h
             WHERE h.user_id = NEW.user_id AND h.memory_id = NEW.superseded_by AND h.source_message_ids @> ARRAY[s.message_id])
         ON CONFLICT DO NOTHING;
@@ -168,4 +173,5 @@ SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.suppressions TO mneme_definer;
 ALTER FUNCTION agent_data.resurface(uuid, uuid, uuid[]) OWNER TO mneme_definer;
 REVOKE ALL ON FUNCTION agent_data.resurface(uuid, uuid, uuid[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION agent_data.resurface(uuid, uuid, uuid[]) TO mneme_app, mneme_owner;
+-- The schedule ends memories as the owner, and a deleted message brings some back as the eraser.
+GRANT EXECUTE ON FUNCTION agent_data.resurface(uuid, uuid, uuid[]) TO mneme_app, mneme_owner, mneme_eraser;

@@ -187,6 +187,8 @@ async def test_what_is_forgotten_leaves_what_was_drawn_from_it_at_once_and_does_
     pool: Pool, admin: Admin
 ) -> None:
     talk = await of_clara(pool)
+    # A fourth one: three sessions are left when the message that said so is forgotten as well.
+    await tell(pool, Talk(name="chat-3"), "Please remember that my sister Clara plays the cello.")
     await consolidator(pool).consolidate(payload(talk))
     (row,) = await rows(
         admin,
@@ -214,6 +216,28 @@ async def test_what_is_superseded_takes_its_summary_out_of_force(pool: Pool, adm
     assert not any("Porto" in each["content_text"] for each in await drawn(admin, "summary"))
     await consolidator(pool).consolidate(payload(talk))
     assert not any("Porto" in each["content_text"] for each in await drawn(admin, "summary"))
+
+
+@pytest.mark.parametrize("how", ["forgotten", "invalidated", "the summary is forgotten"])
+async def test_what_else_a_summary_was_drawn_from_stays(pool: Pool, admin: Admin, how: str) -> None:
+    talk = await of_clara(pool)
+    await consolidator(pool).consolidate(payload(talk))
+    kind = "= 'summary'" if how == "the summary is forgotten" else "<> 'summary'"
+    (row,) = await rows(
+        admin, f"SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE '%Porto%' AND kind {kind}"
+    )
+    memories = Memories(pool, SQL, FakeClock(NOW), space=None)
+    if how == "invalidated":
+        assert await memories.invalidate(talk.tenant, talk.user, row["memory_id"], None)
+    else:
+        assert await memories.forget(talk.tenant, talk.user, row["memory_id"])
+    said = """SELECT h.content FROM agent_data.suppressions x
+              JOIN agent_data.conversation_history h ON h.message_id = x.item_id"""
+    hidden = [FACTS[0]] if "summary" not in how else []
+    assert [each["content"] for each in await rows(admin, said)] == hidden
+    if how == "invalidated":
+        assert await memories.restore(talk.tenant, talk.user, row["memory_id"])
+        assert not await rows(admin, said)
 
 
 async def test_a_pattern_that_its_user_forgot_is_not_drawn_again(pool: Pool, admin: Admin) -> None:
