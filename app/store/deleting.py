@@ -153,20 +153,34 @@ class _Run:
     async def _memories(self, key: bytes, held: Sequence[Held], kept: Collection[UUID]) -> None:
         """Forget, and take from the sources of others; what gave way to a memory that is forgotten comes back."""
         forgotten = [each.memory_id for each in held]
-        older = await self._rows("deleting.older", forgotten, self._now) if forgotten else []
+        again = await self._part(forgotten) if forgotten else []
         counted = await self._counted()
         at = (self._message, self._at) if counted else (None, None)
         await self._run("memories.uncount_words", forgotten, *at)
         if held:
+            await self._run("deleting.only_source", forgotten, self._message)
             await forget(self._connection, self._sql, key, self._tenant, self._user, held, self._now)
         if kept:
             await self._run("deleting.lose_source", list(kept), self._message, self._now)
             for memory in kept:
                 await self._tell(memory, "edited", {"message_id": self._message}, None)
-        if older:
-            again = await self._rows("deleting.restore", [each["memory_id"] for each in older], self._now)
-            for each in again:
-                await self._tell(each["memory_id"], "restored", {"status": "superseded"}, {"status": "active"})
+        if again:
+            await self._run("deleting.restore", again, self._now)
+            for memory in again:
+                await self._tell(memory, "restored", {"status": "superseded"}, {"status": "active"})
+
+    async def _part(self, forgotten: Sequence[UUID]) -> list[UUID]:
+        """Of what was merged into these memories: which are to come back, the one that says most for each. They and the other
+        wordings are no longer theirs: what is forgotten takes all its wordings along."""
+        older = await self._rows("deleting.older", forgotten, self._now)
+        best: dict[UUID, Any] = {}
+        for each in older:
+            held = best.get(each["heir"])
+            if held is None or _says(each["content_text"]) > _says(held["content_text"]):
+                best[each["heir"]] = each
+        heirs = [best[each["heir"]]["memory_id"] for each in older]
+        await self._run("deleting.part", [each["memory_id"] for each in older], heirs)
+        return sorted(set(heirs))
 
     async def _counted(self) -> bool:
         (row,) = await self._rows("deleting.counted", self._message, self._at, LEARN_BATCH)
@@ -211,6 +225,11 @@ def outlives(memory: Learned, message: UUID, said: str) -> bool:
         words = gone if str(source.get("message_id")) == str(message) else left
         words |= _words(str(source.get("quote") or ""))
     return memory.stated or _words(memory.text) & gone <= left
+
+
+def _says(text: str) -> tuple[int, int]:
+    """How much a wording says: its words; of two that have as many, the shorter one."""
+    return len(_words(text)), -len(text)
 
 
 def _words(text: str) -> set[str]:

@@ -31,24 +31,34 @@ ORDER BY m.memory_id
 FOR UPDATE
 
 -- name: older
--- What these memories ($3) said more of, and took the place of; not what they corrected, which was said to be untrue.
-SELECT m.memory_id FROM agent_data.memory_store m
-WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.superseded_by = ANY ($3::uuid[]) AND m.status = 'superseded'
-  AND m.memory_id <> ALL ($3::uuid[]) AND (m.expires_at IS NULL OR m.expires_at > $4)
-  AND EXISTS (SELECT FROM agent_data.memory_events e
-              WHERE e.tenant_id = $1 AND e.user_id = $2 AND e.memory_id = m.superseded_by AND e.event = 'merged'
-                AND e.before ->> 'memory_id' = m.memory_id::text)
+-- What these memories ($3) said more of, and took the place of; not what they corrected, which was said to be untrue, nor what
+-- another one in force says in the same words.
+SELECT m.memory_id, m.superseded_by AS heir, m.content_text FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.superseded_by = ANY ($3::uuid[]) AND m.superseded_how = 'merged'
+  AND m.status = 'superseded' AND m.memory_id <> ALL ($3::uuid[]) AND (m.expires_at IS NULL OR m.expires_at > $4)
+  AND NOT EXISTS (SELECT FROM agent_data.memory_store o
+                  WHERE o.user_id = $2 AND o.content_hash = m.content_hash AND o.dedup_scope = m.dedup_scope
+                    AND o.is_active AND o.memory_id <> ALL ($3::uuid[]))
 ORDER BY m.memory_id
 FOR UPDATE
 
--- name: restore
--- Brings memories back whose place nothing takes any more, but for those whose words stand in another one.
-UPDATE agent_data.memory_store m SET status = 'active', superseded_by = NULL, valid_to = NULL, updated_at = $4
+-- name: part
+-- Parts wordings from the memory that they were merged into, before that is forgotten: each goes to the one ($4) that is to stand
+-- in its place, and that one to none.
+UPDATE agent_data.memory_store m SET
+    superseded_by = x.heir, superseded_how = CASE WHEN x.heir = m.memory_id THEN NULL ELSE m.superseded_how END
+FROM unnest($3::uuid[], $4::uuid[]) AS x (memory_id, heir)
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id
+
+-- name: only_source
+-- Memories that are to be forgotten stand for this message ($4) alone: what else said a part of it stays.
+UPDATE agent_data.memory_store m SET sources = '[]', source_message_ids = ARRAY[$4::uuid]
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])
-  AND NOT EXISTS (SELECT FROM agent_data.memory_store o
-                  WHERE o.user_id = $2 AND o.content_hash = m.content_hash AND o.dedup_scope = m.dedup_scope
-                    AND (o.is_active OR o.memory_id = ANY ($3::uuid[]) AND o.memory_id < m.memory_id))
-RETURNING m.memory_id
+
+-- name: restore
+-- Brings memories back whose place nothing takes any more.
+UPDATE agent_data.memory_store m SET status = 'active', superseded_by = NULL, valid_to = NULL, updated_at = $4
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.status = 'superseded'
 
 -- name: lose_source
 -- Takes a message ($4) from the sources of memories that have others. If its place was the memory's, that is the first other one's.

@@ -156,6 +156,30 @@ async def test_what_said_more_goes_and_what_it_replaced_comes_back(
     )
 
 
+async def test_of_several_wordings_the_one_that_says_most_comes_back_whole(
+    learn: Learner, deleter: Deleter, pool: Pool, admin: Admin
+) -> None:
+    one, two = Talk(), Talk(name="chat-2")
+    await taught(learn, pool, one, "I like hiking in the mountains", "I like hiking up in the mountains")
+    await taught(learn, pool, two, "I like hiking in the high mountains")
+    wordings = await memories(admin, "superseded_how = 'merged'")
+    assert len(wordings) == 2
+    await delete(deleter, two, two.said[0])
+    (back,) = await memories(admin)
+    assert back["content_text"].startswith("Likes hiking")
+    assert back["memory_id"] in {each["memory_id"] for each in wordings}
+    (other,) = await memories(admin, "superseded_how = 'merged'")
+    assert other["superseded_by"] == back["memory_id"]
+    assert other["content_text"].startswith("Likes hiking")
+    held = await admin.fetch("SELECT item_id FROM agent_data.embeddings WHERE item_kind = 1")
+    assert {row["item_id"] for row in held} == {back["memory_id"], other["memory_id"]}
+    # Neither is forgotten, nor what said so.
+    hidden = await admin.fetch("SELECT item_id FROM agent_data.suppressions")
+    assert {row["item_id"] for row in hidden}.isdisjoint(
+        {each.message_id for each in one.said} | {each["memory_id"] for each in wordings}
+    )
+
+
 async def test_the_older_wording_leaves_the_history_of_what_replaced_it(
     learn: Learner, deleter: Deleter, pool: Pool, admin: Admin
 ) -> None:
