@@ -368,8 +368,8 @@ async def test_a_superseded_fact_leaves_the_summary_of_its_session(pool: Pool, a
     await long_talk(pool, talk, turns=60)
     await keeper(pool).end(payload(talk))
     assert "Lisbon" in (await session_row(admin, talk))["summary_text"]
-    said = await Talk(name="chat-2").say(pool, "Actually, I moved: I live in Porto now.")
-    said_in = Talk(name="chat-2")
+    said_in = Talk(name="chat-2", begun=NOW)  # the later word stands
+    said = await said_in.say(pool, "Actually, I moved: I live in Porto now.")
     await build_learner(pool, FakeClock(NOW)).learn(said_in.job(said))
     assert await rows(admin, "SELECT 1 FROM agent_data.memory_store WHERE status = 'superseded'")
     assert (await session_row(admin, talk))["summary_text"] is None
