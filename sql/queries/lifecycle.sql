@@ -98,6 +98,7 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = $3
 
 -- name: supersede
 -- It gives way to the memory $4.
-UPDATE agent_data.memory_store SET status = 'superseded', superseded_by = $4, valid_to = $5, updated_at = $5,
+UPDATE agent_data.memory_store SET
+    status = 'superseded', superseded_by = $4, superseded_how = 'corrected', valid_to = $5, updated_at = $5,
     details = details - '{asked_at,asked}'::text[]
 WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3

@@ -229,6 +229,13 @@ BEGIN
         END IF;
         RETURN NULL;
     END IF;
+    -- Corrected by what names no value of its own: the old one is not true any more.
+    IF NEW.status = 'superseded' AND NEW.superseded_how = 'corrected' AND EXISTS (
+        SELECT FROM agent_data.memory_store h
+        WHERE h.user_id = NEW.user_id AND h.memory_id = NEW.superseded_by AND h.object_value IS NULL) THEN
+        PERFORM agent_data.drop_facts_of(NEW.tenant_id, NEW.user_id, NEW.memory_id, 'ended', NEW.updated_at);
+        RETURN NULL;
+    END IF;
     IF NEW.status NOT IN ('active', 'aging') OR NEW.memory_scope <> 1 OR NEW.subject_entity_id IS NULL
        OR NEW.dedup_scope <> '00000000-0000-0000-0000-000000000000' THEN
         RETURN NULL;

@@ -13,6 +13,7 @@ from app.clock import FakeClock
 from app.jobs.tasks import Learner
 from app.memory.extract_rules import rules
 from app.memory.extract_words import words
+from app.memory.ingest_text import content_hash
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.facts import Fact, Facts
@@ -20,6 +21,7 @@ from app.store.memories import Memories
 from app.store.memory_rows import MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
+from app.store.validation import Validation
 from tests.support.jobs import SQL
 from tests.support.learning import INTRODUCTION, NOW, OTHER_TENANT, TENANT, Talk, memories, taught
 
@@ -157,6 +159,22 @@ async def test_invalidating_and_restoring_a_memory_does_the_same_to_its_fact(
     assert await values(facts, talk) == {"lives_in": "Lisbon"}
     told = await facts.history(TENANT, talk.user, "lives_in", category=None, after=0, limit=10)
     assert [each.event for each in told] == ["created", "ended", "created"]
+
+
+@pytest.mark.parametrize("value", ["Faro", None])
+async def test_an_answer_that_corrects_a_memory_corrects_its_fact_and_hides_what_said_it(
+    learn: Learner, pool: Pool, facts: Facts, admin: asyncpg.Connection[Any], space: int, value: str | None
+) -> None:
+    talk = Talk()
+    await taught(learn, pool, talk, "I live in Lisbon")
+    memory = await memory_of(admin, "Lives in Lisbon")
+    text = MemoryText("Lives in Faro", content_hash("Lives in Faro"), 3, None)
+    await Validation(pool, SQL, FakeClock(NOW), space=space).correct(TENANT, talk.user, memory, text, value)
+    assert await values(facts, talk) == ({"lives_in": value} if value else {})
+    told = await facts.history(TENANT, talk.user, "lives_in", category=None, after=0, limit=10)
+    assert [each.event for each in told] == ["created", "changed" if value else "ended"]
+    hidden = await admin.fetch("SELECT item_id, reason FROM agent_data.suppressions")
+    assert [tuple(row) for row in hidden] == [(talk.said[0].message_id, "superseded")]
 
 
 async def test_a_text_that_is_edited_does_not_say_its_triple_any_more(
