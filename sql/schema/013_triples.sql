@@ -100,6 +100,9 @@ BEGIN
         FROM agent_data.source_messages(NEW.user_id, OLD.sources) s
         WHERE NOT drawn
         ON CONFLICT (user_id, item_id) DO UPDATE SET reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac;
+        -- No search may find them: a vector would only wait in its space, and keep that from being dropped.
+        DELETE FROM agent_data.embeddings e USING agent_data.source_messages(NEW.user_id, OLD.sources) s
+        WHERE NOT drawn AND e.user_id = NEW.user_id AND e.item_id = s.message_id;
         INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac)
         SELECT v.user_id, v.tenant_id, v.memory_id, 'forgotten', agent_data.content_hmac(v.content_hash)
         FROM agent_data.memory_store v

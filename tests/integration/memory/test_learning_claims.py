@@ -166,6 +166,12 @@ async def test_forgetting_reaches_all_wordings_and_their_messages(
     await taught(learn, pool, talk, "I like hiking in the high mountains")
     await taught(learn, pool, talk, "I like hiking up in the mountains", "I live in Lisbon")
     (kept,) = await memories(admin, "is_active AND kind = 'preference'")
+    await admin.execute(
+        "INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, vector)"
+        " SELECT e.user_id, e.tenant_id, e.space, h.message_id, 0, h.created_at, e.vector"
+        " FROM agent_data.embeddings e, agent_data.conversation_history h WHERE e.item_id = $1",
+        kept["memory_id"],
+    )
     assert await store.forget(TENANT, talk.user, kept["memory_id"])
     for table in ("memory_store", "memory_events", "suppressions", "memory_conflicts"):
         for row in await admin.fetch(f"SELECT t::text AS whole FROM agent_data.{table} t"):
@@ -174,6 +180,9 @@ async def test_forgetting_reaches_all_wordings_and_their_messages(
     hidden = {item for item, reason in (await suppressed(admin)).items() if reason == "forgotten"}
     assert {each.message_id for each in talk.said[:3]} <= hidden
     assert talk.said[3].message_id not in hidden
+    # What no search may find has no vector that would keep its space from being dropped.
+    left = await admin.fetch("SELECT item_id FROM agent_data.embeddings WHERE item_kind = 0")
+    assert [row["item_id"] for row in left] == [talk.said[3].message_id]
     # Every wording is refused, in a new session as well.
     again = Talk(name="chat-2")
     await taught(learn, pool, again, *(each.content or "" for each in talk.said))
