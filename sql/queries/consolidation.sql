@@ -21,6 +21,7 @@ WHERE s.user_id = $1 AND s.session_id = $2
 WITH gone AS (
     SELECT DISTINCT x.id FROM agent_data.memory_store m, unnest(m.source_message_ids) AS x (id)
     WHERE m.user_id = $1 AND m.status IN ('forgotten', 'superseded', 'invalidated')
+      AND (m.status <> 'superseded' OR m.superseded_how IS DISTINCT FROM 'merged')  -- said better: still so
       AND m.kind NOT IN ('summary', 'pattern', 'procedure')
 )
 SELECT * FROM (
@@ -197,6 +198,7 @@ WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEE
   AND NOT EXISTS (
       SELECT FROM agent_data.memory_store m
       WHERE m.user_id = $1 AND m.status IN ('forgotten', 'superseded', 'invalidated') AND h.message_id = ANY (m.source_message_ids)
+        AND (m.status <> 'superseded' OR m.superseded_how IS DISTINCT FROM 'merged')
         AND m.kind NOT IN ('summary', 'pattern', 'procedure'))
 ORDER BY h.created_at
 

@@ -377,6 +377,21 @@ async def test_a_superseded_fact_leaves_the_summary_of_its_session(pool: Pool, a
     assert "Lisbon" not in (await session_row(admin, talk))["summary_text"]
 
 
+async def test_what_was_said_better_elsewhere_stays_in_the_summary_of_its_session(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk, turns=60)
+    better = Talk(name="chat-2", begun=NOW)
+    said = await better.say(pool, "I work as a nurse at night.", "I live in Lisbon, Portugal.")
+    await build_learner(pool, FakeClock(NOW)).learn(better.job(said))
+    merged = await rows(admin, "SELECT * FROM agent_data.memory_store WHERE superseded_how = 'merged'")
+    lost = {message for each in merged for message in each["source_message_ids"]}
+    assert lost
+    found = await admin.fetch(
+        SQL["consolidation.messages"], talk.user, talk.session, NOW - timedelta(days=1), NOW + timedelta(days=1), 1000
+    )
+    assert lost <= {each["message_id"] for each in found if each["quotable"]}
+
+
 @pytest.fixture
 def schedule(database: str) -> tuple[Schedule, FakeClock]:
     clock = FakeClock(NOW)
