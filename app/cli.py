@@ -32,8 +32,8 @@ def main() -> None:
 @failing_clearly
 def serve(host: str | None, port: int | None, workers: int | None, no_worker: bool) -> None:
     """Start the proxy, its worker and, without MNEME_DATABASE_URL, the embedded Postgres."""
+    from app.core import prepare_database
     from app.gateway.redact import Redactor
-    from app.main import prepare_database
     from app.supervise import database
     from app.supervise import serve as run
 
@@ -66,7 +66,7 @@ def migrate(as_json: bool) -> None:
     """Bring the database up to date."""
     from rich.console import Console
 
-    from app.main import prepare_database
+    from app.core import prepare_database
 
     settings = load_settings()
     done: list[str] = []

@@ -35,11 +35,12 @@ from app.context.candidates import Candidate
 from app.context.compile import SearchRequest
 from app.context.retrieve import Scope
 from app.context.transcript import chain, tail_hash
+from app.core import APP_ROLE, CLOSING_S, Core, open_core, prepare_database
 from app.errors import BadBody, MnemeError
 from app.jobs.lease import connector
 from app.jobs.worker import Worker
-from app.main import APP_ROLE, CLOSING_S, Core, Proxy, open_core, open_proxy, prepare_database
 from app.metrics import Metrics
+from app.proxy import Proxy, open_proxy
 from app.settings import Settings
 from app.store import ids
 from app.store.history import History

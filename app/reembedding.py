@@ -13,11 +13,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from app.core import APP_ROLE, CLOSING_S
 from app.errors import NotReady, Unavailable
 from app.jobs.lease import connector
 from app.jobs.reembed import Reembedder, job
 from app.jobs.worker import Worker
-from app.main import APP_ROLE, CLOSING_S
 from app.providers.embeddings import Embedder, build_embedder
 from app.settings import Settings
 from app.store.erasure import own_connection

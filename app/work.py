@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from app import collector
 from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
+from app.core import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
 from app.jobs.consolidation_users import Consolidator
 from app.jobs.lease import connector
@@ -19,7 +20,6 @@ from app.jobs.schedule import Schedule
 from app.jobs.sweeps import life_ticks
 from app.jobs.tasks import Learner
 from app.jobs.worker import Handler, Worker
-from app.main import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper

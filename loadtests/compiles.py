@@ -14,11 +14,12 @@ from app.api.context import PreviewRequest
 from app.api.preview import CompilePreviewer
 from app.clock import SystemClock
 from app.context.retrieve import Limits
+from app.core import Core
 from app.gateway.identify import Identity, Switches
 from app.gateway.prepare import ChatRequest, Prepared, Preparer
 from app.gateway.reconcile import Place
 from app.gateway.upstream import Target
-from app.main import Core, Proxy
+from app.proxy import Proxy
 from app.store import ids
 from app.store.places import ids_of
 from app.store.tenancy import UserRef

@@ -29,8 +29,9 @@ from rich.table import Table
 
 from app import collector
 from app.clock import SystemClock
-from app.main import open_core, open_proxy
+from app.core import open_core
 from app.metrics import Metrics, process_registry
+from app.proxy import open_proxy
 from app.settings import Settings
 from app.store import ids
 from loadtests import crowd, fill, results

@@ -1,0 +1,159 @@
+"""What every process needs, opened in order and closed in the other one: pools, embedder, tokenizers, tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from app.clock import Clock
+from app.errors import NotReady
+from app.providers.embeddings import Embedder, build_embedder
+from app.providers.models import ModelRegistry
+from app.providers.tokens import CountCache, TokenCounter, Tokenizers
+from app.settings import Settings
+from app.store.migrate import migrate
+from app.store.queries import Queries
+from app.store.queue import install_queue
+from app.store.reach import reach
+from app.store.turns import TurnStore
+from app.store.workloads import PoolLimits, Pools, open_pools
+from app.tasks import Supervisor
+
+log = logging.getLogger("mneme")
+
+APP_ROLE = "mneme_app"
+"""What the server and the worker run as; row-level security holds it to one tenant."""
+
+CLOSING_S = 5.0
+"""Seconds for what still runs when a process closes: records of cancelled answers, mostly; each takes milliseconds."""
+
+WORKER_CONNECTIONS = 3
+"""Of a worker beside its pool: the queue's listener, its leases, the schedule."""
+
+STORED_COUNTS = "gpt-4o"
+"""A model counted by o200k_base: the encoding of every stored token count."""
+
+
+def database_dsn(settings: Settings) -> str:
+    """The database to use. Raises NotReady where none is configured: `mneme serve` starts the embedded one."""
+    if settings.database_url is None:
+        raise NotReady("No database: set MNEME_DATABASE_URL, or start with `mneme serve`.")
+    return settings.database_url.get_secret_value()
+
+
+async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str], None] | None = None) -> None:
+    """Bring the schema, the queue and the embedder's space up to date. Needs a login that may create roles."""
+    embedder = build_embedder(settings)
+
+    async def space(connection: Any) -> None:
+        if embedder.dimensions:
+            sql = Queries.load()["turns.ensure_space"]
+            await connection.execute(sql, embedder.space, embedder.dimensions)
+
+    connection = await reach(dsn, settings.start_wait_s)
+    try:
+        await migrate(
+            connection,
+            hash_partitions=settings.hash_partitions,
+            history_partitions=settings.history_partitions,
+            after=[install_queue, space],
+            progress=progress,
+        )
+    finally:
+        await connection.close()
+        await embedder.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What every process needs."""
+
+    settings: Settings
+    dsn: str
+    clock: Clock
+    queries: Queries
+    pools: Pools
+    embedder: Embedder
+    tokenizers: Tokenizers
+    counts: CountCache
+    models: ModelRegistry
+    tasks: Supervisor
+    turns: TurnStore
+    counter: TokenCounter
+    session_ttl: timedelta
+
+
+def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:
+    """The pools of a server process, or of a worker, which has no request to keep waiting."""
+    waits, longest = settings.pool_background_timeout_ms, settings.background_statement_timeout_ms
+    limits = {"background": PoolLimits(settings.pool_background_size, waits, longest, open_at_once=1)}
+    if serving:
+        sizes = {
+            "write": settings.pool_write_size,
+            "history": settings.pool_history_size,
+            "memory": settings.pool_memory_size,
+        }
+        for name, given in sizes.items():
+            size = given or settings.pool_size
+            limits[name] = PoolLimits(size, settings.pool_timeout_ms, settings.statement_timeout_ms, open_at_once=size)
+    return limits
+
+
+async def _check_room(settings: Settings, pools: Pools, *, serving: bool) -> None:
+    """Say so where all pools together may ask for more connections than the server gives."""
+    one = sum(limit.size for limit in pool_limits(settings, serving=serving).values())
+    worker = settings.pool_background_size + WORKER_CONNECTIONS if serving and settings.worker == "on" else 0
+    wanted, allowed = one * (settings.workers if serving else 1) + worker, await pools.connections_allowed()
+    if wanted > allowed:
+        log.warning(
+            "Postgres gives fewer connections than the pools may ask for: lower MNEME_POOL_SIZE, or raise its"
+            " max_connections",
+            extra={"wanted": wanted, "allowed": allowed},
+        )
+
+
+@asynccontextmanager
+async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool = True) -> AsyncIterator[Core]:
+    """Open what is shared; closed again in the right order: work first, the pools last."""
+    async with AsyncExitStack() as stack:
+        queries = Queries.load()
+        await (await reach(dsn, settings.start_wait_s)).close()
+        pools = await open_pools(
+            dsn,
+            pool_limits(settings, serving=serving),
+            statement_cache_size=settings.statement_cache_size,
+            role=APP_ROLE,
+        )
+        stack.push_async_callback(pools.close)
+        await _check_room(settings, pools, serving=serving)
+        embedder = build_embedder(settings)
+        stack.push_async_callback(embedder.close)
+        tokenizers = Tokenizers(settings.tokenizer_json)
+        await asyncio.to_thread(tokenizers.warm)
+        tasks = Supervisor()
+        stack.push_async_callback(tasks.close, CLOSING_S)
+        yield Core(
+            settings=settings,
+            dsn=dsn,
+            clock=clock,
+            queries=queries,
+            pools=pools,
+            embedder=embedder,
+            tokenizers=tokenizers,
+            counts=CountCache(),
+            models=ModelRegistry(
+                windows=settings.model_windows,
+                prices=settings.model_prices,
+                default_window=settings.default_context_window,
+                default_response=settings.default_response_tokens,
+            ),
+            tasks=tasks,
+            turns=TurnStore(pools.write, queries, history=pools.history, memory=pools.memory),
+            counter=tokenizers.for_model(STORED_COUNTS),
+            session_ttl=timedelta(days=settings.session_ttl_days),
+        )

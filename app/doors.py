@@ -1,0 +1,112 @@
+"""The routes under /api/v1 and those of operation, wired."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter
+
+from app.api.appending import Scribe
+from app.api.batch import batch_router
+from app.api.calls import calls_router
+from app.api.context import context_router
+from app.api.export import export_router
+from app.api.facts import facts_router
+from app.api.filtering import Filtering
+from app.api.importer import Importer, importer_router
+from app.api.keys import keys_router
+from app.api.memories import memories_router
+from app.api.ops import ops_router, queue_router, storage_router
+from app.api.outcomes import outcomes_router
+from app.api.preview import CompilePreviewer
+from app.api.scope import Gate
+from app.api.search import search_router
+from app.api.sessions import history_router, sessions_router
+from app.api.spend import spend_router
+from app.api.tenant import tenant_router
+from app.api.users import users_router
+from app.api.validation import validation_router
+from app.api.working import working_router
+from app.capture.spool import erasing
+from app.context.transcript import chain, tail_hash
+from app.core import STORED_COUNTS, Core
+from app.jobs.working import WorkingMemory
+from app.metrics import Exposition, Metrics
+from app.proxy import Proxy
+from app.store.captures import Captures
+from app.store.consolidation import ConsolidationStore
+from app.store.deleting import Deleter
+from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.export import Export
+from app.store.facts import Facts
+from app.store.history import History
+from app.store.instructions import Instructions
+from app.store.memories import Memories
+from app.store.outcomes import Outcomes
+from app.store.queue import Queue
+from app.store.retention import Storage, by_group
+from app.store.sessions import Sessions
+from app.store.spend import SpendStore
+from app.store.validation import Validation
+
+
+def open_doors(
+    core: Core, proxy: Proxy, metrics: Metrics, exposition: Exposition, space: int | None
+) -> list[APIRouter]:
+    """Wire the routes under /api/v1 and those of operation."""
+    pool, sql, clock = core.pools.background, core.queries, core.clock
+    gate = Gate(proxy.authenticator)
+    sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
+    history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
+    scribe = Scribe(core.embedder, core.counter, clock)
+    memories = Memories(pool, sql, clock, space=space)
+    captures = Captures(pool, sql)
+    queue, storage = Queue(pool, sql), Storage(pool, sql)
+    consolidation = ConsolidationStore(pool, sql)
+    eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(core.settings.spool_folder)])
+    deleter = Deleter(own_connection(core.dsn, ERASER_ROLE), sql, clock)
+    default_model = core.settings.default_model or STORED_COUNTS
+
+    async def database() -> None:
+        for each in core.pools.by_name.values():
+            async with each.acquire() as connection:
+                await connection.execute(sql["turns.ping"])
+
+    async def embedder() -> None:
+        if core.embedder.local:
+            await core.embedder.embed(["warm"])
+
+    async def gauges() -> None:
+        for name, each in core.pools.by_name.items():
+            metrics.pool(name, {"idle": each.idle, "used": each.size - each.idle})
+        metrics.tasks(len(asyncio.all_tasks()))
+        counts = await queue.counts()
+        metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
+        metrics.storage(by_group(await storage.figures()))
+        metrics.compactions(**await consolidation.figures())
+        for ran in await storage.ticks():
+            metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
+
+    checks = {"database": database, "embedder": embedder}
+    return [
+        ops_router(checks, exposition, [gauges]),
+        search_router(gate, sessions, proxy.compiler, clock, Filtering(memories, core.settings.memory_budget_tokens)),
+        validation_router(gate, memories, Validation(pool, sql, clock, space=space), scribe),
+        batch_router(gate, memories, sessions, scribe),
+        memories_router(gate, memories, sessions, scribe),
+        context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
+        users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
+        sessions_router(gate, sessions, history, scribe, deleter),
+        history_router(gate, sessions, history, scribe, deleter),
+        working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
+        calls_router(gate, captures, sessions),
+        importer_router(gate, Importer(sessions, history, scribe)),
+        queue_router(gate, queue),
+        keys_router(gate, proxy.tenancy, clock),
+        spend_router(gate, SpendStore(pool, sql), clock),
+        storage_router(gate, storage.figures),
+        facts_router(gate, Facts(pool, sql, clock)),
+        outcomes_router(gate, Outcomes(pool, sql, clock), captures),
+        tenant_router(gate, Instructions(pool, sql, clock)),
+        export_router(gate, Export(pool, sql), proxy.tenancy, clock),
+    ]

@@ -1,0 +1,147 @@
+"""The path of a request, wired: from the authenticator to the recorder, with the journal and the drain beside it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from app.api.auth import Authenticator
+from app.capture.commit import GroupCommit
+from app.capture.record import Recorder
+from app.context.compile import Compiler
+from app.context.retrieve import Retriever
+from app.core import CLOSING_S, Core
+from app.errors import StoreUnavailable
+from app.gateway.account import Accountant
+from app.gateway.drain import Drain
+from app.gateway.keeping import Keeper, open_keeper
+from app.gateway.limiter import Limiter
+from app.gateway.prepare import Preparer
+from app.gateway.redact import Redactor
+from app.gateway.scout import Scout
+from app.gateway.simulated import SimulatedTransport
+from app.gateway.transport import AiohttpTransport
+from app.gateway.turn import Gateway
+from app.gateway.upstream import Router, Transport
+from app.metrics import Metrics
+from app.store.limits import LimitStore
+from app.store.tenancy import Tenancy
+from app.store.turns import TurnStore
+
+log = logging.getLogger("mneme")
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """The gateway and what the doors share with it."""
+
+    gateway: Gateway
+    compiler: Compiler
+    """For the doors: what they look for must not keep a prompt waiting."""
+    preparer: Preparer
+    """As well."""
+    router: Router
+    authenticator: Authenticator
+    tenancy: Tenancy
+
+
+@asynccontextmanager
+async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
+    """Wire the path of a request."""
+    settings = core.settings
+    secret = await core.turns.secret()
+    tenancy = Tenancy(core.pools.background, core.queries, core.clock)
+    authenticator = Authenticator(Tenancy(core.pools.history, core.queries, core.clock), settings, core.clock)
+    redactor = Redactor(settings.redact_paths, settings.redact_headers)
+
+    def compiler(turns: TurnStore) -> Compiler:
+        return Compiler(
+            Retriever(turns, core.embedder, core.counter.count),
+            core.models,
+            core.tokenizers,
+            core.counts,
+            nonce_key=lambda: secret,
+            memory_cap=settings.memory_budget_tokens,
+        )
+
+    aside = TurnStore(core.pools.background, core.queries)
+    behind_doors = compiler(aside)
+    real = AiohttpTransport(
+        connect_timeout_s=settings.connect_timeout_s,
+        head_timeout_s=settings.head_timeout_s,
+        idle_timeout_s=settings.idle_timeout_s,
+    )
+    simulated = SimulatedTransport(core.counter.count, core.clock)
+    transports: dict[bool, Transport] = {False: real, True: simulated}
+    router = Router.from_settings(settings)
+    for target in router.targets:
+        log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
+    keeper = await open_keeper(settings, redactor, metrics, core.tasks)
+    commit = GroupCommit(
+        core.turns,
+        core.tasks,
+        metrics,
+        turns=settings.commit_turns,
+        queue=settings.commit_queue,
+        timeout_s=settings.commit_timeout_ms / 1000,
+    )
+    gateway = Gateway(
+        authenticator=authenticator,
+        router=router,
+        transports=transports,
+        preparer=Preparer(core.turns, compiler(core.turns)),
+        recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
+        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
+        scout=Scout(transports, core.models, core.tasks),
+        limiter=Limiter(
+            LimitStore(core.pools.history, core.queries),
+            core.models,
+            metrics=metrics,
+            settings=settings,
+            clock=core.clock,
+            tasks=core.tasks,
+        ),
+        metrics=metrics,
+        settings=settings,
+        clock=core.clock,
+        tasks=core.tasks,
+        keeper=keeper,
+    )
+    await _warm(core)
+    drain = _drain(core, keeper, gateway, metrics) if keeper is not None else None
+    if drain is not None:
+        core.tasks.spawn(drain.run(), "drain")
+    try:
+        yield Proxy(gateway, behind_doors, Preparer(aside, behind_doors), router, authenticator, tenancy)
+    finally:
+        await gateway.drained(CLOSING_S)
+        if drain is not None:
+            drain.stop()
+        await commit.close(CLOSING_S)
+        await real.aclose()
+        await simulated.aclose()
+        if keeper is not None:
+            keeper.close()
+
+
+async def _warm(core: Core) -> None:
+    """So that the first request is answered with memory, too."""
+    space, vector = await core.turns.space_of(core.embedder.space), None
+    if core.embedder.local and core.embedder.dimensions:
+        (vector,) = await core.embedder.embed(["warm"])
+    await core.turns.warm(vector, space, core.settings.pool_size)
+
+
+def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:
+    async def writable() -> bool:
+        try:
+            async with core.pools.write.acquire() as connection:
+                return bool(await connection.fetchval(core.queries["spool.writable"]))
+        except StoreUnavailable:
+            return False
+
+    return Drain(
+        keeper, gateway.settle, writable=writable, metrics=metrics, capture_max_bytes=core.settings.capture_max_bytes
+    )
