@@ -130,19 +130,25 @@ def test_what_was_stopped_in_the_middle_goes_on(
 
     upstream.requests.clear()
     upstream.script = stalling
-    process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "reembed"],
-        cwd=tmp_path / "new",
-        env=command.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+    # Where the tests run in the background of a shell, SIGINT is ignored, and a child would inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app.cli", "reembed"],
+            cwd=tmp_path / "new",
+            env=command.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     try:
         upstream.wait_until(stuck.is_set, "the second batch is asked for")
         process.send_signal(ending)
         _, told = process.communicate(timeout=60)
     finally:
         process.kill()
+        process.communicate()
     assert process.returncode != 0
     assert b"Traceback" not in told
     upstream.script = answers
