@@ -547,7 +547,8 @@ DECLARE
     f regprocedure;
 BEGIN
     FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
-             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.prosecdef LOOP
+             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname IN (
+                 'keep_fact', 'drop_fact', 'drop_facts_of', 'update_fact_confidence', 'rate_answer', 'add_missing_vectors') LOOP
         EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app', f);
