@@ -156,11 +156,11 @@ async def _evaluate(
         open_core(settings, dsn, SystemClock()) as core,
         open_proxy(core, Metrics(CollectorRegistry())) as proxy,
     ):
-        await _fill(core, sheet.lines, say)
-        return await _ask(proxy, sheet, profile, budgets, say)
+        await fill(core, sheet.lines, say)
+        return await ask(proxy, sheet, profile, budgets, say)
 
 
-async def _fill(core: Core, lines: Sequence[bytes], say: Say) -> None:
+async def fill(core: Core, lines: Sequence[bytes], say: Say) -> None:
     """Import the lines, and do all that comes of it."""
     pool, sql, clock = core.pools.background, core.queries, core.clock
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
@@ -199,7 +199,7 @@ async def _chunks(lines: Sequence[bytes]) -> AsyncIterator[bytes]:
         yield line if line.endswith(b"\n") else line + b"\n"
 
 
-async def _ask(proxy: Proxy, sheet: Sheet, profile: str, budgets: Sequence[int], say: Say) -> dict[str, Any]:
+async def ask(proxy: Proxy, sheet: Sheet, profile: str, budgets: Sequence[int], say: Say) -> dict[str, Any]:
     clock = SystemClock()
     recall: dict[int, list[float]] = defaultdict(list)
     kinds: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))

@@ -92,6 +92,7 @@ class Candidate(NamedTuple):
     named: float = 0.0
     span: tuple[int, int] | None = None
     whole_tokens: int | None = None
+    timely: float = 0.0
 
     @property
     def own_words(self) -> bool:

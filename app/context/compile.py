@@ -86,7 +86,7 @@ class Compiler:
         budget = request.token_budget if request.token_budget is not None else self._cap
         filtered = request.tiers is not None or request.kinds is not None
         wanted = Wanted(budget * (FILTERED if filtered else 1), None if filtered else request.k, _only(request))
-        found, statuses = await self._retriever.candidates(request.query, request.scope, wanted, profile)
+        found, statuses = await self._retriever.candidates(request.query, request.scope, wanted, profile, request.now)
         if request.tiers is not None:
             found = [each for each in found if each.tier in request.tiers]
         if request.kinds is not None:
@@ -214,7 +214,7 @@ class Compiler:
         if request.path:
             scope = replace(scope, visible_from=visible_from(request, story))
         profile = PROFILES[request.profile]
-        found, _ = await self._retriever.candidates(query, scope, Wanted(room), profile)
+        found, _ = await self._retriever.candidates(query, scope, Wanted(room), profile, request.now)
         scored = score(found, QuerySignals(text=query), profile, request.now)
         said = _said([*request.messages, *story.messages])
         packed = pack(

@@ -12,13 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.context.candidates import LONG
-from app.store.places import Columns, Places, Scan, columns_of, key_of, speaker_mark
+from app.context.timing import Span
+from app.store.places import EPOCH, US_PER_DAY, Columns, Places, Scan, columns_of, key_of, speaker_mark
 
 KERNEL = (0.5, 0.3, 0.1)
 """What a neighbour one, two and three turns away adds of its own, where no text lies between."""
@@ -30,6 +32,11 @@ KNOWN_ROLES = frozenset({"user", "assistant", "system", "tool"})
 """Names that are none: "the user" in a question names nobody."""
 USER_ROLE = 1
 VECTOR_LEG, TEXT_LEG, FREQUENT_LEG = 1, 2, 4
+TOLD_DAYS = 7.0
+"""Days after the time that a question speaks of after which an item counts 1/e of one of that time: people tell of things when
+they have happened."""
+AHEAD_DAYS = 3.0
+"""Days before it, likewise: of what is about to happen less is told."""
 
 Column = NDArray[np.float32]
 _WORD = re.compile(r"[^\W_]+")
@@ -51,6 +58,7 @@ class Ranking:
     vector: Column
     similarity: Column
     speaker: Column
+    timely: Column
     tokens: Column
     own_words: Column
     memory: Column
@@ -65,6 +73,7 @@ class Ranking:
             "own_words": self.own_words,
             "remembered": self.memory,  # at most
             "speaker": self.speaker,
+            "timely": self.timely,
             "excess": np.log(np.maximum(self.tokens, LONG) / LONG),
             "similarity": np.nan_to_num(self.similarity),
         }
@@ -94,8 +103,9 @@ def rank(
     session: UUID | None = None,
     visible_from: int = 1,
     ancestors: Sequence[UUID] = (),
+    span: Span | None = None,
 ) -> Ranking:
-    """Everything that was found, for a question; what stands in the prompt already (see `agent_data.retrieve`) is context for
+    """Everything that was found, for a question that speaks of the time `span`; what stands in the prompt already (see `agent_data.retrieve`) is context for
     the rest, and then left out."""
     columns = columns_of(scan.places)
     at, sims, counts, legs = _merged(scan, columns)
@@ -118,6 +128,7 @@ def rank(
         kept = memory | _apart(owner, turn, confine, session, visible_from, ancestors)
     return Ranking(
         scan, at[kept], _normalised(text[kept]), _normalised(vector[kept]), sims[kept], named[kept].astype(np.float32),
+        timeliness(scan.places["at"][at[kept]], span),
         lengths[kept], own[kept].astype(np.float32), memory[kept].astype(np.float32), counts[:, kept], legs[kept],
     )  # fmt: skip
 
@@ -136,6 +147,22 @@ def smooth(rows: Column, owner: NDArray[np.uint64], turn: NDArray[np.uint64], to
         out[:, away:] += share * rows[:, :-away]
         out[:, :-away] += share * rows[:, away:]
     return out
+
+
+def timeliness(moments: NDArray[np.int64], span: Span | None) -> Column:
+    """1 for what is of the time that is asked for, and e^(−days away / `TOLD_DAYS`) for what came later (before it:
+    `AHEAD_DAYS`); `moments` (n,) in µs since 2000. Without a span all 0."""
+    if span is None:
+        return np.zeros(len(moments), np.float32)
+    days = moments.astype(np.int64) / US_PER_DAY
+    late = days - (_days_of(span.end) if span.end is not None else np.inf)
+    early = (_days_of(span.begin) if span.begin is not None else -np.inf) - days
+    away = np.maximum(late / TOLD_DAYS, early / AHEAD_DAYS)
+    return np.exp(-np.maximum(away, 0.0)).astype(np.float32)
+
+
+def _days_of(moment: datetime) -> float:
+    return (moment - EPOCH) / timedelta(days=1)
 
 
 def saturation(scan: Scan, tokens: Column) -> Column:

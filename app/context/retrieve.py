@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -15,6 +16,7 @@ from app.context.candidates import Candidate, Provenance
 from app.context.passages import PASSAGE_TOKENS, Cutter
 from app.context.rank import FREQUENT_LEG, TEXT_LEG, VECTOR_LEG, Ranking, gains, rank
 from app.context.score import Profile
+from app.context.timing import asked_time
 from app.providers.embeddings import Embedder
 from app.store.places import MEMORY_KIND, Places
 from app.store.turns import ROLE_NAMES, RetrievedRow, TurnStore, Vector
@@ -80,7 +82,7 @@ class Retriever:
         self._space: int | None = None
 
     async def candidates(
-        self, query: str, scope: Scope, wanted: Wanted, profile: Profile, limits: Limits = LIMITS
+        self, query: str, scope: Scope, wanted: Wanted, profile: Profile, now: datetime, limits: Limits = LIMITS
     ) -> tuple[list[Candidate], dict[UUID, str]]:
         """The candidates most likely to be chosen, not yet scored by what only their rows tell, and the status of those that
         are not in force (only with `history`).
@@ -110,6 +112,7 @@ class Retriever:
             session=scope.session,
             visible_from=scope.visible_from,
             ancestors=scope.ancestors,
+            span=asked_time(query, now),
         )
         cutter = Cutter(scan.words, gains(scan).tolist(), self._count)
         found: list[Candidate] = []
@@ -189,13 +192,14 @@ class _Numbers(NamedTuple):
     text: float
     vector: float
     speaker: float
+    timely: float
 
 
 def _numbers(ranking: Ranking, part: NDArray[np.intp]) -> list[_Numbers]:
     """What the ranking knows of these. (Column by column: one number at a time, numpy takes ten times as long.)"""
-    columns = (ranking.legs, ranking.similarity, ranking.text, ranking.vector, ranking.speaker)
-    legs, similarity, text, vector, speaker = (each[part].tolist() for each in columns)
-    return list(map(_Numbers, legs, similarity, ranking.bm25(part).tolist(), text, vector, speaker))
+    columns = (ranking.legs, ranking.similarity, ranking.text, ranking.vector, ranking.speaker, ranking.timely)
+    legs, similarity, text, vector, speaker, timely = (each[part].tolist() for each in columns)
+    return list(map(_Numbers, legs, similarity, ranking.bm25(part).tolist(), text, vector, speaker, timely))
 
 
 _LEGS: tuple[frozenset[str], ...] = tuple(
@@ -249,4 +253,5 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter) -> Candidat
         numbers.speaker,
         span,
         whole,
+        numbers.timely,
     )

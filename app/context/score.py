@@ -176,6 +176,11 @@ def _speaker(candidates: Sequence[Candidate], context: _Context) -> Column:
     return [each.named for each in candidates]
 
 
+def _timely(candidates: Sequence[Candidate], context: _Context) -> Column:
+    """1 for what is of the time that the question speaks of, less for what came soon before or after, 0..1 (`rank`)."""
+    return [each.timely for each in candidates]
+
+
 def _excess(candidates: Sequence[Candidate], context: _Context) -> Column:
     """ln(tokens ÷ 60) of a message of more than 60 tokens, else 0: shown is a passage, and the longer the message the less
     likely is it the right one. Its weight is negative."""
@@ -200,6 +205,7 @@ SIGNALS: Mapping[str, Signal] = MappingProxyType(
         "own_words": _own_words,
         "remembered": _remembered,
         "speaker": _speaker,
+        "timely": _timely,
         "excess": _excess,
     }
 )
@@ -230,6 +236,7 @@ AUTO = Profile(
             "own_words": 0.15,
             "remembered": 0.2,
             "speaker": 0.6,
+            "timely": 0.6,
             "excess": -0.4,
             "freshness": 0.05,
             "entity_match": 0.05,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -50,24 +51,55 @@ _DATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A date in a text: its place, its ISO form (a day, a month or a year) and how it reads after a verb."""
+    """A date in a text: its place, its ISO form (a day, a month or a year), how it reads after a verb, its days from `first` up
+    to, not including, `until`, and whether the text itself says which `year`."""
 
     start: int
     end: int
     iso: str
     phrase: str
+    first: date
+    until: date
+    year: bool
 
 
 def find_date(text: str, now: datetime, *, past: bool) -> Found | None:
     """The first date in `text`, or None. `past`: the sentence tells of something that was."""
+    return next(find_dates(text, now, past=past), None)
+
+
+def find_dates(text: str, now: datetime, *, past: bool) -> Iterator[Found]:
+    """The dates in `text`, in its order."""
     for match in _DATE.finditer(text):
         try:
             resolved = _resolve(match, now.date(), past)
+            first, until = _days(match, *resolved)
         except (ValueError, OverflowError):  # 31 February, or beyond the calendar
             continue
         iso, phrase = resolved
-        return Found(match.start(), match.end(), iso, phrase)
-    return None
+        groups = match.groupdict()
+        stated = any(groups[name] for name in ("iso", "y1", "y2", "y4", "y5"))
+        yield Found(match.start(), match.end(), iso, phrase, first, until, stated)
+
+
+def _days(match: re.Match[str], iso: str, phrase: str) -> tuple[date, date]:
+    """The days that are meant, the second one not included."""
+    year, month, day = (int(part) if part else 0 for part in (*iso.split("-"), "", "")[:3])
+    if season := match["season"]:
+        year, month = int(iso), _SEASONS[season.lower()]
+        return date(year, month, 1), _months_on(year, month, 3)
+    if day:
+        first = date(year, month, day)
+        unit = (match["unit"] or "").lower()
+        return first, first + timedelta(days={"week": 7, "weekend": 2}.get(unit, 1))
+    if month:
+        return date(year, month, 1), _months_on(year, month, 1)
+    return date(year, 1, 1), date(year + 1, 1, 1)
+
+
+def _months_on(year: int, month: int, by: int) -> date:
+    months = year * 12 + month - 1 + by
+    return date(months // 12, months % 12 + 1, 1)
 
 
 def _resolve(match: re.Match[str], today: date, past: bool) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -25,8 +26,8 @@ PLACE = np.dtype(
         ("speaker", ">u4"),
     ]
 )
-
-
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+US_PER_DAY = 86_400_000_000
 MEMORY_KIND = 1
 
 

@@ -1,0 +1,201 @@
+"""The time that a question speaks of: "last month", "in May", "on 3 March 2025", "before Christmas", "two weeks ago".
+
+Days are those of `now`'s own zone. A question tells of what was, unless it speaks of what is to come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+from app.memory.extract_dates import find_dates
+
+
+class Span(NamedTuple):
+    """From `begin` up to, not including, `end`; None: open."""
+
+    begin: datetime | None
+    end: datetime | None
+
+
+class _Days(NamedTuple):
+    start: int
+    stop: int
+    first: date
+    until: date
+    year: bool
+
+
+MAX_CHARS = 500
+"""Of a longer question the beginning and the end are looked at: what is pasted between has dates of its own."""
+AROUND_WEEKS, AROUND_DAYS = 3, 1
+"""Days on either side of "two weeks ago", and of "three days ago": nobody means that very day."""
+
+_MONTHS = (
+    "january|february|march|april|may|june|july|august|september|october|november|december"
+    "|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec"
+)
+_NUMBERS = {name[:3]: n for n, name in enumerate(_MONTHS.split("|")[:12], 1)}
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+_BARE = re.compile(
+    rf"\b(?:(?:early|late|mid|beginning of|end of|start of|half of|week of|weekend of)[ -])?"
+    rf"(?:(?P<month>{_MONTHS})\.?,? (?:of )?(?P<year>(?:19|20)\d\d)"
+    rf"|(?P<season>{'|'.join(_SEASONS)}),? (?:of )?(?P<year2>(?:19|20)\d\d)"
+    rf"|(?:of|by|until|before|after) (?P<month2>{_MONTHS})(?! \d|[a-z])"
+    r"|(?P<feast>christmas(?: eve)?|new year(?:'s|s)?(?: eve| day)?|halloween|valentine(?:'s|s)? day)"
+    r"(?:,? (?:of |in )?(?P<year3>(?:19|20)\d\d))?"
+    r"|(?<=\bof )(?P<year4>(?:19|20)\d\d))\b",
+    re.IGNORECASE,
+)
+_FUTURE = re.compile(
+    r"\b(?:will|shall|going to|gonna|next|upcoming|coming|tomorrow|planned for|due|am i (?:\w+ing)|in \w+ (?:days|weeks|months))\b",
+    re.IGNORECASE,
+)
+_AGO = re.compile(r"(?P<unit>day|week)s? ago$", re.IGNORECASE)
+_LEAD = re.compile(
+    r"(?:(?:the|last|this) (?P<one>day|week|weekend|month|year|(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
+    r" (?P<which>before|after|prior to|following)"
+    r"|(?P<count>\w+|a couple of|a few) (?P<unit>day|week|month|year)s? (?P<off>before|after|prior to)"
+    r"|(?P<open>before|until|till|by|prior to|up to|as of|after|since|following)"
+    r"|(?P<pair>between|from))[ ,]*(?:the |last )?$",
+    re.IGNORECASE,
+)
+_JOIN = re.compile(r"[ ,]*(?:and|to|until|through|till)[ ,]*(?:the )?", re.IGNORECASE)
+_COUNTS = {
+    word: n for n, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())
+}
+_COUNTS |= {"a": 1, "an": 1, "couple": 2, "few": 3}
+_UNITS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
+
+
+def asked_time(query: str, now: datetime) -> Span | None:
+    """When what is asked for was said or happened, or None where the question does not say.
+
+    Of several dates the first with a year counts, else the first; "between" joins two.
+    """
+    if len(query) > 2 * MAX_CHARS:
+        query = f"{query[:MAX_CHARS]}\n{query[-MAX_CHARS:]}"
+    days = list(_found(query, now))
+    if not days:
+        return None
+    at = next((n for n, each in enumerate(days) if each.year), 0)
+    try:
+        for one, other in pairwise(days):
+            if _joined(query, one, other) and days[at] in (one, other):
+                return _span(*_from_to(one, other), now)
+        return _led(days[at], _LEAD.search(query[: days[at].start]), now)
+    except (OverflowError, ValueError):  # beyond the calendar
+        return None
+
+
+def _joined(query: str, one: _Days, other: _Days) -> bool:
+    """Whether the question says "from one to the other"."""
+    lead = _LEAD.search(query[: one.start])
+    return lead is not None and lead["pair"] is not None and _JOIN.fullmatch(query[one.stop : other.start]) is not None
+
+
+def _led(days: _Days, lead: re.Match[str] | None, now: datetime) -> Span:
+    """The time that a date stands for, after the words before it."""
+    if lead is None or lead["pair"]:
+        return _span(days.first, days.until, now)
+    if lead["open"] is None:
+        return _shifted(days.first, days.until, lead, now)
+    word = lead["open"].lower()
+    if word in ("after", "following", "since"):
+        return _span(days.first if word == "since" else days.until, None, now)
+    return _span(None, days.first if word in ("before", "prior to") else days.until, now)
+
+
+def _found(query: str, now: datetime) -> Iterator[_Days]:
+    """The dates of a question, in its order."""
+    past = _FUTURE.search(query) is None
+    found = []
+    for each in find_dates(query, now, past=past):
+        first, until = each.first, each.until
+        if ago := _AGO.search(query[each.start : each.end]):
+            around = timedelta(days=AROUND_WEEKS if ago["unit"].lower() == "week" else AROUND_DAYS)
+            first, until = first - around, until + around
+        found.append(_Days(each.start, each.end, first, until, each.year))
+    for match in _BARE.finditer(query):
+        if not any(each.start < match.end() and match.start() < each.stop for each in found):
+            found.append(_bare(match, now.date(), past))
+    return iter(sorted(found))
+
+
+def _bare(match: re.Match[str], today: date, past: bool) -> _Days:
+    groups = match.groupdict()
+    year = groups["year"] or groups["year2"] or groups["year3"] or groups["year4"]
+    start = match.start()
+    if groups["feast"]:
+        first, until = _feast(groups["feast"].lower(), year, today, past)
+    elif month := groups["month"] or groups["month2"]:
+        start = match.start("month" if groups["month"] else "month2")
+        number = _NUMBERS[month.lower()[:3]]
+        first = date(int(year) if year else _year(today, date(today.year, number, 1), past), number, 1)
+        until = _months_on(first, 1)
+    elif groups["season"]:
+        first = date(int(year or 0), _SEASONS[groups["season"].lower()], 1)
+        until = _months_on(first, 3)
+    else:
+        first, until = date(int(year or 0), 1, 1), date(int(year or 0) + 1, 1, 1)
+    return _Days(start, match.end(), first, until, year is not None)
+
+
+def _feast(name: str, year: str | None, today: date, past: bool) -> tuple[date, date]:
+    """Christmas is three days, as people count it; the turn of the year two."""
+    month, day, days = (12, 24, 3) if name.startswith("christmas") else (12, 31, 2)
+    if name.startswith("halloween"):
+        month, day, days = 10, 31, 1
+    elif name.startswith("valentine"):
+        month, day, days = 2, 14, 1
+    first = date(today.year, month, day)
+    first = first.replace(year=int(year) if year else _year(today, first, past))
+    return first, first + timedelta(days=days)
+
+
+def _year(today: date, this_year: date, past: bool) -> int:
+    """Of what comes every year: the last time that it came, or the next."""
+    if past:
+        return today.year - (this_year > today)
+    return today.year + (_months_on(this_year, 1) <= today)
+
+
+def _months_on(first: date, by: int) -> date:
+    months = first.year * 12 + first.month - 1 + by
+    return date(months // 12, months % 12 + 1, 1)
+
+
+def _from_to(one: _Days, other: _Days) -> tuple[date, date]:
+    """From one date to another; a year that only one of them says holds for both."""
+    first, until = one.first, other.until
+    if one.year and not other.year:
+        until = until.replace(year=first.year + (other.first.month < first.month) + until.year - other.first.year)
+    elif other.year and not one.year:
+        first = first.replace(year=other.first.year - (first.month > other.first.month))
+    return min(first, other.first), max(until, first + (one.until - one.first))
+
+
+def _shifted(first: date, until: date, lead: re.Match[str], now: datetime) -> Span:
+    """ "Two weeks before it", "the week after it": that long, on that side."""
+    back = (lead["off"] or lead["which"]).lower() in ("before", "prior to")
+    if lead["one"]:
+        length = timedelta(days=_UNITS.get(lead["one"].lower(), 7))  # "the Sunday before it": within a week
+        return _span(first - length, first, now) if back else _span(until, until + length, now)
+    told = lead["count"].lower().rsplit(" ", 1)[-1].replace("of", "couple")
+    count = int(told) if told.isdecimal() and len(told) < 4 else _COUNTS.get(told)
+    if count is None:  # "some days before it"
+        return _span(None, first, now) if back else _span(until, None, now)
+    unit = lead["unit"].lower()
+    by = timedelta(days=count * _UNITS[unit]) * (-1 if back else 1)
+    around = timedelta(days=AROUND_DAYS if unit == "day" else AROUND_WEEKS if unit == "week" else 15)
+    return _span(first + by - around, until + by + around, now)
+
+
+def _span(first: date | None, until: date | None, now: datetime) -> Span:
+    begin, end = (
+        None if each is None else datetime.combine(each, time(), now.tzinfo) for each in (first, until)
+    )
+    return Span(begin, end)
