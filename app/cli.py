@@ -240,11 +240,11 @@ def eval_(file: Path, budgets: tuple[int, ...], profile: str, as_json: bool) -> 
     FILE has conversations and questions, one JSON object a line: docs/recall.md has the format. They are stored in a
     database of their own, which is removed at the end.
     """
-    from app.context.score import PROFILES
+    from app.context.profiles import PROFILE_NAMES
     from app.evaluating import BUDGETS, evaluate, table
 
-    if profile not in PROFILES:
-        raise click.BadParameter(f"one of {', '.join(sorted(PROFILES))}", param_hint="--profile")
+    if profile not in PROFILE_NAMES:
+        raise click.BadParameter(f"one of {', '.join(sorted(PROFILE_NAMES))}", param_hint="--profile")
     result = evaluate(
         load_settings(), file, profile=profile, budgets=budgets or BUDGETS, say=lambda line: click.echo(line, err=True)
     )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+
+import orjson
 
 from app.api.auth import Authenticator
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.context.compile import Compiler
+from app.context.profiles import PROFILES, Profile, strategies
 from app.context.retrieve import Retriever
 from app.core import CLOSING_S, Core
-from app.errors import StoreUnavailable
+from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.drain import Drain
 from app.gateway.keeping import Keeper, open_keeper
@@ -51,7 +54,7 @@ class Proxy:
 async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     """Wire the path of a request."""
     settings = core.settings
-    secret = await core.turns.secret()
+    secret, profiles = await core.turns.secret(), await _profiles(core)
     tenancy = Tenancy(core.pools.background, core.queries, core.clock)
     authenticator = Authenticator(Tenancy(core.pools.history, core.queries, core.clock), settings, core.clock)
     redactor = Redactor(settings.redact_paths, settings.redact_headers)
@@ -64,6 +67,8 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
             core.counts,
             nonce_key=lambda: secret,
             memory_cap=settings.memory_budget_tokens,
+            profiles=profiles,
+            diversity=settings.diversity,
         )
 
     aside = TurnStore(core.pools.background, core.queries)
@@ -124,6 +129,15 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         await simulated.aclose()
         if keeper is not None:
             keeper.close()
+
+
+async def _profiles(core: Core) -> Mapping[str, Profile]:
+    """Every profile, the strategies with the weights that the database has. Raises NotReady where those are none."""
+    told = await core.turns.strategies()
+    try:
+        return {**PROFILES} | strategies(orjson.loads(told)) if told else PROFILES
+    except (ValueError, AttributeError) as error:
+        raise NotReady(f"system_config.retrieval_strategy_weights: {error}.") from error
 
 
 async def _warm(core: Core) -> None:

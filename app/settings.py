@@ -165,6 +165,12 @@ class Settings(BaseSettings):
     memory_budget_tokens: int = Field(
         1500, ge=0, description="Upper bound of one turn's memory block in tokens (seed 001 §6: 1,500)."
     )
+    diversity: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="λ of MMR (seed 004: 0.7): the lower, the less alike what is chosen; unset: no MMR.",
+    )
     retrieval_deadline_ms: int = Field(
         50, ge=1, description="Milliseconds; past it the request goes with what is there."
     )

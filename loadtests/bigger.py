@@ -2,11 +2,11 @@
 
 python -m loadtests.bigger [FILE] [--turns N]… [--questions N] [--budget N]
 
-A conversation with questions, ours or that of FILE (as for `mneme eval`: the messages and questions of its first user), is padded
-with turns of made-up prose under the same speakers' names, between its sessions and around them, until there are so many. Every
-size is imported and indexed as an import is; only the conversation itself is also learned from. Then all questions are asked,
-by the server's own search, in this process and one at a time: recall of the planted evidence, and what a search takes, as time
-and as CPU of this process and of Postgres.
+A conversation with questions, ours or that of FILE (as for `mneme eval`: the messages and questions of its first user), is
+padded with turns of made-up prose under the same speakers' names, between its sessions and around them, until there are so
+many. Every size is imported and indexed as an import is; only the conversation itself is also learned from. Then all questions
+are asked, by the server's own search, in this process and one at a time: recall of the planted evidence, and what a search
+takes, as time and as CPU of this process and of Postgres.
 """
 
 from __future__ import annotations
@@ -60,12 +60,13 @@ WARM = 20
 PLANTED = 120
 """Facts of the conversation of our own."""
 
-NAMES = "Vera Tomas Ines Bruno Clara Otto Nadia Felix Rosa Emil Greta Hugo Lena Oskar Paula Simon".split()
-THINGS = (
+_NAMES = "Vera Tomas Ines Bruno Clara Otto Nadia Felix Rosa Emil Greta Hugo Lena Oskar Paula Simon"
+_THINGS = (
     "harp kayak telescope greenhouse sewing-machine beehive typewriter camera motorbike violin pottery-wheel tent "
     "piano skateboard microscope canoe"
-).split()
-PLACES = "Porto Ghent Tartu Graz Bergen Cork Lugano Ostrava Pula Turku Vigo Zadar Delft Leuven Brno Parma".split()
+)
+_PLACES = "Porto Ghent Tartu Graz Bergen Cork Lugano Ostrava Pula Turku Vigo Zadar Delft Leuven Brno Parma"
+NAMES, THINGS, PLACES = _NAMES.split(), _THINGS.split(), _PLACES.split()
 REASONS = (
     "because the old one had broken", "after saving for a whole year", "with the money from grandmother",
     "although nobody at home agreed", "on the way back from a funeral", "to have something to do in winter",
@@ -98,7 +99,13 @@ def planted() -> Sheet:
         session = f"{user}-{n // 12}"
         told = f"{name} bought a {thing} in {place} {chance.choice(REASONS)}."
         for part, (role, content) in enumerate((("user", told), ("assistant", talk.answered()))):
-            line = {"user": user, "session": session, "role": role, "content": content, "metadata": {"id": f"{n}:{part}"}}
+            line = {
+                "user": user,
+                "session": session,
+                "role": role,
+                "content": content,
+                "metadata": {"id": f"{n}:{part}"},
+            }
             at += STEP
             sheet.lines.append(orjson.dumps(line | {"created_at": at}))
             sheet.words[user][f"{n}:{part}"] = content.lower().split()
@@ -218,7 +225,9 @@ def show(out: Console, found: Sequence[dict[str, Any]], questions: int, budget: 
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--turns", "sizes", multiple=True, type=click.IntRange(1000, 1_000_000), help="Turns; 10,000 and 100,000.")
+@click.option(
+    "--turns", "sizes", multiple=True, type=click.IntRange(1000, 1_000_000), help="Turns; 10,000 and 100,000."
+)
 @click.option("--questions", type=click.IntRange(1), help="Most questions.")
 @click.option("--budget", type=click.IntRange(1), default=1500, show_default=True, help="Tokens of a search.")
 def main(file: Path | None, sizes: tuple[int, ...], questions: int | None, budget: int) -> None:

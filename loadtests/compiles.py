@@ -77,10 +77,18 @@ class Timed(Preparer):
             return await self._inner.place(identity, chat, switches, now)
 
     async def compile(
-        self, identity: Identity, chat: ChatRequest, place: Place, target: Target, now: datetime
+        self,
+        identity: Identity,
+        chat: ChatRequest,
+        place: Place,
+        target: Target,
+        now: datetime,
+        *,
+        search: bool = True,
+        profile: str = "auto",
     ) -> Prepared:
         with self._clocked():
-            return await self._inner.compile(identity, chat, place, target, now)
+            return await self._inner.compile(identity, chat, place, target, now, search=search, profile=profile)
 
 
 class Compiles:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from app.api.common import Model, Name, Text, Word
 from app.api.scope import Admitted, Gate
+from app.context.profiles import ProfileName
 from app.errors import BadBody
 from app.store.tenancy import UserRef
 
@@ -28,6 +29,9 @@ class ContextIn(Model):
     query: Text | None = Field(None, description="Short for one user message.")
     tools: list[dict[str, Any]] | None = None
     max_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(None, description="Kept for the answer.")
+    profile: ProfileName = Field(
+        "auto", description="How what is found is scored; `strategy`: as the question asks for."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class PreviewRequest:
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] | None
     max_tokens: int | None
+    profile: str = "auto"
 
 
 class Previewer(Protocol):
@@ -79,5 +84,6 @@ class _Doors:
                 messages=messages,
                 tools=body.tools,
                 max_tokens=body.max_tokens,
+                profile=body.profile,
             )
         )

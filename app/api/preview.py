@@ -52,7 +52,7 @@ class CompilePreviewer:
         now = self._clock.now()
         target = self._router.route(chat.model)
         place = await self._preparer.place(identity, chat, Switches(), now)
-        prepared = await self._preparer.compile(identity, chat, place, target, now)
+        prepared = await self._preparer.compile(identity, chat, place, target, now, profile=request.profile)
         compiled = prepared.compilation
         assert compiled is not None, "a compile that did not raise has a result"
         stored = orjson.loads(orjson.dumps(compiled.audit, default=str))

@@ -18,7 +18,9 @@ from app.api.memory_models import Source
 from app.api.scope import Admitted, Gate, Scope
 from app.clock import Clock
 from app.context import retrieve
+from app.context.candidates import Leg
 from app.context.compile import SearchRequest, SearchResult
+from app.context.profiles import ProfileName
 from app.context.score import Scored
 from app.store import ids
 from app.store.sessions import Sessions
@@ -55,12 +57,16 @@ class SearchIn(Model):
     tags: Annotated[list[Word], Field(max_length=MAX_FILTERS)] = Field([], description="All of these: memories only.")
     metadata: dict[str, Any] | None = Field(None, description="What the metadata contains.")
     now: Moment | None = Field(None, description="The moment to judge age by.")
+    profile: ProfileName = Field(
+        "auto", description="How what is found is scored; `strategy`: as the question asks for."
+    )
     history: bool = Field(False, description="Also what is superseded, invalidated or expired, with its `status`.")
 
 
 class Found(BaseModel):
     """An item. `kind`: turn, message or passage for raw text, else a kind of memory; the provenance of a passage has its
-    `span`, the characters of the message that it is. `signals`: the parts of the score."""
+    `span`, the characters of the message that it is. `signals`: the parts of the score; `via`: the ways by which it was
+    found."""
 
     id: UUID
     kind: str
@@ -68,6 +74,7 @@ class Found(BaseModel):
     text: str
     score: float
     signals: dict[str, float]
+    via: list[Leg]
     token_count: int
     created_at: datetime
     status: str
@@ -107,6 +114,7 @@ class _Doors:
             token_budget=body.token_budget,
             tiers=body.tiers,
             kinds=body.kinds,
+            profile=body.profile,
         )
         if body.tags or body.metadata:
             found = await self._searcher.search(self._filtering.widened(request))
@@ -148,6 +156,7 @@ def _found(scored: Scored, statuses: Mapping[UUID, str]) -> Found:
         text=item.text,
         score=scored.score,
         signals=scored.signals,
+        via=sorted(item.legs),
         token_count=item.token_count,
         created_at=item.created_at,
         status=statuses.get(item.id, "active"),

@@ -32,9 +32,9 @@ MAX_ITEMS = 100
 dropped) only the number for each reason is kept: a compile looks at up to 600."""
 
 
-_LEGS = ("frequent", "text", "vector")
+_LEGS = ("frequent", "text", "vector", "entity", "time", "recent", "summary")
 _LEG_BITS: Mapping[frozenset[str], int] = {
-    frozenset(name for bit, name in enumerate(_LEGS) if number >> bit & 1): number for number in range(8)
+    frozenset(name for bit, name in enumerate(_LEGS) if number >> bit & 1): number for number in range(2 ** len(_LEGS))
 }
 """As which number the legs that brought an item are stored: the sum of 2^n."""
 
@@ -177,13 +177,18 @@ def shown_texts(stored: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
-    """The memories that stood in the prompt, with their scores, of what `explain` made."""
+    """The memories that stood in the prompt, of what `explain` made, with their relevance, 0..1: what `relevance_accumulator` adds
+    up for U(m) of seed 000 §5.3. That is the score; where some exceed 1 (`auto`, whose weights do not sum to 1), its part of the
+    best, so that the best counts 1 and the order stays."""
     items = explained.get("items")
     if not items:
         return []
+    best = max(1.0, *items["score"])
     rows = zip(items["id"], items["source"], items["score"], items["reason"], strict=True)
     return [
-        (identity, score) for identity, source, score, reason in rows if source == "memory" and reason == Reason.CHOSEN
+        (identity, min(max(score / best, 0.0), 1.0))
+        for identity, source, score, reason in rows
+        if source == "memory" and reason == Reason.CHOSEN
     ]
 
 

@@ -11,8 +11,8 @@ from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-Leg = Literal["vector", "text", "frequent"]
-"""Which of the three retrieval legs of seed 000 §6.4 phase 3 brought a candidate."""
+Leg = Literal["vector", "text", "frequent", "entity", "time", "recent", "summary"]
+"""What brings a candidate: the three retrieval legs of seed 000 §6.4 phase 3, and those of seed 004 (sources 2 to 4)."""
 
 
 LONG = 60.0
@@ -59,7 +59,9 @@ class Candidate(NamedTuple):
     source or several.
 
     `near_text`, `near_vector`: how well it and its neighbours answer, 1 the best of all that was looked at (`rank`); `named`: 1
-    where the question names who said it. `kind` passage: `text` is the characters `span` of a message of `whole_tokens`.
+    where the question names who said it; `timely`: 1 where it is of the time that the question speaks of. `reinforcements`: how
+    often a memory was said again, `sure_since`: when it was last known to be right (where a profile asks for them). `kind`
+    passage: `text` is the characters `span` of a message of `whole_tokens`.
     """
 
     id: UUID
@@ -93,6 +95,8 @@ class Candidate(NamedTuple):
     span: tuple[int, int] | None = None
     whole_tokens: int | None = None
     timely: float = 0.0
+    reinforcements: int = 0
+    sure_since: datetime | None = None
 
     @property
     def own_words(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
+from app.context.asked import Asked, understand
 from app.context.assemble import (
     SUMMARY_LABEL,
     Block,
@@ -24,6 +25,7 @@ from app.context.budget import allocate, available, epoch_budget, memory_budget
 from app.context.candidates import Candidate
 from app.context.classify import classify
 from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, pack
+from app.context.profiles import PROFILES, STRATEGY, Profile
 from app.context.request import (
     Compilation,
     CompileRequest,
@@ -32,7 +34,7 @@ from app.context.request import (
     SearchResult,
 )
 from app.context.retrieve import RAW_KINDS, Retriever, Wanted
-from app.context.score import PROFILES, QuerySignals, Scored, score
+from app.context.score import QuerySignals, Scored, score
 from app.context.story import SYSTEM_ROLES, Figures, Story, tell, visible_from
 from app.context.transcript import Transcript, query_of, text_of
 from app.providers.models import ModelRegistry
@@ -71,8 +73,13 @@ class Compiler:
         *,
         nonce_key: Callable[[], bytes],
         memory_cap: int,
+        profiles: Mapping[str, Profile] = PROFILES,
+        diversity: float | None = None,
     ) -> None:
-        """`memory_cap`: most tokens of one turn's block. `nonce_key`: what keys the delimiters (up to 64 bytes)."""
+        """`memory_cap`: most tokens of one turn's block. `nonce_key`: what keys the delimiters (up to 64 bytes). `diversity`:
+        λ of `pack.diverse`; None: as the scores say."""
+        self._profiles = profiles
+        self._diversity = diversity
         self._retriever = retriever
         self._models = models
         self._tokenizers = tokenizers
@@ -80,26 +87,33 @@ class Compiler:
         self._nonce_key = nonce_key
         self._cap = memory_cap
 
+    def _profile(self, name: str, asked: Asked) -> Profile:
+        """The profile of that name; of `strategy`, the one that the question calls for."""
+        return self._profiles[asked.strategy if name == STRATEGY else name]
+
     async def search(self, request: SearchRequest) -> SearchResult:
         """Memories and raw turns for a question, as the compiler would choose them."""
-        profile = PROFILES[request.profile]
+        asked = understand(request.query, request.now)
+        profile = self._profile(request.profile, asked)
         budget = request.token_budget if request.token_budget is not None else self._cap
         filtered = request.tiers is not None or request.kinds is not None
         wanted = Wanted(budget * (FILTERED if filtered else 1), None if filtered else request.k, _only(request))
-        found, statuses = await self._retriever.candidates(request.query, request.scope, wanted, profile, request.now)
+        found, statuses = await self._retriever.candidates(asked, request.scope, wanted, profile)
         if request.tiers is not None:
             found = [each for each in found if each.tier in request.tiers]
         if request.kinds is not None:
             kinds = {*request.kinds, *(("passage",) if RAW_KINDS & set(request.kinds) else ())}
             found = [each for each in found if each.kind in kinds]
-        scored = score(found, QuerySignals(text=request.query), profile, request.now)
-        packed = pack(scored, budget, PlainMeter(), order=profile.order, limit=request.k)
+        scored = score(found, QuerySignals.of(asked), profile, request.now)
+        packed = pack(scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity)
         return SearchResult(packed.chosen, packed.tokens, statuses)
 
     async def compile(self, request: CompileRequest) -> Compilation:
         """The prompt of a request. Raises StoreUnavailable, Unavailable."""
         counter = self._tokenizers.for_model(request.model)
         query = query_of(request.messages)
+        asked = understand(query, request.now)
+        profile = self._profile(request.profile, asked)
         if _length(request.messages) > LONG_TEXT:
             figures = await asyncio.to_thread(self._figures, request, counter, query)
         else:
@@ -108,7 +122,7 @@ class Compiler:
         live = self._live(request, figures, story)
         room = self._room(request, figures, story, live)
         summary = _summary(request, story, live, room, counter)
-        packed, scored = await self._choose(request, query, story, live, summary, room, counter)
+        packed, scored = await self._choose(request, asked, profile, story, live, summary, room, counter)
         items = [each.candidate for each in packed.chosen]
         text = render(session_nonce(self._nonce_key(), request.session_id), items, summary)
         block = _block(text, packed, story.transcript, figures.scale) if text else None
@@ -117,7 +131,7 @@ class Compiler:
         audit = Compiled(
             budget=figures.report() | {"memory": room, "live": live.tokens, "history": story.tokens},
             task=figures.task,
-            profile=PROFILES[request.profile].name,
+            profile=profile.name,
             placement=request.placement,
             packed=packed,
             efficiency=eta,
@@ -199,7 +213,8 @@ class Compiler:
     async def _choose(
         self,
         request: CompileRequest,
-        query: str,
+        asked: Asked,
+        profile: Profile,
         story: Story,
         live: _Live,
         summary: str | None,
@@ -208,14 +223,13 @@ class Compiler:
     ) -> tuple[Packed, list[Scored]]:
         """Phase 3: candidates, scores, and the greedy choice within `room` tokens."""
         meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0)
-        if room <= 0 or not query or not request.search:
+        if room <= 0 or not asked.text or not request.search:
             return Packed((), (), meter.used), []
         scope = request.scope
         if request.path:
             scope = replace(scope, visible_from=visible_from(request, story))
-        profile = PROFILES[request.profile]
-        found, _ = await self._retriever.candidates(query, scope, Wanted(room), profile, request.now)
-        scored = score(found, QuerySignals(text=query), profile, request.now)
+        found, _ = await self._retriever.candidates(asked, scope, Wanted(room), profile)
+        scored = score(found, QuerySignals.of(asked), profile, request.now)
         said = _said([*request.messages, *story.messages])
         packed = pack(
             scored,
@@ -225,6 +239,7 @@ class Compiler:
             visible={item for block in live.blocks for item in block.item_ids},
             visible_hashes={each.content_hash for each in found if each.source == "message" and _stands(each, said)},
             suppressed=request.gone,
+            diversity=self._diversity,
         )
         return packed, scored
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +12,8 @@ from uuid import UUID
 
 from app.context.candidates import Candidate
 from app.context.score import Scored, by_score
+
+_WORD = re.compile(r"[^\W_]+")
 
 
 class Reason(StrEnum):
@@ -84,6 +88,29 @@ class Packed:
         return self.chosen + tuple(each.item for each in self.dropped if each.reason in kept)
 
 
+def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:
+    """The order of maximal marginal relevance (Carbonell and Goldstein; seed 004, stage 3, λ = 0.7): the next is the one of the
+    highest λ · score − (1 − λ) · its likeness to the likest of those before it. Scores count as parts of the highest; likeness
+    is the cosine of two texts' words, 0..1. λ = 1 leaves the order as the scores have it. n items take n² / 2 comparisons.
+    """
+    rest = sorted(scored, key=by_score)
+    top = rest[0].score if rest else 0.0
+    scale = 1.0 / top if top > 0.0 else 0.0
+    words = [frozenset(_WORD.findall(each.candidate.text.lower())) for each in rest]
+    likest = [0.0] * len(rest)
+    left = list(range(len(rest)))
+    found: list[Scored] = []
+    while left:
+        best = max(left, key=lambda n: strength * rest[n].score * scale - (1.0 - strength) * likest[n])
+        left.remove(best)
+        found.append(rest[best])
+        own = words[best]
+        for n in left:
+            if own and words[n]:
+                likest[n] = max(likest[n], len(own & words[n]) / math.sqrt(len(own) * len(words[n])))
+    return found
+
+
 def pack(
     scored: Iterable[Scored],
     budget: int,
@@ -95,22 +122,27 @@ def pack(
     suppressed: Collection[UUID] = frozenset(),
     floor: float | None = None,
     limit: int | None = None,
+    diversity: float | None = None,
 ) -> Packed:
     """The greedy knapsack of seed 000 §6.3, but one that skips what does not fit and goes on.
 
     `order`: by score per token (the seed's efficiency η_i = s_i / w_i), or by score. Ties go by id. `visible`,
     `suppressed`: ids of items or of messages; a memory is visible, or suppressed, with the only message that it comes
     from.
-    `floor`: lowest score taken. `limit`: most items taken (what it leaves out is over budget).
-    A meter that costs more than `budget` before any item is added (a summary too long for it) is the caller's to see:
-    nothing is chosen then, and `tokens` is what the meter says.
+    `diversity`: λ of `diverse`, in whose order they are taken then. `floor`: lowest score taken. `limit`: most items taken
+    (what it leaves out is over budget). A meter that costs more than `budget` before any item is added (a summary too long for
+    it) is the caller's to see: nothing is chosen then, and `tokens` is what the meter says.
 
     The same words go in once: of two items with one content hash the first, and of a raw message and a memory that
     comes from it alone the message, which says all that the memory says; a memory already chosen makes room for it.
     """
     state = _Packing(budget, meter, limit)
     gone, seen = frozenset(suppressed), frozenset(visible)
-    for item in sorted(scored, key=_by_efficiency if order == "efficiency" else by_score):
+    if diversity is not None:
+        ordered = diverse(list(scored), diversity)
+    else:
+        ordered = sorted(scored, key=_by_efficiency if order == "efficiency" else by_score)
+    for item in ordered:
         candidate = item.candidate
         origin = candidate.origin
         if candidate.id in gone or origin in gone:

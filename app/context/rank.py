@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from app.context.candidates import LONG
 from app.context.timing import Span
-from app.store.places import EPOCH, US_PER_DAY, Columns, Places, Scan, columns_of, key_of, speaker_mark
+from app.store.places import EPOCH, NO_MORE, US_PER_DAY, Columns, More, Places, Scan, columns_of, key_of, speaker_mark
 
 KERNEL = (0.5, 0.3, 0.1)
 """What a neighbour one, two and three turns away adds of its own, where no text lies between."""
@@ -31,7 +31,11 @@ NEAR = 30.0
 KNOWN_ROLES = frozenset({"user", "assistant", "system", "tool"})
 """Names that are none: "the user" in a question names nobody."""
 USER_ROLE = 1
-VECTOR_LEG, TEXT_LEG, FREQUENT_LEG = 1, 2, 4
+VECTOR_LEG, TEXT_LEG, FREQUENT_LEG, ENTITY_LEG, TIME_LEG, RECENT_LEG, SUMMARY_LEG = (1 << n for n in range(7))
+_MORE_LEGS = 3
+"""Bits of the legs that `retrieve` has; those of `retrieve_more` follow."""
+RECENT = 20
+"""Items that count as the latest (seed 000 §6.4 asks for so many by use)."""
 TOLD_DAYS = 7.0
 """Days after the time that a question speaks of after which an item counts 1/e of one of that time: people tell of things when
 they have happened."""
@@ -47,12 +51,13 @@ _TINY = 1e-6
 class Ranking:
     """All that was found, each item once, and a number for each in every column, shape (n,).
 
-    `at`: where its place is in the scan. `text`, `vector`: smoothed, 1 the best of this question's (vector: as low as −1 or
-    less). `counts`: how often each word stands in the item itself, shape (words, n). `similarity`: the item's own cosine, NaN
-    where the vector leg did not see it. `legs`: 1 vector, 2 text, 4 frequent.
+    `at`: where it is among the places `found`. `text`, `vector`: smoothed, 1 the best of this question's (vector: as low as −1
+    or less). `counts`: how often each word stands in the item itself, shape (words, n). `similarity`: the item's own cosine,
+    NaN where no leg knew it. `legs`: 1 vector, 2 text, 4 frequent, 8 entity, 16 time, 32 recent, 64 summary.
     """
 
     scan: Scan
+    found: Places
     at: NDArray[np.intp]
     text: Column
     vector: Column
@@ -64,6 +69,8 @@ class Ranking:
     memory: Column
     counts: Column
     legs: NDArray[np.uint8]
+    brought: NDArray[np.uint8]
+    """Of `legs` those that brought it by themselves: `retrieve_more` did."""
 
     def signals(self) -> Mapping[str, Column]:
         """The columns that a profile's weights may name, before the texts are known."""
@@ -80,7 +87,7 @@ class Ranking:
 
     def places(self, part: NDArray[np.intp] | None = None) -> Places:
         """The places of these, or of all."""
-        found: Places = self.scan.places[self.at if part is None else self.at[part]]
+        found: Places = self.found[self.at if part is None else self.at[part]]
         return found
 
     def bm25(self, part: NDArray[np.intp]) -> Column:
@@ -104,33 +111,41 @@ def rank(
     visible_from: int = 1,
     ancestors: Sequence[UUID] = (),
     span: Span | None = None,
+    more: More = NO_MORE,
 ) -> Ranking:
-    """Everything that was found, for a question that speaks of the time `span`; what stands in the prompt already (see `agent_data.retrieve`) is context for
-    the rest, and then left out."""
-    columns = columns_of(scan.places)
-    at, sims, counts, legs = _merged(scan, columns)
+    """Everything that was found, for a question that speaks of the time `span`; what stands in the prompt already (see
+    `agent_data.retrieve`) is context for the rest, and then left out."""
+    found = np.concatenate([scan.places, more.places]) if len(more.places) else scan.places
+    columns = columns_of(found)
+    at, sims, counts, legs, brought, moments = _merged(scan, more, columns)
     owner, turn, memory, speaker = columns.owner[at], columns.turn[at], columns.memory[at], columns.speaker[at]
     many, lengths = len(at), columns.tokens[at].astype(np.float32)
     told, marks = _speakers(speaker, query)
     rows = np.empty((len(counts) + 1, many), np.float32)
     rows[:-1] = counts
     # Where the vector leg did not see an item, it is no nearer than the last that was seen.
-    rows[-1] = np.where(np.isnan(sims), float(scan.sims.min()), sims) if len(scan.sims) else 0.0
+    rows[-1] = np.where(np.isnan(sims), np.float32(scan.sims.min()), sims) if len(scan.sims) else 0.0
     near = smooth(rows, owner, turn, lengths)
     text, vector = np.zeros(many, np.float32), near[-1]
     if scan.words:
         near = near[:-1]
         text = gains(scan, told) @ (near / (near + saturation(scan, lengths)))
+    timely = timeliness(moments, span)
+    legs[timely == 1.0] |= TIME_LEG
+    if many > RECENT:
+        legs[moments >= np.partition(moments, many - RECENT)[many - RECENT]] |= RECENT_LEG
+    else:
+        legs |= RECENT_LEG
     named = np.isin(speaker, marks) if marks else np.zeros(many, bool)
     own = (columns.role[at] == USER_ROLE) & ~memory
     kept: NDArray[np.bool_] | slice = slice(None)
     if confine is not None or session is not None or ancestors:
         kept = memory | _apart(owner, turn, confine, session, visible_from, ancestors)
     return Ranking(
-        scan, at[kept], _normalised(text[kept]), _normalised(vector[kept]), sims[kept], named[kept].astype(np.float32),
-        timeliness(scan.places["at"][at[kept]], span),
+        scan, found, at[kept], _normalised(text[kept]), _normalised(vector[kept]), sims[kept], named[kept].astype(np.float32),
+        timely[kept],
         lengths[kept], own[kept].astype(np.float32), memory[kept].astype(np.float32), counts[:, kept], legs[kept],
-    )  # fmt: skip
+        brought[kept], )  # fmt: skip
 
 
 def smooth(rows: Column, owner: NDArray[np.uint64], turn: NDArray[np.uint64], tokens: Column) -> Column:
@@ -154,7 +169,7 @@ def timeliness(moments: NDArray[np.int64], span: Span | None) -> Column:
     `AHEAD_DAYS`); `moments` (n,) in µs since 2000. Without a span all 0."""
     if span is None:
         return np.zeros(len(moments), np.float32)
-    days = moments.astype(np.int64) / US_PER_DAY
+    days = moments / US_PER_DAY
     late = days - (_days_of(span.end) if span.end is not None else np.inf)
     early = (_days_of(span.begin) if span.begin is not None else -np.inf) - days
     away = np.maximum(late / TOLD_DAYS, early / AHEAD_DAYS)
@@ -170,9 +185,11 @@ def saturation(scan: Scan, tokens: Column) -> Column:
     return (scan.k1 * (1 - scan.b) + (scan.k1 * scan.b / scan.mean) * tokens).astype(np.float32)
 
 
-def _merged(scan: Scan, columns: Columns) -> tuple[NDArray[np.intp], Column, Column, NDArray[np.uint8]]:
+def _merged(
+    scan: Scan, more: More, columns: Columns
+) -> tuple[NDArray[np.intp], Column, Column, NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]]:
     """Each item once, session by session in the order of its turns: where its place is, cosine (NaN: unknown), word counts
-    (words, n), legs."""
+    (words, n), legs, those of `more`, when it was (the vectors' places know from when a memory holds)."""
     item, owner, turn = columns[:3]
     # Session, turn, item in one number: two sessions that are alike in 32 bits do no harm, for their owners differ.
     order = np.argsort((owner & _HIGH) | (np.minimum(turn, _MOST_TURNS) << _TURN_BITS) | (item >> _ITEM_BITS))
@@ -185,14 +202,20 @@ def _merged(scan: Scan, columns: Columns) -> tuple[NDArray[np.intp], Column, Col
     kept = order[first]
     n = len(scan.sims)
     m = n + len(scan.counts)
-    sims = np.full(len(kept), np.nan, np.float32)
+    sims, end = np.full(len(kept), np.nan, np.float32), len(scan.places)
+    sims[rank_of[end:]] = more.sims
     sims[rank_of[:n]] = scan.sims
+    moments = np.empty(len(kept), np.int64)
+    moments[rank_of[n:]] = columns.at[n:]
+    moments[rank_of[:n]] = columns.at[:n]
     counts = np.zeros((len(scan.words), len(kept)), np.float32)
     counts[:, rank_of[n:m]] = scan.counts[:, : len(scan.words)].T
     legs = np.zeros(len(kept), np.uint8)
-    for bit, part in ((VECTOR_LEG, rank_of[:n]), (TEXT_LEG, rank_of[n:m]), (FREQUENT_LEG, rank_of[m:])):
+    for bit, part in ((VECTOR_LEG, rank_of[:n]), (TEXT_LEG, rank_of[n:m]), (FREQUENT_LEG, rank_of[m:end])):
         legs[part] |= bit
-    return kept, sims, counts, legs
+    brought = np.zeros(len(kept), np.uint8)
+    brought[rank_of[end:]] = more.legs << _MORE_LEGS
+    return kept, sims, counts, legs | brought, brought, moments
 
 
 _HIGH = np.uint64(0xFFFFFFFF << 32)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -12,13 +11,13 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from app.context.asked import Asked
 from app.context.candidates import Candidate, Provenance
 from app.context.passages import PASSAGE_TOKENS, Cutter
-from app.context.rank import FREQUENT_LEG, TEXT_LEG, VECTOR_LEG, Ranking, gains, rank
-from app.context.score import Profile
-from app.context.timing import asked_time
+from app.context.profiles import Profile
+from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Ranking, gains, rank
 from app.providers.embeddings import Embedder
-from app.store.places import MEMORY_KIND, Places
+from app.store.places import MEMORY_KIND, NO_MORE, More, Places, Scan
 from app.store.turns import ROLE_NAMES, RetrievedRow, TurnStore, Vector
 
 
@@ -43,8 +42,9 @@ MOST = 400
 """Items fetched at a time."""
 ROUNDS = 4
 """Times that more is fetched, where too much of it may not come up."""
-LEG_VECTORS, LEG_TEXTS = 50, 30
-"""For a profile of the seeds, which know the legs and not the ranking (seed 000 §6.4 names 50, 20 and 20)."""
+BEYOND = {"entity": 30, "time": 60, "recent": 0, "summary": 5}
+"""Items of further legs for those who have more than the vectors' leg looks at, where the question names something or a time:
+as many as seed 004 has them bring, of a time twice so many (messages and what was learned from them)."""
 
 RAW_KINDS = frozenset({"turn", "message", "passage"})
 """The kinds of raw text; all others are kinds of memories."""
@@ -82,14 +82,14 @@ class Retriever:
         self._space: int | None = None
 
     async def candidates(
-        self, query: str, scope: Scope, wanted: Wanted, profile: Profile, now: datetime, limits: Limits = LIMITS
+        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: Limits = LIMITS
     ) -> tuple[list[Candidate], dict[UUID, str]]:
         """The candidates most likely to be chosen, not yet scored by what only their rows tell, and the status of those that
         are not in force (only with `history`).
 
         Raises StoreUnavailable, Unavailable (a remote embedder).
         """
-        query = query.replace("\0", " ")  # Postgres takes none
+        query = asked.text.replace("\0", " ")  # Postgres takes none
         vector = await self._vector(query)
         scan = await self._store.retrieve(
             scope.tenant_id,
@@ -102,9 +102,10 @@ class Retriever:
             visible=scope.visible_from,
             ancestors=scope.ancestors,
             history=scope.history,
-            limits=limits if not profile.ranked else limits._replace(frequent=0),  # use alone ranks nothing
+            limits=limits._replace(frequent=profile.legs.get("frequent", 0)),
             only=wanted.only,
         )
+        more = await self._more(asked, scan, vector, scope, wanted, profile)
         ranking = rank(
             scan,
             query,
@@ -112,7 +113,8 @@ class Retriever:
             session=scope.session,
             visible_from=scope.visible_from,
             ancestors=scope.ancestors,
-            span=asked_time(query, now),
+            span=asked.span,
+            more=more,
         )
         cutter = Cutter(scan.words, gains(scan).tolist(), self._count)
         found: list[Candidate] = []
@@ -122,14 +124,55 @@ class Retriever:
             rows = await self._fetch(ranking.places(part), scope)
             numbers = _numbers(ranking, part)
             for row in rows:
-                each = _candidate(row, numbers[row.n - 1], cutter)
+                each = _candidate(row, numbers[row.n - 1], cutter, asked.about)
                 found.append(each)
                 tokens += each.token_count
                 if row.status not in ("active", "aging"):
                     statuses[row.item_id] = row.status
             if tokens >= wanted.tokens or (wanted.items is not None and len(found) >= wanted.items):
                 break
-        return found, statuses
+        return await self._standing(found, scope) if profile.standing else found, statuses
+
+    async def _more(
+        self, asked: Asked, scan: Scan, vector: Vector | None, scope: Scope, wanted: Wanted, profile: Profile
+    ) -> More:
+        """What further legs bring: those of the profile; or, where all is ranked, those of a question that names something, for
+        a user of whom not all was looked at."""
+        legs: Mapping[str, int] = profile.legs
+        if profile.ranked:
+            if scan.counted <= len(scan.sims) or not (asked.named or asked.span):
+                return NO_MORE
+            legs = BEYOND
+        limits = tuple(legs.get(name, 0) for name in ("entity", "time", "recent", "summary"))
+        if not any(limits):
+            return NO_MORE
+        begin, end = asked.span or (None, None)
+        return await self._store.retrieve_more(
+            scope.tenant_id,
+            scope.user_id,
+            vector=vector,
+            space=self._space,
+            confine=scope.confine,
+            session=scope.session,
+            visible=scope.visible_from,
+            ancestors=scope.ancestors,
+            history=scope.history,
+            only=wanted.only,
+            entities=sorted(each.replace("\0", "") for each in asked.about),
+            begin=begin,
+            end=end,
+            limits=(limits[0], limits[1], limits[2], limits[3]),
+        )
+
+    async def _standing(self, found: list[Candidate], scope: Scope) -> list[Candidate]:
+        memories = [each.id for each in found if each.source == "memory"]
+        if not memories:
+            return found
+        known = await self._store.standing(scope.tenant_id, scope.user_id, memories)
+        return [
+            each._replace(reinforcements=known[each.id][0], sure_since=known[each.id][1]) if each.id in known else each
+            for each in found
+        ]
 
     async def _vector(self, query: str) -> Vector | None:
         if not self._embedder.dimensions or not query:
@@ -179,10 +222,11 @@ def _order(ranking: Ranking, profile: Profile) -> NDArray[np.intp]:
         for name in profile.weights.keys() & columns.keys():
             worth += np.float32(profile.weights[name]) * columns[name]
         return np.argsort(-worth, kind="stable")
-    vectors = np.argsort(-columns["similarity"], kind="stable")[:LEG_VECTORS]
+    vectors = np.argsort(-columns["similarity"], kind="stable")[: profile.legs.get("vector", 0)]
     said = np.flatnonzero(ranking.legs & TEXT_LEG)
-    texts = said[np.argsort(-ranking.bm25(said), kind="stable")[:LEG_TEXTS]]
-    return np.unique(np.concatenate([vectors, texts, np.flatnonzero(ranking.legs & FREQUENT_LEG)]))
+    texts = said[np.argsort(-ranking.bm25(said), kind="stable")[: profile.legs.get("text", 0)]]
+    rest = np.flatnonzero(ranking.legs & FREQUENT_LEG | ranking.brought)
+    return np.unique(np.concatenate([vectors, texts, rest]))
 
 
 class _Numbers(NamedTuple):
@@ -203,14 +247,20 @@ def _numbers(ranking: Ranking, part: NDArray[np.intp]) -> list[_Numbers]:
 
 
 _LEGS: tuple[frozenset[str], ...] = tuple(
-    frozenset(name for bit, name in enumerate(("vector", "text", "frequent")) if number >> bit & 1)
-    for number in range(8)
+    frozenset(
+        name
+        for bit, name in enumerate(("vector", "text", "frequent", "entity", "time", "recent", "summary"))
+        if number >> bit & 1
+    )
+    for number in range(128)
 )
-"""Which legs brought an item, by number: 1 vector, 2 text, 4 frequent."""
+"""Which legs brought an item, by number: 1 vector, 2 text, 4 frequent, 8 entity, 16 time, 32 recent, 64 summary."""
+SUMMARIES = frozenset({"summary", "entity_profile"})
+"""Kinds of memories that sum up others."""
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}
 
 
-def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter) -> Candidate:
+def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: frozenset[str]) -> Candidate:
     (
         _, item_kind, item_id, kind, content, role_number, name, session_id, external_id, turn_index, tier, provenance_type,
         confidence, importance, access_count, last_accessed_at, created_at, token_count, content_hash, _, entity_ids, origin,
@@ -218,7 +268,11 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter) -> Candidat
     ) = row  # fmt: skip
     memory = item_kind == MEMORY_KIND
     role = ROLE_NAMES.get(role_number) if role_number is not None else None
-    span, whole = None, token_count
+    span, whole, legs = None, token_count, numbers.legs
+    if entity_ids and not about.isdisjoint(entity_ids):
+        legs |= ENTITY_LEG
+    if kind in SUMMARIES:
+        legs |= SUMMARY_LEG
     if not memory and (passage := cutter.cut(content, token_count)) is not None:
         kind, span, token_count = "passage", (passage.start, passage.stop), passage.tokens
         content = content[passage.start : passage.stop]
@@ -240,9 +294,9 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter) -> Candidat
         importance,
         access_count,
         content_hash or b"",
-        _LEGS[numbers.legs],
-        numbers.similarity if numbers.legs & VECTOR_LEG else None,
-        numbers.bm25 if numbers.legs & TEXT_LEG else None,
+        _LEGS[legs],
+        numbers.similarity if numbers.similarity == numbers.similarity else None,  # NaN is not itself
+        numbers.bm25 if legs & TEXT_LEG else None,
         entity_ids or (),
         origin,
         external_id,

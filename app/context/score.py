@@ -1,4 +1,4 @@
-"""One scorer over named signals: a profile is a vector of weights (seed 000 §6.2, seed 001 §3.2, and our own `auto`).
+"""One scorer over named signals, weighed by a profile (`profiles`).
 
 A signal is a function from all candidates to one number each, so that each is a plain column and a profile only adds
 columns up. Columns of a few hundred candidates are faster in plain Python than in numpy, whose arrays would have to
@@ -8,14 +8,18 @@ be filled from attributes first.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
+from app.context.asked import Asked
 from app.context.candidates import LONG, Candidate, Provenance
+from app.context.profiles import Profile
+from app.memory.lifecycle import effective_confidence
 
 AUTHORITY: Mapping[int, float] = MappingProxyType(
     {
@@ -33,6 +37,15 @@ AUTHORITY: Mapping[int, float] = MappingProxyType(
 SECONDS_PER_HOUR = 3600.0
 RECENCY_DAYS = 365.0
 """Days after which `recency` is 0 (seed 001 §3.2)."""
+SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
+STRATEGY_DECAY = 0.01
+"""A day's share of what time takes from a memory (seed 004: temporal relevance, and confidence)."""
+TIME_BOOST = 0.85
+"""Least temporal relevance of what is of the time that is asked for (seed 004, its worked example)."""
+FULL_REINFORCEMENT = 5.0
+"""ln(1 + times) at which `reinforcement` is 1 (seed 004)."""
+BELIEVED = frozenset({"fact", "preference", "instruction", "correction"})
+"""Kinds of memories that seed 004 calls semantic: they may have ceased to be so, while what happened has happened."""
 FULL_ACCESS = 20
 """Uses at which `access_frequency` is 1 (seed 001 §3.2)."""
 
@@ -41,25 +54,19 @@ FULL_ACCESS = 20
 class QuerySignals:
     """What the request brings to the scores.
 
-    `max_access` is a_max of seed 000 §6.2 over all of the user's memories; None: the highest among the candidates.
+    `entity_ids`: all that the question is about; `entities`: what it names, if it names something. `timed`: it speaks of a
+    time. `max_access` is a_max of seed 000 §6.2 over all of the user's memories; None: the highest among the candidates.
     """
 
     text: str = ""
     entity_ids: frozenset[str] = frozenset()
     max_access: int | None = None
+    entities: frozenset[str] = frozenset()
+    timed: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """A named weighting. `decay_per_hour` is λ of `freshness`; `order` is how the packer goes through the candidates:
-    by score per token (seed 000 §6.3), or by score where the profile has the length's price in it."""
-
-    name: str
-    weights: Mapping[str, float]
-    decay_per_hour: float = 0.005
-    order: Literal["efficiency", "score"] = "efficiency"
-    ranked: bool = False
-    """Candidates are the best of all by these weights; else the nearest of each leg."""
+    @classmethod
+    def of(cls, asked: Asked) -> QuerySignals:
+        return cls(asked.text, asked.about, None, asked.entities, asked.span is not None)
 
 
 class Scored(NamedTuple):
@@ -87,6 +94,7 @@ class _Context(NamedTuple):
 
 
 Column = list[float]
+_WORD = re.compile(r"[^\W_]+")
 Signal = Callable[[Sequence[Candidate], _Context], Column]
 
 
@@ -190,8 +198,47 @@ def _excess(candidates: Sequence[Candidate], context: _Context) -> Column:
     ]
 
 
+def _entity_overlap(candidates: Sequence[Candidate], context: _Context) -> Column:
+    """|query ∩ item| ÷ |query ∪ item| of their entities (seed 004, Jaccard). A raw message has no entities of its own: of it
+    the share of the query's whose words stand in it."""
+    wanted = context.query.entities
+    if not wanted:
+        return [0.0] * len(candidates)
+    found = []
+    for each in candidates:
+        if each.source == "memory":
+            own = wanted.intersection(each.entity_ids)
+            found.append(len(own) / len(wanted.union(each.entity_ids)))
+        else:
+            words = f"-{'-'.join(_WORD.findall(each.text.lower()))}-"
+            found.append(sum(f"-{entity}" in words for entity in wanted) / len(wanted))
+    return found
+
+
+def _temporal_relevance(candidates: Sequence[Candidate], context: _Context) -> Column:
+    """e^(−0.01 · days since it was made); what is of the time that the question speaks of has at least 0.85 (seed 004, signal
+    3: its example is boosted so; the seed does not say how)."""
+    now = context.now
+    return [
+        max(
+            math.exp(-STRATEGY_DECAY * max(0.0, (now - each.created_at).total_seconds() / SECONDS_PER_DAY)),
+            TIME_BOOST * each.timely if context.query.timed else 0.0,
+        )
+        for each in candidates
+    ]
+
+
+def _reinforcement(candidates: Sequence[Candidate], context: _Context) -> Column:
+    """min(1, ln(1 + times said again) ÷ 5) (seed 004, signal 5)."""
+    return [min(1.0, math.log1p(each.reinforcements) / FULL_REINFORCEMENT) for each in candidates]
+
+
 SIGNALS: Mapping[str, Signal] = MappingProxyType(
     {
+        "semantic_similarity": _similarity,
+        "entity_overlap": _entity_overlap,
+        "temporal_relevance": _temporal_relevance,
+        "reinforcement": _reinforcement,
         "similarity": _similarity,
         "freshness": _freshness,
         "frequency": _frequency,
@@ -211,49 +258,6 @@ SIGNALS: Mapping[str, Signal] = MappingProxyType(
 )
 """Every signal by its name; a profile's weights name these."""
 
-PREFILL = Profile(
-    "prefill",
-    MappingProxyType({"similarity": 0.45, "freshness": 0.20, "frequency": 0.15, "authority": 0.20}),
-    decay_per_hour=0.005,
-)
-"""Seed 000 §6.2."""
-
-TRI_LAYER = Profile(
-    "tri_layer",
-    MappingProxyType(
-        {"similarity": 0.40, "recency": 0.25, "importance": 0.20, "access_frequency": 0.10, "entity_match": 0.05}
-    ),
-    order="score",
-)
-"""Seed 001 §3.2, in the order of the score itself (its step 4 ranks by score, not by score per token)."""
-
-AUTO = Profile(
-    "auto",
-    MappingProxyType(
-        {
-            "text": 1.0,
-            "vector": 0.8,
-            "own_words": 0.15,
-            "remembered": 0.2,
-            "speaker": 0.6,
-            "timely": 0.6,
-            "excess": -0.4,
-            "freshness": 0.05,
-            "entity_match": 0.05,
-        }
-    ),
-    decay_per_hour=0.001,
-    order="score",
-    ranked=True,
-)
-"""The default. Measured on two unlike kinds of conversation (short turns over months; work with long answers): recall is flat
-around these weights (text 1, vector 0.6–1, own words 0.05–0.2, speaker 0.4–0.8, excess −0.3 to −0.5), which is why they are
-round; docs/recall.md has the figures, and those of weights fitted on one kind and measured on the other. Freshness (half-life
-29 days) and entities only part what is otherwise alike.
-"""
-
-PROFILES: Mapping[str, Profile] = MappingProxyType({each.name: each for each in (AUTO, PREFILL, TRI_LAYER)})
-
 
 def score(candidates: Sequence[Candidate], query: QuerySignals, profile: Profile, now: datetime) -> list[Scored]:
     """All candidates with their scores by `profile`, best first; equal scores by id, so that the order never depends on
@@ -268,12 +272,25 @@ def score(candidates: Sequence[Candidate], query: QuerySignals, profile: Profile
         totals = [total + weight * value for total, value in zip(totals, column, strict=True)]
         if weight > 0:
             worths = [worth + weight * value for worth, value in zip(worths, column, strict=True)]
+    if profile.boosts or profile.standing:
+        factors = [_factor(each, profile, now) for each in candidates]
+        totals = [total * factor for total, factor in zip(totals, factors, strict=True)]
+        worths = [worth * factor for worth, factor in zip(worths, factors, strict=True)]
     scored = [
         Scored(candidate, total, worth if worth > 0.0 else 0.0, names, values)
         for candidate, total, worth, values in zip(candidates, totals, worths, zip(*columns, strict=True), strict=True)
     ]
     scored.sort(key=by_score)
     return scored
+
+
+def _factor(candidate: Candidate, profile: Profile, now: datetime) -> float:
+    """What a score is multiplied by: the boost of its kind, and of what is only believed the confidence that is left."""
+    boost = profile.boosts.get(candidate.kind, 1.0)
+    if not profile.standing or candidate.source != "memory" or candidate.kind not in BELIEVED:
+        return boost
+    sure_since = candidate.sure_since or candidate.created_at
+    return boost * effective_confidence(candidate.confidence, sure_since, now, STRATEGY_DECAY)
 
 
 def by_score(item: Scored) -> tuple[float, UUID]:

@@ -51,7 +51,8 @@ _BARE = re.compile(
     re.IGNORECASE,
 )
 _FUTURE = re.compile(
-    r"\b(?:will|shall|going to|gonna|next|upcoming|coming|tomorrow|planned for|due|am i (?:\w+ing)|in \w+ (?:days|weeks|months))\b",
+    r"\b(?:will|shall|going to|gonna|next|upcoming|coming|tomorrow|planned for|due|am i \w+ing"
+    r"|in \w+ (?:days|weeks|months))\b",
     re.IGNORECASE,
 )
 _AGO = re.compile(r"(?P<unit>day|week)s? ago$", re.IGNORECASE)
@@ -64,11 +65,21 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _JOIN = re.compile(r"[ ,]*(?:and|to|until|through|till)[ ,]*(?:the )?", re.IGNORECASE)
-_COUNTS = {
-    word: n for n, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())
-}
+_COUNTS_TEXT = "zero one two three four five six seven eight nine ten eleven twelve"
+_COUNTS = {word: n for n, word in enumerate(_COUNTS_TEXT.split())}
 _COUNTS |= {"a": 1, "an": 1, "couple": 2, "few": 3}
 _UNITS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
+
+
+_WORD = re.compile(r"[a-z]+|\d")
+_HINTS_TEXT = """
+    0 1 2 3 4 5 6 7 8 9 day days week weeks weekend month months year years today tonight tomorrow yesterday morning afternoon
+    evening night monday tuesday wednesday thursday friday saturday sunday christmas halloween valentine
+"""
+_HINTS = frozenset(_HINTS_TEXT.split()).union(_MONTHS.replace("sept?", "sep|sept").split("|"), _SEASONS)
+"""A question without one of these speaks of no time: it is looked at no further."""
+LEAD_CHARS = 40
+"""Characters before a date in which its preposition stands."""
 
 
 def asked_time(query: str, now: datetime) -> Span | None:
@@ -78,6 +89,8 @@ def asked_time(query: str, now: datetime) -> Span | None:
     """
     if len(query) > 2 * MAX_CHARS:
         query = f"{query[:MAX_CHARS]}\n{query[-MAX_CHARS:]}"
+    if _HINTS.isdisjoint(_WORD.findall(query.lower())):
+        return None
     days = list(_found(query, now))
     if not days:
         return None
@@ -86,14 +99,18 @@ def asked_time(query: str, now: datetime) -> Span | None:
         for one, other in pairwise(days):
             if _joined(query, one, other) and days[at] in (one, other):
                 return _span(*_from_to(one, other), now)
-        return _led(days[at], _LEAD.search(query[: days[at].start]), now)
+        return _led(days[at], _lead(query, days[at]), now)
     except (OverflowError, ValueError):  # beyond the calendar
         return None
 
 
+def _lead(query: str, days: _Days) -> re.Match[str] | None:
+    return _LEAD.search(query[max(0, days.start - LEAD_CHARS) : days.start])
+
+
 def _joined(query: str, one: _Days, other: _Days) -> bool:
     """Whether the question says "from one to the other"."""
-    lead = _LEAD.search(query[: one.start])
+    lead = _lead(query, one)
     return lead is not None and lead["pair"] is not None and _JOIN.fullmatch(query[one.stop : other.start]) is not None
 
 
@@ -195,7 +212,5 @@ def _shifted(first: date, until: date, lead: re.Match[str], now: datetime) -> Sp
 
 
 def _span(first: date | None, until: date | None, now: datetime) -> Span:
-    begin, end = (
-        None if each is None else datetime.combine(each, time(), now.tzinfo) for each in (first, until)
-    )
+    begin, end = (None if each is None else datetime.combine(each, time(), now.tzinfo) for each in (first, until))
     return Span(begin, end)

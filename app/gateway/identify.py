@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
+from app.context.profiles import PROFILE_NAMES
 from app.errors import BadHeader, Forbidden
 from app.gateway.headers import OWN_PREFIX
 from app.store import ids
@@ -55,6 +56,7 @@ class Switches:
     capture: bool = True
     history: Literal["client", "server"] | None = None
     paging: bool = False
+    profile: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ def switches(headers: Mapping[str, str], *, captured: bool = True) -> Switches:
         capture=_choice(headers, "x-mneme-capture", ("on", "off")) != "off" and captured,
         history=_choice(headers, "x-mneme-history", ("client", "server")),  # type: ignore[arg-type]  # one of the two
         paging=_choice(headers, "x-mneme-paging", ("on", "off")) == "on",
+        profile=_choice(headers, "x-mneme-profile", PROFILE_NAMES) or "auto",
     )
 
 

@@ -129,10 +129,11 @@ class Preparer:
         now: datetime,
         *,
         search: bool = True,
+        profile: str = "auto",
     ) -> Prepared:
-        """The context and the body with it; without `search`, of what the place already holds. Raises StoreUnavailable,
-        Unavailable."""
-        request = _request(identity, chat, place, target, now)
+        """The context and the body with it; without `search`, of what the place already holds. `profile`: of
+        `score.PROFILE_NAMES`. Raises StoreUnavailable, Unavailable."""
+        request = replace(_request(identity, chat, place, target, now), profile=profile)
         compiled = await self._compiler.compile(request if search else replace(request, search=False))
         insertions = weave(
             chat.body,

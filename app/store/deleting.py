@@ -147,16 +147,13 @@ class _Run:
         if summary is not None:
             await self._run("deleting.uncompress", summary)
         await self._quotes(row["session_id"], [self._message, *forgotten])
-        await self._words(key, row)
+        await self._words(key, row, counted=await self._counted())
         return Deletion(forgotten, kept)
 
     async def _memories(self, key: bytes, held: Sequence[Held], kept: Collection[UUID]) -> None:
         """Forget, and take from the sources of others; what gave way to a memory that is forgotten comes back."""
         forgotten = [each.memory_id for each in held]
         again = await self._part(forgotten) if forgotten else []
-        counted = await self._counted()
-        at = (self._message, self._at) if counted else (None, None)
-        await self._run("memories.uncount_words", forgotten, *at)
         if held:
             await self._run("deleting.only_source", forgotten, self._message)
             await forget(self._connection, self._sql, key, self._tenant, self._user, held, self._now)
@@ -191,12 +188,14 @@ class _Run:
         await self._run("deleting.blocks", list(gone), [each["session_id"] for each in rows])
         await self._run("deleting.working", session)
 
-    async def _words(self, key: bytes, row: Any) -> None:
+    async def _words(self, key: bytes, row: Any, *, counted: bool) -> None:
         await self._run("memories.drop_vectors", [self._message])
-        await self._run("deleting.blank", self._message, self._at)
         said: bytes | None = row["content_hash"]
         mark = content_hmac(key, said) if said is not None else None
         await self._run("memories.suppress", [self._message], "deleted", [mark], self._now)
+        if counted:  # after what takes memories: whoever holds the user's counts waits for nobody
+            await self._run("deleting.uncount", self._message, self._at)
+        await self._run("deleting.blank", self._message, self._at)
 
     async def _tell(
         self, memory: UUID, event: str, before: dict[str, Any] | None, after: dict[str, Any] | None

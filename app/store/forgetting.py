@@ -45,7 +45,7 @@ async def forget(
     now: datetime,
 ) -> None:
     """Leave of memories that there were some, and keyed hashes (`key`) of what they said, so that it is not learned again.
-    Their words are out of the user's counts by now (`memories.uncount_words`)."""
+    Their words leave the user's counts when the transaction ends (`agent_data.recount_memory`)."""
     memories = [each.memory_id for each in held]
     await connection.execute(sql["memories.forget"], tenant, user, memories, now)
     await connection.execute(sql["memories.drop_vectors"], tenant, user, memories)

@@ -194,13 +194,10 @@ class Memories:
             if held is None or held["status"] == "forgotten":
                 return None
             text = change.text
-            if text is not None:
-                await connection.execute(self._sql["memories.uncount_words"], tenant, user, [memory], None, None)
             with _one_per_text():
                 await self._update(connection, tenant, user, memory, change, now)
             if text is not None:
                 await connection.execute(self._sql["memories.drop_vectors"], tenant, user, [memory])
-                await connection.execute(self._sql["memories.count_words"], tenant, user, [memory])
             found = await self._one(connection, tenant, user, memory)
             assert found is not None, "it is held"
             if text is not None and text.vector is not None:
@@ -274,7 +271,6 @@ class Memories:
             held = await hold(connection, self._sql, tenant, user, [memory])
             if not held:
                 return False
-            await connection.execute(self._sql["memories.uncount_words"], tenant, user, [memory], None, None)
             await forget(connection, self._sql, key, tenant, user, held, now)
         return True
 

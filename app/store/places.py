@@ -31,6 +31,15 @@ US_PER_DAY = 86_400_000_000
 MEMORY_KIND = 1
 
 
+class More(NamedTuple):
+    """What `agent_data.retrieve_more` found: places (n,), their cosines (n,), NaN where there is no vector, and `legs` (n,): 1
+    entity, 2 time, 4 recent, 8 summary."""
+
+    places: Places
+    sims: NDArray[np.float32]
+    legs: NDArray[np.uint8]
+
+
 class Scan(NamedTuple):
     """What `agent_data.retrieve` found. `places`: those with a cosine, those with words of the question, those most used; an
     item may be among several.
@@ -67,13 +76,24 @@ def unpack(row: Any) -> Scan:
     )
 
 
+def unpack_more(row: Any) -> More:
+    """A row of `agent_data.retrieve_more`."""
+    places, sims, legs = row
+    return More(
+        np.frombuffer(places or b"", PLACE),
+        np.frombuffer(sims or b"", ">f4").astype(np.float32),
+        np.frombuffer(legs or b"", np.uint8),
+    )
+
+
 NO_PLACES: Places = np.zeros(0, PLACE)
+NO_MORE = More(NO_PLACES, np.zeros(0, np.float32), np.zeros(0, np.uint8))
 
 
 class Columns(NamedTuple):
     """Places as columns (n,) of plain numbers. `item`, `owner`: a number for the item, and for its session (of a memory the
-    item's own). Two ids share their number about once in 2⁶⁴ pairs. (Half an id would not do: the first halves of ids that were
-    made in one millisecond are nearly alike.)"""
+    item's own). `at`: microseconds since 2000. Two ids share their number about once in 2⁶⁴ pairs. (Half an id would not do:
+    the first halves of ids that were made in one millisecond are nearly alike.)"""
 
     item: NDArray[np.uint64]
     owner: NDArray[np.uint64]
@@ -82,6 +102,7 @@ class Columns(NamedTuple):
     role: NDArray[np.uint64]
     memory: NDArray[np.bool_]
     speaker: NDArray[np.uint64]
+    at: NDArray[np.int64]
 
 
 def columns_of(places: Places) -> Columns:
@@ -91,8 +112,9 @@ def columns_of(places: Places) -> Columns:
     memory = (numbers[6] >> _32 & _16_BITS) == MEMORY_KIND
     owner = np.where(memory, item, session)
     return Columns(
-        item, owner, numbers[5] >> _32, numbers[5] & _32_BITS, numbers[6] >> _48, memory, numbers[6] & _32_BITS
-    )
+        item, owner, numbers[5] >> _32, numbers[5] & _32_BITS, numbers[6] >> _48, memory, numbers[6] & _32_BITS,
+        numbers[4].view(np.int64),
+    )  # fmt: skip
 
 
 _32, _48, _16_BITS, _32_BITS = (np.uint64(n) for n in (32, 48, 0xFFFF, 0xFFFFFFFF))

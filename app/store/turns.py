@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from app.store.places import NO_PLACES, Places, Scan, ids_of, unpack
+from app.store.places import NO_PLACES, More, Places, Scan, ids_of, unpack, unpack_more
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import (
@@ -241,6 +241,45 @@ class TurnStore:
                 vectors, texts, frequent, only,
             )  # fmt: skip
         return unpack(row)
+
+    async def retrieve_more(
+        self,
+        tenant: UUID,
+        user: UUID,
+        *,
+        vector: Vector | None,
+        space: int | None,
+        confine: UUID | None,
+        session: UUID | None,
+        visible: int,
+        ancestors: Sequence[UUID],
+        history: bool,
+        only: int | None,
+        entities: Sequence[str],
+        begin: datetime | None,
+        end: datetime | None,
+        limits: tuple[int, int, int, int],
+    ) -> More:
+        """What else could answer a question; `limits`: by entities, time, recency, summaries (see
+        `agent_data.retrieve_more`)."""
+        async with self._memory.acquire() as connection:
+            row = await connection.fetchrow(
+                self._sql["turns.retrieve_more"],
+                tenant, user, vector, space, confine, session, visible, list(ancestors), history, only, list(entities),
+                begin, end, *limits,
+            )  # fmt: skip
+        return unpack_more(row)
+
+    async def standing(self, tenant: UUID, user: UUID, memories: Sequence[UUID]) -> dict[UUID, tuple[int, datetime]]:
+        """How often these memories were said again, and when they were last known to be right."""
+        async with self._memory.acquire() as connection:
+            rows = await connection.fetch(self._sql["turns.standing"], tenant, user, list(memories))
+        return {memory: (times, since) for memory, times, since in rows}
+
+    async def strategies(self) -> str:
+        """The weights of seed 004's strategies, JSON; empty where there are none."""
+        async with self._pool.acquire() as connection:
+            return await connection.fetchval(self._sql["turns.strategies"]) or ""
 
     async def fetch_items(
         self,

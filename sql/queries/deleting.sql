@@ -10,15 +10,22 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at
 FOR UPDATE OF h
 
 -- name: counted
--- Whether the words of a message were counted: the job that did so is known by the first of its messages, one of the $5 that end
--- with this one and came with the same call.
-SELECT EXISTS (
-    SELECT FROM agent_data.conversation_history m
-    JOIN agent_data.conversation_history h
-      ON h.user_id = $2 AND h.session_id = m.session_id AND h.turn_index > m.turn_index - $5 AND h.turn_index <= m.turn_index
-     AND h.call_id IS NOT DISTINCT FROM m.call_id
-    JOIN agent_data.job_effects e ON e.user_id = $2 AND e.job_key = 'learn:' || h.message_id
-    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.message_id = $3 AND m.created_at = $4) AS counted
+-- Whether the words of a message were counted: the job that does so is known by the first of its messages, one of the $5 that end
+-- with this one and came with the same call. It has left its mark, for some days, or it is not to be done any more.
+SELECT bool_or(e.job_key IS NOT NULL) OR bool_and(q.dedupe_key IS NULL) AS counted
+FROM agent_data.conversation_history m
+JOIN agent_data.conversation_history h
+  ON h.user_id = $2 AND h.session_id = m.session_id AND h.turn_index > m.turn_index - $5 AND h.turn_index <= m.turn_index
+ AND h.call_id IS NOT DISTINCT FROM m.call_id
+LEFT JOIN agent_data.job_effects e ON e.user_id = $2 AND e.job_key = 'learn:' || h.message_id
+LEFT JOIN agent_data.pgqueuer q ON q.dedupe_key = 'learn:' || h.message_id
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.message_id = $3 AND m.created_at = $4
+
+-- name: uncount
+-- Takes the words of a message out of the user's counts.
+SELECT agent_data.exchange_words($1, $2, h.content_tsv, NULL, -1, -h.token_count)
+FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at = $4 AND length(h.content_tsv) > 0
 
 -- name: learned
 -- What was learned from a message, and the summary that stands for it, held in the order in which all take memories.

@@ -204,35 +204,6 @@ DELETE FROM agent_data.embeddings WHERE tenant_id = $1 AND user_id = $2 AND item
 -- Makes new memories findable by their words.
 SELECT agent_data.count_words($1, $2, '{}', $3)
 
--- name: uncount_words
--- Takes the words of memories, and of a message ($4 of time $5, or NULL), out of the user's counts again, before their texts
--- change or go. In order, as `count_words`.
-WITH documents AS MATERIALIZED (
-    SELECT m.content_tsv AS words, m.token_count FROM agent_data.memory_store m
-    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])
-    UNION ALL
-    SELECT h.content_tsv, h.token_count FROM agent_data.conversation_history h
-    WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $4::uuid AND h.created_at = $5::timestamptz
-      AND length(h.content_tsv) > 0
-), words AS (
-    SELECT w.lexeme, count(*) AS times FROM documents d, unnest(d.words) AS w GROUP BY w.lexeme
-), held AS (
-    SELECT l.lexeme, l.documents FROM agent_data.lexemes l
-    WHERE l.user_id = $2 AND l.lexeme IN (SELECT w.lexeme FROM words w)
-    ORDER BY l.lexeme
-    FOR UPDATE
-), gone AS (
-    DELETE FROM agent_data.lexemes l USING held h, words w
-    WHERE l.user_id = $2 AND l.lexeme = h.lexeme AND w.lexeme = h.lexeme AND h.documents <= w.times
-), fewer AS (
-    UPDATE agent_data.lexemes l SET documents = l.documents - w.times FROM held h, words w
-    WHERE l.user_id = $2 AND l.lexeme = h.lexeme AND w.lexeme = h.lexeme AND h.documents > w.times
-)
-UPDATE agent_data.user_stats u SET
-    documents = GREATEST(0, u.documents - (SELECT count(*) FROM documents)),
-    total_terms = GREATEST(0, u.total_terms - (SELECT sum(d.token_count) FROM documents d))
-WHERE u.user_id = $2 AND EXISTS (SELECT FROM held)
-
 -- name: events
 -- What became of a memory, oldest first, after the first $4 changes.
 SELECT at, event, before - 'content_hash' AS before, after, actor FROM agent_data.memory_events

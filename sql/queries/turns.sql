@@ -10,6 +10,18 @@ SELECT * FROM agent_data.session_messages($1, $2, $3, $4, $5)
 -- What could answer a question, by three legs: places and numbers, in one row.
 SELECT * FROM agent_data.retrieve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 
+-- name: retrieve_more
+-- What else could answer it: by entities, time, what is latest, and summaries.
+SELECT * FROM agent_data.retrieve_more($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+
+-- name: standing
+-- How often memories were said again, and since when they are sure.
+SELECT * FROM agent_data.memory_standing($1, $2, $3)
+
+-- name: strategies
+-- The weights of seed 004's strategies, as JSON text.
+SELECT value::text FROM agent_data.system_config WHERE key = 'retrieval_strategy_weights'
+
 -- name: fetch_items
 -- The best of it, whole.
 SELECT * FROM agent_data.fetch_items($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)

@@ -14,8 +14,8 @@ from app.context import compile as compiling
 from app.context.assemble import SEPARATOR, AppendTo, Block, InsertMessage, Prepend
 from app.context.candidates import Candidate
 from app.context.compile import Compilation, Compiler, CompileRequest, PathMessage, SearchRequest
+from app.context.profiles import Profile
 from app.context.retrieve import Scope, Wanted
-from app.context.score import Profile
 from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens, prompt_tokens
@@ -116,7 +116,7 @@ async def test_what_was_found_goes_before_the_question() -> None:
     assert block.anchor == asked.transcript.chains[0]
     assert (compiled.memories, compiled.tokens) == (8, block.token_count)
     assert set(block.item_ids) == {each.id for each in FACTS}
-    assert found.asked[0][0] == "What is number 5?"
+    assert found.asked[0][0].text == "What is number 5?"
     assert found.asked[0][2] == Wanted(compiled.audit["budget"]["memory"])
     assert [each.id for each in compiled.considered] == [UUID(int=n) for n in range(8, 0, -1)]
 

@@ -8,9 +8,10 @@ from uuid import UUID
 import numpy as np
 import pytest
 
+from app.context.asked import Asked
 from app.context.candidates import Candidate, Provenance
+from app.context.profiles import AUTO, PREFILL
 from app.context.retrieve import LIMITS, Retriever, Scope, Wanted
-from app.context.score import AUTO, PREFILL
 from app.errors import Unavailable
 from app.providers.embeddings import Embedder, NoEmbedder
 from app.store.places import PLACE, Places, Scan, ids_of
@@ -94,7 +95,7 @@ def retriever(shelf: Shelf, embedder: Embedder | None = None) -> Retriever:
 
 async def test_a_question_becomes_one_look() -> None:
     shelf = Shelf()
-    assert await retriever(shelf).candidates("what?\0", SCOPE, Wanted(1000, only=1), AUTO) == ([], {})
+    assert await retriever(shelf).candidates(Asked("what?\0"), SCOPE, Wanted(1000, only=1), AUTO) == ([], {})
     (asked,) = shelf.asked
     vector = asked.pop("vector")
     assert vector.shape == (8,)
@@ -109,7 +110,7 @@ async def test_the_space_is_looked_up_once() -> None:
     shelf = Shelf()
     finder = retriever(shelf)
     for _ in range(3):
-        await finder.candidates("q", SCOPE, WANTED, AUTO)
+        await finder.candidates(Asked("q"), SCOPE, WANTED, AUTO)
     assert shelf.spaces == 1
 
 
@@ -120,14 +121,14 @@ def crowd(count: int, **given: Any) -> list[RetrievedRow]:
 
 async def test_only_the_best_are_fetched() -> None:
     shelf = Shelf(*crowd(100))
-    found, _ = await retriever(shelf).candidates("q", SCOPE, Wanted(400), AUTO)
+    found, _ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(400), AUTO)
     assert [each.id for each in found] == [UUID(int=100 + n) for n in range(12)]
     assert len(shelf.fetched) == 1
 
 
 async def test_more_is_fetched_where_much_may_not_come_up() -> None:
     shelf = Shelf(*crowd(100), gone=20)
-    found, _ = await retriever(shelf).candidates("q", SCOPE, Wanted(400), AUTO)
+    found, _ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(400), AUTO)
     assert {UUID(int=100 + n) for n in range(20, 28)} <= {each.id for each in found}
     assert len(shelf.fetched) > 1
     everything = [each for part in shelf.fetched for each in part]
@@ -136,14 +137,14 @@ async def test_more_is_fetched_where_much_may_not_come_up() -> None:
 
 async def test_as_few_items_as_are_wanted() -> None:
     shelf = Shelf(*crowd(100))
-    found, _ = await retriever(shelf).candidates("q", SCOPE, Wanted(10_000, 3), AUTO)
+    found, _ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(10_000, 3), AUTO)
     assert 3 <= len(found) < 20
 
 
 async def test_a_profile_of_the_seeds_looks_at_the_legs() -> None:
     rows = crowd(120)
     shelf = Shelf(*rows, legs=[1] * 105 + [2] * 10 + [4] * 5)
-    found, _ = await retriever(shelf).candidates("q", SCOPE, Wanted(10_000), PREFILL)
+    found, _ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(10_000), PREFILL)
     assert {each.id for each in found} == {each.item_id for each in (*rows[:50], *rows[105:])}
     assert shelf.asked[0]["limits"] == LIMITS
 
@@ -151,14 +152,14 @@ async def test_a_profile_of_the_seeds_looks_at_the_legs() -> None:
 async def test_a_long_message_comes_as_its_passage() -> None:
     text = " ".join(f"Sentence {n} is about nothing at all, as so many are." for n in range(20))
     shelf = Shelf(row(content=text, token_count=220, turn_index=1))
-    (found,), _ = await retriever(shelf).candidates("q", SCOPE, WANTED, AUTO)
+    (found,), _ = await retriever(shelf).candidates(Asked("q"), SCOPE, WANTED, AUTO)
     assert found.span is not None
     assert (found.kind, found.source, found.whole_tokens) == ("passage", "message", 220)
     assert found.text == text[found.span[0] : found.span[1]]
     assert found.token_count == len(found.text.split()) <= 75
     assert found.provenance[0].message_id == ITEM
     # A memory is shown whole.
-    (kept,), _ = await retriever(Shelf(memory(content=text, token_count=220))).candidates("q", SCOPE, WANTED, AUTO)
+    (kept,), _ = await retriever(Shelf(memory(content=text, token_count=220))).candidates(Asked("q"), SCOPE, WANTED, AUTO)
     assert (kept.span, kept.text) == (None, text)
 
 
@@ -173,7 +174,7 @@ class Wordless(HashEmbedder):
 )
 async def test_without_a_vector_words_are_enough(embedder: Embedder, space: int | None, query: str) -> None:
     shelf = Shelf(row(), space=space, legs=[2])
-    found, _ = await retriever(shelf, embedder).candidates(query, SCOPE, WANTED, AUTO)
+    found, _ = await retriever(shelf, embedder).candidates(Asked(query), SCOPE, WANTED, AUTO)
     assert shelf.asked[0]["vector"] is None
     assert [(each.near_text, each.near_vector, each.similarity) for each in found] == [(1.0, 0.0, None)]
 
@@ -185,11 +186,11 @@ class Away(HashEmbedder):
 
 async def test_an_embedder_that_is_away_is_said() -> None:
     with pytest.raises(Unavailable, match="away"):
-        await retriever(Shelf(), Away()).candidates("q", SCOPE, WANTED, AUTO)
+        await retriever(Shelf(), Away()).candidates(Asked("q"), SCOPE, WANTED, AUTO)
 
 
 async def one(given: RetrievedRow, legs: int = 1) -> Candidate:
-    found, _ = await retriever(Shelf(given, legs=[legs])).candidates("q", SCOPE, WANTED, AUTO)
+    found, _ = await retriever(Shelf(given, legs=[legs])).candidates(Asked("q"), SCOPE, WANTED, AUTO)
     return found[0]
 
 
@@ -253,5 +254,5 @@ async def test_what_is_not_in_force_is_told() -> None:
     rows = [
         memory(item_id=UUID(int=n), status=s) for n, s in enumerate(("active", "aging", "superseded", "expired"), 1)
     ]
-    _, statuses = await retriever(Shelf(*rows)).candidates("q", SCOPE, WANTED, AUTO)
+    _, statuses = await retriever(Shelf(*rows)).candidates(Asked("q"), SCOPE, WANTED, AUTO)
     assert statuses == {UUID(int=3): "superseded", UUID(int=4): "expired"}

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.context.candidates import Candidate, Provenance
-from app.context.score import AUTHORITY, AUTO, PREFILL, PROFILES, SIGNALS, TRI_LAYER, Profile, QuerySignals, score
+from app.context.profiles import AUTO, PREFILL, PROFILES, TRI_LAYER, Profile
+from app.context.score import AUTHORITY, SIGNALS, QuerySignals, score
 from tests.support.context_samples import NOW, memory, message
 
 NONE = QuerySignals()
