@@ -177,9 +177,9 @@ def shown_texts(stored: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
-    """The memories that stood in the prompt, of what `explain` made, with their relevance, 0..1: what `relevance_accumulator` adds
-    up for U(m) of seed 000 §5.3. That is the score; where some exceed 1 (`auto`, whose weights do not sum to 1), its part of the
-    best, so that the best counts 1 and the order stays."""
+    """The memories that stood in the prompt, of what `explain` made, with their relevance, 0..1: what `relevance_accumulator`
+    adds up for U(m) of seed 000 §5.3. That is the score; where some exceed 1 (`auto`, whose weights do not sum to 1), its part
+    of the best, so that the best counts 1 and the order stays."""
     items = explained.get("items")
     if not items:
         return []

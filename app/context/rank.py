@@ -20,7 +20,19 @@ from numpy.typing import NDArray
 
 from app.context.candidates import LONG
 from app.context.timing import Span
-from app.store.places import EPOCH, NO_MORE, US_PER_DAY, Columns, More, Places, Scan, columns_of, key_of, speaker_mark
+from app.store.places import (
+    EPOCH,
+    NO_MORE,
+    PLACE,
+    US_PER_DAY,
+    Columns,
+    More,
+    Places,
+    Scan,
+    columns_of,
+    key_of,
+    speaker_mark,
+)
 
 KERNEL = (0.5, 0.3, 0.1)
 """What a neighbour one, two and three turns away adds of its own, where no text lies between."""
@@ -115,7 +127,7 @@ def rank(
 ) -> Ranking:
     """Everything that was found, for a question that speaks of the time `span`; what stands in the prompt already (see
     `agent_data.retrieve`) is context for the rest, and then left out."""
-    found = np.concatenate([scan.places, more.places]) if len(more.places) else scan.places
+    found = np.concatenate([scan.places, more.places], dtype=PLACE) if len(more.places) else scan.places
     columns = columns_of(found)
     at, sims, counts, legs, brought, moments = _merged(scan, more, columns)
     owner, turn, memory, speaker = columns.owner[at], columns.turn[at], columns.memory[at], columns.speaker[at]

@@ -42,6 +42,9 @@ MOST = 400
 """Items fetched at a time."""
 ROUNDS = 4
 """Times that more is fetched, where too much of it may not come up."""
+MANY, FEW = 1.5, 500
+"""A user has more than was looked at where there are so many times as many documents as the vectors' leg saw; it sees at least
+so many of those who have them. (Not every document has a vector.)"""
 BEYOND = {"entity": 30, "time": 60, "recent": 0, "summary": 5}
 """Items of further legs for those who have more than the vectors' leg looks at, where the question names something or a time:
 as many as seed 004 has them bring, of a time twice so many (messages and what was learned from them)."""
@@ -140,7 +143,7 @@ class Retriever:
         a user of whom not all was looked at."""
         legs: Mapping[str, int] = profile.legs
         if profile.ranked:
-            if scan.counted <= len(scan.sims) or not (asked.named or asked.span):
+            if scan.counted <= MANY * max(len(scan.sims), FEW) or not (asked.named or asked.span):
                 return NO_MORE
             legs = BEYOND
         limits = tuple(legs.get(name, 0) for name in ("entity", "time", "recent", "summary"))

@@ -91,11 +91,11 @@ def asked_time(query: str, now: datetime) -> Span | None:
         query = f"{query[:MAX_CHARS]}\n{query[-MAX_CHARS:]}"
     if _HINTS.isdisjoint(_WORD.findall(query.lower())):
         return None
-    days = list(_found(query, now))
-    if not days:
-        return None
-    at = next((n for n, each in enumerate(days) if each.year), 0)
     try:
+        days = list(_found(query, now))
+        if not days:
+            return None
+        at = next((n for n, each in enumerate(days) if each.year), 0)
         for one, other in pairwise(days):
             if _joined(query, one, other) and days[at] in (one, other):
                 return _span(*_from_to(one, other), now)
@@ -135,7 +135,8 @@ def _found(query: str, now: datetime) -> Iterator[_Days]:
         if ago := _AGO.search(query[each.start : each.end]):
             around = timedelta(days=AROUND_WEEKS if ago["unit"].lower() == "week" else AROUND_DAYS)
             first, until = first - around, until + around
-        found.append(_Days(each.start, each.end, first, until, each.year))
+        since = len("since ") if query[each.start : each.end].lower().startswith("since ") else 0
+        found.append(_Days(each.start + since, each.end, first, until, each.year))
     for match in _BARE.finditer(query):
         if not any(each.start < match.end() and match.start() < each.stop for each in found):
             found.append(_bare(match, now.date(), past))

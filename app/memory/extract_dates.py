@@ -34,8 +34,8 @@ _DATE = re.compile(
             r"|yesterday(?: (?:morning|afternoon|evening))?|last night)",
             rf"in {_COUNT} (?P<ahead>days?|weeks?|months?|years?)(?:'? time)?",
             rf"{_COUNT.replace('<count>', '<count2>')} (?P<ago>days?|weeks?|months?|years?) ago",
-            rf"(?:on )?(?:the )?{_ORDINAL.format('d1')} (?:of )?{_MONTH.format('m1')}(?:,? {_YEAR.format('y1')})?",
-            rf"(?:on )?{_MONTH.format('m2')} (?:the )?{_ORDINAL.format('d2')}(?!\d)(?:,? {_YEAR.format('y2')})?",
+            rf"(?:on )?(?:the )?{_ORDINAL.format('d1')} (?:of )?{_MONTH.format('m1')}(?:(?:,? |,){_YEAR.format('y1')})?",
+            rf"(?:on )?{_MONTH.format('m2')} (?:the )?{_ORDINAL.format('d2')}(?!\d)(?:(?:,? |,){_YEAR.format('y2')})?",
             rf"(?P<which>next|last|this|this coming|this past) (?:(?P<unit>week|month|year|weekend)|"
             rf"(?P<season>spring|summer|autumn|fall|winter)|"
             rf"{_DAY.format('wd1')}"
@@ -83,7 +83,15 @@ def find_dates(text: str, now: datetime, *, past: bool) -> Iterator[Found]:
 
 
 def _days(match: re.Match[str], iso: str, phrase: str) -> tuple[date, date]:
-    """The days that are meant, the second one not included."""
+    """The days that are meant, the second one not included (but the calendar's last, where it ends with that)."""
+    try:
+        return _until(match, iso)
+    except (ValueError, OverflowError):
+        parts = [int(part) for part in iso.split("-")]
+        return date(*(*parts, 1, 1)[:3]), date.max
+
+
+def _until(match: re.Match[str], iso: str) -> tuple[date, date]:
     year, month, day = (int(part) if part else 0 for part in (*iso.split("-"), "", "")[:3])
     if season := match["season"]:
         year, month = int(iso), _SEASONS[season.lower()]

@@ -135,6 +135,19 @@ def test_memories_that_were_of_use() -> None:
     assert used_memories({}) == []
 
 
+def test_relevance_is_a_part_of_the_best_where_scores_exceed_one() -> None:
+    """U(m) of seed 000 §5.3 takes a mean relevance of 0..1; `auto`'s weights do not sum to 1."""
+
+    def used(*scores: float) -> list[float]:
+        items = [scored(memory(n), each) for n, each in enumerate(scores, 1)]
+        packed = pack(items, 1000, PlainMeter(), order="score")
+        return [relevance for _, relevance in used_memories(explain(replace(compiled(), packed=packed)))]
+
+    assert used(1.6, 0.8, 0.4) == [1.0, 0.5, 0.25]
+    assert used(0.8, 0.4) == [0.8, 0.4], "a score within 0..1 is the relevance"
+    assert used(0.5, -0.3) == [0.5, 0.0], "a long text's price is no harm done"
+
+
 def test_a_passage_says_which_part_of_its_message_it_is() -> None:
     passage = message(1, "a part", kind="passage", span=(10, 16), whole_tokens=300)
     packed = pack([scored(passage, 0.5)], 100, PlainMeter())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context.rank import KERNEL, NEAR, REACH, Ranking, rank
-from app.store.places import MEMORY_KIND, PLACE, Scan, speaker_mark
+from app.context.rank import AHEAD_DAYS, KERNEL, NEAR, REACH, RECENT, TOLD_DAYS, Ranking, rank
+from app.context.timing import Span
+from app.store.places import MEMORY_KIND, NO_MORE, PLACE, US_PER_DAY, More, Scan, speaker_mark
 
 K1, B, MEAN = 1.2, 0.75, 20.0
 S1, S2 = UUID(int=1 << 70 | 1), UUID(int=1 << 70 | 2)
@@ -106,11 +108,59 @@ def test_words_are_smoothed_before_they_saturate() -> None:
 def test_an_item_of_several_legs_comes_once_and_an_unseen_one_is_far() -> None:
     both, words_only, used = place(1), place(9), place(30, kind=MEMORY_KIND)
     ranking = rank(scan([(both, 0.8), (used, 0.2)], [(both, [3]), (words_only, [1])], [used], ["cat"], [2]), "cat")
-    assert by_number(ranking, ranking.legs) == {1: 3, 9: 2, 30: 5}
+    assert by_number(ranking, ranking.legs) == {1: 3 + 32, 9: 2 + 32, 30: 5 + 32}, "all of three are among the latest"
     similarity = by_number(ranking, ranking.similarity)
     assert similarity[1] == pytest.approx(0.8)
     assert math.isnan(similarity[9])
     assert by_number(ranking, ranking.vector)[9] == pytest.approx(0.25), "as the farthest that was seen"
+
+
+def on(day: int) -> int:
+    """Noon of that day of January 2025, as places have it."""
+    return round(
+        ((datetime(2025, 1, day, 12, tzinfo=UTC) - datetime(2000, 1, 1, tzinfo=UTC)) / timedelta(days=1)) * US_PER_DAY
+    )
+
+
+def test_what_is_of_the_time_that_is_asked_for() -> None:
+    seen = [(place(n, at=on(n)), 0.5) for n in (1, 9, 10, 11, 12, 20)]
+    span = Span(datetime(2025, 1, 10, tzinfo=UTC), datetime(2025, 1, 12, tzinfo=UTC))
+    timely = by_number((found := rank(scan(seen), "", span=span)), found.timely)
+    assert timely == pytest.approx(
+        {
+            1: math.exp(-8.5 / AHEAD_DAYS), 9: math.exp(-0.5 / AHEAD_DAYS), 10: 1.0, 11: 1.0,
+            12: math.exp(-0.5 / TOLD_DAYS), 20: math.exp(-8.5 / TOLD_DAYS),
+        }, rel=1e-4,
+    )  # fmt: skip
+    assert {n for n, legs in by_number(found, found.legs).items() if legs & 16} == {10, 11}
+    since = rank(scan(seen), "", span=Span(datetime(2025, 1, 11, tzinfo=UTC), None))
+    assert [n for n, share in by_number(since, since.timely).items() if share == 1.0] == [11, 12, 20]
+    assert not rank(scan(seen), "").timely.any(), "no time, no signal"
+
+
+def test_the_vectors_place_says_from_when_a_memory_holds() -> None:
+    seen, said = (place(1, kind=MEMORY_KIND, at=on(day)) for day in (3, 25))
+    span = Span(datetime(2025, 1, 3, tzinfo=UTC), datetime(2025, 1, 4, tzinfo=UTC))
+    assert rank(scan([(seen, 0.5)], [(said, [1])], words=["x"], holding=[1]), "x", span=span).timely.tolist() == [1.0]
+
+
+def test_the_latest_are_told() -> None:
+    seen = [(place(n, at=n), 0.5) for n in range(1, 50)]
+    ranking = rank(scan(seen), "")
+    assert {n for n, legs in by_number(ranking, ranking.legs).items() if legs & 32} == set(range(50 - RECENT, 50))
+
+
+def test_further_legs_bring_what_the_vectors_did_not_see() -> None:
+    items = np.array([place(1), place(7), place(8)], PLACE)
+    more = More(items, np.array([0.8, 0.6, np.nan], np.float32), np.array([1, 3, 8], np.uint8))
+    ranking = rank(scan([(place(1), 0.8), (place(2), 0.2)]), "", more=more)
+    assert {n: legs & ~32 for n, legs in by_number(ranking, ranking.legs).items()} == {1: 1 + 8, 2: 1, 7: 8 + 16, 8: 64}
+    assert by_number(ranking, ranking.brought) == {1: 8, 2: 0, 7: 24, 8: 64}
+    similarity = by_number(ranking, ranking.similarity)
+    assert [similarity[n] for n in (1, 2, 7)] == pytest.approx([0.8, 0.2, 0.6])
+    assert math.isnan(similarity[8])
+    same = rank(scan([(place(1), 0.8)]), "", more=NO_MORE)
+    assert by_number(same, same.brought) == {1: 0}
 
 
 def test_what_stands_in_the_prompt_is_context_and_no_candidate() -> None:

@@ -8,13 +8,13 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from app.context.asked import Asked
+from app.context.asked import Asked, understand
 from app.context.candidates import Candidate, Provenance
-from app.context.profiles import AUTO, PREFILL
+from app.context.profiles import AUTO, PREFILL, PROFILES
 from app.context.retrieve import LIMITS, Retriever, Scope, Wanted
 from app.errors import Unavailable
 from app.providers.embeddings import Embedder, NoEmbedder
-from app.store.places import PLACE, Places, Scan, ids_of
+from app.store.places import PLACE, More, Places, Scan, ids_of
 from app.store.turns import RetrievedRow
 from tests.support.doors import HashEmbedder
 
@@ -60,7 +60,11 @@ class Shelf:
         self.legs = list(legs) if legs is not None else [1] * len(rows)
         self.gone = gone
         """Of those fetched, the first so many may not come up."""
+        self.counted = 9
+        self.more: list[RetrievedRow] = []
+        """What the further legs bring: summaries, says the shelf."""
         self.asked: list[dict[str, Any]] = []
+        self.more_asked: list[dict[str, Any]] = []
         self.fetched: list[list[UUID]] = []
         self.spaces = 0
 
@@ -73,16 +77,23 @@ class Shelf:
         counts = np.zeros((len(said), 16), np.uint8)
         counts[:, 0] = 1
         words, holding = (["hello"], [1]) if said else ([], [])
-        return Scan(places([*seen, *said, *used]), sims, counts, words, holding, 9, 5.0, 1.2, 0.75)
+        return Scan(places([*seen, *said, *used]), sims, counts, words, holding, self.counted, 5.0, 1.2, 0.75)
 
     async def fetch_items(self, tenant: UUID, user: UUID, at: Places, **asked: Any) -> list[RetrievedRow]:
         assert asked == {
             "confine": None, "session": SESSION, "visible": 7, "ancestors": [OTHER], "history": False,
         }  # fmt: skip
         wanted = [UUID(each) for each in ids_of(at)]
-        by_id = {each.item_id: each for each in self.rows[self.gone :]}
+        by_id = {each.item_id: each for each in (*self.rows[self.gone :], *self.more)}
         self.fetched.append(wanted)
         return [by_id[each]._replace(n=n) for n, each in enumerate(wanted, 1) if each in by_id]
+
+    async def retrieve_more(self, tenant: UUID, user: UUID, **asked: Any) -> More:
+        self.more_asked.append(asked)
+        return More(places(self.more), np.full(len(self.more), 0.5, np.float32), np.full(len(self.more), 8, np.uint8))
+
+    async def standing(self, tenant: UUID, user: UUID, memories: Sequence[UUID]) -> dict[UUID, tuple[int, datetime]]:
+        return dict.fromkeys(memories, (3, NOW))
 
     async def space_of(self, name: str) -> int | None:
         self.spaces += 1
@@ -149,6 +160,37 @@ async def test_a_profile_of_the_seeds_looks_at_the_legs() -> None:
     assert shelf.asked[0]["limits"] == LIMITS
 
 
+async def test_a_strategy_asks_for_its_own_legs() -> None:
+    shelf = Shelf(*crowd(3))
+    shelf.more = [memory(item_id=UUID(int=7), kind="summary", entity_ids=["lisbon"])]
+    asked = understand("What happened in Lisbon in May?", NOW)
+    found, _ = await retriever(shelf).candidates(asked, SCOPE, WANTED, PROFILES["temporal_focused"])
+    (more,) = shelf.more_asked
+    assert (more["entities"], more["limits"]) == (["happened", "lisbon"], (30, 30, 10, 5))
+    assert (more["begin"], more["end"]) == (datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC))
+    assert shelf.asked[0]["limits"] == LIMITS._replace(frequent=0)
+    by_id = {each.id: each for each in found}
+    assert by_id[UUID(int=7)].legs == {"summary", "entity", "recent"}
+    assert by_id[UUID(int=7)].similarity == 0.5
+    assert {each.reinforcements for each in found} == {3}
+    assert {each.sure_since for each in found} == {NOW}
+
+
+async def test_further_legs_only_where_not_all_was_looked_at() -> None:
+    """For `auto`: of a user with more documents than the vectors' leg sees, and a question that says where to look."""
+    for text, counted, times in (
+        ("What about Lisbon?", 3, 0), ("What about Lisbon?", 10_000, 1), ("what now?", 10_000, 0),
+        ("what was said yesterday?", 10_000, 1),
+    ):  # fmt: skip
+        shelf = Shelf(*crowd(3))
+        shelf.counted = counted
+        shelf.more = [memory(item_id=UUID(int=7))]
+        found, _ = await retriever(shelf).candidates(understand(text, NOW), SCOPE, WANTED, AUTO)
+        assert len(shelf.more_asked) == times, text
+        assert (UUID(int=7) in {each.id for each in found}) == bool(times)
+        assert {each.reinforcements for each in found} == {0}, "nobody asked"
+
+
 async def test_a_long_message_comes_as_its_passage() -> None:
     text = " ".join(f"Sentence {n} is about nothing at all, as so many are." for n in range(20))
     shelf = Shelf(row(content=text, token_count=220, turn_index=1))
@@ -159,7 +201,9 @@ async def test_a_long_message_comes_as_its_passage() -> None:
     assert found.token_count == len(found.text.split()) <= 75
     assert found.provenance[0].message_id == ITEM
     # A memory is shown whole.
-    (kept,), _ = await retriever(Shelf(memory(content=text, token_count=220))).candidates(Asked("q"), SCOPE, WANTED, AUTO)
+    (kept,), _ = await retriever(Shelf(memory(content=text, token_count=220))).candidates(
+        Asked("q"), SCOPE, WANTED, AUTO
+    )
     assert (kept.span, kept.text) == (None, text)
 
 
@@ -246,7 +290,7 @@ async def test_a_memory_names_what_it_comes_from() -> None:
 async def test_which_legs_brought_it(legs: int) -> None:
     found = await one(memory(), legs)
     names = {name for bit, name in enumerate(("vector", "text", "frequent")) if legs >> bit & 1}
-    assert found.legs == names
+    assert found.legs == names | {"recent"}, "it is the only one"
     assert ((found.similarity is not None), (found.text_score is not None)) == ("vector" in names, "text" in names)
 
 

@@ -116,8 +116,14 @@ def test_switches_have_their_defaults_and_are_read_whatever_their_case() -> None
         "x-mneme-capture": "OFF",
         "x-mneme-history": " server ",
         "x-mneme-paging": "on",
+        "x-mneme-profile": "Temporal_Focused",
     }
-    assert switches(given) == Switches("read-only", False, "server", True)
+    assert switches(given) == Switches("read-only", False, "server", True, "temporal_focused")
+
+
+def test_a_profile_that_is_none_is_refused() -> None:
+    with pytest.raises(BadHeader, match=r"auto or prefill or .* or strategy, not 'best'"):
+        switches({"x-mneme-profile": "best"})
 
 
 @pytest.mark.parametrize("name", ["memory", "capture", "history", "paging"])

@@ -1,0 +1,121 @@
+"""The time that a question speaks of, asked on Friday 2026-11-20."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.context.timing import MAX_CHARS, Span, asked_time
+
+FRIDAY = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
+
+
+def days(span: Span | None) -> tuple[str | None, str | None] | None:
+    if span is None:
+        return None
+    begin, end = (None if each is None else each.date().isoformat() for each in span)
+    return begin, end
+
+
+@pytest.mark.parametrize(
+    ("question", "begin", "end"),
+    [
+        ("What did I say yesterday?", "2026-11-19", "2026-11-20"),
+        ("What did we decide last week?", "2026-11-09", "2026-11-16"),
+        ("What did Gai Media order last month?", "2026-10-01", "2026-11-01"),
+        ("Where were we last weekend?", "2026-11-14", "2026-11-16"),
+        ("What happened in May?", "2026-05-01", "2026-06-01"),
+        ("What happened in December?", "2025-12-01", "2026-01-01"),
+        ("Who called on 3 March 2025?", "2025-03-03", "2025-03-04"),
+        ("Who called on March 3rd, 2025?", "2025-03-03", "2025-03-04"),
+        ("Who called on 2025-03-03?", "2025-03-03", "2025-03-04"),
+        ("Who called on March 3,2025?", "2025-03-03", "2025-03-04"),
+        ("What was I reading two weeks ago?", "2026-11-03", "2026-11-10"),
+        ("What did I eat three days ago?", "2026-11-16", "2026-11-19"),
+        ("Where did I live in 2019?", "2019-01-01", "2020-01-01"),
+        ("What did we plan for summer 2024?", "2024-06-01", "2024-09-01"),
+        ("What did we do last summer?", "2026-06-01", "2026-09-01"),
+        ("What came in the second week of October 2025?", "2025-10-01", "2025-11-01"),
+        ("What was it, October 2025 or so?", "2025-10-01", "2025-11-01"),
+        ("What did I give her at Christmas?", "2025-12-24", "2025-12-27"),
+        ("What did I buy before Christmas?", None, "2025-12-24"),
+        ("What did we do on New Year's Eve 2024?", "2024-12-31", "2025-01-02"),
+        ("What has changed since June?", "2026-06-01", None),
+        ("What came after 3 March 2025?", "2025-03-04", None),
+        ("How many were done by July 10, 2026?", None, "2026-07-11"),
+        ("What was said until March 2026?", None, "2026-04-01"),
+        ("What happened between August 11 and August 15 2025?", "2025-08-11", "2025-08-16"),
+        ("What happened from 3 March 2025 to 5 March 2025?", "2025-03-03", "2025-03-06"),
+        ("What was the week before 16 November 2025?", "2025-11-09", "2025-11-16"),
+        ("What did she get two weeks before August 11, 2025?", "2025-07-25", "2025-08-01"),
+        ("What was the day after 1 May 2026?", "2026-05-02", "2026-05-03"),
+        ("Where was the show on the Sunday before October 25, 2025?", "2025-10-18", "2025-10-25"),
+        ("What will I do next week?", "2026-11-23", "2026-11-30"),
+        ("What am I going to do in May?", "2027-05-01", "2027-06-01"),
+        ("What is due tomorrow?", "2026-11-21", "2026-11-22"),
+    ],
+)
+def test_what_time_a_question_speaks_of(question: str, begin: str | None, end: str | None) -> None:
+    assert days(asked_time(question, FRIDAY)) == (begin, end)
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["", "Where does Ana live?", "May I ask you something?", "How may we march on?",
+     "Which of the 12 was it?", "Do you know a second one?"],
+)  # fmt: skip
+def test_no_time(question: str) -> None:
+    assert asked_time(question, FRIDAY) is None
+
+
+def test_a_date_with_a_year_counts_before_one_without() -> None:
+    assert days(asked_time("What was the trouble last week, as told on November 6, 2025?", FRIDAY)) == (
+        "2025-11-06",
+        "2025-11-07",
+    )
+
+
+def test_days_are_those_of_who_asks() -> None:
+    late = datetime(2026, 11, 20, 23, 30, tzinfo=timezone(timedelta(hours=9)))
+    span = asked_time("What did I say yesterday?", late)
+    assert span is not None
+    assert span.begin == datetime(2026, 11, 18, 15, tzinfo=UTC)
+
+
+def test_of_a_long_question_both_ends_are_looked_at() -> None:
+    pasted = "x" * 10 * MAX_CHARS
+    assert asked_time(f"Look at this from last month: {pasted} What is it?", FRIDAY) is not None
+    assert asked_time(f"Look at this. {pasted} Who sent it last month?", FRIDAY) is not None
+    assert asked_time(f"{pasted} last month {pasted}", FRIDAY) is None
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_at_the_edges_of_the_calendar(year: int) -> None:
+    for question in (
+        "last year",
+        "next year",
+        "10 years ago",
+        "in 999 years",
+        "before Christmas",
+        "two weeks before 1 May",
+    ):
+        for month, day in ((1, 1), (12, 31)):
+            asked_time(f"What is {question}?", datetime(year, month, day, tzinfo=UTC))
+
+
+_WORDS = """
+    what between and before after since by last next may on in the of 3 31 2024 march week weeks two ago christmas to day from
+    february 29 99999
+"""
+WORDS = st.sampled_from(_WORDS.split())
+
+
+@given(st.lists(WORDS, max_size=12).map(" ".join), st.datetimes(timezones=st.just(UTC)))
+def test_whatever_is_asked(question: str, now: datetime) -> None:
+    span = asked_time(question, now)
+    assert span is None or span != (None, None)
+    if span is not None and span.begin is not None and span.end is not None:
+        assert span.begin <= span.end
