@@ -43,6 +43,7 @@ from app.store import ids
 from app.store.embedded import EmbeddedPostgres
 from app.store.history import History
 from app.store.sessions import Sessions
+from loadtests import crowd
 from loadtests.cpu import cpu_s
 from loadtests.figures import number
 from loadtests.prose import Prose
@@ -84,6 +85,7 @@ NO_JOBS = "DELETE FROM agent_data.pgqueuer"
 CROWDED = "SELECT $2 > (c.value #>> '{}')::bigint FROM agent_data.system_config c WHERE c.key = $1"
 ENTER_GRAPH = "UPDATE agent_data.embeddings SET in_hnsw = true WHERE user_id = $1 AND NOT in_hnsw"
 USE_GRAPH = "UPDATE agent_data.user_stats SET use_hnsw = true WHERE user_id = $1"
+FAST = "SET maintenance_work_mem = '1GB'; SET synchronous_commit = off"
 VACUUM = "VACUUM (ANALYZE)"
 
 
@@ -164,7 +166,9 @@ async def pad(core: Core, admin: Any, sheet: Sheet, first: int, until: int, say:
     await admin.fetch(COUNT_WORDS, ids.LOCAL_TENANT, owner, COUNT_PART, beginning, before, timeout=None)
     if await admin.fetchval(CROWDED, "vector_exact_limit", until):
         say("the vectors enter the graph, as the worker's schedule would see to")
-        await admin.execute(ENTER_GRAPH, owner, timeout=None)
+        await admin.execute(FAST)
+        async with crowd.without_slow_indexes(admin, say):  # built at once, which takes a fraction of growing
+            await admin.execute(ENTER_GRAPH, owner, timeout=None)
         await admin.execute(USE_GRAPH, owner)
     await admin.execute(VACUUM, timeout=None)
 

@@ -19,7 +19,7 @@ from tests.support.doors import Doors, error_of
 async def test_what_the_compiler_is_asked(client: httpx.AsyncClient, doors: Doors) -> None:
     body = {
         "user": "ana", "query": "where?", "k": 5, "token_budget": 100, "tiers": [3], "kinds": ["fact"], "history": True,
-        "now": "2024-01-01T00:00:00Z",
+        "now": "2024-01-01T00:00:00Z", "profile": "temporal_focused",
     }  # fmt: skip
     assert (await client.post("/api/v1/memories/search", json=body)).status_code == 200
     (asked,) = doors.searcher.asked
@@ -30,6 +30,20 @@ async def test_what_the_compiler_is_asked(client: httpx.AsyncClient, doors: Door
     assert asked.scope.history is True
     assert (asked.query, asked.k, asked.token_budget, asked.now) == ("where?", 5, 100, datetime(2024, 1, 1, tzinfo=UTC))
     assert (list(asked.tiers or ()), list(asked.kinds or ())) == ([3], ["fact"])
+    assert asked.profile == "temporal_focused"
+
+
+async def test_a_profile_that_is_none_is_refused(client: httpx.AsyncClient) -> None:
+    for path, body in (("memories/search", {"query": "x"}), ("context", {"query": "x"})):
+        answer = await client.post(f"/api/v1/{path}", json=body | {"profile": "best"})
+        assert answer.status_code == 400, answer.text
+        assert error_of(answer)["param"] == "profile"
+
+
+async def test_a_preview_by_a_profile(client: httpx.AsyncClient, doors: Doors) -> None:
+    for given in ({}, {"profile": "strategy"}):
+        assert (await client.post("/api/v1/context", json={"query": "x"} | given)).status_code == 200
+        assert doors.previewer.asked[-1].profile == given.get("profile", "auto")
 
 
 async def test_whose_memory_is_searched(client: httpx.AsyncClient, doors: Doors) -> None:

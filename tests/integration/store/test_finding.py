@@ -14,14 +14,13 @@ import pytest
 
 from app.store import ids
 from app.store.places import More, ids_of
-from app.store.pools import halfvec
 from tests.support.teller import ANA, NOW, TENANT, Teller, talk
 
 S1, S2, S3 = (UUID(int=n) for n in (1, 2, 3))
 
 
 async def memory(teller: Teller, number: int, text: str, **given: Any) -> UUID:
-    values = {
+    values: dict[str, Any] = {
         "memory_id": UUID(int=1000 + number), "user_id": ANA, "tenant_id": TENANT, "memory_tier": 3, "memory_scope": 1,
         "content_text": text, "content_hash": number.to_bytes(4, "big"), "provenance_type": 0, "token_count": 5,
         "created_at": NOW,
@@ -103,7 +102,7 @@ async def test_of_each_leg_the_nearest(teller: Teller) -> None:
             TENANT, ANA, item, NOW, str(vector.tolist()),
         )  # fmt: skip
     found = await teller.store.retrieve_more(
-        TENANT, ANA, vector=halfvec(vectors[1]), space=1, confine=None, session=None, visible=1, ancestors=[], history=False,
+        TENANT, ANA, vector=vectors[1], space=1, confine=None, session=None, visible=1, ancestors=[], history=False,
         only=None, entities=["lisbon"], begin=None, end=None, limits=(1, 0, 0, 0),
     )  # fmt: skip
     assert [UUID(each) for each in ids_of(found.places)] == [items[1]]

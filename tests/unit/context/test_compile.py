@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.context import compile as compiling
+from app.context.asked import Asked
 from app.context.assemble import SEPARATOR, AppendTo, Block, InsertMessage, Prepend
 from app.context.candidates import Candidate
 from app.context.compile import Compilation, Compiler, CompileRequest, PathMessage, SearchRequest
@@ -32,12 +33,12 @@ class Found:
 
     def __init__(self, *candidates: Candidate) -> None:
         self.candidates_given = list(candidates)
-        self.asked: list[tuple[str, Scope, Wanted]] = []
+        self.asked: list[tuple[Asked, Scope, Wanted]] = []
 
     async def candidates(
-        self, query: str, scope: Scope, wanted: Wanted, profile: Profile
+        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile
     ) -> tuple[list[Candidate], dict[UUID, str]]:
-        self.asked.append((query, scope, wanted))
+        self.asked.append((asked, scope, wanted))
         return self.candidates_given, {UUID(int=1): "superseded"}
 
 

@@ -47,7 +47,7 @@ def scan(
     return Scan(places, sims, counts, words, holding, 100, MEAN, K1, B)
 
 
-def by_number(ranking: Ranking, column: np.ndarray[Any, Any]) -> dict[int, float]:
+def by_number(ranking: Ranking, column: np.ndarray[Any, Any]) -> dict[int, Any]:
     numbers = ranking.places()["id"][:, 1].tolist()
     assert len(set(numbers)) == len(numbers), "each item once"
     return dict(zip(numbers, column.tolist(), strict=True))
