@@ -74,8 +74,17 @@ class StubPreparer:
         return Place(SESSION, True, "new", False, 0, identity.user_id)
 
     async def compile(
-        self, identity: Any, chat: ChatRequest, place: Place, target: Any, now: Any, *, search: bool = True
+        self,
+        identity: Any,
+        chat: ChatRequest,
+        place: Place,
+        target: Any,
+        now: Any,
+        *,
+        search: bool = True,
+        profile: str = "auto",
     ) -> Prepared:
+        self.profile = profile
         await self._step("compile" if search else "compile-without-search")
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
         audit = {"history": {"messages": 1}}
@@ -329,6 +338,13 @@ async def test_with_both_off_nothing_is_recorded_and_nothing_waits(stage: Stage)
 async def test_a_header_of_mnemes_own_is_judged(stage: Stage) -> None:
     answer = await stage.ask(HI, headers={"x-mneme-memory": "sometimes"})
     assert (answer.status, answer.json()["error"]["param"]) == (400, "x-mneme-memory")
+
+
+async def test_the_profile_that_a_header_names(stage: Stage) -> None:
+    await stage.ask(HI)
+    assert stage.preparer.profile == "auto"
+    await stage.ask(HI, headers={"x-mneme-profile": "strategy"})
+    assert stage.preparer.profile == "strategy"
 
 
 # --- requests that are not understood --------------------------------------------------------------------------------------
