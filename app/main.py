@@ -9,10 +9,12 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, MutableMapping
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from fastapi import FastAPI
@@ -28,6 +30,7 @@ from app.proxy import open_proxy
 from app.settings import Settings
 from app.store.pools import open_pool
 from app.store.queries import Queries
+from app.store.reach import came
 from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
 from app.tasks import until_orphaned
@@ -59,6 +62,9 @@ class Application:
 
     @asynccontextmanager
     async def _lifespan(self, doors: FastAPI) -> AsyncIterator[None]:
+        if not await _database_came(self._settings):
+            yield  # uvicorn ends now, as it was told to
+            return
         registry = process_registry()
         metrics = Metrics(registry)
         folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
@@ -78,6 +84,39 @@ class Application:
             yield
             self._gateway = None
             stop.set()
+
+
+async def _database_came(settings: Settings) -> bool:
+    """False when this process is to end before the database was there: uvicorn hears signals only once it has started."""
+    stop = asyncio.Event()
+    with _also_told(stop):
+        there = await came(database_dsn(settings), settings.start_wait_s, stop)
+    if not there and not stop.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)  # orphaned
+    return there
+
+
+@contextmanager
+def _also_told(stop: asyncio.Event) -> Iterator[None]:
+    """Set `stop` at SIGINT and SIGTERM, and do what is done at them besides."""
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no signal comes here
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def told(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(stop.set)
+        if callable(handler := before[signal.Signals(number)]):
+            handler(number, frame)
+
+    for number in before:
+        signal.signal(number, told)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _end_when_orphaned(stop: asyncio.Event) -> None:

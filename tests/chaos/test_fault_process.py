@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,11 +20,13 @@ from tests.acceptance.sdk_upstream import chunk
 from tests.support.clients import Api
 from tests.support.database import connected
 from tests.support.ledger import CHAT, DONE, Ledger, Talker, pieces_of, scripted
+from tests.support.own_postgres import OwnPostgres
 from tests.support.replies import Recorded, Reply, Send, Stall, Step, Until, chunked, reply_events
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 from tests.support.sockets import RawClient, eventually
 from tests.support.stage import agree
+from tests.support.tcp_proxy import TcpProxy
 
 STREAMS = 20
 GRACE_S = 2
@@ -196,3 +201,23 @@ async def test_sigterm_with_twenty_open_streams(
         if name.startswith("stays"):
             assert (call["outcome"], partial["metadata"].get("interrupted")) == ("cancelled", True)
             assert partial["content"] == "".join(pieces_of(name)[:2])
+
+
+async def test_sigterm_while_the_database_is_waited_for(tmp_path: Path) -> None:
+    """Postgres goes away between the migration and the first look of the server's processes at it."""
+    with OwnPostgres(tmp_path / "db") as postgres, TcpProxy(postgres.port) as proxy:
+        server = MnemeServer(
+            tmp_path,
+            database=postgres.dsn_at(proxy.port),
+            upstream=None,
+            settings={"WORKERS": "2", "START_WAIT_S": "3600"},
+        )
+        try:
+            server.launch()
+            await asyncio.to_thread(server.wait_for_log, f"Started parent process [{server.pid}]")
+            proxy.refuse()
+            await asyncio.to_thread(server.wait_for_log, "waiting for the database")
+            os.kill(server.pid, signal.SIGTERM)  # as an init system does: to the supervisor alone
+            assert await asyncio.to_thread(server.wait) == 0
+        finally:
+            server.stop()
