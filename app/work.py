@@ -66,6 +66,7 @@ async def run_worker(settings: Settings) -> None:
                 grace_s=CLOSING_S,
             )
             collector.settle()
+            core.tasks.spawn(collector.keep_tidy(stop), "tidying up")
             log.info("the worker runs", extra={"extraction": "rules" if helper is None else settings.helper_model})
             await worker.run(stop)
         finally:

@@ -23,13 +23,14 @@ from tests.support.ledger import CHAT, DONE, Ledger, Talker, pieces_of, scripted
 from tests.support.own_postgres import OwnPostgres
 from tests.support.replies import Recorded, Reply, Send, Stall, Step, Until, chunked, reply_events
 from tests.support.scripted import ScriptedUpstream
-from tests.support.server import MnemeServer, wait_until
+from tests.support.server import START_S, MnemeServer, wait_until
 from tests.support.sockets import RawClient, eventually
 from tests.support.stage import agree
 from tests.support.tcp_proxy import TcpProxy
 
 STREAMS = 20
 GRACE_S = 2
+WAITING = "waiting for the database"
 RECOVERY_S = 4.0
 """Seconds after a start in which it must have taken up what the last process left."""
 
@@ -214,9 +215,10 @@ async def test_sigterm_while_the_database_is_waited_for(tmp_path: Path) -> None:
         )
         try:
             server.launch()
-            await asyncio.to_thread(server.wait_for_log, f"Started parent process [{server.pid}]")
+            parent = f"Started parent process [{server.pid}]"
+            await asyncio.to_thread(wait_until, lambda: bool(server.said(parent)), parent, START_S)
             proxy.refuse()
-            await asyncio.to_thread(server.wait_for_log, "waiting for the database")
+            await asyncio.to_thread(wait_until, lambda: bool(server.said(WAITING)), WAITING, START_S)
             os.kill(server.pid, signal.SIGTERM)  # as an init system does: to the supervisor alone
             assert await asyncio.to_thread(server.wait) == 0
         finally:
