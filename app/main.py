@@ -9,14 +9,13 @@ import asyncio
 import logging
 import os
 import signal
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, MutableMapping
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI
 
 from app import collector, logs
@@ -33,11 +32,13 @@ from app.store.queries import Queries
 from app.store.reach import came
 from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
-from app.tasks import until_orphaned
+from app.tasks import Supervisor, until_orphaned
 
 log = logging.getLogger("mneme")
 
 VERSION = version("mneme-proxy")
+SIGNAL_LOOK_S = 0.1
+"""Seconds between two looks for a signal while a starting process waits for the database."""
 
 
 class Application:
@@ -87,36 +88,26 @@ class Application:
 
 
 async def _database_came(settings: Settings) -> bool:
-    """False when this process is to end before the database was there: uvicorn hears signals only once it has started."""
+    """False when this process is to end before the database was there: uvicorn acts on a signal only once it has started."""
     stop = asyncio.Event()
-    with _also_told(stop):
+    watch = Supervisor()
+    watch.spawn(_told_to_end(stop), "signal watch")
+    try:
         there = await came(database_dsn(settings), settings.start_wait_s, stop)
+    finally:
+        await watch.close(0)
     if not there and not stop.is_set():
         os.kill(os.getpid(), signal.SIGTERM)  # orphaned
     return there
 
 
-@contextmanager
-def _also_told(stop: asyncio.Event) -> Iterator[None]:
-    """Set `stop` at SIGINT and SIGTERM, and do what is done at them besides."""
-    loop = asyncio.get_running_loop()
-    if threading.current_thread() is not threading.main_thread():
-        yield  # no signal comes here
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def told(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(stop.set)
-        if callable(handler := before[signal.Signals(number)]):
-            handler(number, frame)
-
-    for number in before:
-        signal.signal(number, told)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+async def _told_to_end(stop: asyncio.Event) -> None:
+    """Set `stop` when uvicorn has noted a signal; one may have come while it imported us."""
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)  # its handler is a method of it
+    if isinstance(server, uvicorn.Server):
+        while not server.should_exit:  # noqa: ASYNC110 - a flag, which nothing can wait for
+            await asyncio.sleep(SIGNAL_LOOK_S)
+        stop.set()
 
 
 async def _end_when_orphaned(stop: asyncio.Event) -> None:
