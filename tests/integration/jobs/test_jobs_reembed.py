@@ -155,9 +155,7 @@ async def test_the_indexes_are_those_that_a_start_would_make(
         "SELECT indexname FROM pg_indexes WHERE tablename = 'embeddings_p0' AND indexdef LIKE $1",
         f"%space = {number})%",
     )
-    assert {row["indexname"] for row in parts} == {
-        f"embeddings_p0_{kind}_{number}" for kind in ("hnsw", "memories")
-    }
+    assert {row["indexname"] for row in parts} == {f"embeddings_p0_{kind}_{number}" for kind in ("hnsw", "memories")}
     made = await admin.fetchval("SELECT agent_data.ensure_embedding_space('as-at-a-start', $1)", NEW_DIMENSIONS)
     for name, row in own.items():
         twin = await admin.fetchval(
