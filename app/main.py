@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI
 
 from app import collector, logs
@@ -28,13 +29,16 @@ from app.proxy import open_proxy
 from app.settings import Settings
 from app.store.pools import open_pool
 from app.store.queries import Queries
+from app.store.reach import came
 from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
-from app.tasks import until_orphaned
+from app.tasks import Supervisor, until_orphaned
 
 log = logging.getLogger("mneme")
 
 VERSION = version("mneme-proxy")
+SIGNAL_LOOK_S = 0.1
+"""Seconds between two looks for a signal while a starting process waits for the database."""
 
 
 class Application:
@@ -59,6 +63,9 @@ class Application:
 
     @asynccontextmanager
     async def _lifespan(self, doors: FastAPI) -> AsyncIterator[None]:
+        if not await _database_came(self._settings):
+            yield  # uvicorn ends now, as it was told to
+            return
         registry = process_registry()
         metrics = Metrics(registry)
         folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
@@ -78,6 +85,29 @@ class Application:
             yield
             self._gateway = None
             stop.set()
+
+
+async def _database_came(settings: Settings) -> bool:
+    """False when this process is to end before the database was there: uvicorn acts on a signal only once it has started."""
+    stop = asyncio.Event()
+    watch = Supervisor()
+    watch.spawn(_told_to_end(stop), "signal watch")
+    try:
+        there = await came(database_dsn(settings), settings.start_wait_s, stop)
+    finally:
+        await watch.close(0)
+    if not there and not stop.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)  # orphaned
+    return there
+
+
+async def _told_to_end(stop: asyncio.Event) -> None:
+    """Set `stop` when uvicorn has noted a signal; one may have come while it imported us."""
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)  # its handler is a method of it
+    if isinstance(server, uvicorn.Server):
+        while not server.should_exit:  # noqa: ASYNC110 - a flag, which nothing can wait for
+            await asyncio.sleep(SIGNAL_LOOK_S)
+        stop.set()
 
 
 async def _end_when_orphaned(stop: asyncio.Event) -> None:

@@ -32,7 +32,7 @@ from app.store.drawing import DrawingStore
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.learning import LearningStore
 from app.store.queries import Queries
-from app.store.reach import reach
+from app.store.reach import came
 from app.store.retention import GB, Limits, Retention
 from app.tasks import until_orphaned
 
@@ -49,7 +49,7 @@ async def run_worker(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     dsn, clock = database_dsn(settings), SystemClock()
-    if not await _database_came(settings, dsn, stop):
+    if not await came(dsn, settings.start_wait_s, stop):
         return
     async with open_core(settings, dsn, clock, serving=False) as core:
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
@@ -66,6 +66,7 @@ async def run_worker(settings: Settings) -> None:
                 grace_s=CLOSING_S,
             )
             collector.settle()
+            core.tasks.spawn(collector.keep_tidy(stop), "tidying up")
             log.info("the worker runs", extra={"extraction": "rules" if helper is None else settings.helper_model})
             await worker.run(stop)
         finally:
@@ -127,23 +128,6 @@ async def _consolidation(core: Core, helper: HelperClient | None) -> dict[str, H
         helper=helper,
     )
     return keeper.handlers() | users.handlers()
-
-
-async def _database_came(settings: Settings, dsn: str, stop: asyncio.Event) -> bool:
-    """Wait for the database, for as long as the settings say; False when told to stop, or orphaned, before it was there."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            reaching = group.create_task(reach(dsn, settings.start_wait_s))
-            stopping = group.create_task(until_orphaned(stop))
-            await asyncio.wait([reaching, stopping], return_when=asyncio.FIRST_COMPLETED)
-            came = reaching.done()
-            reaching.cancel()
-            stopping.cancel()
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    if came:
-        await reaching.result().close()
-    return came
 
 
 async def _stop_when_orphaned(stop: asyncio.Event) -> None:

@@ -75,6 +75,7 @@ def page(documents: Mapping[str, results.Document]) -> str:
         "Made by `make bench` (some ninety minutes; `make bench BENCH=--quick`: ten, for the shape). Do not edit.",
         "Each section tells one measurement, which can be run by itself, and the machine that it ran on. The figures are in",
         "`loadtests/results/`. Absolute times belong to the machine; ratios are what to compare.",
+        "`costs.md` tells where the time goes, and what was tried.",
         "",
     ]
     for name, document in documents.items():

@@ -10,6 +10,7 @@ import asyncpg
 
 from app.errors import NotReady
 from app.store.pools import CONNECT_TIMEOUT_S
+from app.tasks import until_orphaned
 
 log = logging.getLogger(__name__)
 
@@ -40,3 +41,20 @@ async def reach(dsn: str, wait_s: float) -> asyncpg.Connection[asyncpg.Record]:
                 log.warning("waiting for the database", extra={"seconds": wait_s, "error": reason})
                 told = True
         await asyncio.sleep(AGAIN_S)
+
+
+async def came(dsn: str, wait_s: float, stop: asyncio.Event) -> bool:
+    """Wait until the database can be reached, as `reach` does; False when told to stop, or orphaned, before it could be."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            reaching = group.create_task(reach(dsn, wait_s))
+            stopping = group.create_task(until_orphaned(stop))
+            await asyncio.wait([reaching, stopping], return_when=asyncio.FIRST_COMPLETED)
+            there = reaching.done()
+            reaching.cancel()
+            stopping.cancel()
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    if there:
+        await reaching.result().close()
+    return there

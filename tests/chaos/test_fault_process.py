@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,14 +20,17 @@ from tests.acceptance.sdk_upstream import chunk
 from tests.support.clients import Api
 from tests.support.database import connected
 from tests.support.ledger import CHAT, DONE, Ledger, Talker, pieces_of, scripted
+from tests.support.own_postgres import OwnPostgres
 from tests.support.replies import Recorded, Reply, Send, Stall, Step, Until, chunked, reply_events
 from tests.support.scripted import ScriptedUpstream
-from tests.support.server import MnemeServer, wait_until
+from tests.support.server import START_S, MnemeServer, wait_until
 from tests.support.sockets import RawClient, eventually
 from tests.support.stage import agree
+from tests.support.tcp_proxy import TcpProxy
 
 STREAMS = 20
 GRACE_S = 2
+WAITING = "waiting for the database"
 RECOVERY_S = 4.0
 """Seconds after a start in which it must have taken up what the last process left."""
 
@@ -196,3 +202,24 @@ async def test_sigterm_with_twenty_open_streams(
         if name.startswith("stays"):
             assert (call["outcome"], partial["metadata"].get("interrupted")) == ("cancelled", True)
             assert partial["content"] == "".join(pieces_of(name)[:2])
+
+
+async def test_sigterm_while_the_database_is_waited_for(tmp_path: Path) -> None:
+    """Postgres goes away between the migration and the first look of the server's processes at it."""
+    with OwnPostgres(tmp_path / "db") as postgres, TcpProxy(postgres.port) as proxy:
+        server = MnemeServer(
+            tmp_path,
+            database=postgres.dsn_at(proxy.port),
+            upstream=None,
+            settings={"WORKERS": "2", "START_WAIT_S": "3600"},
+        )
+        try:
+            server.launch()
+            parent = f"Started parent process [{server.pid}]"
+            await asyncio.to_thread(wait_until, lambda: bool(server.said(parent)), parent, START_S)
+            proxy.refuse()
+            await asyncio.to_thread(wait_until, lambda: bool(server.said(WAITING)), WAITING, START_S)
+            os.kill(server.pid, signal.SIGTERM)  # as an init system does: to the supervisor alone
+            assert await asyncio.to_thread(server.wait) == 0
+        finally:
+            server.stop()

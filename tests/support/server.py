@@ -154,9 +154,20 @@ class MnemeServer:
 
     def start(self) -> None:
         """Start it and wait until it says that it is ready."""
+        seen = len(self.logs)
+        self.launch()
+        assert self._process is not None
+        deadline = time.monotonic() + START_S
+        while not self._ready(seen):
+            assert self.alive, f"the server ended with {self._process.returncode}:\n{self.log_text()}"
+            assert time.monotonic() < deadline, f"the server is not ready:\n{self.log_text()}"
+            time.sleep(POLL_S)
+        self._started |= _descendants(self._process.pid)
+
+    def launch(self) -> None:
+        """Start it, and do not wait."""
         assert not self.alive, "the server runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
-        seen = len(self.logs)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "app.cli", "serve", "--port", "0", *self._arguments],
             cwd=self.folder,
@@ -168,12 +179,6 @@ class MnemeServer:
         )
         self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
         self._reader.start()
-        deadline = time.monotonic() + START_S
-        while not self._ready(seen):
-            assert self.alive, f"the server ended with {self._process.returncode}:\n{self.log_text()}"
-            assert time.monotonic() < deadline, f"the server is not ready:\n{self.log_text()}"
-            time.sleep(POLL_S)
-        self._started |= _descendants(self._process.pid)
 
     def restart(self) -> None:
         """Start again what was killed or terminated."""

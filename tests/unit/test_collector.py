@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -44,3 +46,36 @@ def test_cycles_are_found_all_the_same() -> None:
     finally:
         gc.callbacks.remove(watch)
     assert sum(seen) > collector.YOUNG // 2
+
+
+class Node:
+    """Part of a cycle."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+async def test_a_worker_looks_for_garbage_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "TIDY_S", 0.001)
+    given = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def give_back() -> bool:
+        loop.call_soon_threadsafe(given.set)
+        return True
+
+    monkeypatch.setattr(collector, "give_back", give_back)
+    collector.settle()
+    gone = weakref.ref(Node())
+    stop = asyncio.Event()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(collector.keep_tidy(stop))
+        await given.wait()
+        stop.set()
+    assert gone() is None
+
+
+def test_giving_back_what_is_free() -> None:
+    kept = [bytes(1000) for _ in range(100_000)]
+    del kept[::2]
+    assert collector.give_back() in {True, False}, "whatever the C library is"

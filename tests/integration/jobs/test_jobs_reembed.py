@@ -148,16 +148,14 @@ async def test_the_indexes_are_those_that_a_start_would_make(
         f"embeddings\\_%\\_{number}",
     )
     own = {row["relname"]: row for row in found if row["relname"].count("_") == 2}
-    assert set(own) == {f"embeddings_{kind}_{number}" for kind in ("hnsw", "scan", "memories")}
+    assert set(own) == {f"embeddings_{kind}_{number}" for kind in ("hnsw", "memories")}
     assert all(row["indisvalid"] and row["parts"] == 2 for row in own.values())
     # All of them were built beforehand, and joined: had one been defined otherwise, the start would have built it once more.
     parts = await admin.fetch(
         "SELECT indexname FROM pg_indexes WHERE tablename = 'embeddings_p0' AND indexdef LIKE $1",
         f"%space = {number})%",
     )
-    assert {row["indexname"] for row in parts} == {
-        f"embeddings_p0_{kind}_{number}" for kind in ("hnsw", "scan", "memories")
-    }
+    assert {row["indexname"] for row in parts} == {f"embeddings_p0_{kind}_{number}" for kind in ("hnsw", "memories")}
     made = await admin.fetchval("SELECT agent_data.ensure_embedding_space('as-at-a-start', $1)", NEW_DIMENSIONS)
     for name, row in own.items():
         twin = await admin.fetchval(

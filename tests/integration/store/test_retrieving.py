@@ -168,6 +168,23 @@ async def test_the_vector_leg_is_exact_cosine(teller: Teller) -> None:
         assert (row.text_score, row.frequent) == (None, False)
 
 
+async def test_vectors_that_are_too_wide_for_an_index_are_read_from_the_table(teller: Teller) -> None:
+    await teller.tell(talk(CORPUS[0]), session=S1)
+    wide = 1536
+    space = await teller.admin.fetchval("SELECT agent_data.ensure_embedding_space('wide', $1)", wide)
+    (row,) = await teller.rows("SELECT message_id, created_at FROM agent_data.conversation_history")
+    near, far = np.eye(2, wide, dtype=np.float32)
+    await teller.admin.execute(
+        "SELECT agent_data.add_vectors($1, $2, $3::smallint, 0::smallint, ARRAY[$4]::uuid[], ARRAY[$5]::timestamptz[],"
+        " ARRAY[$6::text]::halfvec[])",
+        TENANT, ANA, space, row["message_id"], row["created_at"], text_of_vector(near),
+    )  # fmt: skip
+    for asked, similarity in ((near, 1.0), (far, 0.0), (near + far, math.sqrt(0.5))):
+        (found,) = await retrieve(teller, "", vector=asked, space=space)
+        assert found.content == CORPUS[0]
+        assert found.similarity == pytest.approx(similarity, abs=2e-3)
+
+
 async def test_the_graph_gives_the_same_for_those_with_very_many(teller: Teller) -> None:
     space = await teller.store.space_of(HashEmbedder.space)
     for n, text in enumerate(CORPUS):
