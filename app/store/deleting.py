@@ -154,9 +154,8 @@ class _Run:
         """Forget, and take from the sources of others; what gave way to a memory that is forgotten comes back."""
         forgotten = [each.memory_id for each in held]
         again = await self._part(forgotten) if forgotten else []
-        counted = await self._counted()
-        at = (self._message, self._at) if counted else (None, None)
-        await self._run("memories.uncount_words", forgotten, *at)
+        if await self._counted():
+            await self._run("memories.uncount_words", [], self._message, self._at)
         if held:
             await self._run("deleting.only_source", forgotten, self._message)
             await forget(self._connection, self._sql, key, self._tenant, self._user, held, self._now)

@@ -274,7 +274,6 @@ class Memories:
             held = await hold(connection, self._sql, tenant, user, [memory])
             if not held:
                 return False
-            await connection.execute(self._sql["memories.uncount_words"], tenant, user, [memory], None, None)
             await forget(connection, self._sql, key, tenant, user, held, now)
         return True
 
