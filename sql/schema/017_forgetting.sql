@@ -98,12 +98,51 @@ BEGIN
     WHERE s.tenant_id = p_tenant AND s.user_id = p_user AND s.session_id IN (SELECT q.session_id FROM quoting q);
 END $$;
 
+-- Messages that say what a memory says: those that it was learned from, and of the answers to them those that repeat its value
+-- ("Noted, Lisbon it is."): (id, hash of the text, length of the text).
+CREATE FUNCTION agent_data.saying_messages(p_user uuid, p_sources jsonb, p_value text)
+RETURNS TABLE (message_id uuid, content_hash bytea, length integer)
+LANGUAGE sql STABLE SET search_path = agent_data, public, pg_temp AS $$
+    SELECT s.message_id, s.content_hash, s.length FROM agent_data.source_messages(p_user, p_sources) s
+    UNION
+    SELECT a.message_id, a.content_hash, length(a.content)
+    FROM jsonb_to_recordset(p_sources) AS s (message_id uuid, created_at timestamptz)
+    JOIN agent_data.conversation_history q
+        ON q.user_id = p_user AND q.message_id = s.message_id AND q.created_at = s.created_at
+    JOIN agent_data.conversation_history a
+        ON a.user_id = p_user AND a.session_id = q.session_id AND a.turn_index = q.turn_index + 1 AND a.role = 2
+    WHERE p_value <> '' AND (a.parent_message_id = q.message_id OR a.parent_message_id IS NULL)
+      AND to_tsvector('simple', left(a.content, 100000)) @@ phraseto_tsquery('simple', p_value)
+$$;
+
+-- Messages that were hidden because what they say had been superseded come back, but for those that say something else which
+-- still is; and the answers to them. The application may take away no other suppression.
+CREATE OR REPLACE FUNCTION agent_data.resurface(p_tenant uuid, p_user uuid, p_messages uuid[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    WITH back AS (
+        DELETE FROM agent_data.suppressions x
+        WHERE x.user_id = p_user AND x.tenant_id = p_tenant AND x.item_id = ANY (p_messages) AND x.reason = 'superseded'
+          AND NOT EXISTS (
+              SELECT FROM agent_data.memory_store o
+              WHERE o.user_id = p_user AND o.source_message_ids @> ARRAY[x.item_id]
+                AND o.kind NOT IN ('summary', 'pattern', 'procedure')
+                AND (o.status = 'invalidated' OR o.status = 'superseded' AND o.superseded_how IN ('corrected', 'conflict')))
+        RETURNING x.item_id
+    )
+    DELETE FROM agent_data.suppressions x
+    USING back b, agent_data.conversation_history q, agent_data.conversation_history a
+    WHERE q.user_id = p_user AND q.message_id = b.item_id
+      AND a.user_id = p_user AND a.session_id = q.session_id AND a.turn_index = q.turn_index + 1 AND a.role = 2
+      AND x.user_id = p_user AND x.tenant_id = p_tenant AND x.item_id = a.message_id AND x.reason = 'superseded'
+$$;
+
 -- What follows when a memory is forgotten (called by `memory_ended`, with what its sources were): its other wordings are, the
--- contradictions it took part in, and the messages that said it, and those that say the very same, whose hashes remain, keyed:
--- sent again, in another session, they are neither found nor learned from. Memories that were learned from those messages as
--- well stay, and quote them no longer.
-CREATE FUNCTION agent_data.forget_said(p_tenant uuid, p_user uuid, p_memory uuid, p_sources jsonb, p_now timestamptz)
-RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+-- contradictions it took part in, and the messages that said it (`saying_messages`, and those of the very same words), whose
+-- hashes remain, keyed: sent again, in another session, they are neither found nor learned from. Memories that were learned from
+-- those messages as well stay, and quote them no longer.
+CREATE FUNCTION agent_data.forget_said(
+    p_tenant uuid, p_user uuid, p_memory uuid, p_sources jsonb, p_value text, p_now timestamptz
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     -- Characters up to which a message stands for anything: "yes", "thanks".
     brief    constant integer := 7;
@@ -113,14 +152,14 @@ DECLARE
     wordings uuid[];
 BEGIN
     SELECT array_agg(s.message_id), array_agg(s.content_hash) FILTER (WHERE s.length > brief) INTO said, hashes
-    FROM agent_data.source_messages(p_user, p_sources) s;
+    FROM agent_data.saying_messages(p_user, p_sources, p_value) s;
     -- What was said more often than a memory has sources, or was never learned from, says so as well.
     SELECT array_agg(h.message_id) INTO hidden FROM agent_data.conversation_history h
     WHERE h.user_id = p_user AND h.tenant_id = p_tenant AND hashes IS NOT NULL AND h.content_hash = ANY (hashes);
     SELECT array_agg(DISTINCT i) INTO hidden FROM unnest(said || hidden) AS i;
     INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac)
     SELECT p_user, p_tenant, i, 'forgotten', (
-        SELECT agent_data.content_hmac(s.content_hash) FROM agent_data.source_messages(p_user, p_sources) s
+        SELECT agent_data.content_hmac(s.content_hash) FROM agent_data.saying_messages(p_user, p_sources, p_value) s
         WHERE s.message_id = i AND s.length > brief LIMIT 1)
     FROM unnest(hidden) AS i
     ON CONFLICT (user_id, item_id) DO UPDATE SET reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac
@@ -168,11 +207,12 @@ BEGIN
             SELECT v.memory_id FROM agent_data.memory_store v
             WHERE v.user_id = NEW.user_id AND v.superseded_by = NEW.memory_id AND v.superseded_how = 'merged'), NEW.updated_at);
     ELSIF NEW.status = 'forgotten' THEN
-        PERFORM agent_data.forget_said(NEW.tenant_id, NEW.user_id, NEW.memory_id, OLD.sources, NEW.updated_at);
+        PERFORM agent_data.forget_said(NEW.tenant_id, NEW.user_id, NEW.memory_id, OLD.sources, OLD.object_value,
+                                       NEW.updated_at);
     ELSIF NEW.status = 'invalidated' OR NEW.status = 'superseded' AND NEW.superseded_how IN ('corrected', 'conflict') THEN
         INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
         SELECT NEW.user_id, NEW.tenant_id, s.message_id, 'superseded'
-        FROM agent_data.source_messages(NEW.user_id, NEW.sources) s
+        FROM agent_data.saying_messages(NEW.user_id, NEW.sources, NEW.object_value) s
         WHERE NOT drawn AND s.length <= brief AND NOT EXISTS (
             SELECT FROM agent_data.memory_store h
             WHERE h.user_id = NEW.user_id AND h.memory_id = NEW.superseded_by AND h.source_message_ids @> ARRAY[s.message_id])
