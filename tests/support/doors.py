@@ -37,13 +37,16 @@ from app.api.tenant import tenant_router
 from app.api.users import users_router
 from app.api.validation import validation_router
 from app.api.welcome import Welcome
+from app.api.working import working_router
 from app.clock import FakeClock
 from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
+from app.jobs.working import WorkingMemory
 from app.memory.extract_pii import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.export import Export
@@ -190,6 +193,7 @@ async def build_doors(
         users_router(gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()),
         sessions_router(gate, sessions, history, scribe, deleter),
         history_router(gate, sessions, history, scribe, deleter),
+        working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
