@@ -26,11 +26,13 @@ from app.api.spend import spend_router
 from app.api.tenant import tenant_router
 from app.api.users import users_router
 from app.api.validation import validation_router
+from app.api.welcome import Welcome
 from app.api.working import working_router
 from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash
 from app.core import STORED_COUNTS, Core
 from app.jobs.working import WorkingMemory
+from app.memory.extract_pii import unwelcome
 from app.metrics import Exposition, Metrics
 from app.proxy import Proxy
 from app.store.captures import Captures
@@ -60,6 +62,8 @@ def open_doors(
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
     scribe = Scribe(core.embedder, core.counter, clock)
     memories = Memories(pool, sql, clock, space=space)
+    settings = core.settings
+    welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     captures = Captures(pool, sql)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
     consolidation = ConsolidationStore(pool, sql)
@@ -91,9 +95,9 @@ def open_doors(
     return [
         ops_router(checks, exposition, [gauges]),
         search_router(gate, sessions, proxy.compiler, clock, Filtering(memories, core.settings.memory_budget_tokens)),
-        validation_router(gate, memories, Validation(pool, sql, clock, space=space), scribe),
-        batch_router(gate, memories, sessions, scribe),
-        memories_router(gate, memories, sessions, scribe),
+        validation_router(gate, memories, Validation(pool, sql, clock, space=space), scribe, welcome),
+        batch_router(gate, memories, sessions, scribe, welcome),
+        memories_router(gate, memories, sessions, scribe, welcome),
         context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, scribe, deleter),
@@ -105,7 +109,7 @@ def open_doors(
         keys_router(gate, proxy.tenancy, clock),
         spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),
-        facts_router(gate, Facts(pool, sql, clock)),
+        facts_router(gate, Facts(pool, sql, clock), welcome),
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),
         tenant_router(gate, Instructions(pool, sql, clock)),
         export_router(gate, Export(pool, sql), proxy.tenancy, clock),

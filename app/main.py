@@ -20,6 +20,7 @@ from fastapi import FastAPI
 
 from app import collector, logs
 from app.api.common import DoorMiddleware, install_errors
+from app.api.reference import reference_router
 from app.clock import Clock, SystemClock
 from app.core import APP_ROLE, database_dsn, open_core
 from app.doors import open_doors
@@ -50,7 +51,7 @@ class Application:
         self._clock = clock
         self._started = started
         self._gateway: Gateway | None = None
-        self._doors = FastAPI(title="Mneme", version=VERSION, lifespan=self._lifespan)
+        self._doors = FastAPI(title="Mneme", version=VERSION, lifespan=self._lifespan, docs_url=None, redoc_url=None)
         install_errors(self._doors)
         self._app = DoorMiddleware(self._doors, settings.max_body_bytes)
 
@@ -75,7 +76,7 @@ class Application:
             open_proxy(core, metrics) as proxy,
         ):
             space = await core.turns.space_of(core.embedder.space)
-            for router in open_doors(core, proxy, metrics, exposition, space):
+            for router in (*open_doors(core, proxy, metrics, exposition, space), reference_router()):
                 doors.include_router(router)
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")

@@ -19,6 +19,7 @@ from app.api.finding import find_memory
 from app.api.memories import MAX_BATCH, session_for
 from app.api.memory_models import MemoryIn, MemoryPatch, change_of, new_memory
 from app.api.scope import Admitted, Gate, Scope
+from app.api.welcome import Welcome
 from app.errors import BadBody, MnemeError, NotFound, Unavailable
 from app.store.memories import Memories
 from app.store.records import Vector
@@ -64,20 +65,20 @@ class BatchOut(BaseModel):
     failed: int
 
 
-def batch_router(gate: Gate, memories: Memories, sessions: Sessions, scribe: Scribe) -> APIRouter:
+def batch_router(gate: Gate, memories: Memories, sessions: Sessions, scribe: Scribe, welcome: Welcome) -> APIRouter:
     """POST /api/v1/memories/batch."""
     router = gate.router("memories")
-    router.add_api_route(
-        "/memories/batch", _Doors(memories, sessions, scribe).batch, methods=["POST"], response_model=BatchOut
-    )
+    doors = _Doors(memories, sessions, scribe, welcome)
+    router.add_api_route("/memories/batch", doors.batch, methods=["POST"], response_model=BatchOut)
     return router
 
 
 class _Doors:
-    def __init__(self, memories: Memories, sessions: Sessions, scribe: Scribe) -> None:
+    def __init__(self, memories: Memories, sessions: Sessions, scribe: Scribe, welcome: Welcome) -> None:
         self._memories = memories
         self._sessions = sessions
         self._scribe = scribe
+        self._welcome = welcome
 
     async def batch(self, scope: Admitted, body: BatchIn) -> BatchOut:
         """Make, change and forget many memories: 200, with a result for each change. One that fails does not keep the others
@@ -97,6 +98,7 @@ class _Doors:
         return BatchOut(results=run.results, failed=sum(each.done == "failed" for each in run.results))
 
     async def _create(self, scope: Scope, new: MemoryIn, tokens: int, vector: Vector | None) -> tuple[Done, UUID]:
+        self._welcome.check_memory(new.text, new.tags)
         owner = scope.user(new.user)
         session = await session_for(self._sessions, scope, owner, new.session)
         ((found, created),) = await self._memories.add(scope.tenant, owner, [new_memory(new, tokens, vector, session)])
@@ -107,6 +109,7 @@ class _Doors:
     ) -> tuple[Done, UUID]:
         if patch.model_fields_set <= {"id"}:
             raise BadBody("Say what to change.")
+        self._welcome.check_memory(patch.text, patch.tags)
         user, memory = await find_memory(self._memories, scope, patch.id)
         if await self._memories.change(scope.tenant, user, memory, change_of(patch, tokens, vector)) is None:
             raise NotFound("There is no such memory.")

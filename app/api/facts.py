@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Segment, clean, decode_cursor, encode_cursor, paged
 from app.api.scope import Admitted, Gate
+from app.api.welcome import Welcome
 from app.errors import BadRequest, NotFound
 from app.store.facts import Fact, Facts
 
@@ -96,9 +97,9 @@ class Profile(BaseModel):
     profile: dict[str, dict[str, Any]]
 
 
-def facts_router(gate: Gate, facts: Facts) -> APIRouter:
+def facts_router(gate: Gate, facts: Facts, welcome: Welcome) -> APIRouter:
     """The routes of facts and of the profile."""
-    doors = _Doors(facts)
+    doors = _Doors(facts, welcome)
     router = gate.router("facts")
     one = "/users/{user}/facts/{key}"
     router.add_api_route("/users/{user}/facts", doors.listing, methods=["GET"], response_model=FactPage)
@@ -112,8 +113,9 @@ def facts_router(gate: Gate, facts: Facts) -> APIRouter:
 
 
 class _Doors:
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, welcome: Welcome) -> None:
         self._facts = facts
+        self._welcome = welcome
 
     async def listing(
         self,
@@ -144,6 +146,7 @@ class _Doors:
             raise BadRequest("A fact has a value; DELETE takes it away.", param="value")
         if len(orjson.dumps(body.value)) > MAX_VALUE_BYTES:
             raise BadRequest(f"A value has at most {MAX_VALUE_BYTES} bytes.", param="value")
+        self._welcome.check_fact(key, body.value)
         found, created = await self._facts.put(
             scope.tenant, scope.user(user), key, body.value, category=body.category, confidence=body.confidence
         )

@@ -41,6 +41,7 @@ from app.api.memory_models import (
     shown_created,
 )
 from app.api.scope import Admitted, Gate, Scope
+from app.api.welcome import Welcome
 from app.errors import BadBody, BadRequest, NotFound
 from app.store.memories import Memories
 from app.store.memory_rows import IN_FORCE, STATUSES, Filter, Memory
@@ -62,9 +63,9 @@ OneOrMany = Annotated[
 ]
 
 
-def memories_router(gate: Gate, memories: Memories, sessions: Sessions, scribe: Scribe) -> APIRouter:
+def memories_router(gate: Gate, memories: Memories, sessions: Sessions, scribe: Scribe, welcome: Welcome) -> APIRouter:
     """The routes of /api/v1/memories."""
-    doors = _Doors(memories, sessions, scribe)
+    doors = _Doors(memories, sessions, scribe, welcome)
     router = gate.router("memories")
     router.add_api_route("/memories", doors.listing, methods=["GET"], response_model=MemoryPage)
     router.add_api_route(
@@ -82,10 +83,11 @@ def memories_router(gate: Gate, memories: Memories, sessions: Sessions, scribe: 
 
 
 class _Doors:
-    def __init__(self, memories: Memories, sessions: Sessions, scribe: Scribe) -> None:
+    def __init__(self, memories: Memories, sessions: Sessions, scribe: Scribe, welcome: Welcome) -> None:
         self._memories = memories
         self._sessions = sessions
         self._scribe = scribe
+        self._welcome = welcome
 
     async def listing(
         self,
@@ -122,6 +124,8 @@ class _Doors:
         """Add one memory, or a list of them. 201: at least one is new; 200: all were there."""
         wanted = body if isinstance(body, list) else [body]
         owners = [scope.user(each.user) for each in wanted]
+        for each in wanted:
+            self._welcome.check_memory(each.text, each.tags)
         texts = [each.text for each in wanted]
         counts, vectors = await self._scribe.counts(texts), await self._scribe.vectors(texts)
         made: dict[int, tuple[Memory, bool]] = {}
@@ -148,6 +152,7 @@ class _Doors:
         """Change a memory in place; what it said before stays in its history. 409: another memory in force says the same."""
         if not body.model_fields_set:
             raise BadBody("Say what to change.")
+        self._welcome.check_memory(body.text, body.tags)
         user, memory = await find_memory(self._memories, scope, memory_id)
         texts = [body.text] if body.text is not None else []
         counts, vectors = await self._scribe.counts(texts), await self._scribe.vectors(texts)

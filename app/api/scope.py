@@ -104,7 +104,7 @@ class Gate:
             header_user=_user_header(user) if user is not None else None,
             local_user=self._local_user if principal.mode == "open" and principal.key_id is None else None,
             principal=principal,
-            query_user=_user_query(request.query_params.get("user")),
+            query_user=_user_query(request.query_params.getlist("user")),
         )
         scope.named()  # a foreign user is refused even where a route does not look at it
         request.state.mneme_scope = scope
@@ -154,7 +154,10 @@ def _user_header(value: str) -> str:
     return text
 
 
-def _user_query(value: str | None) -> str | None:
+def _user_query(values: list[str]) -> str | None:
+    if len(set(values)) > 1:
+        raise BadRequest("user is said twice, and differently.", param="user")
+    value = values[0] if values else None
     if value is not None and not 0 < len(value) <= MAX_NAME_CHARS:
         raise BadRequest(f"user holds 1 to {MAX_NAME_CHARS} characters.", param="user")
     return clean(value) if value is not None else None

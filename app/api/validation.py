@@ -14,6 +14,7 @@ from app.api.common import Limit, Model, Name
 from app.api.finding import find_memory
 from app.api.memory_models import MemoryOut, Said, shown
 from app.api.scope import Admitted, Gate, Scope
+from app.api.welcome import Welcome
 from app.errors import BadBody, NotFound
 from app.memory.ingest_text import content_hash
 from app.memory.lifecycle import validation_question
@@ -55,9 +56,11 @@ class Judged(BaseModel):
     correction: MemoryOut | None
 
 
-def validation_router(gate: Gate, memories: Memories, validation: Validation, scribe: Scribe) -> APIRouter:
+def validation_router(
+    gate: Gate, memories: Memories, validation: Validation, scribe: Scribe, welcome: Welcome
+) -> APIRouter:
     """Two routes of /api/v1/memories; they go before `memories_router`, to which `due` would be an id."""
-    doors = _Doors(memories, validation, scribe)
+    doors = _Doors(memories, validation, scribe, welcome)
     router = gate.router("memories")
     router.add_api_route("/memories/due", doors.due, methods=["GET"], response_model=DuePage)
     router.add_api_route("/memories/{memory_id}/validate", doors.validate, methods=["POST"], response_model=Judged)
@@ -65,10 +68,11 @@ def validation_router(gate: Gate, memories: Memories, validation: Validation, sc
 
 
 class _Doors:
-    def __init__(self, memories: Memories, validation: Validation, scribe: Scribe) -> None:
+    def __init__(self, memories: Memories, validation: Validation, scribe: Scribe, welcome: Welcome) -> None:
         self._memories = memories
         self._validation = validation
         self._scribe = scribe
+        self._welcome = welcome
 
     async def due(
         self,
@@ -98,6 +102,7 @@ class _Doors:
             raise BadBody("A memory that is right needs no correction.", param="correction")
         if body.object is not None and body.correction is None:
             raise BadBody("The object is that of a correction.", param="object")
+        self._welcome.check(*(each for each in (body.correction, body.object) if each is not None), param="correction")
         user, memory = await find_memory(self._memories, scope, memory_id)
         heir = None
         if body.answer == "yes":

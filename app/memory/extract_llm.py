@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from app.memory.candidate import Candidate, Exchange, Kind, Provenance, Triple
 from app.memory.extract import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, MAX_CANDIDATES
@@ -29,6 +29,8 @@ MAX_CONTEXT_CHARS = 2_000
 MAX_ANSWER_TOKENS = 1_500
 MAX_CONTENT_CHARS = 300
 MAX_ENTITIES = 5
+MAX_PART_CHARS = 200
+"""Of a subject, a predicate, a value, a name: two of them stand in one entry of an index, which holds 2,704 bytes."""
 CONFIDENCE_DIGITS = 3
 """Decimals kept of what a model says of its own sureness; they keep 1e-300, which no `real` holds, out of the table."""
 MIN_QUOTE_WORDS = 2
@@ -54,18 +56,26 @@ called Ana", "Has a dentist appointment on 2026-11-21". Relative dates are resol
 - entities: names of people, places, things it is about."""
 
 
+def _storable(text: str) -> str:
+    """As Postgres can keep it: JSON can write half a character, and a NUL."""
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
+Words = Annotated[str, AfterValidator(_storable)]
+
+
 class ExtractedItem(BaseModel):
     """One proposal."""
 
-    content: str
+    content: Words
     kind: Literal["preference", "fact", "instruction", "correction", "event"]
-    quote: str
+    quote: Words
     confidence: float = Field(0.8, allow_inf_nan=False)
     explicit: bool = False
-    subject: str = ""
-    predicate: str = ""
-    object: str = ""
-    entities: list[str] = Field(default_factory=list)
+    subject: Words = ""
+    predicate: Words = ""
+    object: Words = ""
+    entities: list[Words] = Field(default_factory=list)
 
 
 class Extracted(BaseModel):
@@ -110,7 +120,7 @@ def checked(answer: Extracted, exchange: Exchange) -> list[Candidate]:
 
 def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, int]) -> Candidate:
     kind: Kind = item.kind
-    whole = all(part.strip() for part in (item.subject, item.predicate, item.object))
+    whole = all(0 < len(part.strip()) <= MAX_PART_CHARS for part in (item.subject, item.predicate, item.object))
     triple = None
     if whole:
         predicate = re.sub(r"\W+", "_", item.predicate.strip().lower()).strip("_")
@@ -126,7 +136,9 @@ def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, i
         EXPLICIT_IMPORTANCE if item.explicit else _IMPORTANCE[kind],
         explicit=item.explicit,
         triple=triple,
-        entity_ids=tuple(dict.fromkeys(filter(None, map(_slug, item.entities))))[:MAX_ENTITIES],
+        entity_ids=tuple(dict.fromkeys(slug for slug in map(_slug, item.entities) if 0 < len(slug) <= MAX_PART_CHARS))[
+            :MAX_ENTITIES
+        ],
         tags=("llm",),
         secret=looks_secret(quote) or looks_secret(content),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from app.memory.extract_secrets import has_card, has_iban
+from app.memory.extract_secrets import has_card, has_iban, looks_secret
 
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,4}[A-Za-z]{2,24}\b")
 _PHONE = re.compile(
@@ -92,3 +92,10 @@ def refuser(kinds: Collection[str], patterns: Sequence[str] = ()) -> Callable[[s
     checks = [KINDS[kind] for kind in kinds]
     own = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
     return lambda text: any(check(text) for check in checks) or any(pattern.search(text) for pattern in own)
+
+
+def unwelcome(store_secrets: bool, kinds: Collection[str], patterns: Sequence[str] = ()) -> Callable[[str], bool]:
+    """Says of a text whether it is not to be remembered, by the settings MNEME_STORE_SECRETS, MNEME_REFUSE_PII and
+    MNEME_REFUSE_PATTERNS."""
+    refuses = refuser(kinds, patterns)
+    return lambda text: (not store_secrets and looks_secret(text)) or refuses(text)

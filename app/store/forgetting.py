@@ -47,15 +47,13 @@ async def forget(
     """Leave of memories that there were some, and keyed hashes (`key`) of what they said, so that it is not learned again.
     Their words leave the user's counts when the transaction ends (`agent_data.recount_memory`)."""
     memories = [each.memory_id for each in held]
-    await connection.execute(sql["memories.forget"], tenant, user, memories, now)
-    await connection.execute(sql["memories.drop_vectors"], tenant, user, memories)
+    earlier = await connection.fetch(sql["memories.hashes_before"], tenant, user, memories)
+    await connection.execute(sql["memories.void"], tenant, user, memories, now)
     for each in held:
         before = {"status": each.status}
         await connection.execute(
             sql["memories.event"], tenant, user, each.memory_id, now, "deleted", before, None, "api"
         )
-    earlier = await connection.fetch(sql["memories.hashes_before"], tenant, user, memories)
-    await connection.execute(sql["memories.forget_events"], tenant, user, memories)
     # Under its own id what it said last; what it said before it was edited is what a transcript would bring back.
     marks = {each.memory_id: content_hmac(key, each.content_hash) for each in held}
     marks |= {

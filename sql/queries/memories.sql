@@ -166,23 +166,9 @@ WHERE tenant_id = $1 AND user_id = $2 AND memory_id = ANY ($3::uuid[]) AND statu
 ORDER BY memory_id
 FOR UPDATE
 
--- name: forget
--- Leaves of memories that there were some: no text, nothing drawn from it, no hash that could be guessed.
-UPDATE agent_data.memory_store SET
-    status = 'forgotten', content_text = '', content_hash = '', token_count = 0, sources = '[]', confidence_factors = '{}',
-    subject_entity_id = NULL, predicate = NULL, predicate_type = NULL, object_value = NULL, entity_ids = '{}', tags = '{}',
-    details = '{}', metadata = '{}', updated_at = $4
-WHERE tenant_id = $1 AND user_id = $2 AND memory_id = ANY ($3::uuid[])
-
--- name: forget_events
--- The same for their history: what happened stays, what they said does not; nor does it where another memory took one's place.
-UPDATE agent_data.memory_events e SET
-    before = CASE WHEN before IS NULL THEN NULL ELSE jsonb_build_object('text', '') END,
-    after = CASE WHEN after IS NULL OR e.memory_id <> ALL ($3::uuid[]) THEN after ELSE jsonb_build_object('text', '') END
-WHERE e.tenant_id = $1 AND e.user_id = $2
-  AND (e.memory_id = ANY ($3::uuid[])
-       OR e.before ->> 'memory_id' = ANY ($3::uuid[]::text[]) AND e.memory_id IN (
-           SELECT m.superseded_by FROM agent_data.memory_store m WHERE m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])))
+-- name: void
+-- Leaves of memories that there were some: see the function.
+SELECT agent_data.void_memories($1, $2, $3, $4)
 
 -- name: hashes_before
 -- The content hashes of what memories said before they were edited.

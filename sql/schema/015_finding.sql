@@ -233,40 +233,6 @@ CREATE CONSTRAINT TRIGGER recount_memory AFTER UPDATE OF content_text ON agent_d
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (OLD.content_text IS DISTINCT FROM NEW.content_text)
     EXECUTE FUNCTION agent_data.recount_memory();
 
--- As before, but for the words, which the trigger takes out.
-CREATE OR REPLACE FUNCTION agent_data.forget_derived(p_tenant uuid, p_user uuid, p_item uuid) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
-DECLARE
-    sessions uuid[];
-    said     uuid[];
-    each     uuid;
-BEGIN
-    SELECT m.source_message_ids INTO said FROM agent_data.memory_store m
-    WHERE m.user_id = p_user AND m.memory_id = p_item AND m.tenant_id = p_tenant;
-    UPDATE agent_data.consolidation_state c SET version = c.version + 1, due_at = COALESCE(c.due_at, now())
-    WHERE c.user_id = p_user AND c.tenant_id = p_tenant;
-    SELECT array_agg(DISTINCT h.session_id) INTO sessions FROM agent_data.conversation_history h
-    WHERE h.user_id = p_user AND h.tenant_id = p_tenant AND h.message_id = ANY (said || p_item);
-    IF sessions IS NOT NULL THEN
-        PERFORM agent_data.drop_session_summaries(p_tenant, p_user, sessions);
-    END IF;
-    DELETE FROM agent_data.memory_store_working w WHERE w.user_id = p_user AND w.tenant_id = p_tenant;
-    DELETE FROM agent_data.episodes e
-    WHERE e.user_id = p_user AND e.tenant_id = p_tenant AND e.message_id = p_item;
-    FOR each IN SELECT d.memory_id FROM agent_data.derived_from(p_tenant, p_user, p_item) d LOOP
-        UPDATE agent_data.memory_store m SET
-            status = 'forgotten', content_text = '', content_hash = '', token_count = 0, sources = '[]',
-            subject_entity_id = NULL, predicate = NULL, predicate_type = NULL, object_value = NULL, entity_ids = '{}',
-            tags = '{}', details = '{}', metadata = '{}', updated_at = now()
-        WHERE m.user_id = p_user AND m.memory_id = each AND m.tenant_id = p_tenant AND m.status <> 'forgotten';
-        DELETE FROM agent_data.embeddings v WHERE v.user_id = p_user AND v.item_id = each;
-        UPDATE agent_data.memory_events e SET before = NULL, after = NULL
-        WHERE e.user_id = p_user AND e.memory_id = each;
-        INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, event, actor)
-        VALUES (p_user, p_tenant, each, 'deleted', 'system');
-    END LOOP;
-END $$;
-
 -- As before, but for the order in which rows are taken.
 CREATE OR REPLACE FUNCTION agent_data.remove_memories(p_now timestamptz DEFAULT now(), p_limit integer DEFAULT 2000) RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -325,16 +291,6 @@ BEGIN
     RETURN cardinality(items);
 END $$;
 
-DO $$
-DECLARE
-    f regprocedure;
-BEGIN
-    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
-             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname IN ('retrieve_more', 'memory_standing', 'exchange_words') LOOP
-        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app', f);
-    END LOOP;
-END $$;
+SELECT agent_data.give_functions('mneme_definer', ARRAY['retrieve_more', 'memory_standing'], ARRAY['mneme_app']);
 -- Memories are forgotten by the doors, by the schedule as the owner, and by the eraser.
-GRANT EXECUTE ON FUNCTION agent_data.exchange_words(uuid, uuid, tsvector, tsvector, integer, integer) TO mneme_owner, mneme_eraser;
+SELECT agent_data.give_functions('mneme_definer', ARRAY['exchange_words'], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
 from tests.support.clients import Api, ask, assistant, error_of, session_of, user
+from tests.support.database import connected
 from tests.support.dump import dump_of, stands_in
 from tests.support.replies import Script, chat_script
 from tests.support.scripted import ScriptedUpstream
@@ -36,7 +38,22 @@ def live(server: MnemeServer, key: str, name: str) -> list[str]:
     """A life with Mneme, in words that nobody else has; returns them."""
     words = {
         each: f"{each}qx{name}zvk"
-        for each in ("said", "sys", "head", "mem", "mail", "meta", "imp", "app", "ses", "own")
+        for each in (
+            "said",
+            "sys",
+            "head",
+            "mem",
+            "mail",
+            "meta",
+            "imp",
+            "app",
+            "ses",
+            "own",
+            "fact",
+            "rate",
+            "gone",
+            "row",
+        )
     }
     bearer = {"authorization": f"Bearer {key}", "x-mneme-user": name, "x-own": words["head"]}
     first = ask(
@@ -59,10 +76,81 @@ def live(server: MnemeServer, key: str, name: str) -> list[str]:
         "/api/v1/import", content=json.dumps(line), headers=bearer | {"content-type": "application/x-ndjson"}
     )
     assert sent.is_success, sent.text
+    fact = api.send("PUT", f"/users/{name}/facts/boat", json={"value": {"name": words["fact"]}})
+    assert fact.status_code == 201, fact.text
+    api.post("/outcomes", {"call": first.headers["x-mneme-call-id"], "score": 1, "comment": f"Said {words['rate']}"})
+    for n in range(5):
+        ask(server, f"Suggested {words['gone']} post → {300 + n} views", headers=bearer)
+    ask(server, f"I moved to {words['gone']}.", headers=bearer)
     api.wait_for_quiet()
+    recalled = ask(server, f"Where do I live? I like {words['said']}.", headers=named)
+    api.post("/outcomes", {"call": recalled.headers["x-mneme-call-id"], "score": 1})
+    assert api.send("DELETE", f"/memories/{memory['id']}").status_code == 200
+    api.post("/memories", {"user": name, "text": f"Likes {words['mem']} again."})
+    for what in ("end", "consolidate"):
+        api.post(f"/sessions/{words['ses']}/{what}", {})
+    api.wait_for_quiet()
+    assert api.get(f"/sessions/{words['ses']}/working")
     assert session_of(first)
     # Names come in ids, headers and keys; as a word of its own, so that it is found wherever it stands.
     return [*words.values(), name]
+
+
+TABLES = """
+SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'user_id' AND NOT a.attisdropped
+WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY 1
+"""
+MADE_BY_TIME = {
+    "capture_sweeps": ("before", "now()"),
+    "compactions": (
+        "session_id, summary_id, at, first_turn, last_turn, messages, removed_tokens, summary_tokens, ratio, method",
+        "$2, $2, now(), 3, 8, 6, 600, 100, 6, $3",
+    ),
+    "spend": (
+        "day, key_id, session_id, model, calls, prompt_tokens, completion_tokens, cached_tokens, unpriced_tokens,"
+        " cost_microcents",
+        "'2020-02-02', $2, $2, 'm', 2, 30, 4, 5, 6, 700",
+    ),
+    "memory_conflicts": (
+        "conflict_id, conflict_type, conflict_data", "$2, 'memory_vs_memory', jsonb_build_object('said', $3::text)"
+    ),
+}  # fmt: skip
+"""What only months, or long sessions, bring about, and how it is put there instead."""
+OF_TOMBSTONES = {"erased_users", "erased_contents"}
+
+
+async def fill_the_rest(dsn: str, name: str) -> None:
+    """After this the user has a row in every table that has a `user_id`; a new table that has none fails here."""
+    async with connected(dsn) as admin:
+        user = await admin.fetchrow("SELECT tenant_id, user_id FROM agent_data.users WHERE external_id = $1", name)
+        assert user is not None
+        for table, (columns, values) in MADE_BY_TIME.items():
+            query = (
+                f"INSERT INTO agent_data.{table} (tenant_id, user_id, {columns}) SELECT tenant_id, user_id, {values}"
+                " FROM agent_data.users WHERE user_id = $1 AND ($2::uuid, $3::text) IS NOT NULL ON CONFLICT DO NOTHING"
+            )
+            await admin.execute(query, user["user_id"], uuid4(), f"rowqx{name}zvk")
+        tables = {row["relname"] for row in await admin.fetch(TABLES)}
+        empty = {
+            table
+            for table in tables
+            if not await admin.fetchval(
+                f"SELECT EXISTS (SELECT FROM agent_data.{table} WHERE user_id = $1)", user["user_id"]
+            )
+        }
+        # The schedule adds up `spend_entries` in `spend`, and then they are gone.
+        assert empty - {"spend_entries"} == OF_TOMBSTONES, "see that the life above fills it, and that it is erased"
+
+
+async def left_of(dsn: str, user: UUID) -> set[str]:
+    """The tables with rows of a user."""
+    async with connected(dsn) as admin:
+        tables = [row["relname"] for row in await admin.fetch(TABLES)]
+        return {
+            table
+            for table in tables
+            if await admin.fetchval(f"SELECT EXISTS (SELECT FROM agent_data.{table} WHERE user_id = $1)", user)
+        }
 
 
 def erase(server: MnemeServer, *options: str) -> dict[str, object]:
@@ -79,12 +167,17 @@ async def test_a_user_is_found_nowhere_in_a_dump_and_all_others_are(
     mneme.create_key("hers", "--tenant", "one", "--user", "anaqqname")
     hers = live(mneme, key, "anaqqname")
     his = live(mneme, key, "benqqname")
+    for name in ("anaqqname", "benqqname"):
+        await fill_the_rest(module_database, name)
+    async with connected(module_database) as admin:
+        whose = await admin.fetchval("SELECT user_id FROM agent_data.users WHERE external_id = 'anaqqname'")
     filled = await dump_of(module_database)
     assert [word for word in (*hers, *his) if not stands_in(word, filled)] == [], "the proof can fail"
     receipt = erase(mneme, "--tenant", "one", "--user", "anaqqname")
     assert {"upstream_calls", "streams", "conversation_history", "memory_store", "api_keys", "users"} <= set(
         receipt["tables"]  # type: ignore[call-overload]  # an object of counts
     )
+    assert await left_of(module_database, whose) == OF_TOMBSTONES
     emptied = await dump_of(module_database)
     assert [word for word in hers if stands_in(word, emptied)] == []
     assert [word for word in his if not stands_in(word, emptied)] == []
@@ -98,6 +191,7 @@ async def test_the_door_erases_too_and_the_user_may_come_back(
 ) -> None:
     key = mneme.create_key("app", "--tenant", "two")
     words = live(mneme, key, "cleoqqname")
+    await fill_the_rest(module_database, "cleoqqname")
     api = Api(mneme, user="cleoqqname", key=key)
     answer = api.send("DELETE", "/users/cleoqqname", params={"tombstones": "false"})
     assert answer.status_code == 200, answer.text

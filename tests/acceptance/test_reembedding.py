@@ -15,6 +15,7 @@ import pytest
 
 from tests.acceptance.conftest import OwnServers
 from tests.support.clients import Api, ask, prompt_of
+from tests.support.database import connected
 from tests.support.replies import Recorded, Reply, Stall, chat_script, reply_json
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
@@ -57,7 +58,25 @@ def done(server: MnemeServer, *arguments: str) -> dict[str, Any]:
     return told
 
 
-def test_the_embedder_changes_while_turns_are_answered(
+LACKING = """
+SELECT x.what FROM (
+    SELECT h.user_id, h.message_id AS item, h.content AS what FROM agent_data.conversation_history h
+    WHERE h.content_tsv IS NOT NULL AND h.role IN (1, 2) AND h.content ~ '[[:alpha:]]'
+    UNION ALL
+    SELECT m.user_id, m.memory_id, m.content_text FROM agent_data.memory_store m WHERE m.status <> 'forgotten'
+) x WHERE NOT EXISTS (
+    SELECT FROM agent_data.embeddings e JOIN agent_data.embedding_spaces s USING (space)
+    WHERE e.user_id = x.user_id AND e.item_id = x.item AND s.name = $1)
+"""
+
+
+async def lacking(dsn: str, space: str) -> list[str]:
+    """What was said or learned and has no vector in a space."""
+    async with connected(dsn) as admin:
+        return [row["what"] for row in await admin.fetch(LACKING, space)]
+
+
+async def test_the_embedder_changes_while_turns_are_answered_and_learned(
     own_server: OwnServers, upstream: ScriptedUpstream, new_settings: dict[str, str], database: str, tmp_path: Path
 ) -> None:
     upstream.script = answers
@@ -72,8 +91,11 @@ def test_the_embedder_changes_while_turns_are_answered(
 
     def keep_asking() -> None:
         while not asking.is_set():
-            answer = ask(server, f"Turn {len(asked)} meanwhile", headers={"x-mneme-session": f"s{len(asked)}"})
+            n = len(asked)
+            answer = ask(server, f"My locker number {n} is green.", headers={"x-mneme-session": f"s{n}"})
             assert answer.headers["x-mneme-status"] == "ok"
+            found = api.post("/memories/search", {"query": "What is my boat called?"})["items"]
+            assert any("Estrela" in each["text"] for each in found)
             asked.append(answer.status_code)
 
     thread = threading.Thread(target=keep_asking)
@@ -86,6 +108,8 @@ def test_the_embedder_changes_while_turns_are_answered(
     assert asked, "the server answered meanwhile"
     assert set(asked) == {200}
     assert first["embedded"] > 3
+    wait_until(lambda: api.get("/queue")["queued"] == 0, "all turns are learned")
+    assert len(api.all("/memories", "memories")) > 1, "learned meanwhile"
     refused = command.command("reembed", "--drop", NEW)
     assert refused.returncode == 1
     assert "the settings name" in refused.stderr
@@ -94,6 +118,7 @@ def test_the_embedder_changes_while_turns_are_answered(
     later = own_server(upstream.url, worker=True, **new_settings)
     second = done(command, "reembed")
     assert second["left"] == 0
+    assert await lacking(database, NEW) == []
     spaces = {each["name"]: each["vectors"] for each in done(command, "reembed", "--status")["spaces"]}
     assert spaces[NEW] >= spaces[OLD] > 0
     upstream.requests.clear()

@@ -122,6 +122,64 @@ class Tenant:
             assert self.send("GET", f"/api/v1/{path}", who).status_code == 200
         self.send("GET", f"/api/history/{SESSION}", who)
 
+    def believe(self, who: str) -> None:
+        """Facts and the profile."""
+        fact = f"/api/v1/users/{who}/facts/locker"
+        assert self.send("PUT", fact, who, json={"value": self.fact()}).status_code in (200, 201)
+        for path in (f"/api/v1/users/{who}/facts", f"{fact}/history", f"/api/v1/users/{who}/profile"):
+            assert self.own in self.send("GET", path, who).text.lower()
+
+    def judge(self, who: str) -> None:
+        """Outcomes and their report."""
+        for call in self.ids["calls"][-1:]:
+            body = {"call": call, "score": 1, "comment": self.fact()}
+            assert self.send("POST", "/api/v1/outcomes", who, json=body).status_code in (200, 201, 404)
+        for path in ("outcomes", "outcomes/report"):
+            assert self.send("GET", f"/api/v1/{path}", who).status_code == 200
+
+    def batch(self, who: str) -> None:
+        body = {"create": [{"user": who, "text": self.fact()} for _ in range(3)], "delete": self.ids["memories"][:1]}
+        done = self.send("POST", "/api/v1/memories/batch", who, json=body)
+        assert done.status_code == 200, done.text
+        # On one connection, somebody may have to wait for too long.
+        busy = [each for each in done.json()["results"][:3] if each["done"] != "created"]
+        assert {each["error"]["type"] for each in busy} <= {"service_unavailable"}, busy
+
+    def take_out(self, who: str) -> None:
+        answer = self.send("GET", f"/api/v1/users/{who}/export", who)
+        assert answer.status_code in (200, 404), answer.text
+
+    def validate(self, who: str) -> None:
+        assert self.send("GET", "/api/v1/memories/due", who).status_code == 200
+        for memory in self.ids["memories"][-1:]:
+            body = {"answer": "no", "correction": self.fact()}
+            answer = self.send("POST", f"/api/v1/memories/{memory}/validate", who, json=body)
+            assert answer.status_code in (200, 404, 409), answer.text
+
+    def work(self, who: str) -> None:
+        """Working memory, summaries, and the work of a session."""
+        for session in self.ids["sessions"][-1:]:
+            for what in ("working", "summary"):
+                self.send("GET", f"/api/v1/sessions/{session}/{what}", who)
+            for what in ("end", "compact", "consolidate"):
+                self.send("POST", f"/api/v1/sessions/{session}/{what}", who, json={})
+
+    def instruct(self, who: str) -> None:
+        body = {"instructions": f"Note every locker of the {self.own} building."}
+        assert self.send("PUT", "/api/v1/tenant/instructions", who, json=body).status_code == 200
+        assert self.own in self.send("GET", "/api/v1/tenant/instructions", who).text.lower()
+
+    def take_back(self, who: str) -> None:
+        """Delete the newest message of the session that both tenants call the same, and what an import brought."""
+        line = {"session": f"{SESSION} of {who}", "user": who, "role": "user", "content": self.fact()}
+        body = json.dumps(line).encode()
+        lines = {"content-type": "application/x-ndjson"}
+        assert self.send("POST", "/api/v1/import", who, content=body, headers=lines).status_code == 200
+        told = self.send("GET", f"/api/v1/sessions/{SESSION} of {who}/history", who, params={"limit": 1000})
+        for message in told.json()["messages"][:-2][:1]:
+            path = f"/api/v1/sessions/{SESSION} of {who}/messages/{message['id']}"
+            assert self.send("DELETE", path, who).status_code in (200, 404, 503)
+
     def pry(self, who: str) -> None:
         """Ask for what the other's ids name."""
         assert self.rival is not None
@@ -135,6 +193,18 @@ class Tenant:
         for foreign in self.rival.ids["memories"][-1:]:
             assert self.send("DELETE", f"/api/v1/memories/{foreign}", who).status_code == 404
             assert self.send("PATCH", f"/api/v1/memories/{foreign}", who, json={"text": "mine"}).status_code == 404
+            for method, more, body in (
+                ("GET", "/history", None),
+                ("POST", "/validate", {"answer": "yes"}),
+                ("POST", "/invalidate", {}),
+            ):
+                answer = self.send(method, f"/api/v1/memories/{foreign}{more}", who, json=body)
+                assert answer.status_code == 404, answer.text
+            done = self.send("POST", "/api/v1/memories/batch", who, json={"delete": [foreign]}).json()
+            assert done["failed"] == 1
+        for foreign in self.rival.ids["calls"][-1:]:
+            outcome = {"call": foreign, "score": -1}
+            assert self.send("POST", "/api/v1/outcomes", who, json=outcome).status_code == 404
 
     def _note(self, kind: str, answer: httpx.Response, header: str = "x-mneme-call-id") -> None:
         if answer.status_code == 200:
@@ -151,6 +221,14 @@ DEEDS: list[Callable[[Tenant, str], None]] = [
     Tenant.remember,
     Tenant.preview,
     Tenant.look,
+    Tenant.believe,
+    Tenant.judge,
+    Tenant.batch,
+    Tenant.take_out,
+    Tenant.validate,
+    Tenant.work,
+    Tenant.instruct,
+    Tenant.take_back,
     Tenant.pry,
 ]
 

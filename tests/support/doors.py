@@ -36,12 +36,17 @@ from app.api.spend import spend_router
 from app.api.tenant import tenant_router
 from app.api.users import users_router
 from app.api.validation import validation_router
+from app.api.welcome import Welcome
+from app.api.working import working_router
 from app.clock import FakeClock
 from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
+from app.jobs.working import WorkingMemory
+from app.memory.extract_pii import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.export import Export
@@ -152,11 +157,16 @@ class Doors:
 
 
 async def build_doors(
-    pool: Pool, space: int, *, auth: Literal["open", "keys"] = "open", dsn: str = "postgresql://127.0.0.1:1/none"
+    pool: Pool,
+    space: int,
+    *,
+    auth: Literal["open", "keys"] = "open",
+    dsn: str = "postgresql://127.0.0.1:1/none",
+    **given: Any,
 ) -> Doors:
-    """The doors on a database whose space `SPACE` has the number `space`. `dsn`: for what erases."""
+    """The doors on a database whose space `SPACE` has the number `space`. `dsn`: for what erases. `given`: settings."""
     queries, clock = Queries.load(), FakeClock(datetime.now(UTC))
-    settings = Settings(auth=auth)
+    settings = Settings(auth=auth, **given)
     tenancy = Tenancy(pool, queries, clock)
     authenticator = Authenticator(tenancy, settings, clock)
     gate = Gate(authenticator)
@@ -167,6 +177,7 @@ async def build_doors(
     memories = Memories(pool, queries, clock, space=space)
     captures, queue = Captures(pool, queries), Queue(pool, queries)
     scribe = Scribe(HashEmbedder(), WordCounter(), clock)
+    welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     deleter = Deleter(own_connection(dsn, ERASER_ROLE), queries, clock)
     registry = process_registry()
     searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
@@ -174,21 +185,22 @@ async def build_doors(
     install_errors(app)
     app.add_middleware(DoorMiddleware, max_bytes=MAX_BODY)
     for router in (
-        validation_router(gate, memories, Validation(pool, queries, clock, space=space), scribe),
-        batch_router(gate, memories, sessions, scribe),
-        memories_router(gate, memories, sessions, scribe),
+        validation_router(gate, memories, Validation(pool, queries, clock, space=space), scribe, welcome),
+        batch_router(gate, memories, sessions, scribe, welcome),
+        memories_router(gate, memories, sessions, scribe, welcome),
         search_router(gate, sessions, searcher, clock, Filtering(memories, 1500)),
         context_router(gate, previewer),
         users_router(gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()),
         sessions_router(gate, sessions, history, scribe, deleter),
         history_router(gate, sessions, history, scribe, deleter),
+        working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
         calls_router(gate, captures, sessions),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
         keys_router(gate, tenancy, clock),
         spend_router(gate, SpendStore(pool, queries), clock),
         storage_router(gate, Storage(pool, queries).figures),
-        facts_router(gate, Facts(pool, queries, clock)),
+        facts_router(gate, Facts(pool, queries, clock), welcome),
         outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         tenant_router(gate, Instructions(pool, queries, clock)),
         export_router(gate, Export(pool, queries), tenancy, clock),

@@ -50,6 +50,8 @@ CHOSEN = 2
 """Memories that a question of hers brings into the prompt: few, so that there is something that is not used."""
 FOUND = 5
 """Memories that a probe looks among."""
+AS_MUCH_AS_FITS = 200
+"""Items, of which a block of 1,500 tokens holds fewer."""
 USER = "ines"
 
 
@@ -67,6 +69,11 @@ class Topic:
 
     def stale(self, day: int) -> set[str]:
         return {memory for at, _, memory in self.said if at <= day} - {self.truth(day)}
+
+    def stale_words(self, day: int) -> set[str]:
+        """What was said, and what was answered to it, before the last time that she said something of it."""
+        said = [text for at, text, _ in self.said if at <= day][:-1]
+        return set(said) | {answer(text) for text in said}
 
 
 TOPICS = (
@@ -99,6 +106,7 @@ TOPICS = (
     Topic("What am I training for?", ((60, "I'm training for a marathon.", "Is training for a marathon"),)),
     Topic("When do I usually run?", ((7, "I usually run on Monday mornings.", "Usually runs on Monday mornings"),)),
 )  # fmt: skip
+_TOLD = frozenset(text for topic in TOPICS for _, text, _ in topic.said)
 LAPSED = (
     (10, "I'm learning Italian.", "Is learning Italian"),
     (14, "I like swimming.", "Likes swimming"),
@@ -110,6 +118,13 @@ TRIFLES = (
     (16, "My favourite font is Garamond.", "Favourite font is Garamond"),
 )
 """Said once, of no use to anybody, and she never answers when she is asked."""
+
+
+def answer(text: str) -> str:
+    """What an assistant says: it repeats what it was told."""
+    return f"All right, noted that you said: {text}" if text in _TOLD else "All right."
+
+
 HABIT = "I usually run on Monday mornings."
 HABIT_DAYS = range(7, 120, 14)
 CHATTER = (
@@ -137,6 +152,7 @@ class Sample:
     by_tier: dict[int, int]
     missing: list[str]
     stale_found: list[str]
+    """Memories, and what was said in conversations and answered there, that present what was true once as if it were now."""
 
 
 @dataclass
@@ -225,7 +241,7 @@ class HalfYear:
         said = []
         for line in lines:
             said += await talk.say(self._pool, line)
-            said += await talk.say(self._pool, "All right.", role="assistant", **self._tool())
+            said += await talk.say(self._pool, answer(line), role="assistant", **self._tool())
         await self._learn.learn(talk.job(said))
         for question in [RECURRING] * (self.day in RECURRING_DAYS) + [dice.choice(TOPICS).question]:
             await self._ask(question, talk.session)
@@ -251,11 +267,17 @@ class HalfYear:
                 )  # fmt: skip
 
     async def _search(
-        self, question: str, k: int = FOUND, *, session: UUID | None = None, history: bool = False
+        self,
+        question: str,
+        k: int = FOUND,
+        *,
+        session: UUID | None = None,
+        history: bool = False,
+        kinds: Sequence[str] | None = KINDS,
     ) -> Any:
         scope = Scope(TENANT, self.user, session=session, history=history)
         return await self._compiler.search(
-            SearchRequest(scope=scope, query=question, now=self.clock.now(), k=k, kinds=KINDS)
+            SearchRequest(scope=scope, query=question, now=self.clock.now(), k=k, kinds=kinds)
         )
 
     async def _validate(self) -> None:
@@ -282,6 +304,13 @@ class HalfYear:
             if truth is not None and truth not in texts:
                 missing.append(truth)
             stale += texts & {text for each in TOPICS for text in each.stale(self.day - 1)}
+            # And all that a prompt would hold, conversations included.
+            whole = {
+                item.candidate.text for item in (await self._search(topic.question, AS_MUCH_AS_FITS, kinds=None)).items
+            }
+            stale += whole & {
+                text for each in TOPICS for text in each.stale(self.day - 1) | each.stale_words(self.day - 1)
+            }
         stored = await self.admin.fetchval("SELECT count(*) FROM agent_data.memory_store")
         return Sample(
             day=self.day,

@@ -177,6 +177,14 @@ async def test_a_user_who_is_named_twice_is_nobody(doors: Doors) -> None:
         assert same.status_code == 200
 
 
+async def test_a_user_whom_the_query_names_twice_is_a_mistake(doors: Doors) -> None:
+    async with doors.client() as client:
+        answer = await client.get("/api/v1/memories?user=ana&user=ben")
+        assert answer.status_code == 400
+        assert error_of(answer)["param"] == "user"
+        assert (await client.get("/api/v1/memories?user=ana&user=ana")).status_code == 200
+
+
 async def test_scopes_of_a_key(locked: Doors) -> None:
     reader, _ = await locked.tenancy.create_key("acme", "r", scopes=["read"])
     writer, _ = await locked.tenancy.create_key("acme", "w", scopes=["write"])

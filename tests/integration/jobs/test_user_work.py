@@ -22,7 +22,7 @@ from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool, open_pool
 from tests.support.jobs import SQL, rows
-from tests.support.learning import NOW, Talk, by_rules
+from tests.support.learning import NOW, TENANT, Talk, by_rules
 
 Admin = asyncpg.Connection
 
@@ -343,3 +343,20 @@ async def test_forgetting_and_drawing_at_once_neither_wait_in_a_circle_nor_leave
     held = await rows(admin, "SELECT content_text FROM agent_data.memory_store WHERE kind = 'summary'")
     for word in ("Porto", "nurse", "peanuts"):
         assert not any(word in each["content_text"] for each in held)
+
+
+async def test_a_better_wording_of_a_fact_leaves_its_summary_in_force(pool: Pool, admin: Admin) -> None:
+    """Merged into a wording that says more, a fact still holds; corrected after that, what was drawn from either is void."""
+    talk = await of_clara(pool)
+    await consolidator(pool).consolidate(payload(talk))
+    (summary,) = await drawn(admin, "summary")
+    await tell(pool, Talk(name="more"), "Please remember that my sister Clara is a trained nurse.")
+    merged = await rows(
+        admin, "SELECT * FROM agent_data.memory_store WHERE superseded_how = 'merged' AND kind <> 'summary'"
+    )
+    assert len(merged) == 1
+    (still,) = await drawn(admin, "summary")
+    assert still["memory_id"] == summary["memory_id"]
+    store = Memories(pool, SQL, FakeClock(NOW), space=None)
+    await store.invalidate(TENANT, talk.user, merged[0]["superseded_by"], reason=None)
+    assert await drawn(admin, "summary") == []
