@@ -12,6 +12,7 @@ from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
+from app.context.sections import Budgets
 from app.core import CLOSING_S, Core
 from app.errors import StoreUnavailable
 from app.gateway.account import Accountant
@@ -64,6 +65,12 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
             core.counts,
             nonce_key=lambda: secret,
             memory_cap=settings.memory_budget_tokens,
+            budgets=Budgets(
+                profile=settings.profile_budget_tokens,
+                facts=settings.facts_budget_tokens,
+                history=settings.history_budget_tokens,
+            ),
+            questions=settings.questions_per_turn,
         )
 
     aside = TurnStore(core.pools.background, core.queries)

@@ -275,7 +275,9 @@ class Gateway:
             call.reason = "replayed"
             return
         began = time.perf_counter_ns()
-        call.prepared = await self._preparer.compile(call.identity, chat, call.place, call.target, call.at)
+        call.prepared = await self._preparer.compile(
+            call.identity, chat, call.place, call.target, call.at, learns=call.switches.memory == "on"
+        )
         self._took("compile", began)
         call.sent = call.prepared.body
         call.reason = "no-user" if call.identity.confined else None

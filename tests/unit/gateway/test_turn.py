@@ -74,7 +74,15 @@ class StubPreparer:
         return Place(SESSION, True, "new", False, 0, identity.user_id)
 
     async def compile(
-        self, identity: Any, chat: ChatRequest, place: Place, target: Any, now: Any, *, search: bool = True
+        self,
+        identity: Any,
+        chat: ChatRequest,
+        place: Place,
+        target: Any,
+        now: Any,
+        *,
+        search: bool = True,
+        learns: bool = False,
     ) -> Prepared:
         await self._step("compile" if search else "compile-without-search")
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
