@@ -125,14 +125,15 @@ async def learner(core: Core, helper: HelperClient | None) -> Learner:
 
 
 async def _consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
-    store = ConsolidationStore(core.pools.background, core.queries)
+    space = await core.turns.space_of(core.embedder.space)
+    store = ConsolidationStore(core.pools.background, core.queries, space=space)
     keeper = SessionKeeper(store, embedder=core.embedder, count=core.counter.count, clock=core.clock, helper=helper)
     users = Consolidator(
         store,
         DrawingStore(core.pools.background, core.queries),
         core.queries,
         embedder=core.embedder,
-        space=await core.turns.space_of(core.embedder.space),
+        space=space,
         count=core.counter.count,
         clock=core.clock,
         helper=helper,
