@@ -14,6 +14,7 @@ from uuid import UUID
 
 from app.context.assemble import Block, neutralise
 from app.context.pack import Packed, Reason
+from app.context.score import by_score
 from app.context.sections import Shares, Wants
 from app.memory.lifecycle import validation_question
 from app.store.standing import Standing, StandingFact
@@ -29,6 +30,7 @@ Count = Callable[[str], int]
 """Tokens of a text."""
 
 _NOTE_VERSION = 8
+_SAID_ALREADY = (Reason.DUPLICATE, Reason.VISIBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def _say_facts(said: Said, opened: Openings, budget: int, packed: Packed, count:
     if not opened.facts and not opened.seen:
         return
     told = {each.candidate.id for each in packed.chosen}
-    told |= {each.item.candidate.id for each in packed.dropped if each.reason in (Reason.DUPLICATE, Reason.VISIBLE)}
+    told |= {each.item.candidate.id for each in packed.dropped if each.reason in _SAID_ALREADY}
     chosen: list[StandingFact] = []
     dropped: list[list[object]] = []
     used = count(FACTS_LABEL + "\n")
@@ -166,7 +168,9 @@ def _say_facts(said: Said, opened: Openings, budget: int, packed: Packed, count:
 
 def _ask(said: Said, packed: Packed, due: Mapping[UUID, datetime], budget: int, count: Count, questions: int) -> None:
     used = 0
-    doubtful = [each.candidate for each in packed.chosen if each.candidate.id in due]
+    # What was found, whether it stands in the block itself or by the message that says it.
+    found = [*packed.chosen, *(each.item for each in packed.dropped if each.reason in _SAID_ALREADY)]
+    doubtful = [each.candidate for each in sorted(found, key=by_score) if each.candidate.id in due]
     for each in doubtful:
         if len(said.asked) == questions:
             break
@@ -175,6 +179,7 @@ def _ask(said: Said, packed: Packed, due: Mapping[UUID, datetime], budget: int, 
         if used + cost <= budget:
             said.after.append(line)
             said.asked.append(each.id)
+            said.ids.append(each.id)
             used += cost
     said.tokens += used
     if doubtful:

@@ -86,11 +86,13 @@ def may_answer(text: str) -> bool:
 def puts(said: str, note: Note) -> bool:
     """Whether the assistant's last question is about this note: with the sentence before it, it names half of its words."""
     told = sentences(said)
-    last = max((i for i, each in enumerate(told) if each.rstrip().endswith("?")), default=None)
+    last = max((i for i, each in enumerate(told) if each.endswith("?")), default=None)
     wanted = set(terms(note.text))
     if last is None or not wanted:
         return False
-    around = set(terms(" ".join(told[max(0, last - 1) : last + 1])))
+    # "You used to prefer Fridays. Is that still so?" But a question before it is another one.
+    begin = last - 1 if last and not told[last - 1].endswith("?") else last
+    around = set(terms(" ".join(told[begin : last + 1])))
     return len(wanted & around) >= NAMES_IT * len(wanted)
 
 

@@ -158,6 +158,16 @@ def test_one_note_in_doubt_is_put_to_the_user() -> None:
     assert said_of(NOTHING, packed=EMPTY, due=due).account == {}  # nothing in doubt was found
 
 
+def test_what_stands_in_the_prompt_by_its_message_is_asked_about_as_well() -> None:
+    one, other = memory(1, "Lives in Faro"), memory(2, "Likes tea")
+    dropped = (
+        Verdict(scored(other, 3.0), Reason.OVER_BUDGET),
+        Verdict(scored(one, 2.0), Reason.DUPLICATE, UUID(int=50)),
+    )
+    said = said_of(NOTHING, packed=Packed((), dropped, 100), due={one.id: NOTED, other.id: NOTED})
+    assert (said.asked, said.ids) == ([one.id], [one.id])
+
+
 def test_a_question_that_does_not_fit_is_left_out_for_one_that_does() -> None:
     long, short = memory(1, "word " * 90), memory(2, "Lives in Faro")
     packed = Packed((scored(long, 1.0), scored(short, 0.5)), (), 100)
