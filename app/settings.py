@@ -163,7 +163,7 @@ class Settings(BaseSettings):
     # --- memory -------------------------------------------------------------------------------------------------
     placement: Placement = Field("tail", description="Where the memory block goes in the prompt.")
     memory_budget_tokens: int = Field(
-        1500, ge=0, description="Upper bound of one turn's memory block in tokens (seed 001 §6: 1,500)."
+        1500, ge=0, description="Upper bound of the memories in one turn's block, tokens (seed 001 §6: 1,500)."
     )
     profile_budget_tokens: int = Field(
         200, ge=0, description="Upper bound of the tenant's profile in a block, tokens (seed 001 §6: 200)."

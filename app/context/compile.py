@@ -27,7 +27,7 @@ from app.context.audit import Compiled, HistoryReport, explain
 from app.context.budget import allocate, available, epoch_budget, memory_budget
 from app.context.candidates import Candidate
 from app.context.classify import classify
-from app.context.notes import NO_OPENINGS, Openings, Place, Said, openings, say
+from app.context.notes import NO_OPENINGS, Openings, Place, Said, Widened, openings, say, widened
 from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, pack
 from app.context.request import (
     Compilation,
@@ -41,7 +41,6 @@ from app.context.score import PROFILES, QuerySignals, Scored, score
 from app.context.sections import Budgets, Shares, Wants, share_out, wanted
 from app.context.story import SYSTEM_ROLES, Figures, Story, tell, visible_from
 from app.context.transcript import Transcript, query_of, text_of
-from app.memory.consolidate_episodes import widen
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
 from app.store.standing import NOTHING
@@ -63,10 +62,6 @@ STORED_COUNTS = "gpt-4o"
 DEFAULT_BUDGETS = Budgets()
 
 _UNSCORED = Efficiency(1.0, 1.0, 1.0, 1.0)
-
-
-Widened = Sequence[tuple[UUID, Sequence[str]]]
-"""Words that are looked for besides, with the procedure that names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +130,10 @@ class Compiler:
         opened, wants = self._opened(request, figures, story, live)
         shares = self._shares(request, figures, story, live, wants)
         summary = _summary(request, story, live, shares.memories, counter)
-        further = _further(request, query)
-        packed, scored = await self._choose(request, query, further, story, live, summary, shares.memories, counter)
+        further = widened(request.standing, query)
+        packed, scored = await self._choose(
+            request, query, further, opened.memories, story, live, summary, shares.memories, counter
+        )
         said = say(opened, shares, packed, _due(request), self._counted(figures.scale), self._questions)
         items = [each.candidate for each in packed.chosen]
         nonce = session_nonce(self._nonce_key(), request.session_id)
@@ -250,6 +247,7 @@ class Compiler:
         request: CompileRequest,
         query: str,
         further: Widened,
+        spoken_for: Collection[UUID],
         story: Story,
         live: _Live,
         summary: str | None,
@@ -273,7 +271,7 @@ class Compiler:
             int(room / (1.0 + counter.margin)),
             meter,
             order=profile.order,
-            visible={item for block in live.blocks for item in block.item_ids},
+            visible={item for block in live.blocks for item in block.item_ids} | set(spoken_for),
             visible_hashes={each.content_hash for each in found if each.source == "message" and _stands(each, said)},
             suppressed=request.gone,
         )
@@ -324,18 +322,6 @@ def _stands(item: Candidate, said: Collection[str]) -> bool:
     if item.span is None:
         return item.text.strip() in said
     return any(item.text in text for text in said)
-
-
-def _further(request: CompileRequest, query: str) -> Widened:
-    """What the procedures that the question triggers have the user ask for next (seed 004, transformation 4)."""
-    found: list[tuple[UUID, list[str]]] = []
-    known: set[str] = set()
-    for each in request.standing.procedures:
-        words = [word for word in widen(query, [each.details]) if word not in known]
-        if words:
-            known.update(words)
-            found.append((each.memory_id, words))
-    return found
 
 
 def _due(request: CompileRequest) -> Mapping[UUID, datetime]:

@@ -16,6 +16,7 @@ from app.context.assemble import Block, neutralise
 from app.context.pack import Packed, Reason
 from app.context.score import by_score
 from app.context.sections import Shares, Wants
+from app.memory.consolidate_episodes import widen
 from app.memory.lifecycle import validation_question
 from app.store.standing import Standing, StandingFact
 
@@ -28,6 +29,9 @@ KEY_CHARS, VALUE_CHARS = 64, 200
 
 Count = Callable[[str], int]
 """Tokens of a text."""
+
+Widened = Sequence[tuple[UUID, Sequence[str]]]
+"""Words that are looked for besides those of the question, with the procedure that names them."""
 
 _NOTE_VERSION = 8
 _SAID_ALREADY = (Reason.DUPLICATE, Reason.VISIBLE)
@@ -44,12 +48,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Openings:
-    """What there is to say now: what stands in no earlier block, nor in the transcript. `seen`: facts that do."""
+    """What there is to say now: what stands in no earlier block, nor in the transcript. `seen`: facts that do; `memories`:
+    those that a fact in an earlier block speaks for."""
 
     profile: Sequence[str] = ()
     profile_note: UUID | None = None
     facts: Sequence[StandingFact] = ()
     seen: Sequence[StandingFact] = ()
+    memories: Collection[UUID] = frozenset()
 
     def wants(self, count: Count, question: int) -> Wants:
         """What it would take. `question`: what a question may."""
@@ -83,6 +89,18 @@ def outdated(blocks: Sequence[Block], standing: Standing) -> set[UUID]:
     }
 
 
+def widened(standing: Standing, query: str) -> Widened:
+    """What the procedures that the question triggers have the user ask for next (seed 004, transformation 4); no word twice."""
+    found: list[tuple[UUID, Sequence[str]]] = []
+    known: set[str] = set()
+    for each in standing.procedures:
+        words = [word for word in widen(query, [each.details]) if word not in known]
+        if words:
+            known.update(words)
+            found.append((each.memory_id, words))
+    return found
+
+
 def openings(standing: Standing, blocks: Sequence[Block], place: Place) -> Openings:
     """What is to be said beside the blocks that stay in the prompt."""
     if standing.profile is None and not standing.facts:
@@ -96,7 +114,8 @@ def openings(standing: Standing, blocks: Sequence[Block], place: Place) -> Openi
     for each in standing.facts:
         stands = each.note in live or (each.session is not None and _in_prompt(each, place))
         (seen if stands else facts).append(each)
-    return Openings(lines, standing.profile_note, facts, seen)
+    spoken_for = frozenset(each.memory for each in seen if each.memory is not None and each.note in live)
+    return Openings(lines, standing.profile_note, facts, seen, spoken_for)
 
 
 def say(
@@ -154,8 +173,6 @@ def _say_facts(said: Said, opened: Openings, budget: int, packed: Packed, count:
     if chosen:
         said.before.append(facts_line(chosen))
         said.ids += [each.note for each in chosen]
-        # With the memory that says so, whatever becomes of that reaches the block as well.
-        said.ids += [each.memory for each in chosen if each.memory is not None]
         said.tokens += used
     said.account["facts"] = {
         "budget": budget,

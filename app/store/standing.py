@@ -19,7 +19,7 @@ FACT_FLOOR = 50
 
 
 class StandingFact(NamedTuple):
-    """A fact. `note`: the id of what it says now. `memory`: the one in force that said so last, `session` and `turn` where."""
+    """A fact. `note`: the id of what it says now. `memory`: the one that said so last, `session` and `turn` where."""
 
     fact_id: UUID
     note: UUID

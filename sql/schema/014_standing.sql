@@ -16,11 +16,30 @@ CREATE FUNCTION agent_data.fact_note(p_fact uuid, p_value jsonb) RETURNS uuid LA
     SELECT agent_data.note_id(p_fact::text || p_value::text)
 $$;
 
+-- What a prompt needs of a fact stands in its own row, so that reading forty of them opens one table: the id of its note, and where
+-- the memory was learned that said so last.
+ALTER TABLE agent_data.user_facts ADD COLUMN note_id uuid, ADD COLUMN said_session uuid, ADD COLUMN said_turn integer;
+
+CREATE FUNCTION agent_data.note_fact() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.note_id := agent_data.fact_note(NEW.fact_id, NEW.fact_value);
+    NEW.said_session := NULL;
+    NEW.said_turn := NULL;
+    IF NEW.source_memory_id IS NOT NULL THEN
+        SELECT m.session_id, m.provenance_turn_index INTO NEW.said_session, NEW.said_turn FROM agent_data.memory_store m
+        WHERE m.user_id = NEW.user_id AND m.memory_id = NEW.source_memory_id;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER noted BEFORE INSERT OR UPDATE OF fact_value, source_memory_id ON agent_data.user_facts
+    FOR EACH ROW EXECUTE FUNCTION agent_data.note_fact();
+UPDATE agent_data.user_facts SET source_memory_id = source_memory_id;
+
 --   p_pooled   there is a user, whose memory is one; else only the tenant's profile
 --   p_facts    most facts, the surest and newest first; p_floor: the least confidence of one
 --
--- `fact_memories`: the memory that said so last, where it is in force, and where that was said. `due`: what is in doubt and was
--- not asked about lately (see `memories_due`), `due_noted` since when it stands. `procedure_details` as they are stored.
+-- `fact_memories`: the memory that said so last. `due`: what is in doubt and was not asked about lately (see `memories_due`),
+-- `due_noted` since when it stands. `procedure_details` as they are stored. One statement, for each takes as long as all its rows.
 CREATE FUNCTION agent_data.standing(
     p_tenant uuid, p_user uuid, p_pooled boolean, p_facts integer, p_floor integer,
     OUT profile text, OUT profile_note uuid,
@@ -33,38 +52,36 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     doubted uuid[];
 BEGIN
-    -- 4,000 characters: five times its section, and what the API takes.
-    SELECT left(t.profile, 4000), agent_data.note_id(left(t.profile, 4000)) INTO profile, profile_note
-    FROM agent_data.tenant_profiles t WHERE t.tenant_id = p_tenant AND t.profile <> '';
-    IF NOT p_pooled THEN
-        RETURN;
-    END IF;
-    SELECT array_agg(f.fact_id ORDER BY f.n), array_agg(agent_data.fact_note(f.fact_id, f.fact_value) ORDER BY f.n),
-           array_agg(f.fact_key ORDER BY f.n), array_agg(f.is_many ORDER BY f.n),
-           array_agg(f.fact_value #>> '{}' ORDER BY f.n), array_agg(m.memory_id ORDER BY f.n),
-           array_agg(m.session_id ORDER BY f.n), array_agg(m.provenance_turn_index ORDER BY f.n)
-    INTO fact_ids, fact_notes, fact_keys, fact_many, fact_values, fact_memories, fact_sessions, fact_turns
+    SELECT t.profile, f.ids, f.notes, f.keys, f.many, f.facts, f.memories, f.sessions, f.turns, m.doubted, m.habits, m.details
+    INTO profile, fact_ids, fact_notes, fact_keys, fact_many, fact_values, fact_memories, fact_sessions, fact_turns, doubted,
+         procedures, procedure_details
     FROM (
-        SELECT u.fact_id, u.fact_key, u.is_many, u.fact_value, u.source_memory_id,
-               row_number() OVER (ORDER BY u.confidence_score DESC, u.said_at DESC, u.fact_id) AS n
-        FROM agent_data.user_facts u
-        WHERE u.user_id = p_user AND u.tenant_id = p_tenant AND u.confidence_score >= p_floor
-        ORDER BY u.confidence_score DESC, u.said_at DESC, u.fact_id
-        LIMIT p_facts
+        SELECT array_agg(u.fact_id) AS ids, array_agg(u.note_id) AS notes, array_agg(u.fact_key) AS keys,
+               array_agg(u.is_many) AS many, array_agg(u.fact_value #>> '{}') AS facts,
+               array_agg(u.source_memory_id) AS memories, array_agg(u.said_session) AS sessions,
+               array_agg(u.said_turn) AS turns
+        FROM (
+            SELECT * FROM agent_data.user_facts x
+            WHERE p_pooled AND x.user_id = p_user AND x.tenant_id = p_tenant AND x.confidence_score >= p_floor
+            ORDER BY x.confidence_score DESC, x.said_at DESC, x.fact_id
+            LIMIT p_facts
+        ) u
     ) f
-    LEFT JOIN agent_data.memory_store m
-        ON m.user_id = p_user AND m.memory_id = f.source_memory_id AND m.tenant_id = p_tenant AND m.is_active;
-    SELECT array_agg(m.memory_id) FILTER (WHERE m.status = 'aging'),
-           array_agg(m.memory_id ORDER BY m.importance DESC, m.memory_id) FILTER (WHERE m.kind = 'procedure'),
-           array_agg(m.details::text ORDER BY m.importance DESC, m.memory_id) FILTER (WHERE m.kind = 'procedure')
-    INTO doubted, procedures, procedure_details
-    FROM agent_data.memory_store m
-    WHERE m.user_id = p_user AND m.is_active AND (m.kind = 'procedure' OR m.status = 'aging') AND m.tenant_id = p_tenant
-      AND (m.expires_at IS NULL OR m.expires_at > now());
+    CROSS JOIN (
+        SELECT array_agg(x.memory_id) FILTER (WHERE x.status = 'aging') AS doubted,
+               array_agg(x.memory_id) FILTER (WHERE x.kind = 'procedure') AS habits,
+               array_agg(x.details::text) FILTER (WHERE x.kind = 'procedure') AS details
+        FROM agent_data.memory_store x
+        WHERE p_pooled AND x.user_id = p_user AND x.is_active AND (x.kind = 'procedure' OR x.status = 'aging')
+          AND x.tenant_id = p_tenant AND (x.expires_at IS NULL OR x.expires_at > now())
+    ) m
+    LEFT JOIN agent_data.tenant_profiles t ON t.tenant_id = p_tenant AND t.profile <> '';
+    IF profile IS NOT NULL THEN
+        profile := left(profile, 4000);  -- characters: five times its section, and what the API takes
+        profile_note := agent_data.note_id(profile);
+    END IF;
     IF doubted IS NOT NULL THEN
-        SELECT array_agg(m.memory_id ORDER BY m.memory_id),
-               array_agg(COALESCE(m.last_validated_at, m.created_at) ORDER BY m.memory_id)
-        INTO due, due_noted
+        SELECT array_agg(m.memory_id), array_agg(COALESCE(m.last_validated_at, m.created_at)) INTO due, due_noted
         FROM agent_data.life_policy() p, agent_data.memory_store m
         WHERE m.user_id = p_user AND m.memory_id = ANY (doubted)
           AND COALESCE((m.details ->> 'asked_at')::timestamptz
@@ -99,7 +116,7 @@ DECLARE
     note uuid;
 BEGIN
     DELETE FROM agent_data.user_facts f WHERE f.user_id = p_user AND f.tenant_id = p_tenant AND f.fact_id = p_fact
-    RETURNING agent_data.fact_note(f.fact_id, f.fact_value) INTO note;
+    RETURNING f.note_id INTO note;
     IF NOT FOUND THEN
         RETURN false;
     END IF;

@@ -79,7 +79,7 @@ async def test_an_old_memory_is_asked_about_and_the_answer_holds(
     assert prompt_of(upstream.requests[-1]).count(LABEL) == 1
     api.wait_for_quiet()
     after = api.get(f"/memories/{memory['id']}")
-    profile = api.get(f"/users/{who}/profile")
+    profile = api.get(f"/users/{who}/profile")["profile"]
     if answer.startswith("Yes"):
         assert after["status"] == "active"
         assert after["confidence"] == pytest.approx(0.9)

@@ -89,8 +89,7 @@ def test_facts_stand_in_one_line_values_of_a_key_together() -> None:
     assert facts_line(facts) == "About the user: lives in: Lisbon; likes: tea, rum, name: Eve; wife's name: Marta"
     said = said_of(Standing(facts=facts))
     assert said.before == [facts_line(facts)]
-    # With each fact's memory: whatever becomes of that reaches the block.
-    assert said.ids == [*(note(n) for n in (1, 2, 3, 4)), *(UUID(int=n) for n in (1, 2, 3, 4))]
+    assert said.ids == [note(n) for n in (1, 2, 3, 4)]
     assert said.account["facts"]["chosen"] == [UUID(int=900 + n) for n in (1, 2, 3, 4)]
 
 
@@ -129,8 +128,9 @@ def test_what_stands_in_the_prompt_is_not_said() -> None:
     place = Place(SESSION, 4, (UUID(int=8),))
     opened = openings(Standing(facts=(mine, earlier, branch)), (), place)
     assert (opened.facts, opened.seen) == ([earlier], [mine, branch])
-    live = openings(Standing("Profile", note(9), (mine, earlier)), [block(note(9), note(2), UUID(int=2))], Place())
+    live = openings(Standing("Profile", note(9), (mine, earlier)), [block(note(9), note(2))], Place())
     assert (live.profile, live.facts, live.seen) == ([], [mine], [earlier])
+    assert live.memories == {UUID(int=2)}  # not said again by the memory, either
 
 
 def test_a_block_with_a_note_that_changed_is_out_of_date() -> None:
