@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from app.clock import SystemClock
+from app.settings import Settings
 from app.store import ids
 from app.store.facts import Facts
 from app.store.instructions import Instructions
@@ -19,9 +20,9 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.tenancy import UserRef
 from app.store.turns import TurnStore
-from tests.integration.gateway.test_journey import World
+from tests.integration.gateway.test_journey import PATIENT, World
 from tests.support.doors import HashEmbedder, make_space
-from tests.support.journey import Message, assistant, build_journey, user
+from tests.support.journey import UPSTREAM, Message, assistant, build_journey, user
 
 SQL = Queries.load()
 LOCAL = UserRef(ids.user_id(ids.LOCAL_TENANT, "local"), "local")
@@ -32,7 +33,8 @@ PROFILE = "- Business: Mumbai Bakery (food & bakery)\n- Blog: 18 posts"
 async def world(pool: Pool, admin: asyncpg.Connection[Any]) -> World:
     store = TurnStore(pool, SQL)
     await make_space(admin)
-    return World(build_journey(store, embedder=HashEmbedder()), store, admin)
+    settings = Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=PATIENT)
+    return World(build_journey(store, embedder=HashEmbedder(), settings=settings), store, admin)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def note(number: int) -> UUID:
 
 
 def fact(number: int, key: str = "lives_in", value: str = "Lisbon", **given: Any) -> StandingFact:
-    plain = {"many": False, "memory": UUID(int=number), "session": None, "turn": None}
+    plain: dict[str, Any] = {"many": False, "memory": UUID(int=number), "session": None, "turn": None}
     return StandingFact(UUID(int=900 + number), note(number), key, value=value, **(plain | given))
 
 
