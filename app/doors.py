@@ -58,7 +58,7 @@ def open_doors(
     """Wire the routes under /api/v1 and those of operation."""
     pool, sql, clock = core.pools.background, core.queries, core.clock
     gate = Gate(proxy.authenticator)
-    sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
+    sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
     scribe = Scribe(core.embedder, core.counter, clock)
     memories = Memories(pool, sql, clock, space=space)

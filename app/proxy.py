@@ -15,6 +15,7 @@ from app.capture.record import Recorder
 from app.context.compile import Compiler
 from app.context.profiles import PROFILES, Profile, strategies
 from app.context.retrieve import Retriever
+from app.context.sections import Budgets
 from app.core import CLOSING_S, Core
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
@@ -69,6 +70,12 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
             memory_cap=settings.memory_budget_tokens,
             profiles=profiles,
             diversity=settings.diversity,
+            budgets=Budgets(
+                profile=settings.profile_budget_tokens,
+                facts=settings.facts_budget_tokens,
+                history=settings.history_budget_tokens,
+            ),
+            questions=settings.questions_per_turn,
         )
 
     aside = TurnStore(core.pools.background, core.queries)

@@ -163,7 +163,22 @@ class Settings(BaseSettings):
     # --- memory -------------------------------------------------------------------------------------------------
     placement: Placement = Field("tail", description="Where the memory block goes in the prompt.")
     memory_budget_tokens: int = Field(
-        1500, ge=0, description="Upper bound of one turn's memory block in tokens (seed 001 §6: 1,500)."
+        1500, ge=0, description="Upper bound of the memories in one turn's block, tokens (seed 001 §6: 1,500)."
+    )
+    profile_budget_tokens: int = Field(
+        200, ge=0, description="Upper bound of the tenant's profile in a block, tokens (seed 001 §6: 200)."
+    )
+    facts_budget_tokens: int = Field(
+        200, ge=0, description="The same for the facts known of the user; no seed has a number: as the profile."
+    )
+    history_budget_tokens: int | None = Field(
+        None,
+        ge=0,
+        description="Upper bound of the history that Mneme supplies, tokens (seed 001 §6: 2,000 of 8,000); the last four turns "
+        "stay beyond it. Unset: its share of the window alone (seed 000 §6.1).",
+    )
+    questions_per_turn: int = Field(
+        1, ge=0, le=3, description="Most memories in doubt that a prompt asks to have confirmed (seed 004); 0: none."
     )
     diversity: float | None = Field(
         None,

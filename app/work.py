@@ -11,6 +11,7 @@ from app import collector
 from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
 from app.core import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
+from app.jobs.answering import Answers
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
 from app.jobs.consolidation_users import Consolidator
 from app.jobs.lease import connector
@@ -34,6 +35,7 @@ from app.store.learning import LearningStore
 from app.store.queries import Queries
 from app.store.reach import came
 from app.store.retention import GB, Limits, Retention
+from app.store.validation import Validation
 from app.tasks import until_orphaned
 
 log = logging.getLogger("mneme.work")
@@ -100,29 +102,39 @@ async def learner(core: Core, helper: HelperClient | None) -> Learner:
         assert helper is not None, "chosen only where there is one"
         return await extract_with_helper(helper, exchange)
 
+    space = await core.turns.space_of(core.embedder.space)
+    refuses = refuser(core.settings.refuse_pii, core.settings.refuse_patterns)
     return Learner(
         LearningStore(core.pools.background, core.queries),
         embedder=core.embedder,
-        space=await core.turns.space_of(core.embedder.space),
+        space=space,
         extract=by_rules if helper is None else by_helper,
         count=core.counter.count,
         clock=core.clock,
         store_secrets=core.settings.store_secrets,
-        refuses=refuser(core.settings.refuse_pii, core.settings.refuse_patterns),
+        refuses=refuses,
         exchanges_per_job=None if helper is None else 1,
         note=Notes(core.queries, core.clock),
+        answers=Answers(
+            Validation(core.pools.background, core.queries, core.clock, space=space, actor="user"),
+            embedder=core.embedder,
+            count=core.counter.count,
+            store_secrets=core.settings.store_secrets,
+            refuses=refuses,
+        ),
     )
 
 
 async def _consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
-    store = ConsolidationStore(core.pools.background, core.queries)
+    space = await core.turns.space_of(core.embedder.space)
+    store = ConsolidationStore(core.pools.background, core.queries, space=space)
     keeper = SessionKeeper(store, embedder=core.embedder, count=core.counter.count, clock=core.clock, helper=helper)
     users = Consolidator(
         store,
         DrawingStore(core.pools.background, core.queries),
         core.queries,
         embedder=core.embedder,
-        space=await core.turns.space_of(core.embedder.space),
+        space=space,
         count=core.counter.count,
         clock=core.clock,
         helper=helper,

@@ -17,13 +17,14 @@ from app.api.common import (
     Model,
     Name,
     Segment,
+    Text,
     Word,
     decode_cursor,
     paged,
 )
 from app.api.finding import find_session, session_of
 from app.api.scope import Admitted, Gate, Scope
-from app.errors import NotFound
+from app.errors import BadBody, NotFound
 from app.store import ids
 from app.store.deleting import Deleter
 from app.store.history import History, HistoryMessage
@@ -32,6 +33,9 @@ from app.store.tenancy import UserRef
 
 MAX_MESSAGES = 1000
 """Most messages of one request; more come by POST /api/v1/import."""
+
+MAX_QUERY_CHARS = 2000
+"""Longest question to sessions, characters: it stands in a URL."""
 
 SessionStatus = Literal["active", "paused", "closed", "expired"]
 
@@ -79,8 +83,14 @@ class SessionCreated(SessionOut):
     created: bool
 
 
+class SessionFound(SessionOut):
+    """`score`: of a search, how well the session's summary answers; 1 and more is very well."""
+
+    score: float | None = None
+
+
 class SessionPage(BaseModel):
-    sessions: list[SessionOut]
+    sessions: list[SessionFound]
     next: str | None
 
 
@@ -189,10 +199,20 @@ class _Doors:
         scope: Admitted,
         user: Annotated[Name | None, Query(description="Of this user only.")] = None,
         status: SessionStatus | None = None,
+        query: Annotated[
+            Text | None,
+            Query(
+                max_length=MAX_QUERY_CHARS,
+                description="A question: the user's sessions whose summaries answer best, first.",
+            ),
+        ] = None,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
     ) -> SessionPage:
-        """List sessions, newest first."""
+        """List sessions, newest first; or find those of one user by what they were about, in one page. A session has a summary
+        once it has been idle for five minutes."""
+        if query is not None and query.strip():
+            return await self._search(scope, user, query, status, limit, cursor)
         after = decode_cursor(cursor, (datetime, UUID))
         named = scope.named(user)
         rows = await self._sessions.page(
@@ -203,7 +223,19 @@ class _Doors:
             limit=limit + 1,
         )
         page, following = paged(rows, limit, lambda row: (row.created_at, row.session_id))
-        return SessionPage(sessions=[_out(row) for row in page], next=following)
+        return SessionPage(sessions=[SessionFound(**_out(row).model_dump()) for row in page], next=following)
+
+    async def _search(
+        self, scope: Scope, user: str | None, query: str, status: str | None, limit: int, cursor: str | None
+    ) -> SessionPage:
+        if cursor is not None:
+            raise BadBody("A search has one page: raise `limit`.", param="cursor")
+        (vector,) = await self._scribe.vectors([query])
+        found = await self._sessions.search(
+            scope.tenant, scope.user(user).id, query, vector, status=status, limit=limit
+        )
+        shown = [SessionFound(**_out(row).model_dump(), score=round(score, 4)) for row, score in found]
+        return SessionPage(sessions=shown, next=None)
 
     async def create(self, scope: Admitted, response: Response, body: SessionIn) -> SessionCreated:
         """Make a session (201); one of that name is returned as it is (200)."""

@@ -20,7 +20,7 @@ import orjson
 from app.capture.commit import GroupCommit
 from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange
 from app.capture.masking import MASK, masked, masked_path
-from app.context.audit import used_memories, written
+from app.context.audit import asked_memories, used_memories, written
 from app.context.transcript import text_of
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder
@@ -225,6 +225,7 @@ def build(
         jobs=_jobs(call, exchange, rows) if exchange else (),
         # Of what was said while Mneme was to learn nothing it does not learn what was of use either.
         uses=used_memories(compiled.audit) if compiled and exchange and exchange.learn else (),
+        asked=asked_memories(compiled.audit) if compiled and exchange and exchange.learn else (),
     )
 
 

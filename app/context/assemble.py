@@ -67,14 +67,23 @@ def _may_open(text: str) -> bool:
     return "<" in text or "[" in text or "＜" in text or "﹤" in text
 
 
-def render(nonce: str, items: Sequence[Candidate], summary: str | None = None) -> str:
+def render(
+    nonce: str,
+    items: Sequence[Candidate],
+    summary: str | None = None,
+    *,
+    before: Sequence[str] = (),
+    after: Sequence[str] = (),
+) -> str:
     """The memory block: memories in the order given, then raw turns by session and time; no line feed at its end.
 
-    `summary`: of this session's own turns that no longer fit. Empty when there is nothing to say.
+    `summary`: of this session's own turns that no longer fit. `before`, `after`: further lines, neutralised already (see
+    `notes`). Empty when there is nothing to say.
     """
-    lines = [_memory_line(each) for each in items if each.source == "memory"]
+    lines = list(before)
     if summary and (told := neutralise(summary)):
-        lines.insert(0, SUMMARY_LABEL + told)
+        lines.append(SUMMARY_LABEL + told)
+    lines += [_memory_line(each) for each in items if each.source == "memory"]
     groups: dict[tuple[UUID | None, date], list[Candidate]] = {}
     for each in items:
         if each.source != "memory":
@@ -83,6 +92,7 @@ def render(nonce: str, items: Sequence[Candidate], summary: str | None = None) -
     for (_, day), turns in ordered:
         lines.append(f"{day.isoformat()}:")
         lines += [f"{_speaker(each)}: {neutralise(each.text)}" for each in sorted(turns, key=_place)]
+    lines += after
     if not lines:
         return ""
     return "\n".join([f"<{TAG} {nonce}>", NOTE, *lines, f"</{TAG} {nonce}>"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -23,7 +23,7 @@ from app.context.candidates import Candidate
 from app.context.pack import Efficiency, Packed, Reason
 from app.context.score import Scored
 
-VERSION = 3
+VERSION = 4
 DIGITS = 4
 """Decimals of a stored score: far finer than any difference that decides."""
 
@@ -69,7 +69,8 @@ class HistoryReport:
 class Compiled:
     """All that a compile decided. `budget`: its figures by name, tokens (window, system, reserve, tools, available,
     memory, history, client, live …). `tokens`: what Mneme added to the prompt, the blocks of earlier turns included.
-    `rebased`: why the session's blocks were begun anew, if they were. `status` and `reason`: as in the response
+    `rebased`: why the session's blocks were begun anew, if they were. `sections`: of each its budget, what it took, and what
+    was left out and why. `widened`: words that procedures had looked for besides. `status` and `reason`: as in the response
     headers."""
 
     budget: Mapping[str, int]
@@ -82,6 +83,8 @@ class Compiled:
     history: HistoryReport
     rebased: str | None = None
     live_blocks: int = 0
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    widened: Sequence[tuple[UUID, Sequence[str]]] = ()
     status: str = "ok"
     reason: str | None = None
 
@@ -117,6 +120,8 @@ def explain(compiled: Compiled, max_items: int = MAX_ITEMS) -> Explained:
             "items": _columns(told, sessions),
             "sessions": list(sessions),
             "omitted": len(rest) - len(rest[:room]),
+            "sections": compiled.sections,
+            "widened": [{"procedure": each, "words": words} for each, words in compiled.widened],
             "history": {
                 "source": compiled.history.source,
                 "messages": compiled.history.messages,
@@ -174,6 +179,12 @@ def shown_texts(stored: Mapping[str, Any]) -> dict[str, list[str]]:
     for identity, source in zip(stored["items"]["id"], stored["items"]["source"], strict=True):
         wanted[source].append(str(identity))
     return wanted
+
+
+def asked_memories(explained: Mapping[str, Any]) -> Sequence[UUID]:
+    """The memories that the prompt asked the user about, of what `explain` made."""
+    questions = (explained.get("sections") or {}).get("questions") or {}
+    return [each if isinstance(each, UUID) else UUID(each) for each in questions.get("asked") or ()]
 
 
 def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:

@@ -10,7 +10,7 @@ from app.context.classify import TaskType
 
 
 class Split(NamedTuple):
-    """The parts of an available budget; they add up to it."""
+    """The parts of an available budget; they add up to it, unless history has a bound of its own."""
 
     memory: int
     history: int
@@ -42,11 +42,12 @@ def available(window: int, system: int, reserve: int, tools: int) -> int:
     return max(0, window - system - reserve - tools)
 
 
-def allocate(budget: int, task: TaskType) -> Split:
-    """`budget` (B) shared out by task; what rounding leaves over goes to history."""
+def allocate(budget: int, task: TaskType, history: int | None = None) -> Split:
+    """`budget` (B) shared out by task; what rounding leaves over goes to history, which has `history` at most."""
     memory, _, tools = SHARES[task]
     for_memory, for_tools = budget * memory // 100, budget * tools // 100
-    return Split(for_memory, budget - for_memory - for_tools, for_tools)
+    for_history = budget - for_memory - for_tools
+    return Split(for_memory, for_history if history is None else min(for_history, history), for_tools)
 
 
 def memory_budget(share: int, budget: int, client: int, cap: int, live: int = 0, *, epoch: int | None = None) -> int:

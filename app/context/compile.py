@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
 from math import ceil
 from typing import Any
+from uuid import UUID
 
 from app.context.asked import Asked, understand
 from app.context.assemble import (
+    FRAME_TOKENS,
     SUMMARY_LABEL,
     Block,
     BlockMeter,
@@ -24,6 +28,7 @@ from app.context.audit import Compiled, HistoryReport, explain
 from app.context.budget import allocate, available, epoch_budget, memory_budget
 from app.context.candidates import Candidate
 from app.context.classify import classify
+from app.context.notes import NO_OPENINGS, Openings, Place, Said, Widened, openings, say, widened
 from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, pack
 from app.context.profiles import PROFILES, STRATEGY, Profile
 from app.context.request import (
@@ -35,10 +40,12 @@ from app.context.request import (
 )
 from app.context.retrieve import RAW_KINDS, Retriever, Wanted
 from app.context.score import QuerySignals, Scored, score
+from app.context.sections import Budgets, Shares, Wants, share_out, wanted
 from app.context.story import SYSTEM_ROLES, Figures, Story, tell, visible_from
 from app.context.transcript import Transcript, query_of, text_of
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
+from app.store.standing import NOTHING
 
 __all__ = ["Compilation", "CompileRequest", "Compiler", "PathMessage", "SearchRequest", "SearchResult"]
 
@@ -47,6 +54,14 @@ LONG_TEXT = 100_000
 
 FILTERED = 8
 """How many times the budget is looked through where only some tiers or kinds are wanted."""
+
+NOTES_COUNTED = 8192
+"""Lines of notes whose counts are kept: those of some hundred users."""
+
+STORED_COUNTS = "gpt-4o"
+"""A model counted by o200k_base: the encoding of every stored token count."""
+
+DEFAULT_BUDGETS = Budgets()
 
 _UNSCORED = Efficiency(1.0, 1.0, 1.0, 1.0)
 
@@ -75,9 +90,12 @@ class Compiler:
         memory_cap: int,
         profiles: Mapping[str, Profile] = PROFILES,
         diversity: float | None = None,
+        budgets: Budgets = DEFAULT_BUDGETS,
+        questions: int = 1,
     ) -> None:
-        """`memory_cap`: most tokens of one turn's block. `nonce_key`: what keys the delimiters (up to 64 bytes). `diversity`:
-        λ of `pack.diverse`; None: as the scores say."""
+        """`memory_cap`: most tokens that memories take in one turn's block; `budgets`: the other sections. `nonce_key`: what
+        keys the delimiters (up to 64 bytes). `diversity`: λ of `pack.diverse`; None: as the scores say. `questions`: most
+        questions to the user in a turn."""
         self._profiles = profiles
         self._diversity = diversity
         self._retriever = retriever
@@ -86,6 +104,9 @@ class Compiler:
         self._counts = counts
         self._nonce_key = nonce_key
         self._cap = memory_cap
+        self._budgets = budgets
+        self._questions = questions
+        self._note_tokens = lru_cache(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
 
     def _profile(self, name: str, asked: Asked) -> Profile:
         """The profile of that name; of `strategy`, the one that the question calls for."""
@@ -120,16 +141,22 @@ class Compiler:
             figures = self._figures(request, counter, query)
         story = tell(request, figures, counter)
         live = self._live(request, figures, story)
-        room = self._room(request, figures, story, live)
-        summary = _summary(request, story, live, room, counter)
-        packed, scored = await self._choose(request, asked, profile, story, live, summary, room, counter)
+        opened, wants = self._opened(request, figures, story, live)
+        shares = self._shares(request, figures, story, live, wants)
+        summary = _summary(request, story, live, shares.memories, counter)
+        further = widened(request.standing, query)
+        packed, scored = await self._choose(
+            request, asked, profile, further, opened.memories, story, live, summary, shares.memories, counter
+        )
+        said = say(opened, shares, packed, _due(request), self._counted(figures.scale), self._questions)
         items = [each.candidate for each in packed.chosen]
-        text = render(session_nonce(self._nonce_key(), request.session_id), items, summary)
-        block = _block(text, packed, story.transcript, figures.scale) if text else None
-        eta = efficiency(packed.chosen, packed.eligible, room, packed.tokens) if scored else _UNSCORED
+        nonce = session_nonce(self._nonce_key(), request.session_id)
+        text = render(nonce, items, summary, before=said.before, after=said.after)
+        block = _block(text, packed, said, story.transcript, figures.scale) if text else None
+        eta = efficiency(packed.chosen, packed.eligible, shares.memories, packed.tokens) if scored else _UNSCORED
         added = story.tokens + live.tokens + (block.token_count if block else 0)
         audit = Compiled(
-            budget=figures.report() | {"memory": room, "live": live.tokens, "history": story.tokens},
+            budget=figures.report() | {"memory": shares.memories, "live": live.tokens, "history": story.tokens},
             task=figures.task,
             profile=profile.name,
             placement=request.placement,
@@ -139,6 +166,8 @@ class Compiler:
             history=_report(request, figures, story, summary),
             rebased=live.rebased,
             live_blocks=len(live.blocks),
+            sections=said.account | _sections(figures, story, shares, packed),
+            widened=further,
         )
         return Compilation(
             edits=plan(request.placement, story.transcript, live.blocks, block),
@@ -181,7 +210,8 @@ class Compiler:
             last_role=roles[-1] if roles else None,
             tool_results=results,
         )
-        return Figures(window, system, reserve, schemas, budget, client, task, allocate(budget, task), scale)
+        split = allocate(budget, task, self._budgets.history)
+        return Figures(window, system, reserve, schemas, budget, client, task, split, scale)
 
     def _epoch_budget(self, figures: Figures, story: Story) -> int:
         return epoch_budget(figures.available, figures.client + story.tokens, self._cap)
@@ -197,24 +227,42 @@ class Compiler:
             rebased = None  # in a tool loop no new block may follow, and what is there still fits
         return _Live(blocks, tokens, epoch, None) if rebased is None else _Live((), 0, epoch + 1, rebased)
 
-    def _room(self, request: CompileRequest, figures: Figures, story: Story, live: _Live) -> int:
-        """Tokens for this turn's block."""
+    def _counted(self, scale: float) -> Callable[[str], int]:
+        """Counts notes as the model may."""
+        return lambda text: ceil(self._note_tokens(text) * scale)
+
+    def _opened(self, request: CompileRequest, figures: Figures, story: Story, live: _Live) -> tuple[Openings, Wants]:
+        """What there is to say beside memories, and what that would take."""
+        standing = request.standing
+        if standing is NOTHING or _blocked(request, story.transcript, live.blocks):
+            return NO_OPENINGS, Wants()
+        visible = visible_from(request, story) if request.path else request.scope.visible_from
+        place = Place(request.scope.session, visible, request.scope.ancestors)
+        opened = openings(standing, live.blocks, place)
+        asks = self._budgets.question if self._questions and _due(request) else 0
+        return opened, opened.wants(self._counted(figures.scale), asks)
+
+    def _shares(self, request: CompileRequest, figures: Figures, story: Story, live: _Live, wants: Wants) -> Shares:
+        """Tokens for the sections of this turn's block."""
         if _blocked(request, story.transcript, live.blocks):
-            return 0
-        return memory_budget(
+            return Shares(0, 0, 0, 0)
+        room = memory_budget(
             figures.split.memory,
             figures.available,
             figures.client + story.tokens,
-            self._cap,
+            self._cap + sum(wanted(wants, self._budgets)),
             live.tokens,
             epoch=self._epoch_budget(figures, story) if request.placement == "tail" else None,
         )
+        return share_out(room, wants, self._budgets, self._cap)
 
     async def _choose(
         self,
         request: CompileRequest,
         asked: Asked,
         profile: Profile,
+        further: Widened,
+        spoken_for: Collection[UUID],
         story: Story,
         live: _Live,
         summary: str | None,
@@ -228,7 +276,8 @@ class Compiler:
         scope = request.scope
         if request.path:
             scope = replace(scope, visible_from=visible_from(request, story))
-        found, _ = await self._retriever.candidates(asked, scope, Wanted(room), profile)
+        words = " ".join(word for _, own in further for word in own)
+        found, _ = await self._retriever.candidates(asked, scope, Wanted(room, further=words), profile)
         scored = score(found, QuerySignals.of(asked), profile, request.now)
         said = _said([*request.messages, *story.messages])
         packed = pack(
@@ -236,7 +285,7 @@ class Compiler:
             int(room / (1.0 + counter.margin)),
             meter,
             order=profile.order,
-            visible={item for block in live.blocks for item in block.item_ids},
+            visible={item for block in live.blocks for item in block.item_ids} | set(spoken_for),
             visible_hashes={each.content_hash for each in found if each.source == "message" and _stands(each, said)},
             suppressed=request.gone,
             diversity=self._diversity,
@@ -290,7 +339,21 @@ def _stands(item: Candidate, said: Collection[str]) -> bool:
     return any(item.text in text for text in said)
 
 
-def _block(text: str, packed: Packed, full: Transcript, scale: float) -> Block:
+def _due(request: CompileRequest) -> Mapping[UUID, datetime]:
+    """What the user may be asked about in this turn, and since when it stands."""
+    return request.standing.due or {} if request.learns and request.search else {}
+
+
+def _sections(figures: Figures, story: Story, shares: Shares, packed: Packed) -> dict[str, Any]:
+    """The sections that every prompt has."""
+    return {
+        "memories": {"budget": shares.memories, "tokens": packed.tokens},
+        "history": {"budget": figures.split.history, "tokens": story.tokens},
+        "tools": {"budget": figures.split.tools, "tokens": figures.tools},
+    }
+
+
+def _block(text: str, packed: Packed, said: Said, full: Transcript, scale: float) -> Block:
     last = full.last_user()
     anchor = full.chains[last] if last is not None else None
     hashed = full.hashes[last] if last is not None else None
@@ -299,8 +362,8 @@ def _block(text: str, packed: Packed, full: Transcript, scale: float) -> Block:
         message_hash=hashed or b"",
         message_id=None,
         text=text,
-        item_ids=tuple(each.candidate.id for each in packed.chosen),
-        token_count=ceil(packed.tokens * scale),
+        item_ids=tuple(dict.fromkeys([*(each.candidate.id for each in packed.chosen), *said.ids])),
+        token_count=ceil((packed.tokens or FRAME_TOKENS) * scale) + said.tokens,
     )
 
 

@@ -14,6 +14,7 @@ from app.context.retrieve import Scope
 from app.context.score import Scored
 from app.context.transcript import Transcript
 from app.settings import Placement
+from app.store.standing import NOTHING, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class CompileRequest:
 
     `schemas`: what else of the request costs tokens, such as tools and a response format. `system_prompt`: the session's own,
     where the client sent none; it is supplied like the path. `path_complete`: the path is all that came before. `gone`: items
-    of the blocks that must not be shown any more.
+    of the blocks that must not be shown any more. `standing`: what is said whatever is asked. `learns`: what the user answers
+    will be learned from, so that something may be asked.
     """
 
     scope: Scope
@@ -57,6 +59,8 @@ class CompileRequest:
     blocks: Sequence[Block] = ()
     block_epoch: int = 0
     gone: Collection[UUID] = frozenset()
+    standing: Standing = NOTHING
+    learns: bool = False
     profile: str = "auto"
     search: bool = True
     """False: nothing is looked for; history and earlier blocks are all there is."""

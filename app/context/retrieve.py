@@ -67,11 +67,13 @@ class Scope:
 
 
 class Wanted(NamedTuple):
-    """How much is wanted: tokens, and items at most. `only`: raw messages (0) or memories (1)."""
+    """How much is wanted: tokens, and items at most. `only`: raw messages (0) or memories (1). `further`: words to look for
+    besides those of the question."""
 
     tokens: int
     items: int | None = None
     only: int | None = None
+    further: str = ""
 
 
 class Retriever:
@@ -94,6 +96,8 @@ class Retriever:
         """
         query = asked.text.replace("\0", " ")  # Postgres takes none
         vector = await self._vector(query)
+        if wanted.further:
+            query = f"{query} {wanted.further}"
         scan = await self._store.retrieve(
             scope.tenant_id,
             scope.user_id,

@@ -15,6 +15,9 @@ from app.providers.tokens import NAME_TOKENS, TokenCounter, message_tokens, supp
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 
+VERBATIM_TURNS = 4
+"""The last turns, which stay as they were said whatever history's budget is (seed 001 §6, overflow)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -51,7 +54,8 @@ class Story:
 
 def tell(request: CompileRequest, figures: Figures, counter: TokenCounter) -> Story:
     """Phase 2: the first turn and the longest suffix of the stored messages that fit, for a server-managed request; before
-    them the session's own system prompt, where the client sent none."""
+    them the session's own system prompt, where the client sent none. The last turns stay beyond the history's own budget, as
+    long as they fit the prompt."""
     lead = next(
         (i for i, each in enumerate(request.messages) if each.get("role") not in SYSTEM_ROLES), len(request.messages)
     )
@@ -63,6 +67,10 @@ def tell(request: CompileRequest, figures: Figures, counter: TokenCounter) -> St
     costs = [_cost(each, words[role], counter) for each, role in zip(path, roles, strict=True)]
     room = min(figures.split.history, max(0, figures.available - figures.client))
     chosen = history_suffix(costs, room, True, roles=roles)
+    last = _last_turns(roles)
+    if chosen.start > last:
+        whole = max(0, figures.available - figures.client)
+        chosen = history_suffix(costs, min(whole, sum(costs[last:])), False, roles=roles)
     kept = [*path[: chosen.first], *path[chosen.start :]]
     cut = len(kept) < len(path) or not request.path_complete
     messages = [each.message for each in kept]
@@ -71,6 +79,12 @@ def tell(request: CompileRequest, figures: Figures, counter: TokenCounter) -> St
         system = [{"role": "system", "content": request.system_prompt}]
     full = _full_transcript(request, kept, len(system), lead, cut)
     return Story([*system, *messages], chosen.tokens, chosen.start, chosen.first, lead, full, bool(path) and cut)
+
+
+def _last_turns(roles: Sequence[str]) -> int:
+    """Where the last turns begin that stay verbatim."""
+    asked = [i for i, role in enumerate(roles) if role == "user"]
+    return asked[-VERBATIM_TURNS] if len(asked) >= VERBATIM_TURNS else 0
 
 
 def visible_from(request: CompileRequest, story: Story) -> int:

@@ -12,6 +12,7 @@ import orjson
 from app.capture.facts import CompileFacts
 from app.context.assemble import Block
 from app.context.compile import Compilation, Compiler, CompileRequest
+from app.context.notes import outdated
 from app.context.retrieve import Scope
 from app.context.story import SYSTEM_ROLES
 from app.context.transcript import Transcript
@@ -130,10 +131,12 @@ class Preparer:
         *,
         search: bool = True,
         profile: str = "auto",
+        learns: bool = False,
     ) -> Prepared:
         """The context and the body with it; without `search`, of what the place already holds. `profile`: of
-        `score.PROFILE_NAMES`. Raises StoreUnavailable, Unavailable."""
-        request = replace(_request(identity, chat, place, target, now), profile=profile)
+        `profiles.PROFILE_NAMES`. `learns`: what the user says next will be learned from. Raises StoreUnavailable, Unavailable."""
+        request = _request(identity, chat, place, target, now)
+        request = replace(request, profile=profile, standing=place.standing, learns=learns)
         compiled = await self._compiler.compile(request if search else replace(request, search=False))
         insertions = weave(
             chat.body,
@@ -188,7 +191,7 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
     blocks = [
         Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count) for b in found.blocks
     ]
-    return replace(request, blocks=blocks, gone=found.gone_items)
+    return replace(request, blocks=blocks, gone=found.gone_items | outdated(blocks, place.standing))
 
 
 def leading(messages: Sequence[Mapping[str, Any]]) -> int:

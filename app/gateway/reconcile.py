@@ -19,6 +19,7 @@ from app.errors import NotFound
 from app.gateway.identify import Identity
 from app.gateway.path import aligned, read_path, repeated, repeated_end, supplied
 from app.store import ids
+from app.store.standing import NOTHING, Standing
 from app.store.turns import Recognised, StoredMessage, TurnStore
 
 How = Literal["new", "continue", "branch", "regenerate"]
@@ -55,6 +56,7 @@ class Place:
     recognised: Recognised | None = None
     request_known: Position | None = None
     sent_known: Position | None = None
+    standing: Standing = NOTHING
 
 
 def is_server_managed(transcript: Transcript, identity: Identity, wanted: str | None) -> bool:
@@ -309,6 +311,7 @@ def _new(found: Recognised, identity: Identity, now: datetime, *, server: bool) 
         external_id=identity.session,
         retrieval_session=session,
         recognised=None if found.known else found,
+        standing=found.standing,
     )
 
 
@@ -327,6 +330,7 @@ def _known(found: Recognised, identity: Identity, *, how: How, server: bool = Fa
         recognised=found,
         request_known=_position(found.request_chain, found.request_count),
         sent_known=_position(found.sent_chain, found.sent_count),
+        standing=found.standing,
         **fields,
     )
 

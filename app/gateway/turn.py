@@ -276,7 +276,13 @@ class Gateway:
             return
         began = time.perf_counter_ns()
         call.prepared = await self._preparer.compile(
-            call.identity, chat, call.place, call.target, call.at, profile=call.switches.profile
+            call.identity,
+            chat,
+            call.place,
+            call.target,
+            call.at,
+            profile=call.switches.profile,
+            learns=call.switches.memory == "on",
         )
         self._took("compile", began)
         call.sent = call.prepared.body

@@ -20,6 +20,7 @@ import orjson
 
 from app.clock import Clock
 from app.errors import BadBody, Conflict
+from app.jobs.answering import Answers, Verdict
 from app.memory.candidate import Candidate, Exchange, Triple
 from app.memory.drafts import Draft, Place, make_drafts
 from app.memory.extract_amend import Earlier, amended, amends
@@ -136,6 +137,7 @@ class Learner:
         refuses: Callable[[str], bool] = lambda _: False,
         exchanges_per_job: int | None = None,
         note: Note | None = None,
+        answers: Answers | None = None,
     ) -> None:
         """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
         text that it must not be kept. `exchanges_per_job`: exchanges that one job extracts from, where each costs a call of
@@ -150,6 +152,7 @@ class Learner:
         self._refuses = refuses
         self._per_job = exchanges_per_job
         self._note = note
+        self._answers = answers
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
@@ -170,6 +173,9 @@ class Learner:
         exchanges = exchanges_of(messages, setting.instructions) if job.learn else []
         parts = self._parts(exchanges)
         statements = [] if parts else await self._statements(job, exchanges)
+        verdicts: list[Verdict] = []
+        if self._answers is not None and exchanges and not parts:
+            verdicts = await self._answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
         # Waiting here holds no connection; other workers are waited for in Postgres.
         try:
             async with (
@@ -189,6 +195,8 @@ class Learner:
                     return True
                 await self._index(effect, found)
                 memories = await self._take_in(job, setting, effect, statements) if statements else []
+                if self._answers is not None and verdicts:
+                    await self._answers.act(effect, job.tenant, job.user, verdicts, statements)
                 indexed = [] if job.indexed else [each.message_id for each in messages]
                 if indexed or memories:
                     await effect.count_words(indexed, memories, job.since, job.until)

@@ -103,9 +103,11 @@ class SummaryRow(NamedTuple):
 class ConsolidationStore:
     """Sessions' summaries and compactions."""
 
-    def __init__(self, pool: Pool, sql: Queries) -> None:
+    def __init__(self, pool: Pool, sql: Queries, *, space: int | None = None) -> None:
+        """`space`: of the vectors that summaries come with."""
         self._pool = pool
         self._sql = sql
+        self._space = space
 
     async def read_session(self, tenant: UUID, user: UUID, session: UUID) -> SessionState | None:
         """A session with all that its summary may be made from; None: there is none (any more)."""
@@ -151,7 +153,7 @@ class ConsolidationStore:
             await connection.execute(self._sql["learning.lock"], alone)
             here = epoch is not None and await connection.fetchval(self._sql["learning.epoch"], user) == epoch
             if here and await connection.fetchval(self._sql["learning.claim"], user, tenant, job_key, now):
-                yield Work(connection, self._sql, tenant, user, now)
+                yield Work(connection, self._sql, tenant, user, now, space=self._space)
             else:
                 yield None
 
@@ -183,9 +185,17 @@ class Work:
     """What a job may write of its user's sessions, within its transaction."""
 
     def __init__(
-        self, connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, now: datetime
+        self,
+        connection: PoolConnectionProxy[Any],
+        sql: Queries,
+        tenant: UUID,
+        user: UUID,
+        now: datetime,
+        *,
+        space: int | None = None,
     ) -> None:
         self.connection = connection
+        self._space = space
         self._sql = sql
         self._tenant = tenant
         self._user = user
@@ -208,7 +218,9 @@ class Work:
     async def summarise(self, session: UUID, text: str | None, tokens: int, vector: Vector | None) -> None:
         """Set the summary of a session."""
         packed = None if vector is None else halfvec(vector)
-        await self._run("summarise", session, text, tokens, packed, self._now)
+        await self._run(
+            "summarise", session, text, tokens, packed, self._now, self._space if packed is not None else None
+        )
 
     async def clear_working(self, session: UUID) -> None:
         """A session that has ended needs no working memory."""

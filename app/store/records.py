@@ -205,6 +205,8 @@ class TurnRecord:
     jobs: Sequence[JobRecord] = ()
     uses: Sequence[tuple[UUID, float]] = ()
     """Memories that stood in the prompt, with their scores."""
+    asked: Sequence[UUID] = ()
+    """Memories that the prompt asked to have confirmed."""
 
     @property
     def size(self) -> int:

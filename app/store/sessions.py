@@ -11,8 +11,9 @@ from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
 from app.store import ids
-from app.store.pools import Pool
+from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
+from app.store.records import Vector
 from app.store.tenancy import UserRef, ensure_user
 
 STATUSES = {"active": 1, "paused": 2, "closed": 3, "expired": 4}
@@ -73,8 +74,10 @@ class NewSession:
 class Sessions:
     """The sessions of a tenant's users."""
 
-    def __init__(self, pool: Pool, queries: Queries, clock: Clock, *, ttl: timedelta) -> None:
-        """`ttl`: life of a session that is not touched again (MNEME_SESSION_TTL_DAYS)."""
+    def __init__(self, pool: Pool, queries: Queries, clock: Clock, *, ttl: timedelta, space: int | None = None) -> None:
+        """`ttl`: life of a session that is not touched again (MNEME_SESSION_TTL_DAYS). `space`: of the vectors that it is
+        searched with."""
+        self._space = space
         self._pool = pool
         self._sql = queries
         self._clock = clock
@@ -116,6 +119,24 @@ class Sessions:
             else:
                 rows = await connection.fetch(self._sql["sessions.list_of_user"], tenant, user, number, at, last, limit)
         return [_session(tenant, row) for row in rows]
+
+    async def search(
+        self, tenant: UUID, user: UUID, query: str, vector: Vector | None, *, status: str | None, limit: int
+    ) -> list[tuple[Session, float]]:
+        """Sessions of a user whose summaries answer best, with a score above 0. `vector`: None, by words alone."""
+        number = STATUSES[status] if status is not None else None
+        packed = halfvec(vector) if vector is not None else None
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(
+                self._sql["sessions.search_of_user"],
+                tenant, user, number, query, packed, self._space if vector is not None else None, limit,
+            )  # fmt: skip
+        found = []
+        for row in rows:
+            fields = dict(row)
+            score = float(fields.pop("score"))
+            found.append((_session(tenant, fields), score))
+        return found
 
     async def create(self, tenant: UUID, user: UserRef, new: NewSession) -> tuple[SessionRef, bool]:
         """Make a session; with a name that the user has used before, find that one. True: it is new."""

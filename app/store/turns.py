@@ -28,6 +28,7 @@ from app.store.records import (
     Vector,
     batch,
 )
+from app.store.standing import FACT_FLOOR, MAX_FACTS, NOTHING, Standing, take_standing
 
 __all__ = [
     "ROLES", "ROLE_NAMES", "ROLE_OTHER", "BlockRecord", "CallRecord", "ChainRecord", "EarlierCall", "HeadRecord",
@@ -93,6 +94,7 @@ class Recognised:
     block_epoch: int = 0
     blocks: tuple[StoredBlock, ...] = ()
     gone_items: frozenset[UUID] = frozenset()
+    standing: Standing = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ class TurnStore:
         async with self._history.acquire() as connection:
             row = await connection.fetchrow(
                 self._sql["turns.recognise"],
-                tenant, user, nobody, issued, named, list(chains), question, whole, tail1, tail2, retry,
+                tenant, user, nobody, issued, named, list(chains), question, whole, tail1, tail2, retry, MAX_FACTS, FACT_FLOOR,
             )  # fmt: skip
         assert row is not None, "a function with OUT arguments returns one row"
         return _recognised(row)
@@ -314,8 +316,19 @@ class TurnStore:
         """
         ordered = sorted(turns, key=lambda each: (each.call.user_id, each.call.session_id or _NO_SESSION))
         arguments = batch(ordered)
+        asking = [each for each in ordered if each.asked and each.call.session_id is not None]
         async with self._pool.acquire() as connection:
-            return bool(await connection.fetchval(self._sql["turns.record_turns"], *arguments))
+            if not asking:
+                return bool(await connection.fetchval(self._sql["turns.record_turns"], *arguments))
+            async with connection.transaction():
+                stored = bool(await connection.fetchval(self._sql["turns.record_turns"], *arguments))
+                for each in asking if stored else ():
+                    call = each.call
+                    await connection.execute(
+                        self._sql["lifecycle.asked_in_turn"],
+                        call.tenant_id, call.user_id, call.session_id, list(each.asked), call.created_at,
+                    )  # fmt: skip
+            return stored
 
     async def warm(self, vector: Vector | None, space: int | None, connections: int) -> None:
         """Have every connection plan what each request asks: it takes longer than a request waits for memory."""
@@ -353,6 +366,7 @@ class TurnStore:
 
 def _recognised(row: Any) -> Recognised:
     fields = dict(row)
+    standing = take_standing(fields)
     texts = fields.pop("block_texts") or []
     chains, hashes = fields.pop("block_chains") or [], fields.pop("block_hashes") or []
     messages, items = fields.pop("block_messages") or [], fields.pop("block_items") or []
@@ -366,6 +380,7 @@ def _recognised(row: Any) -> Recognised:
     known = {name: value for name, value in fields.items() if value is not None}
     return Recognised(
         session_id=known.pop("session_id", None),
+        standing=standing,
         **known | {"blocks": tuple(blocks), "gone_items": frozenset(known.pop("gone_items", ()))},
         ancestors=tuple((session, turn or 0) for session, turn in line),
     )

@@ -33,6 +33,30 @@ class Due:
     importance: float
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A memory that the user was asked about. `said`: what the assistant said last."""
+
+    memory_id: UUID
+    content_text: str
+    object_value: str | None
+    predicate: str | None
+    subject_entity_id: str | None
+    dedup_scope: UUID
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the user said of a memory. `text`, `value`: what is right instead; `said`: content hashes of what else the same
+    message says about it, which comes first."""
+
+    right: bool
+    text: MemoryText | None = None
+    value: str | None = None
+    said: Sequence[bytes] = ()
+
+
 class Validation:
     """Finds what to ask the user about, and does what the answer says."""
 
@@ -56,6 +80,12 @@ class Validation:
         async with self._pool.transaction(tenant) as connection:
             await connection.execute(self._sql["lifecycle.asked"], tenant, user, list(memories), self._clock.now())
 
+    async def pending(self, tenant: UUID, user: UUID, session: UUID, turn: int) -> list[Pending]:
+        """What this session asked about and has no answer to yet, where the message before `turn` is the assistant's."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["lifecycle.pending"], user, session, turn)
+        return [Pending(**dict(row)) for row in rows]
+
     async def confirm(self, tenant: UUID, user: UUID, memory: UUID) -> None:
         """It is right. Raises NotFound, or Conflict where it is not in force."""
         async with self._held(tenant, user, memory) as (connection, held):
@@ -63,33 +93,38 @@ class Validation:
 
     async def deny(self, tenant: UUID, user: UUID, memory: UUID) -> None:
         """It is wrong. Raises as `confirm`."""
-        now = self._clock.now()
         async with self._held(tenant, user, memory) as (connection, held):
-            await connection.execute(self._sql["lifecycle.deny"], tenant, user, memory, now)
-            before = {"status": held["status"], "confidence": held["confidence"]}
-            after = {"status": "invalidated", "confidence": 0.0, "reason": "validation"}
-            await self._tell(connection, tenant, user, memory, "invalidated", before, after)
+            await self._deny(connection, tenant, user, memory, held)
 
     async def correct(self, tenant: UUID, user: UUID, memory: UUID, text: MemoryText, value: str | None = None) -> UUID:
         """It is other than that: the memory that says so from now on, a new one or one that said so already. `value`: the
         object of its triple. Raises as `confirm`, and BadBody where the text says the same."""
-        now = self._clock.now()
         async with self._held(tenant, user, memory) as (connection, held):
             if held["content_hash"] == text.content_hash:
                 raise BadBody("The correction says what the memory says: answer yes, or say what is right.")
-            heir: UUID | None = await connection.fetchval(
-                self._sql["lifecycle.twin"], tenant, user, held["dedup_scope"], text.content_hash
-            )
-            if heir is not None:
-                twin = await connection.fetchrow(self._sql["lifecycle.hold"], tenant, user, heir)
-                await self._confirm(connection, tenant, user, heir, twin)
-            else:
-                heir = ids.uuid7(now)
-                await self._insert(connection, tenant, user, memory, heir, text, value)
-            await connection.execute(self._sql["lifecycle.supersede"], tenant, user, memory, heir, now)
-            after = {"status": "superseded", "superseded_by": heir, "reason": "validation"}
-            await self._tell(connection, tenant, user, memory, "superseded", {"status": held["status"]}, after)
-        return heir
+            return await self._correct(connection, tenant, user, memory, held, text, value)
+
+    async def settle(
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID, answer: Answered
+    ) -> bool:
+        """Do what the user's answer in a conversation says, within the caller's transaction, in which nobody else learns about
+        the user. False: it is in doubt no more, for the same message said so in other words."""
+        held = await connection.fetchrow(self._sql["lifecycle.hold"], tenant, user, memory)
+        if held is None or held["status"] != "aging":
+            return False
+        if answer.right:
+            await self._confirm(connection, tenant, user, memory, held)
+            return True
+        for said in answer.said:
+            heir = await connection.fetchval(self._sql["lifecycle.twin"], tenant, user, held["dedup_scope"], said)
+            if heir is not None and heir != memory:
+                await self._give_way(connection, tenant, user, memory, held, heir)
+                return True
+        if answer.text is not None and answer.text.content_hash != held["content_hash"]:
+            await self._correct(connection, tenant, user, memory, held, answer.text, answer.value)
+        else:
+            await self._deny(connection, tenant, user, memory, held)
+        return True
 
     @asynccontextmanager
     async def _held(
@@ -107,6 +142,43 @@ class Validation:
             if held["status"] not in IN_FORCE or over:
                 raise Conflict(f"This memory is {'expired' if over else held['status']}: restore it first.")
             yield connection, held
+
+    async def _deny(
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID, held: Any
+    ) -> None:
+        await connection.execute(self._sql["lifecycle.deny"], tenant, user, memory, self._clock.now())
+        before = {"status": held["status"], "confidence": held["confidence"]}
+        after = {"status": "invalidated", "confidence": 0.0, "reason": "validation"}
+        await self._tell(connection, tenant, user, memory, "invalidated", before, after)
+
+    async def _correct(
+        self,
+        connection: PoolConnectionProxy[Any],
+        tenant: UUID,
+        user: UUID,
+        memory: UUID,
+        held: Any,
+        text: MemoryText,
+        value: str | None,
+    ) -> UUID:
+        heir: UUID | None = await connection.fetchval(
+            self._sql["lifecycle.twin"], tenant, user, held["dedup_scope"], text.content_hash
+        )
+        if heir is not None:
+            twin = await connection.fetchrow(self._sql["lifecycle.hold"], tenant, user, heir)
+            await self._confirm(connection, tenant, user, heir, twin)
+        else:
+            heir = ids.uuid7(self._clock.now())
+            await self._insert(connection, tenant, user, memory, heir, text, value)
+        await self._give_way(connection, tenant, user, memory, held, heir)
+        return heir
+
+    async def _give_way(
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID, held: Any, heir: UUID
+    ) -> None:
+        await connection.execute(self._sql["lifecycle.supersede"], tenant, user, memory, heir, self._clock.now())
+        after = {"status": "superseded", "superseded_by": heir, "reason": "validation"}
+        await self._tell(connection, tenant, user, memory, "superseded", {"status": held["status"]}, after)
 
     async def _confirm(
         self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID, held: Any

@@ -55,8 +55,9 @@ INSERT INTO agent_data.session_work (user_id, tenant_id, session_id, pending, to
 ON CONFLICT DO NOTHING
 
 -- name: summarise
--- The summary of a session.
-UPDATE agent_data.sessions SET summary_text = $4, summary_token_count = $5, summary_embedding = $6, updated_at = $7
+-- The summary of a session; $8: the space of its vector.
+UPDATE agent_data.sessions SET summary_text = $4, summary_token_count = $5, summary_embedding = $6, updated_at = $7,
+    summary_space = $8
 WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
 
 -- name: new_epoch

@@ -28,14 +28,24 @@ SELECT memory_id, content_text, noted_at, confidence, importance FROM agent_data
 
 -- name: asked
 -- Notes that these were asked about.
-WITH noted AS (
-    UPDATE agent_data.memory_store m SET details = m.details || jsonb_build_object(
-        'asked_at', $4::timestamptz, 'asked', COALESCE((m.details ->> 'asked')::integer, 0) + 1)
-    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
-    RETURNING m.tenant_id, m.user_id, m.memory_id
-)
-INSERT INTO agent_data.memory_events (tenant_id, user_id, memory_id, at, event, actor)
-SELECT n.tenant_id, n.user_id, n.memory_id, $4, 'asked', 'system' FROM noted n
+SELECT agent_data.note_asked($1, $2, NULL, $3, $4)
+
+-- name: asked_in_turn
+-- The same for what a turn of the session $3 asked about, in its own transaction.
+SELECT agent_data.note_asked($1, $2, $3, $4, $5)
+
+-- name: pending
+-- What was asked about in the session $2 and has no answer yet, with what the assistant said last before the message at turn $3.
+SELECT m.memory_id, m.content_text, m.object_value, m.predicate, m.subject_entity_id, m.dedup_scope, a.content AS said
+FROM agent_data.memory_store m
+JOIN agent_data.sessions s ON s.user_id = $1 AND s.session_id = $2
+CROSS JOIN LATERAL (
+    SELECT h.content FROM agent_data.conversation_history h
+    WHERE h.user_id = $1 AND h.session_id = $2 AND h.role = 2 AND h.turn_index < $3 AND h.turn_index >= $3 - 1
+      AND h.created_at >= s.first_message_at AND h.created_at <= s.last_message_at AND h.content <> ''
+    ORDER BY h.turn_index DESC, h.sibling DESC LIMIT 1
+) a
+WHERE m.user_id = $1 AND m.is_active AND m.status = 'aging' AND m.details ->> 'asked_in' = $2::text
 
 -- name: hold
 -- A memory to be judged by its user, held against other writers.
@@ -58,7 +68,7 @@ UPDATE agent_data.memory_store m SET
     memory_tier = t.tier,
     memory_scope = CASE WHEN t.tier > 1 AND m.dedup_scope = '00000000-0000-0000-0000-000000000000' THEN 1 ELSE m.memory_scope END,
     expires_at = CASE WHEN t.tier >= 3 OR m.expires_at IS NULL THEN NULL ELSE GREATEST(m.expires_at, $4::timestamptz + p.l2_ttl) END,
-    is_validated = true, validated_by = 'user', last_validated_at = $4, details = m.details - '{asked_at,asked}'::text[], updated_at = $4
+    is_validated = true, validated_by = 'user', last_validated_at = $4, details = m.details - '{asked_at,asked,asked_in}'::text[], updated_at = $4
 FROM agent_data.life_policy() p, agent_data.memory_store old
 CROSS JOIN LATERAL (SELECT CASE WHEN NOT agent_data.doubtable(old.kind) THEN old.memory_tier
                                 WHEN agent_data.behavioural(old.kind, old.provenance_type) THEN 4::smallint
@@ -69,7 +79,7 @@ RETURNING m.memory_tier, m.confidence
 -- name: deny
 -- It is wrong (seed 004): confidence 0, and never found again. What it was believed before comes back should it be restored.
 UPDATE agent_data.memory_store SET
-    status = 'invalidated', valid_to = $4, updated_at = $4, details = details - '{asked_at,asked}'::text[],
+    status = 'invalidated', valid_to = $4, updated_at = $4, details = details - '{asked_at,asked,asked_in}'::text[],
     confidence_factors = confidence_factors || jsonb_build_object('denied', confidence), confidence = 0
 WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
 
@@ -100,5 +110,5 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = $3
 -- It gives way to the memory $4.
 UPDATE agent_data.memory_store SET
     status = 'superseded', superseded_by = $4, superseded_how = 'corrected', valid_to = $5, updated_at = $5,
-    details = details - '{asked_at,asked}'::text[]
+    details = details - '{asked_at,asked,asked_in}'::text[]
 WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3

@@ -42,6 +42,28 @@ WHERE s.tenant_id = $1 AND ($2::smallint IS NULL OR s.status = $2)
 ORDER BY s.created_at DESC, s.session_id DESC
 LIMIT $5
 
+-- name: search_of_user
+-- The sessions of a user whose summaries answer best: by their vectors in the space $6 ($5: the question's), and by the words of the
+-- question $4 (those in another space, or in none, by these alone). A word in common counts as a tenth of a cosine, three at most.
+SELECT s.session_id, s.user_id, u.external_id AS user_external_id, s.external_id, s.created_at, s.updated_at, s.expires_at,
+       s.ended_at, s.status, s.session_type, s.model_id, s.turn_count, s.total_prompt_tokens, s.total_completion_tokens,
+       s.total_cost_microcents, s.summary_text, s.parent_session_id, s.branch_turn_index, s.first_message_at,
+       s.last_message_at, s.metadata, x.score
+FROM (
+    SELECT c.user_id, c.session_id,
+           CASE WHEN c.summary_space = $6 THEN 1 - (c.summary_embedding <=> $5::halfvec) ELSE 0 END
+           + 0.1 * least(3, (SELECT count(*) FROM unnest(to_tsvector('english', c.summary_text)) AS t
+                             WHERE t.lexeme = ANY (tsvector_to_array(to_tsvector('english', $4))))) AS score
+    FROM agent_data.sessions c
+    WHERE c.tenant_id = $1 AND c.user_id = $2 AND c.summary_text IS NOT NULL AND ($3::smallint IS NULL OR c.status = $3)
+    ORDER BY score DESC, c.created_at DESC, c.session_id DESC
+    LIMIT $7
+) x
+JOIN agent_data.sessions s ON s.user_id = $2 AND s.session_id = x.session_id
+LEFT JOIN agent_data.users u ON u.user_id = s.user_id
+WHERE x.score > 0
+ORDER BY x.score DESC, s.created_at DESC, s.session_id DESC
+
 -- name: make
 -- A session where there is none of that id; a row only where it is new.
 INSERT INTO agent_data.sessions (session_id, user_id, tenant_id, external_id, created_at, updated_at, expires_at, session_type,

@@ -170,7 +170,7 @@ async def build_doors(
     tenancy = Tenancy(pool, queries, clock)
     authenticator = Authenticator(tenancy, settings, clock)
     gate = Gate(authenticator)
-    sessions = Sessions(pool, queries, clock, ttl=TTL)
+    sessions = Sessions(pool, queries, clock, space=space, ttl=TTL)
     history = History(
         pool, queries, sessions, clock, chain=transcript.chain, tail=transcript.tail_hash, ttl=TTL, space=space
     )

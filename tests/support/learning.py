@@ -14,6 +14,7 @@ import orjson
 
 from app.clock import Clock, FakeClock
 from app.errors import Unavailable
+from app.jobs.answering import Answers
 from app.jobs.tasks import Extract, Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
@@ -115,6 +116,7 @@ def learner(
     refuses: Callable[[str], bool] = lambda _: False,
     exchanges_per_job: int | None = None,
     tokens: Callable[[str], int] = lambda text: len(text.split()),
+    answers: Answers | None = None,
 ) -> Learner:
     return Learner(
         LearningStore(pool, SQL),
@@ -126,6 +128,7 @@ def learner(
         store_secrets=store_secrets,
         refuses=refuses,
         exchanges_per_job=exchanges_per_job,
+        answers=answers,
     )
 
 

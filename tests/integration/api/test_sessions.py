@@ -15,7 +15,7 @@ from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from tests.support.doors import Doors, all_pages, error_of
+from tests.support.doors import Doors, HashEmbedder, all_pages, error_of
 
 TURN = [{"role": "user", "content": "I'm vegetarian."}, {"role": "assistant", "content": "Noted."}]
 
@@ -361,3 +361,44 @@ async def test_an_import_that_comes_again_does_not_bring_it_back(client: httpx.A
     assert told["duplicates"] == 3, told
     assert (await client.get("/api/v1/sessions/older/history")).json()["messages"] == []
     assert len((await client.get("/api/v1/sessions/old/history")).json()["messages"]) == 1
+
+
+async def test_sessions_are_found_by_what_they_were_about(
+    client: httpx.AsyncClient, doors: Doors, admin: asyncpg.Connection[Any], pool: Pool
+) -> None:
+    """By the vector of the summary where it is in the present space, else by its words."""
+    space = await admin.fetchval("SELECT min(space) FROM agent_data.embedding_spaces")
+    about = {
+        "trip": "Planned a train trip to Porto.",
+        "bread": "Baked sourdough bread.",
+        "tax": "Filed the tax return.",
+    }
+    for name, summary in about.items():
+        await client.post("/api/v1/sessions", json={"user": "ana", "id": name})
+        vector = (await HashEmbedder().embed([summary]))[0]
+        await admin.execute(
+            "UPDATE agent_data.sessions SET summary_text = $2, summary_embedding = $3::text::halfvec, summary_space = $4"
+            " WHERE external_id = $1",
+            name, summary, str(vector.tolist()), space if name != "tax" else -1,
+        )  # fmt: skip
+    await client.post("/api/v1/sessions", json={"user": "ana", "id": "new"})
+    await client.post("/api/v1/sessions", json={"user": "bob", "id": "other"})
+
+    async def found(**params: Any) -> list[str]:
+        answer = await client.get("/api/v1/sessions", params={"user": "ana"} | params)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        assert page["next"] is None
+        assert all(each["score"] > 0 for each in page["sessions"])
+        return [each["external_id"] for each in page["sessions"]]
+
+    assert (await found(query="Planned a train trip to Porto."))[0] == "trip"
+    assert "tax" in await found(query="tax return")
+    assert await found(query="Baked sourdough bread.", limit=1) == ["bread"]
+    assert await found(query="bread", status="closed") == []
+    listed = (await client.get("/api/v1/sessions", params={"user": "ana"})).json()["sessions"]
+    assert [each["score"] for each in listed] == [None] * 4
+    for wrong in ({"query": "x" * 2001}, {"query": "bread", "cursor": "x"}):
+        answer = await client.get("/api/v1/sessions", params={"user": "ana"} | wrong)
+        assert answer.status_code == 400
+        error_of(answer)

@@ -64,3 +64,40 @@ async def test_only_who_manages_the_tenant_changes_them_and_only_its_own(locked:
     assert await store.for_extraction(other.tenant_id) == "Other's"
     async with pool.transaction(acme.tenant_id) as connection:
         assert await connection.fetchval("SELECT agent_data.tenant_instructions($1)", other.tenant_id) is None
+
+
+PROFILE = "/api/v1/tenant/profile"
+
+
+async def test_a_profile_is_written_read_and_taken_away(client: httpx.AsyncClient) -> None:
+    assert (await client.get(PROFILE)).json() == {"profile": None, "updated_at": None}
+    await client.put(PATH, json={"instructions": "Remember products."})
+    answer = await client.put(PROFILE, json={"profile": "  - Business: bakery\n- Plan: Pro  "})
+    assert answer.status_code == 200
+    assert answer.json()["profile"] == "- Business: bakery\n- Plan: Pro"
+    assert (await client.get(PROFILE)).json() == answer.json()
+    assert (await client.get(PATH)).json()["instructions"] == "Remember products."
+    for nothing in (None, " "):
+        assert (await client.put(PROFILE, json={"profile": nothing})).json()["profile"] is None
+    assert (await client.get(PATH)).json()["instructions"] == "Remember products."
+
+
+async def test_what_is_no_profile_is_refused(client: httpx.AsyncClient) -> None:
+    bodies: list[Any] = [{}, {"profile": 1}, {"profile": "x" * 4001}, {"profile": "x", "more": 1}, []]
+    for body in bodies:
+        answer = await client.put(PROFILE, json=body)
+        assert answer.status_code == 400
+        error_of(answer)
+
+
+async def test_only_who_manages_the_tenant_changes_its_profile(locked: Doors) -> None:
+    managing, _ = await locked.tenancy.create_key("acme", "k")
+    writing, _ = await locked.tenancy.create_key("acme", "k", scopes=["read", "write"])
+    bobs, _ = await locked.tenancy.create_key("acme", "k", user="bob")
+    async with locked.client(managing) as client:
+        assert (await client.put(PROFILE, json={"profile": "Acme"})).status_code == 200
+    async with locked.client(writing) as client:
+        assert (await client.put(PROFILE, json={"profile": "mine"})).status_code == 403
+        assert (await client.get(PROFILE)).json()["profile"] == "Acme"
+    async with locked.client(bobs) as client:
+        assert (await client.get(PROFILE)).status_code == 403

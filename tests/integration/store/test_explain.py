@@ -19,6 +19,7 @@ from app.store import ids
 from app.store.pools import halfvec, set_codecs
 from app.store.queries import Queries
 from app.store.records import TurnRecord, batch
+from app.store.standing import FACT_FLOOR, MAX_FACTS
 from app.store.turns import TurnStore
 from tests.support.doors import HashEmbedder
 from tests.support.teller import ANA, NOW, TENANT, Teller, recipe_of, said, talk
@@ -202,6 +203,7 @@ async def test_recognising(watch: Watch, teller: Teller, mode: str) -> None:
     await watch.connection.execute(f"SET plan_cache_mode = {mode}")
     ways: list[tuple[list[Any], dict[str, Any], set[str]]] = [
         (talk("cats q1", "cats a1", "new"), {}, {"session_heads_pkey", "sessions_pkey", "context_blocks_pkey"}),
+        (talk("cats q1", "cats a1", "new"), {}, {"memory_standing", "tenant_profiles_pkey"}),
         (ASKED, {}, {"session_heads_pkey", "system_prompts_pkey"}),
         (talk("cats q1", "cats", "new"), {}, {"session_heads_pkey"}),
         (talk("no", "no", *["cats q2", "cats a2"], "new"), {}, {"sessions_tail"}),
@@ -228,7 +230,7 @@ class Recording(Teller):
         if arguments and isinstance(arguments[0], UUID):
             names = ("nobody", "issued", "named", "chains", "question", "whole", "tail1", "tail2", "retry")
             plain: dict[str, Any] = dict.fromkeys(names) | {"nobody": False, "chains": [], "retry": False}
-            self.asked = (*arguments, *(plain | given).values())
+            self.asked = (*arguments, *(plain | given).values(), MAX_FACTS, FACT_FLOOR)
             return None
         return await super().recognise(*arguments, **given)
 

@@ -26,6 +26,12 @@ def test_the_table_of_seed_000_section_6_1(task: TaskType, split: Split) -> None
     assert allocate(10_000, task) == split
 
 
+def test_history_may_have_a_bound_of_its_own() -> None:
+    """Seed 001 §6, step 5: 2,000 tokens of conversation."""
+    assert allocate(10_000, TaskType.CONTINUATION, 2000) == Split(1500, 2000, 0)
+    assert allocate(1000, TaskType.CONTINUATION, 2000) == Split(150, 850, 0)
+
+
 @settings(deadline=None)
 @given(st.integers(0, 2_000_000), st.sampled_from(TaskType))
 def test_the_parts_add_up(budget: int, task: TaskType) -> None:

@@ -17,9 +17,11 @@ from app.context.candidates import Candidate
 from app.context.compile import Compilation, Compiler, CompileRequest, PathMessage, SearchRequest
 from app.context.profiles import Profile
 from app.context.retrieve import Scope, Wanted
+from app.context.sections import Budgets
 from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens, prompt_tokens
+from app.store.standing import Standing, StandingFact
 from tests.support.context_samples import NOW, memory, message
 from tests.support.journey import TOKENIZERS
 
@@ -464,3 +466,103 @@ async def test_a_search_asks_only_for_what_it_wants(given: dict[str, Any], found
     result = await compiler(shelf).search(search(**given))
     assert {each.candidate.id.int for each in result.items} == found
     assert shelf.asked[0][2].only == only
+
+
+# --- what is said whatever is asked ---------------------------------------------------------------------------------------
+
+STANDING = Standing(
+    "Business: bakery\nPlan: Pro",
+    UUID(int=0x8 << 76 | 1),
+    tuple(
+        StandingFact(
+            UUID(int=900 + n), UUID(int=0x8 << 76 | 100 + n), f"key_{n}", False, f"value {n}", None, None, None
+        )
+        for n in range(40)
+    ),
+)
+
+
+async def test_sections_have_room_beside_the_memories() -> None:
+    asked = request(standing=STANDING)
+    compiled = await compiler(Found(*FACTS)).compile(asked)
+    (edit,) = compiled.edits
+    assert isinstance(edit, Prepend)
+    lines = edit.text.split("\n")
+    assert lines[2] == "Tenant context: Business: bakery Plan: Pro"
+    assert lines[3].startswith("About the user: key 0: value 0; key 1: value 1")
+    assert lines[4].startswith("- [fact] Number")
+    told = compiled.audit["sections"]
+    assert told["memories"]["budget"] == compiled.audit["budget"]["memory"] == CAP
+    assert told["facts"]["tokens"] <= 200
+    assert told["facts"]["dropped"]
+    block = compiled.new_block
+    assert block is not None
+    assert TOKENIZERS.for_model("gpt-4o").count(edit.text) <= block.token_count == compiled.tokens
+    assert set(block.item_ids) >= {STANDING.profile_note, STANDING.facts[0].note, *(each.id for each in FACTS)}
+    assert compiled.memories == 8
+
+
+async def test_without_a_search_they_are_there_as_well() -> None:
+    compiled = await compiler(Found(*FACTS)).compile(request(standing=STANDING, search=False))
+    assert compiled.new_block is not None
+    assert "key 0: value 0" in compiled.new_block.text
+    assert "Number" not in compiled.new_block.text
+
+
+async def test_in_a_tool_loop_nothing_is_said_anew() -> None:
+    compiled = await compiler(Found(*FACTS)).compile(request(LOOP, standing=STANDING))
+    assert (compiled.edits, compiled.new_block) == ([], None)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(150, 900), st.integers(0, 80), st.sampled_from(["tail", "system"]), st.sampled_from(["gpt-4o", "llama"])
+)
+async def test_with_all_sections_the_prompt_stays_within_the_budget(
+    window: int, words: int, placement: Any, model: str
+) -> None:
+    counter, stored = TOKENIZERS.for_model(model), TOKENIZERS.for_model("gpt-4o")
+    items = [
+        memory(n, f"fact {n} " * n, similarity=1 / n, token_count=stored.count(f"fact {n} " * n)) for n in range(1, 9)
+    ]
+    own = [said("user", "question " * words + "What is fact 1?")]
+    due = {each.id: NOW for each in items}
+    asked = request(
+        own, placement=placement, model=model, answer_limit=40, standing=replace(STANDING, due=due), learns=True
+    )
+    compiled = await compiler(Found(*items), {model: window}).compile(asked)
+    spent = prompt_tokens(shown(compiled, asked), counter)
+    assert spent <= max(window - 40, prompt_tokens(own, counter))
+    assert spent <= prompt_tokens(own, counter) + compiled.tokens + 1
+
+
+# --- the history's own budget ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("history", "texts"),
+    [
+        (None, [f"q{n}" for n in range(8)]),
+        (150, ["q0", "q4", "q5", "q6", "q7"]),  # the first turn, and the last four
+        (60, ["q4", "q5", "q6", "q7"]),  # never less than the last four (seed 001 §6)
+        (0, ["q4", "q5", "q6", "q7"]),
+    ],
+)
+async def test_the_last_four_turns_stay_verbatim(history: int | None, texts: list[str]) -> None:
+    past = [said(role, f"{role[0].replace('u', 'q')}{n}") for n in range(8) for role in ("user", "assistant")]
+    asked = request(
+        [said("user", "And now?")], path=path_of(past, 10), server_managed=True, summary="So far", summary_tokens=2
+    )
+    made = Compiler(
+        Found(),  # type: ignore[arg-type]  # all it needs of a retriever
+        ModelRegistry(windows={"gpt-4o": 8000}, default_response=100),
+        TOKENIZERS,
+        CountCache(),
+        nonce_key=lambda: b"key",
+        memory_cap=CAP,
+        budgets=Budgets(history=history),
+    )
+    compiled = await made.compile(asked)
+    kept = [each["content"] for each in compiled.history if each["role"] == "user"]
+    assert kept == texts
+    assert (compiled.new_block is not None) == (len(kept) < 8)  # the summary stands for the rest

@@ -83,6 +83,7 @@ class StubPreparer:
         *,
         search: bool = True,
         profile: str = "auto",
+        learns: bool = False,
     ) -> Prepared:
         self.profile = profile
         await self._step("compile" if search else "compile-without-search")

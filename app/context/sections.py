@@ -1,0 +1,73 @@
+"""The sections of a prompt, each with a budget of its own (seed 001 §6), and who gives way where there is less room.
+
+Seed 000 §6.1 says how much of the window memory and history get; seed 001 §6 how that is spent within. All figures are tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from app.context.assemble import FRAME_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What each section may take at most, beside the memories themselves (`MNEME_MEMORY_BUDGET_TOKENS`: 1,500)."""
+
+    profile: int = 200
+    """Seed 001 §6, step 2."""
+    facts: int = 200
+    """No seed has a number: as much as the profile."""
+    question: int = 80
+    """One question to the user: a memory of up to 50 tokens, and the words around it."""
+    history: int | None = None
+    """Seed 001 §6, step 5, has 2,000 of 8,000. None: the share of seed 000 §6.1 alone."""
+
+
+class Wants(NamedTuple):
+    """What the sections of a block would take, could they take all that they have to say."""
+
+    profile: int = 0
+    facts: int = 0
+    question: int = 0
+
+
+NOTHING = Wants()
+
+
+class Shares(NamedTuple):
+    """What they may take. `memories`: with the frame of the block and the session's summary."""
+
+    profile: int
+    facts: int
+    question: int
+    memories: int
+
+
+def wanted(wants: Wants, budgets: Budgets) -> Wants:
+    """What each wants, no more than its budget."""
+    return Wants(
+        min(wants.profile, budgets.profile), min(wants.facts, budgets.facts), min(wants.question, budgets.question)
+    )
+
+
+def share_out(room: int, wants: Wants, budgets: Budgets, memories: int) -> Shares:
+    """`room` of a block shared out among its sections; `memories`: what these may take at most.
+
+    With room for all, each has what it wants. With less, each has the part of the room that its budget is of all budgets, or
+    what it wants, if that is less; memories have the rest. Where hardly more than the frame would be left to them, they have
+    all of it.
+    """
+    own = wanted(wants, budgets)
+    if sum(own) + memories > room:
+        limits = Wants(*(limit if want else 0 for want, limit in zip(own, _limits(budgets), strict=True)))
+        whole = sum(limits) + memories
+        own = Wants(*(min(want, room * limit // max(1, whole)) for want, limit in zip(own, limits, strict=True)))
+        if room - sum(own) < 2 * FRAME_TOKENS:
+            own = NOTHING
+    return Shares(*own, max(0, min(memories, room - sum(own))))
+
+
+def _limits(budgets: Budgets) -> Wants:
+    return Wants(budgets.profile, budgets.facts, budgets.question)

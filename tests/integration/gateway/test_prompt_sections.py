@@ -1,0 +1,273 @@
+"""What a prompt says beside what was found: the tenant's profile, the user's facts, what is in doubt, what habits add."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from app.clock import SystemClock
+from app.settings import Settings
+from app.store import ids
+from app.store.facts import Facts
+from app.store.instructions import Instructions
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.tenancy import UserRef
+from app.store.turns import TurnStore
+from tests.integration.gateway.test_journey import PATIENT, World
+from tests.support.doors import HashEmbedder, make_space
+from tests.support.journey import UPSTREAM, Message, assistant, build_journey, user
+
+SQL = Queries.load()
+LOCAL = UserRef(ids.user_id(ids.LOCAL_TENANT, "local"), "local")
+PROFILE = "- Business: Mumbai Bakery (food & bakery)\n- Blog: 18 posts"
+
+
+@pytest.fixture
+async def world(pool: Pool, admin: asyncpg.Connection[Any]) -> World:
+    store = TurnStore(pool, SQL)
+    await make_space(admin)
+    settings = Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=PATIENT)
+    return World(build_journey(store, embedder=HashEmbedder(), settings=settings), store, admin)
+
+
+@pytest.fixture
+def facts(pool: Pool) -> Facts:
+    return Facts(pool, SQL, SystemClock())
+
+
+async def know(facts: Facts, key: str, value: Any, **more: Any) -> UUID:
+    fact, _ = await facts.put(ids.LOCAL_TENANT, LOCAL, key, value, category=None, confidence=90, **more)
+    return fact.fact_id
+
+
+async def audit(world: World) -> dict[str, Any]:
+    (row,) = await world.rows("SELECT audit FROM agent_data.compilations ORDER BY call_id DESC LIMIT 1")
+    found: dict[str, Any] = json.loads(row["audit"])
+    return found
+
+
+def prompt(world: World, number: int = -1) -> list[Message]:
+    found: list[Message] = world.journey.upstream.asked[number]["messages"]
+    return found
+
+
+async def talk_on(world: World, transcript: list[Message], question: str) -> str | None:
+    transcript.append(user(question))
+    answer = await world.ask(transcript)
+    transcript.append(assistant(answer.text))
+    return answer.session
+
+
+async def test_the_profile_and_the_facts_stand_in_the_first_block_and_nowhere_else(
+    world: World, facts: Facts, pool: Pool
+) -> None:
+    await Instructions(pool, SQL, SystemClock()).write_profile(ids.LOCAL_TENANT, PROFILE)
+    await know(facts, "lives_in", "Lisbon")
+    await know(facts, "name", "Ana")
+    transcript: list[Message] = []
+    for n in range(4):
+        await world.remember(f"Fact {n}: Ana counts {n} sheep")
+        await talk_on(world, transcript, f"How many sheep, {n}?")
+    first = prompt(world, 0)[0]["content"]
+    lines = first.split("\n")
+    assert lines[2] == "Tenant context: - Business: Mumbai Bakery (food & bakery) - Blog: 18 posts"
+    assert lines[3] == "About the user: name: Ana; lives in: Lisbon"
+    assert "(20" in lines[4]  # what was found comes after it
+    asked = world.journey.upstream.asked
+    for earlier, later in itertools.pairwise(asked):
+        assert later["messages"][: len(earlier["messages"])] == earlier["messages"]
+    assert json.dumps(asked[-1]).count("Mumbai Bakery") == 1
+    assert json.dumps(asked[-1]).count("lives in") == 1
+    told = (await audit(world))["sections"]
+    assert told["facts"]["visible"] == 2
+    assert told["facts"]["tokens"] == 0
+
+
+async def test_the_account_tells_every_section(world: World, facts: Facts, pool: Pool) -> None:
+    await Instructions(pool, SQL, SystemClock()).write_profile(ids.LOCAL_TENANT, PROFILE + "\n- more words" * 200)
+    known = await know(facts, "lives_in", "Lisbon")
+    too_long = await know(facts, "motto", "word " * 60)
+    await world.remember("Ana counts sheep")
+    await world.ask([user("Does Ana count sheep?")])
+    told = (await audit(world))["sections"]
+    assert told["profile"]["budget"] == 200
+    assert 0 < told["profile"]["tokens"] <= 200
+    ((what, why, how_many),) = told["profile"]["dropped"]
+    assert (what, why) == ("lines", "over_budget")
+    assert how_many + told["profile"]["lines"] == 202
+    assert told["facts"]["chosen"] == [str(known)]
+    assert told["facts"]["dropped"] == [[str(too_long), "over_budget"]]
+    assert told["memories"]["budget"] == 1500
+    assert told["memories"]["tokens"] > 0
+    assert {"history", "tools"} <= told.keys()
+    assert "Lisbon" not in json.dumps(told)
+    assert (await audit(world))["tokens"] == sum(told[name]["tokens"] for name in ("profile", "facts", "memories"))
+
+
+async def test_nothing_to_say_adds_nothing(world: World) -> None:
+    await world.ask([user("Hello there")])
+    assert prompt(world) == [user("Hello there")]
+    assert (await audit(world))["sections"].keys() == {"memories", "history", "tools"}
+
+
+async def test_a_changed_fact_begins_the_blocks_anew(world: World, facts: Facts) -> None:
+    await know(facts, "lives_in", "Lisbon")
+    transcript: list[Message] = []
+    await talk_on(world, transcript, "Hello there")
+    assert "Lisbon" in json.dumps(prompt(world))
+    await know(facts, "lives_in", "Porto")
+    await talk_on(world, transcript, "And now?")
+    assert (await audit(world))["rebased"] == "items_gone"
+    assert "Lisbon" not in json.dumps(prompt(world))
+    assert "lives in: Porto" in prompt(world)[-1]["content"]
+    await talk_on(world, transcript, "Once more?")
+    assert (await audit(world))["rebased"] is None
+
+
+@pytest.mark.parametrize("how", ["deleted", "rated"])
+async def test_a_fact_that_is_gone_leaves_the_prompt(world: World, facts: Facts, how: str) -> None:
+    fact = await know(facts, "lives_in", "Lisbon")
+    transcript: list[Message] = []
+    await talk_on(world, transcript, "Hello there")
+    assert "Lisbon" in json.dumps(prompt(world))
+    if how == "deleted":
+        await facts.delete(ids.LOCAL_TENANT, LOCAL.id, fact)
+        blocks = await world.rows("SELECT text FROM agent_data.context_blocks")
+        assert blocks == []  # its words are nowhere any more
+    else:
+        await facts.rate(ids.LOCAL_TENANT, LOCAL.id, fact, 10)
+    await talk_on(world, transcript, "And now?")
+    assert "Lisbon" not in json.dumps(prompt(world))
+
+
+async def test_a_changed_profile_begins_the_blocks_anew(world: World, pool: Pool) -> None:
+    store = Instructions(pool, SQL, SystemClock())
+    await store.write_profile(ids.LOCAL_TENANT, "Bakery in Mumbai")
+    transcript: list[Message] = []
+    await talk_on(world, transcript, "Hello there")
+    await store.write_profile(ids.LOCAL_TENANT, None)
+    await talk_on(world, transcript, "And now?")
+    assert (await audit(world))["rebased"] == "items_gone"
+    assert "Mumbai" not in json.dumps(prompt(world))
+
+
+async def test_a_memory_that_says_the_fact_says_it_alone(world: World, facts: Facts) -> None:
+    memory = await world.remember("Lives in Lisbon with two cats")
+    await world.admin.execute(
+        "UPDATE agent_data.memory_store SET subject_entity_id = 'user', predicate = 'lives_in' WHERE memory_id = $1",
+        memory,
+    )
+    await know(facts, "lives_in", "Lisbon")
+    await world.admin.execute(
+        "UPDATE agent_data.user_facts SET source_memory_id = $1, source_memory_ids = ARRAY[$1::uuid]", memory
+    )
+    await world.ask([user("Who lives in Lisbon with cats?")])
+    assert json.dumps(prompt(world)).count("Lisbon") == 2  # the memory, and the question
+    told = (await audit(world))["sections"]["facts"]
+    assert [row[1:] for row in told["dropped"]] == [["duplicate", str(memory)]]
+    # Asked about something else, the fact stands for it.
+    await world.ask([user("Good morning")])
+    assert "About the user: lives in: Lisbon" in json.dumps(prompt(world))
+
+
+async def test_nobody_has_no_facts(world: World, facts: Facts, pool: Pool) -> None:
+    await Instructions(pool, SQL, SystemClock()).write_profile(ids.LOCAL_TENANT, PROFILE)
+    nobody = UserRef(ids.nobody(ids.LOCAL_TENANT), "nobody")
+    await facts.put(ids.LOCAL_TENANT, nobody, "lives_in", "Lisbon", category=None, confidence=90)
+    principal = world.journey.caller.principal
+    world.journey.caller.principal = principal.__class__(
+        ids.LOCAL_TENANT, ids.uuid7(datetime.now(UTC)), None, frozenset(), "keys"
+    )
+    await world.ask([user("Hello there")])
+    assert "Mumbai" in json.dumps(prompt(world))
+    assert "Lisbon" not in json.dumps(prompt(world))
+
+
+async def test_a_late_search_leaves_the_facts(world: World, facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    await know(facts, "lives_in", "Lisbon")
+
+    async def late(*_: Any, **__: Any) -> Any:
+        raise TimeoutError
+
+    monkeypatch.setattr(world.store, "retrieve", late)
+    answer = await world.ask([user("Where do I live?")])
+    assert answer.headers["x-mneme-status"] == "degraded"
+    assert "lives in: Lisbon" in json.dumps(prompt(world))
+
+
+# --- what is in doubt -----------------------------------------------------------------------------------------------------
+
+
+async def doubt(world: World, text: str, days: int = 120) -> UUID:
+    memory = await world.remember(text, kind="preference")
+    await world.admin.execute(
+        "UPDATE agent_data.memory_store SET status = 'aging', created_at = $2, last_validated_at = $2 WHERE memory_id = $1",
+        memory, datetime.now(UTC) - timedelta(days=days),
+    )  # fmt: skip
+    return memory
+
+
+async def test_a_memory_in_doubt_that_was_found_is_asked_about_once(world: World) -> None:
+    memory = await doubt(world, "Prefers Friday deliveries")
+    await doubt(world, "Keeps parrots at home")
+    await world.ask([user("When shall we send the Friday deliveries?")])
+    text = prompt(world)[-1]["content"]
+    assert text.count("To be confirmed by the user: I have a note from ") == 1
+    assert "that says “Prefers Friday deliveries”; is that still right?" in text
+    assert (await audit(world))["sections"]["questions"]["asked"] == [str(memory)]
+    (row,) = await world.rows("SELECT details, status FROM agent_data.memory_store WHERE memory_id = $1", memory)
+    assert json.loads(row["details"])["asked"] == 1
+    events = await world.rows("SELECT event FROM agent_data.memory_events WHERE memory_id = $1", memory)
+    assert [each["event"] for each in events] == ["asked"]
+    # Not again, in this conversation or in another, for a week.
+    await world.ask([user("Which day for the Friday deliveries?")])
+    assert "Prefers Friday deliveries" in json.dumps(prompt(world))
+    assert "To be confirmed" not in json.dumps(prompt(world))
+    await world.admin.execute(
+        "UPDATE agent_data.memory_store SET details = details || jsonb_build_object('asked_at', now() - interval '8 days')"
+        " WHERE memory_id = $1", memory,
+    )  # fmt: skip
+    await world.ask([user("So what about Friday deliveries?")])
+    assert "To be confirmed" in json.dumps(prompt(world))
+
+
+async def test_who_learns_nothing_is_asked_nothing(world: World) -> None:
+    await doubt(world, "Prefers Friday deliveries")
+    await world.ask([user("When are Friday deliveries?")], headers={"x-mneme-memory": "read-only"})
+    assert "Prefers Friday deliveries" in json.dumps(prompt(world))
+    assert "To be confirmed" not in json.dumps(prompt(world))
+
+
+# --- habits ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_procedure_widens_the_search(world: World) -> None:
+    await world.remember("Ana has three unpaid invoices")
+    await world.remember("Nine parrots live next door")
+    await world.ask([user("What about my delivery?")])
+    before = await audit(world)
+    assert before["widened"] == []
+    habit = await world.remember("After delivery, the user then asks about invoice", kind="procedure")
+    details = {
+        "trigger": {"topics": ["delivery"], "intent": "question"},
+        "action": {"action_type": "augment_retrieval", "topics": ["invoice"]},
+    }
+    await world.admin.execute(
+        "UPDATE agent_data.memory_store SET details = $2 WHERE memory_id = $1", habit, json.dumps(details)
+    )
+    await world.ask([user("What about my delivery?")], headers={"x-mneme-session": "another"})
+    told = await audit(world)
+    assert told["widened"] == [{"procedure": str(habit), "words": ["invoice"]}]
+    (wanted,) = await world.rows("SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE '%invoices'")
+    at = told["items"]["id"].index(str(wanted["memory_id"]))
+    assert told["items"]["reason"][at] == "chosen"
+    assert told["items"]["legs"][at] & 2  # found by its words
+    await world.ask([user("Good morning to you")], headers={"x-mneme-session": "a third"})
+    assert (await audit(world))["widened"] == []

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.context.assemble import FRAME_TOKENS
+from app.context.sections import NOTHING, Budgets, Shares, Wants, share_out, wanted
+
+BUDGETS = Budgets()
+MEMORIES = 1500
+
+
+class Row(NamedTuple):
+    """A line of seed 001 §6's final check."""
+
+    used: int
+    budget: int
+    over: str | None = None
+
+
+SEED = {
+    "system prompt": Row(480, 500),
+    "tenant profile": Row(185, 200),
+    "memories": Row(1120, 1500),
+    "service data": Row(1650, 2000),
+    "conversation": Row(45, 2000),
+    "tools": Row(1200, 1500),
+    "safety buffer": Row(320, 300, "drop lowest memory"),
+}
+
+
+def test_the_worked_table_of_seed_001_section_6() -> None:
+    """Its total is off: 4,680 are the sections without the safety buffer, with it they are 5,000; the budgets do make 8,000.
+    The rule is kept: what is over its own budget gives way, whatever the total is."""
+    assert sum(row.budget for row in SEED.values()) == 8000
+    assert sum(row.used for row in SEED.values()) == 5000
+    assert sum(row.used for name, row in SEED.items() if name != "safety buffer") == 4680
+    assert [name for name, row in SEED.items() if row.used > row.budget] == ["safety buffer"]
+    assert (BUDGETS.profile, MEMORIES) == (SEED["tenant profile"].budget, SEED["memories"].budget)
+    # The seed's own sections, in the seed's own room: everything has what it wants.
+    seed = share_out(8000, Wants(profile=SEED["tenant profile"].used), BUDGETS, MEMORIES)
+    assert seed == Shares(185, 0, 0, 1500)
+
+
+@pytest.mark.parametrize(
+    ("room", "wants", "expected"),
+    [
+        (1500, NOTHING, Shares(0, 0, 0, 1500)),  # nothing to say beside memories: they have it all
+        (9000, NOTHING, Shares(0, 0, 0, 1500)),
+        (1900, Wants(200, 200), Shares(200, 200, 0, 1500)),
+        (1900, Wants(900, 900), Shares(200, 200, 0, 1500)),  # no more than its budget
+        (1980, Wants(200, 200, 80), Shares(200, 200, 80, 1500)),
+        (950, Wants(200, 200), Shares(100, 100, 0, 750)),  # half the room: half of each
+        (950, Wants(30, 200), Shares(30, 100, 0, 820)),  # what one does not want, memories have
+        (180, Wants(200, 200), Shares(18, 18, 0, 144)),
+        (100, Wants(200, 200), Shares(0, 0, 0, 100)),  # hardly more than the frame is left: memories have it
+        (0, Wants(200, 200), Shares(0, 0, 0, 0)),
+    ],
+)
+def test_the_room_is_shared_out(room: int, wants: Wants, expected: Shares) -> None:
+    assert share_out(room, wants, BUDGETS, MEMORIES) == expected
+
+
+@settings(deadline=None)
+@given(st.integers(0, 5000), st.integers(0, 900), st.integers(0, 900), st.integers(0, 200), st.integers(0, 4000))
+def test_the_shares_never_exceed_the_room(room: int, profile: int, facts: int, question: int, memories: int) -> None:
+    wants = Wants(profile, facts, question)
+    shares = share_out(room, wants, BUDGETS, memories)
+    assert sum(shares) <= max(room, 0)
+    assert min(shares) >= 0
+    assert shares.memories <= memories
+    assert all(share <= want for share, want in zip(shares, wanted(wants, BUDGETS), strict=False))
+    if sum(shares[:3]):
+        assert room - sum(shares[:3]) >= min(FRAME_TOKENS, memories)
