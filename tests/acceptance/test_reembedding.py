@@ -92,7 +92,7 @@ async def test_the_embedder_changes_while_turns_are_answered_and_learned(
     def keep_asking() -> None:
         while not asking.is_set():
             n = len(asked)
-            answer = ask(server, f"My locker number {n} is green.", headers={"x-mneme-session": f"s{n}"})
+            answer = ask(server, f"I have a dog named Bolt{n}.", headers={"x-mneme-session": f"s{n}"})
             assert answer.headers["x-mneme-status"] == "ok"
             found = api.post("/memories/search", {"query": "What is my boat called?"})["items"]
             assert any("Estrela" in each["text"] for each in found)
