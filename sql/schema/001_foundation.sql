@@ -13,7 +13,6 @@
 --   011 consolidation episodes, summaries, compaction, and what forgetting does to them
 --   012 facts        the persona, outcomes, another embedder, export
 --   013 triples      wordings of one memory, contradictions, and what follows when a memory ends
---   014 standing     what a prompt says whatever is asked: the tenant, the user, what is in doubt, habits
 --
 -- Three planes share `user_id` as their hash key (seed 000 §2, §3), so that one user's data sits in one partition of each
 -- table and every hot query touches just that one. Every primary and unique key therefore contains `user_id`; references

@@ -64,30 +64,6 @@ BEGIN
     END LOOP;
 END $$;
 SELECT agent_data.protect_tables();
-
--- Gives functions and procedures (all of these names) to a role, and lets these others call them, and nobody else.
-CREATE FUNCTION agent_data.give_functions(p_owner text, p_names text[], p_callers text[] DEFAULT '{}') RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    name   text;
-    caller text;
-    f      regprocedure;
-BEGIN
-    FOREACH name IN ARRAY p_names LOOP
-        IF NOT EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = name) THEN
-            RAISE EXCEPTION 'there is no function agent_data.%', name;
-        END IF;
-        FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
-                 WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = name LOOP
-            EXECUTE format('ALTER ROUTINE %s OWNER TO %I', f, p_owner);
-            EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', f);
-            FOREACH caller IN ARRAY p_callers LOOP
-                EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', f, caller);
-            END LOOP;
-        END LOOP;
-    END LOOP;
-END $$;
-REVOKE ALL ON FUNCTION agent_data.give_functions(text, text[], text[]) FROM PUBLIC;
 ALTER FUNCTION agent_data.ensure_history_partitions(date, date) OWNER TO mneme_owner;
 ALTER FUNCTION agent_data.ensure_capture_partitions(date, date) OWNER TO mneme_owner;
 ALTER FUNCTION agent_data.ensure_embedding_space(text, integer) OWNER TO mneme_owner;

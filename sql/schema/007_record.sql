@@ -568,5 +568,14 @@ CREATE TABLE agent_data.ticks (
 
 -- What the functions above need no one else to call. The functions belong to the definer, the tables to the owner.
 SELECT agent_data.protect_tables();
-SELECT agent_data.give_functions('mneme_definer', array_agg(DISTINCT p.proname::text), ARRAY['mneme_app'])
-FROM pg_proc p WHERE p.pronamespace = 'agent_data'::regnamespace AND p.prosecdef;
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
+             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.prosecdef LOOP
+        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app', f);
+    END LOOP;
+END $$;

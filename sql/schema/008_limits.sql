@@ -314,4 +314,14 @@ END $$;
 
 SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.key_reservations TO mneme_definer;
-SELECT agent_data.give_functions('mneme_definer', ARRAY['admit_call', 'settle_call'], ARRAY['mneme_app']);
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
+             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname IN ('admit_call', 'settle_call') LOOP
+        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app', f);
+    END LOOP;
+END $$;

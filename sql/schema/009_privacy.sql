@@ -211,6 +211,15 @@ SELECT agent_data.protect_tables();
 GRANT INSERT ON agent_data.erasures, agent_data.erased_users, agent_data.erased_contents, agent_data.spend TO mneme_eraser;
 -- Deleting a message takes the memories along that came from it.
 GRANT INSERT ON agent_data.suppressions, agent_data.memory_events TO mneme_eraser;
-SELECT agent_data.give_functions('mneme_owner', ARRAY[
-    'erase_rows', 'note_capture_month', 'drop_capture_month', 'chains_in_use', 'blobs_of', 'collect_captures']);
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY[
+        'erase_rows(uuid, uuid, text, integer)', 'note_capture_month(text, timestamptz)', 'drop_capture_month(text)',
+        'chains_in_use(uuid, uuid)', 'blobs_of(uuid, bytea[])', 'collect_captures(uuid, uuid, integer)'] LOOP
+        EXECUTE format('ALTER FUNCTION agent_data.%s OWNER TO mneme_owner', name);
+        EXECUTE format('REVOKE ALL ON FUNCTION agent_data.%s FROM PUBLIC', name);
+    END LOOP;
+END $$;
 GRANT EXECUTE ON FUNCTION agent_data.erase_rows(uuid, uuid, text, integer) TO mneme_eraser;

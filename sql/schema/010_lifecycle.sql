@@ -532,9 +532,18 @@ LANGUAGE sql STABLE AS $$
     LIMIT p_limit
 $$;
 
-SELECT agent_data.give_functions('mneme_owner', ARRAY[
-    'life_policy', 'expire_memories', 'promote_memories', 'age_memories', 'demote_memories', 'decay_memories', 'prune_memories',
-    'remove_memories', 'sweep', 'memories_due']);
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
+             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname IN (
+                 'life_policy', 'expire_memories', 'promote_memories', 'age_memories', 'demote_memories', 'decay_memories',
+                 'prune_memories', 'remove_memories', 'sweep', 'memories_due') LOOP
+        EXECUTE format('ALTER ROUTINE %s OWNER TO mneme_owner', f);
+        EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', f);
+    END LOOP;
+END $$;
 ALTER TYPE agent_data.life_policy OWNER TO mneme_owner;
 GRANT EXECUTE ON FUNCTION agent_data.life_policy() TO mneme_app, mneme_definer;
 GRANT EXECUTE ON FUNCTION agent_data.memories_due(uuid, uuid, timestamptz, integer, uuid) TO mneme_app, mneme_definer;

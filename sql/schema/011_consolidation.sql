@@ -278,10 +278,27 @@ BEGIN
 END $$;
 
 SELECT agent_data.protect_tables();
-SELECT agent_data.give_functions('mneme_definer', ARRAY[
-    'compact_messages', 'drop_session_summaries', 'derived_from', 'forget_derived', 'outdate_derived'
-], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);
--- What concerns every tenant is for the schedule alone.
-SELECT agent_data.give_functions('mneme_owner', ARRAY['enqueue_sessions', 'enqueue_users']);
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOREACH f IN ARRAY ARRAY[
+        'agent_data.compact_messages(uuid, uuid, uuid, uuid[], timestamptz, timestamptz, uuid)',
+        'agent_data.drop_session_summaries(uuid, uuid, uuid[])', 'agent_data.derived_from(uuid, uuid, uuid)',
+        'agent_data.forget_derived(uuid, uuid, uuid)', 'agent_data.outdate_derived(uuid, uuid, uuid, jsonb)'
+    ]::regprocedure[] LOOP
+        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app, mneme_owner, mneme_eraser', f);
+    END LOOP;
+    -- What concerns every tenant is for the schedule alone.
+    FOREACH f IN ARRAY ARRAY[
+        'agent_data.enqueue_sessions(text, timestamptz, integer, integer)',
+        'agent_data.enqueue_users(timestamptz, integer)'
+    ]::regprocedure[] LOOP
+        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_owner', f);
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+    END LOOP;
+END $$;
 GRANT DELETE ON agent_data.episodes TO mneme_definer;
 GRANT EXECUTE ON FUNCTION agent_data.enqueue(agent_data.job_record[]) TO mneme_owner;

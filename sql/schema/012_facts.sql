@@ -542,9 +542,27 @@ END $$;
 
 SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.user_facts, agent_data.answer_outcomes, agent_data.memory_outcomes TO mneme_definer;
-SELECT agent_data.give_functions('mneme_definer', ARRAY[
-    'keep_fact', 'drop_fact', 'drop_facts_of', 'update_fact_confidence', 'rate_answer', 'add_missing_vectors'], ARRAY['mneme_app']);
-SELECT agent_data.give_functions('mneme_owner', ARRAY['space_index_statements', 'drop_embedding_space']);
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
+             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname IN (
+                 'keep_fact', 'drop_fact', 'drop_facts_of', 'update_fact_confidence', 'rate_answer', 'add_missing_vectors') LOOP
+        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app', f);
+    END LOOP;
+END $$;
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['space_index_statements(smallint, integer)', 'drop_embedding_space(smallint)'] LOOP
+        EXECUTE format('ALTER FUNCTION agent_data.%s OWNER TO mneme_owner', name);
+        EXECUTE format('REVOKE ALL ON FUNCTION agent_data.%s FROM PUBLIC', name);
+    END LOOP;
+END $$;
 -- The schedule changes memories as the owner, and a message is deleted by the eraser.
 GRANT EXECUTE ON FUNCTION
     agent_data.keep_fact(uuid, uuid, text, text, boolean, jsonb, integer, uuid, timestamptz, timestamptz),

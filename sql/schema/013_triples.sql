@@ -174,5 +174,7 @@ CREATE TRIGGER ended_before AFTER INSERT ON agent_data.memory_store
 
 SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.suppressions TO mneme_definer;
+ALTER FUNCTION agent_data.resurface(uuid, uuid, uuid[]) OWNER TO mneme_definer;
+REVOKE ALL ON FUNCTION agent_data.resurface(uuid, uuid, uuid[]) FROM PUBLIC;
 -- The schedule ends memories as the owner, and a deleted message brings some back as the eraser.
-SELECT agent_data.give_functions('mneme_definer', ARRAY['resurface'], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);
+GRANT EXECUTE ON FUNCTION agent_data.resurface(uuid, uuid, uuid[]) TO mneme_app, mneme_owner, mneme_eraser;

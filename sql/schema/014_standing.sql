@@ -1,6 +1,30 @@
 -- What a prompt says beside what was searched for (seed 001 §6): who the tenant is, what is known of the user, what to ask the user
 -- about, and what the user asks for next as a habit. It comes with `recognise`, in the same round trip.
 
+-- Gives functions and procedures (all of these names) to a role, and lets these others call them, and nobody else.
+CREATE FUNCTION agent_data.give_functions(p_owner text, p_names text[], p_callers text[] DEFAULT '{}') RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    name   text;
+    caller text;
+    f      regprocedure;
+BEGIN
+    FOREACH name IN ARRAY p_names LOOP
+        IF NOT EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = name) THEN
+            RAISE EXCEPTION 'there is no function agent_data.%', name;
+        END IF;
+        FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
+                 WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = name LOOP
+            EXECUTE format('ALTER ROUTINE %s OWNER TO %I', f, p_owner);
+            EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', f);
+            FOREACH caller IN ARRAY p_callers LOOP
+                EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', f, caller);
+            END LOOP;
+        END LOOP;
+    END LOOP;
+END $$;
+REVOKE ALL ON FUNCTION agent_data.give_functions(text, text[], text[]) FROM PUBLIC;
+
 -- What is in doubt, and procedures: a few of a user's memories, or none at all.
 CREATE INDEX memory_standing ON agent_data.memory_store (user_id) WHERE is_active AND (kind = 'procedure' OR status = 'aging');
 
@@ -141,14 +165,4 @@ END $$;
 ALTER TABLE agent_data.sessions ADD COLUMN summary_space smallint;
 
 GRANT DELETE ON agent_data.context_blocks TO mneme_definer;
-DO $$
-DECLARE
-    f regprocedure;
-BEGIN
-    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
-             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname IN ('standing', 'note_asked') LOOP
-        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app', f);
-    END LOOP;
-END $$;
+SELECT agent_data.give_functions('mneme_definer', ARRAY['standing', 'note_asked'], ARRAY['mneme_app']);

@@ -1,0 +1,27 @@
+"""Files of the schema that databases have: an edited one would keep Mneme from starting on them."""
+
+from __future__ import annotations
+
+from app.store.migrate import load_migrations
+
+FROZEN = {
+    "001_foundation.sql": "ae1bf03e788d60824a8918192edd6223d4415ff1933fdcc0330a488a56736fa3",
+    "002_history.sql": "6eafe3758bd242bdff01d938277e9f26d8e2ee3310154462d9e967c6441e7229",
+    "003_memory.sql": "8c8f47d284b58879e9ba97d5278472f989cd1ed4e8c09a737cc83bb5cac5ac99",
+    "004_capture.sql": "c0e1b037c00a78c45b78b88b90070374d937dfb77a5a9e03a235cfe6920d6968",
+    "005_access.sql": "f4e2d85364c076b719f03173d6f01670e2da594199010072f929eb0c5f7f300a",
+    "006_reads.sql": "c8f1be6afd8cbcf2517b6eb4bf800bfb50b4926329f5818c7864f94c99933f84",
+    "007_record.sql": "160894a50aef663cac1fc264485a690f7d21e7089a3e40bdb2b5d97b088ff710",
+    "008_limits.sql": "b54b453f4694ee09b4537a90f4628aa00b1a9dbb3c7d18f06fc03ad31919dfc2",
+    "009_privacy.sql": "3f3accdabab9f047459d3ad3809b7fae33418c84a2a2b367b64a73cc8831d120",
+    "010_lifecycle.sql": "d7b3afb75d2d49fa2e8f2d5edbf8acbd74eb415ca213c64fbc7e097bf6c38212",
+    "011_consolidation.sql": "7fbc9ddeeab3ed7f69af3a44937ced00426ad26cc26a140a147da108132d8f1c",
+    "012_facts.sql": "8f7028e33e15724243329fd12aa916acace670f99e4bef18e047de51385d94cc",
+    "013_triples.sql": "e1dffdea3d9adaf22a48b3de3e1bd0769149146e64351d85f7dc0bc52286af48",
+}
+"""SHA-256 of the text of each; a new file joins when it is delivered."""
+
+
+def test_a_delivered_file_is_not_edited() -> None:
+    found = {each.name: each.checksum.hex() for each in load_migrations()}
+    assert {name: found.get(name) for name in FROZEN} == FROZEN
