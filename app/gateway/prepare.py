@@ -134,7 +134,8 @@ class Preparer:
         learns: bool = False,
     ) -> Prepared:
         """The context and the body with it; without `search`, of what the place already holds. `profile`: of
-        `profiles.PROFILE_NAMES`. `learns`: what the user says next will be learned from. Raises StoreUnavailable, Unavailable."""
+        `profiles.PROFILE_NAMES`. `learns`: what the user says next will be learned from. Raises StoreUnavailable,
+        Unavailable."""
         request = _request(identity, chat, place, target, now)
         request = replace(request, profile=profile, standing=place.standing, learns=learns)
         compiled = await self._compiler.compile(request if search else replace(request, search=False))
