@@ -7,6 +7,7 @@ cannot be installed is left out, and the run says so.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -32,8 +33,8 @@ class PeerFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class Peer:
     """One proxy. `install`: commands, run once in its folder; `command`: starts it, `environment` with it; `health`: a path
-    that answers when it is ready. In the texts `{folder}`, `{port}`, `{upstream}` (its base URL, with /v1) and `{origin}` (without)
-    are filled in."""
+    that answers when it is ready. In the texts `{folder}`, `{port}`, `{spare}` (another port), `{upstream}` (its base URL, with
+    /v1) and `{origin}` (without) are filled in."""
 
     name: str
     version: str
@@ -73,9 +74,7 @@ class Peer:
 
         return self.start_until(answers, port, upstream, log)
 
-    def start_until(
-        self, ready: Callable[[], bool], port: int, upstream: str, log: Path
-    ) -> subprocess.Popen[bytes]:
+    def start_until(self, ready: Callable[[], bool], port: int, upstream: str, log: Path) -> subprocess.Popen[bytes]:
         """Start it, and wait until it is `ready`. Raises PeerFailed."""
         for name, text in self.files.items():
             (self.folder / name).write_text(self._filled([text], port, upstream)[0], encoding="utf-8")
@@ -98,7 +97,16 @@ class Peer:
         raise PeerFailed(f"{self.name} does not become ready:\n{log.read_text(errors='replace')[-1000:]}")
 
     def _filled(self, command: Sequence[str], port: int, upstream: str) -> list[str]:
-        given = {"folder": self.folder, "port": port, "upstream": upstream, "origin": upstream.removesuffix("/v1")}
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            spare = free.getsockname()[1]
+        given = {
+            "folder": self.folder,
+            "spare": spare,
+            "port": port,
+            "upstream": upstream,
+            "origin": upstream.removesuffix("/v1"),
+        }
         return [part.format(**given) for part in command]
 
 
@@ -133,7 +141,12 @@ LITELLM = Peer(
 PORTKEY = Peer(
     name="portkey",
     version="1.15.2",
-    install=(("npm", "install", "--silent", "--no-fund", "--no-audit", "@portkey-ai/gateway@1.15.2"),),
+    install=(
+        ("npm", "init", "-y"),
+        # Its range allows 1.19.19, on which every stream is a 500 (the headers of a fetched answer are immutable there).
+        ("npm", "pkg", "set", "overrides[@hono/node-server]=1.13.8"),
+        ("npm", "install", "--silent", "--no-fund", "--no-audit", "@portkey-ai/gateway@1.15.2"),
+    ),
     command=("node", "node_modules/.bin/gateway", "--port={port}", "--headless"),
     health="/",
     environment={"TRUSTED_CUSTOM_HOSTS": "127.0.0.1", "NODE_ENV": "production"},

@@ -20,7 +20,9 @@ SETTLE_S = 0.1
 
 @check("in-band-error", "an error in the middle of a stream arrives as the event that it is", OPENAI)
 async def in_band_error(stage: Stage, seen: Seen) -> None:
-    error = b'data: {"error": {"message": "Overloaded", "type": "server_error", "param": null, "code": 503, "x": 1.0}}\n\n'
+    error = (
+        b'data: {"error": {"message": "Overloaded", "type": "server_error", "param": null, "code": 503, "x": 1.0}}\n\n'
+    )
     events = [*EVENTS[:3], error, DONE]
     done = await streamed(stage, "Will it fail midway?", samples.stream(events))
     seen.differs(*event_differences(b"".join(events), done.answered().body))
@@ -54,7 +56,9 @@ async def cut(stage: Stage, seen: Seen) -> None:
 
 @check("reset", "a stream whose connection is reset arrives as far as it came, and does not end well", INCOMPLETE)
 async def reset(stage: Stage, seen: Seen) -> None:
-    _broken_off(seen, await streamed(stage, "Will it be reset?", samples.stream(EVENTS[:4], end=[Pause(SETTLE_S), Rst()])))
+    _broken_off(
+        seen, await streamed(stage, "Will it be reset?", samples.stream(EVENTS[:4], end=[Pause(SETTLE_S), Rst()]))
+    )
 
 
 @check("short", "an answer shorter than its length is not passed off as whole", INCOMPLETE)
@@ -81,7 +85,9 @@ async def empty_answer(stage: Stage, seen: Seen) -> None:
 @check("no-json", "a body that is no JSON arrives as it is")
 async def no_json(stage: Stage, seen: Seen) -> None:
     body = b"<html>\xff\xfe not JSON</html>"
-    done = await stage.exchange(samples.plain(body, headers=[("content-type", "text/html")]), samples.ask("Is it JSON?"))
+    done = await stage.exchange(
+        samples.plain(body, headers=[("content-type", "text/html")]), samples.ask("Is it JSON?")
+    )
     seen.equal("body", body, done.answered().body)
     seen.equal("content-type", "text/html", done.response.header("content-type"))
 
@@ -108,13 +114,17 @@ async def long_line(stage: Stage, seen: Seen) -> None:
     big = chunk({"content": text})
     parts = [FIRST, *samples.pieces(big, 256 * 1024), *EVENTS[1:]]
     done = await streamed(stage, "How long is a line?", samples.chunked_reply(SSE_HEAD, parts, END))
-    found = [each.value for each in events_of(done.answered().body) if each.data is not None and len(each.data) > len(text)]
+    found = [
+        each.value for each in events_of(done.answered().body) if each.data is not None and len(each.data) > len(text)
+    ]
     texts = [each["choices"][0]["delta"]["content"] == text for each in found if isinstance(each, dict)]
     if texts != [True]:
         seen.differs(f"{len(done.response.body)} bytes, without the event whole")
 
 
-@check("no-answer", "an upstream that hangs up without an answer is a 502, in OpenAI's shape of errors", "RFC 9110 §15.6.3")
+@check(
+    "no-answer", "an upstream that hangs up without an answer is a 502, in OpenAI's shape of errors", "RFC 9110 §15.6.3"
+)
 async def no_answer(stage: Stage, seen: Seen) -> None:
     done = await stage.exchange(Reply([Fin()]), samples.ask("Will you hang up?"))
     assert done.request

@@ -33,7 +33,9 @@ async def _closes(stage: Stage, seen: Seen, request: Recorded) -> None:
     """The client has just gone."""
     took = await stage.closed_after(request)
     if took is None:
-        seen.differs(f"the upstream's connection was still open after {max(stage.patience_s, stage.closes_within_s):g} s")
+        seen.differs(
+            f"the upstream's connection was still open after {max(stage.patience_s, stage.closes_within_s):g} s"
+        )
     elif took > stage.closes_within_s:
         seen.differs(f"the upstream's connection was closed after {took:.1f} s")
 

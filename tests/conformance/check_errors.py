@@ -99,7 +99,9 @@ def _arriving(name: str, case: Case) -> Run:
     _, _, status, body, headers = case
 
     async def run(stage: Stage, seen: Seen) -> None:
-        done = await stage.exchange(samples.plain(body, status, [samples.JSON, *headers]), samples.ask(f"Answer {name}?"))
+        done = await stage.exchange(
+            samples.plain(body, status, [samples.JSON, *headers]), samples.ask(f"Answer {name}?")
+        )
         assert done.request
         _same_status(seen, status, done)
         seen.differs(*differences(parsed(body), parsed(done.response.body)))
@@ -166,7 +168,9 @@ async def streamed_error(stage: Stage, seen: Seen) -> None:
 async def once(stage: Stage, seen: Seen) -> None:
     for name in ("429", "500", "503"):
         _, _, status, body, headers = CASES[name]
-        done = await stage.exchange(samples.plain(body, status, [samples.JSON, *headers]), samples.ask(f"Only once, {name}?"))
+        done = await stage.exchange(
+            samples.plain(body, status, [samples.JSON, *headers]), samples.ask(f"Only once, {name}?")
+        )
         if not done.requests:
             seen.differs(f"{name}: the upstream was not asked; {told(done.response)}")
         elif len(done.requests) > 1:

@@ -61,7 +61,10 @@ def values(request: Recorded, name: str) -> list[str]:
 def _passed(name: str, lines: Lines) -> Run:
     async def run(stage: Stage, seen: Seen) -> None:
         # Each request is another one, also for proxies that remember.
-        given = [(each, value.replace("IDEMPOTENCY", f"key-{id(seen)}-{stage.upstream.connections}")) for each, value in lines]
+        given = [
+            (each, value.replace("IDEMPOTENCY", f"key-{id(seen)}-{stage.upstream.connections}"))
+            for each, value in lines
+        ]
         done = await _asked(stage, f"Does {name} pass?", given)
         for header, value in given:
             got = values(done.request, header)
@@ -102,7 +105,15 @@ async def framing(stage: Stage, seen: Seen) -> None:
     done = await _asked(stage, "How long am I?", [])
     both = values(done.request, "content-length") + values(done.request, "transfer-encoding")
     seen.equal("lengths", 1, len(both))
-    usual = {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "authorization", "content-type"}
+    usual = {
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "accept-encoding",
+        "authorization",
+        "content-type",
+    }
     added = {name.decode("latin-1").lower() for name, _ in done.request.headers} - usual
     if added:
         seen.note(f"headers are added: {', '.join(sorted(added))}")

@@ -90,7 +90,9 @@ async def ranges(stage: Stage, seen: Seen) -> None:
     seen.equal("content-range", "bytes 2-5/10", done.response.header("content-range"))
 
 
-@check("redirect", "a redirect is passed on, not followed: the credentials are for this upstream alone", "RFC 9110 §15.4")
+@check(
+    "redirect", "a redirect is passed on, not followed: the credentials are for this upstream alone", "RFC 9110 §15.4"
+)
 async def redirect(stage: Stage, seen: Seen) -> None:
     lines = [samples.JSON, ("location", "http://127.0.0.1:9/v1/elsewhere")]
     done = await stage.exchange(samples.plain(b"{}", "307 Temporary Redirect", lines), samples.ask("Where to?"))
@@ -145,7 +147,9 @@ async def keep_alive(stage: Stage, seen: Seen) -> None:
             seen.equal(f"status of {text}", 200, (await client.response("POST")).status)
 
 
-@check("upgrade", "an offer to speak HTTP/2 may be ignored, the body may not (Java's own client makes it)", "RFC 9110 §7.8")
+@check(
+    "upgrade", "an offer to speak HTTP/2 may be ignored, the body may not (Java's own client makes it)", "RFC 9110 §7.8"
+)
 async def upgrade(stage: Stage, seen: Seen) -> None:
     offer = [("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c"), ("http2-settings", "AAEAAEAAAAIAAAAB")]
     done = await stage.exchange(samples.plain(samples.ANSWER), samples.ask("Upgrade?", '"user": "java"'), headers=offer)

@@ -16,7 +16,10 @@ AREA: Area = "paths"
 VLLM = "vLLM's OpenAI-compatible server"
 ANTHROPIC = "Anthropic API reference; vLLM serves it"
 
-MODELS = {"object": "list", "data": [{"id": "tiny", "object": "model", "created": 1, "owned_by": "me", "max_model_len": 4096}]}
+MODELS = {
+    "object": "list",
+    "data": [{"id": "tiny", "object": "model", "created": 1, "owned_by": "me", "max_model_len": 4096}],
+}
 EMBEDDED = {
     "object": "list", "model": "tiny", "usage": {"prompt_tokens": 2, "total_tokens": 2},
     "data": [{"object": "embedding", "index": 0, "embedding": [0.1, -1e-7, 1.0]}],
@@ -116,7 +119,12 @@ def _passing(case: Case) -> Run:
         reply = samples.plain(json.dumps(answer).encode(), headers=[samples.JSON, ("x-request-id", "req_path")])
         done = await stage.exchange(reply, body.encode(), path=path, method=method)
         _asked_rightly(stage, seen, done, method, path)
-        seen.differs(*(f"request: {each}" for each in differences(parsed(stage.right_body(done.sent)), parsed(done.request.body))))
+        seen.differs(
+            *(
+                f"request: {each}"
+                for each in differences(parsed(stage.right_body(done.sent)), parsed(done.request.body))
+            )
+        )
         seen.differs(*(f"answer: {each}" for each in differences(answer, parsed(done.answered().body))))
         seen.equal("x-request-id", "req_path", done.response.header("x-request-id"))
 
@@ -171,7 +179,9 @@ async def messages_stream(stage: Stage, seen: Seen) -> None:
 @check("completions-stream", "the older completions stream", OPENAI)
 async def completions_stream(stage: Stage, seen: Seen) -> None:
     base = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "tiny"}
-    chunks = [{**base, "choices": [{"index": 0, "text": each, "logprobs": None, "finish_reason": None}]} for each in "ab"]
+    chunks = [
+        {**base, "choices": [{"index": 0, "text": each, "logprobs": None, "finish_reason": None}]} for each in "ab"
+    ]
     events = [b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks] + [samples.DONE]
     await _streams(stage, seen, "/completions", '{"model": "MODEL", "prompt": "a", "stream": true, "top_k": 3}', events)
 
@@ -186,7 +196,14 @@ UPLOAD = (
 
 @check("files", "an upload arrives as it was sent, part for part", OPENAI + "; RFC 7578")
 async def files(stage: Stage, seen: Seen) -> None:
-    made = {"id": "file-1", "object": "file", "bytes": 256, "created_at": 1, "filename": "grüße.jsonl", "purpose": "batch"}
+    made = {
+        "id": "file-1",
+        "object": "file",
+        "bytes": 256,
+        "created_at": 1,
+        "filename": "grüße.jsonl",
+        "purpose": "batch",
+    }
     kind = "multipart/form-data; boundary=b0undary"
     done = await stage.exchange(
         samples.plain(json.dumps(made).encode()), UPLOAD, path="/files", headers=[("content-type", kind)]
@@ -200,7 +217,9 @@ async def files(stage: Stage, seen: Seen) -> None:
 async def transcriptions(stage: Stage, seen: Seen) -> None:
     upload = UPLOAD.replace(b'name="purpose"\r\n\r\nbatch', b'name="model"\r\n\r\n' + stage.way.model.encode())
     kind = "multipart/form-data; boundary=b0undary"
-    reply = samples.plain(b"1\n00:00:00,000 --> 00:00:01,000\nHi.\n", headers=[("content-type", "text/plain; charset=utf-8")])
+    reply = samples.plain(
+        b"1\n00:00:00,000 --> 00:00:01,000\nHi.\n", headers=[("content-type", "text/plain; charset=utf-8")]
+    )
     done = await stage.exchange(reply, upload, path="/audio/transcriptions", headers=[("content-type", kind)])
     if bytes(range(256)) not in done.request.body:
         seen.differs(f"the audio did not arrive: {len(done.request.body)} bytes")

@@ -138,7 +138,9 @@ async def model(stage: Stage, seen: Seen) -> None:
     seen.equal("model", MODEL, parsed(done.request.body).get("model"))
 
 
-@check("numbers", "numbers keep their digits: 1.0, 12345678901234567890, 1e-1, 0.10, -0", "RFC 8259 §6; " + TRANSPARENCY)
+@check(
+    "numbers", "numbers keep their digits: 1.0, 12345678901234567890, 1e-1, 0.10, -0", "RFC 8259 §6; " + TRANSPARENCY
+)
 async def numbers(stage: Stage, seen: Seen) -> None:
     members = '"temperature": 1.0, "top_p": 1e-1, "presence_penalty": 0.10, "seed": 12345678901234567890, "x_zero": -0'
     done = await stage.exchange(samples.plain(samples.ANSWER), samples.ask("Do numbers stay?", members))
@@ -161,7 +163,13 @@ async def key_order(stage: Stage, seen: Seen) -> None:
 @check("unicode", "text arrives as the same characters: emoji, escapes, U+2028, an escaped NUL", "RFC 8259 §7")
 async def unicode(stage: Stage, seen: Seen) -> None:
     text = '"Grüße 👩‍👩‍👧 \\u00e9 \\ud83d\\ude00 \\u2028 \\u0000 \\/ tab\\t"'
-    body = b'{"model": "MODEL", "messages": [{"role": "user", "content": ' + text.encode() + b'}], "user": ' + text.encode() + b"}"
+    body = (
+        b'{"model": "MODEL", "messages": [{"role": "user", "content": '
+        + text.encode()
+        + b'}], "user": '
+        + text.encode()
+        + b"}"
+    )
     done = await stage.exchange(samples.plain(samples.ANSWER), body)
     got = parsed(done.request.body)
     _same_messages(stage, seen, done.sent, got)

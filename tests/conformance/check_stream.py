@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Mapping
 
 from tests.conformance import samples
 from tests.conformance.check_response import same_headers
@@ -12,7 +13,7 @@ from tests.conformance.checks import OPENAI, SSE, TRANSPARENCY, Area, Run, Seen,
 from tests.conformance.compare import event_differences, events_of
 from tests.conformance.samples import DONE, EVENTS, FIRST, chunk
 from tests.conformance.stage import CHAT, STREAM, Exchange, Stage
-from tests.support.replies import Pause, Reply, Send, Until, chunked, head_of
+from tests.support.replies import Pause, Reply, Send, Step, Until, chunked, head_of
 from tests.support.sockets import RawClient
 
 AREA: Area = "stream"
@@ -23,7 +24,7 @@ SSE_HEAD = [("content-type", "text/event-stream; charset=utf-8"), ("cache-contro
 END = [Send(b"0\r\n\r\n")]
 
 
-def _tool(index: int, more: dict[str, object]) -> dict[str, object]:
+def _tool(index: int, more: Mapping[str, object]) -> dict[str, object]:
     return {"tool_calls": [{"index": index, **more}]}
 
 
@@ -120,7 +121,12 @@ async def stream_bytes(stage: Stage, seen: Seen) -> None:
 
 @check("headers", "`Content-Type`, request id and all other headers arrive; there is no length", OPENAI)
 async def stream_headers(stage: Stage, seen: Seen) -> None:
-    lines = [*SSE_HEAD, ("x-request-id", "req_1"), ("openai-processing-ms", "17"), ("x-ratelimit-remaining-requests", "9")]
+    lines = [
+        *SSE_HEAD,
+        ("x-request-id", "req_1"),
+        ("openai-processing-ms", "17"),
+        ("x-ratelimit-remaining-requests", "9"),
+    ]
     done = await streamed(stage, "Do the stream's headers stay?", samples.chunked_reply(lines, EVENTS, END))
     same_headers(seen, lines, done.answered())
     seen.equal("content-length", None, done.response.header("content-length"))
@@ -130,7 +136,12 @@ async def stream_headers(stage: Stage, seen: Seen) -> None:
 async def at_once(stage: Stage, seen: Seen) -> None:
     go = threading.Event()
     head = head_of("200 OK", [*SSE_HEAD, ("transfer-encoding", "chunked")])
-    body = [Send(head), *(Send(chunked(each)) for each in EVENTS[:2]), Until(go), *(Send(chunked(each)) for each in EVENTS[2:])]
+    body: list[Step] = [
+        Send(head),
+        *(Send(chunked(each)) for each in EVENTS[:2]),
+        Until(go),
+        *(Send(chunked(each)) for each in EVENTS[2:]),
+    ]
     stage.play(Reply([*body, *END]), CHAT, "POST")
     async with stage.client() as client:
         sent = stage.body(samples.ask("Are you quick?", STREAM))
@@ -140,7 +151,9 @@ async def at_once(stage: Stage, seen: Seen) -> None:
         finally:
             go.set()
     if not came:
-        seen.differs(f"the first words had not arrived after {stage.patience_s:g} s; the upstream was to send more only then")
+        seen.differs(
+            f"the first words had not arrived after {stage.patience_s:g} s; the upstream was to send more only then"
+        )
 
 
 async def _until(client: RawClient, needle: bytes, seconds: float) -> bool:

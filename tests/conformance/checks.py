@@ -99,7 +99,7 @@ def add(area: Area, name: str, right: str, source: str, run: Run) -> None:
 
 def all_checks() -> Sequence[Check]:
     """Every check, by area."""
-    from tests.conformance import (  # noqa: F401, PLC0415  the modules that define them
+    from tests.conformance import (  # noqa: F401  the modules that define them
         check_broken,
         check_disconnect,
         check_errors,

@@ -168,4 +168,6 @@ def event_differences(right: bytes, got: bytes) -> list[str]:
 
 def _fields(event: Event) -> str:
     given = {"event": event.name, "id": event.id}
-    return ", ".join(f"{name}: {value.decode()}" for name, value in given.items() if value is not None) or "of data only"
+    return (
+        ", ".join(f"{name}: {value.decode()}" for name, value in given.items() if value is not None) or "of data only"
+    )

@@ -113,6 +113,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+def _told(pattern: str, log: Path) -> re.Match[str] | None:
+    return re.search(pattern, log.read_text(errors="replace"))
+
+
 def _peer(peer: Peer, way: Way, told: str | None = None) -> Open:
     """`way`: how it is asked, but for the port. `told`: a pattern of the port in its log, where it chooses one itself."""
 
@@ -124,9 +128,8 @@ def _peer(peer: Peer, way: Way, told: str | None = None) -> Open:
             if told is None:
                 process = peer.start(port, upstream, log)
             else:
-                found = lambda: re.search(told, log.read_text(errors="replace"))  # noqa: E731
-                process = peer.start_until(lambda: found() is not None, port, upstream, log)
-                match = found()
+                process = peer.start_until(lambda: _told(told, log) is not None, port, upstream, log)
+                match = _told(told, log)
                 assert match is not None, "it is ready"
                 port = int(match[1])
             try:
@@ -146,16 +149,13 @@ def _venv(*packages: str) -> tuple[tuple[str, ...], ...]:
 
 
 _WAY = Way(host="127.0.0.1", port=0)
-_LITELLM_VERSION = "1.109.1"
 _ALLOWED = (
-    "user, metadata, store, reasoning_effort, verbosity, service_tier, prompt_cache_key, prompt_cache_retention, safety_identifier,"
-    " modalities, audio, prediction, web_search_options, logit_bias, functions, function_call, parallel_tool_calls, response_format,"
-    " tools, tool_choice, stream_options"
+    "user, metadata, store, reasoning_effort, verbosity, service_tier, prompt_cache_key, prompt_cache_retention,"
+    " safety_identifier, modalities, audio, prediction, web_search_options, logit_bias, functions, function_call,"
+    " parallel_tool_calls, response_format, tools, tool_choice, stream_options"
 )
 _LITELLM = replace(
     LITELLM,
-    version=_LITELLM_VERSION,
-    install=_venv(f"litellm[proxy]=={_LITELLM_VERSION}"),
     files={
         "config.yaml": f"""
 model_list:
@@ -200,7 +200,7 @@ _VLLM_ROUTER = Peer(
     install=_venv("vllm-router==0.1.17"),
     command=(
         "{folder}/venv/bin/vllm-router", "--host", "127.0.0.1", "--port", "{port}", "--worker-urls", "{origin}",
-        "--policy", "round_robin", "--disable-retries", "--disable-circuit-breaker", "--prometheus-port", "0",
+        "--policy", "round_robin", "--disable-retries", "--disable-circuit-breaker", "--prometheus-port", "{spare}",
         "--max-payload-size", "536870912",
     ),
     health="/health",
@@ -292,19 +292,19 @@ CONTENDERS: dict[str, Contender] = {
     for each in (
         Contender("mneme", "Mneme", _OWN, "memory on: `messages` may be added to, and nothing else", _mneme("mneme")),
         Contender(
-            "mneme-recorded", "Mneme, memory off", _OWN, "`X-Mneme-Memory: off`; everything is captured", _mneme("mneme-recorded")
+            "mneme-recorded", "Mneme, memory off", _OWN, "`X-Mneme-Memory: off`; all is captured", _mneme("mneme-recorded")
         ),
         Contender(
             "mneme-bare", "Mneme, pass-through", _OWN, "`X-Mneme-Memory: off`, `X-Mneme-Capture: off`", _mneme("mneme-bare")
         ),
         Contender(
-            "litellm", "LiteLLM", _LITELLM_VERSION,
+            "litellm", "LiteLLM", LITELLM.version,
             "`/v1`; provider `openai/*`, no retries, no cooldowns, client headers and keys forwarded,"
             " `allowed_openai_params` for whatever the checks use",
             _peer(_LITELLM, _WAY),
         ),
         Contender(
-            "litellm-raw", "LiteLLM, raw", _LITELLM_VERSION,
+            "litellm-raw", "LiteLLM, raw", LITELLM.version,
             "a `pass_through_endpoints` entry with `forward_headers` and `include_subpath`",
             _peer(_LITELLM, replace(_WAY, prefix="/raw/v1")),
         ),
@@ -333,7 +333,7 @@ CONTENDERS: dict[str, Contender] = {
             "a plain reverse proxy, to tell what HTTP itself costs: `proxy_buffering off`, no limit of body sizes",
             _peer(_NGINX, _WAY),
         ),
-        Contender("none", "no proxy", "", "the client asks the upstream itself: what the suite says of nothing at all", _direct),
+        Contender("none", "no proxy", "", "the client asks the upstream itself: what is left is for a proxy to do", _direct),
     )
 }  # fmt: skip
 """By name, in the order of the table."""

@@ -12,7 +12,9 @@ LIMIT_S = 40.0
 """Seconds for one check; its own waits are shorter."""
 
 
-async def run(stage: Stage, checks: Iterable[Check], tell: Callable[[Check, Result], None] | None = None) -> list[Result]:
+async def run(
+    stage: Stage, checks: Iterable[Check], tell: Callable[[Check, Result], None] | None = None
+) -> list[Result]:
     """What each check saw. Whatever goes wrong in one is a difference that it saw."""
     results: list[Result] = []
     for each in checks:

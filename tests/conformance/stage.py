@@ -96,7 +96,9 @@ class Stage:
                 asked.append(request)
                 return reply
             if request.path == "/v1/models":
-                return reply_json({"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": 32768}]})
+                return reply_json(
+                    {"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": 32768}]}
+                )
             return reply_json({}, "200 OK" if request.path.startswith(("/health", "/get_")) else "404 Not Found")
 
         self.upstream.script = script
