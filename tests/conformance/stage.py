@@ -81,6 +81,8 @@ class Stage:
     closes_within_s: float = 1.0
     patience_s: float = 5.0
     """Seconds that are waited to see whether it is closed at all."""
+    large: int = 10_000_000
+    """Bytes of the largest answers; the largest request has half as many."""
     grown: int = field(default=0, init=False)
     """Requests whose `messages` were added to."""
 

@@ -23,6 +23,7 @@ from tests.support.sockets import DEADLINE_S
 
 DOCS = Path(__file__).parents[2] / "docs"
 
+MB = 1_000_000
 OF_HTTP_ITSELF = {
     "headers.hop-by-hop", "headers.host", "response.hop-by-hop", "broken.no-answer", "broken.no-http", "http.expect",
 }  # fmt: skip
@@ -55,10 +56,20 @@ def differences(results: list[Result]) -> dict[str, list[str]]:
     return {each.name: each.differences for each in results if not each.same}
 
 
-@pytest.mark.parametrize("name", ["mneme", "mneme-recorded", "mneme-bare"])
-async def test_mneme_changes_nothing(ways: Mapping[str, Way], upstream: ScriptedUpstream, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "large"),
+    [
+        # what is to be remembered is counted and hashed: ten megabytes of it take seconds
+        ("mneme", MB), ("mneme-recorded", MB), ("mneme-bare", 10 * MB),
+        pytest.param("mneme", 10 * MB, marks=[pytest.mark.heavy, pytest.mark.timeout(600)]),
+        pytest.param("mneme-recorded", 10 * MB, marks=[pytest.mark.heavy, pytest.mark.timeout(600)]),
+    ],
+)  # fmt: skip
+async def test_mneme_changes_nothing(
+    ways: Mapping[str, Way], upstream: ScriptedUpstream, name: str, large: int
+) -> None:
     # on a busy machine a second is no time; that the connection is closed at all is what counts here
-    stage = Stage(upstream, ways[name], closes_within_s=DEADLINE_S)
+    stage = Stage(upstream, ways[name], closes_within_s=DEADLINE_S, large=large)
     results = await run(stage, all_checks())
     assert differences(results) == {}
     assert stage.grown == (1 if name == "mneme" else 0), "memory was there, where it is on"
