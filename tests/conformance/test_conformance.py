@@ -122,12 +122,12 @@ def test_bad_use_is_told(arguments: list[str], said: str) -> None:
 
 def test_a_page_is_made_of_what_was_kept(tmp_path: Path) -> None:
     check = Check("http.x", "http", "it | works", "RFC 1", run)  # type: ignore[arg-type]
-    for name, seen in (("none", []), ("nginx", ["* 127.0.0.1:4711 and <b>"])):
+    for name, seen in (("none", []), ("nginx", ["* 127.0.0.1:4711 and <b>\x00"])):
         known = CONTENDERS[name]
         keep(Report(name, known.title, known.version, known.settings, [Result("http.x", seen, [])]), tmp_path)
     made = page(kept(tmp_path), [check])
     assert "| `x` | it \\| works | RFC 1 | ✗ | ✓ |" in made
-    assert "- `http.x`: \\* 127.0.0.1:PORT and &lt;b>" in made
+    assert "- `http.x`: \\* 127.0.0.1:PORT and &lt;b>\\\\u0000" in made
 
 
 def test_the_page_tells_of_these_checks() -> None:
