@@ -61,7 +61,9 @@ def ended(command: Sequence[str]) -> int:
 @click.command()
 @click.option("--quick", is_flag=True, help="For the shape only.")
 @click.option("--only", multiple=True, type=click.Choice(NAMES), help="These alone; may be given several times.")
-@click.option("--peers", is_flag=True, help="LiteLLM and Portkey, too, in `bench`; they are installed into .peers/.")
+@click.option(
+    "--peers", is_flag=True, help="LiteLLM and Portkey, too, in `bench`; they are installed into ~/.cache/mneme-peers."
+)
 def main(quick: bool, only: tuple[Name, ...], peers: bool) -> None:
     """Run all measurements, and make docs/benchmarks.md."""
     out = console()

@@ -232,7 +232,7 @@ def show(console: Console, cells: Sequence[Cell]) -> None:
     type=click.Choice(list(CONTENDERS)),
     help="Measure these alone; may be given several times.",
 )
-@click.option("--peers", is_flag=True, help="LiteLLM and Portkey, too; they are installed into .peers/.")
+@click.option("--peers", is_flag=True, help="LiteLLM and Portkey, too; they are installed into ~/.cache/mneme-peers.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Plain answers or streams alone.")
 @click.option("--no-save", is_flag=True, help="Print only; leave results and docs/benchmarks.md as they are.")
 def main(

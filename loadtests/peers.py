@@ -7,6 +7,7 @@ cannot be installed is left out, and the run says so.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,8 @@ from pathlib import Path
 
 import httpx
 
-FOLDER = Path(__file__).parents[1] / ".peers"
+FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mneme-peers"
+"""Outside the checkout: hundreds of megabytes, the same for every copy of it."""
 INSTALL_S = 600.0
 """Seconds for an installation; LiteLLM's takes one minute, Portkey's some seconds."""
 START_S = 120.0
@@ -31,7 +33,8 @@ class PeerFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class Peer:
     """One proxy. `install`: commands, run once in its folder; `command`: starts it, `environment` with it; `health`: a path
-    that answers when it is ready. In the texts `{folder}`, `{port}` and `{upstream}` (its base URL, with /v1) are filled in."""
+    that answers when it is ready. In the texts `{folder}`, `{port}`, `{spare}` (another port), `{upstream}` (its base URL, with
+    /v1) and `{origin}` (without) are filled in."""
 
     name: str
     version: str
@@ -63,10 +66,18 @@ class Peer:
 
     def start(self, port: int, upstream: str, log: Path) -> subprocess.Popen[bytes]:
         """Start it on a loopback port. Raises PeerFailed where it does not become ready."""
+
+        def answers() -> bool:
+            with suppress(httpx.TransportError):
+                return httpx.get(f"http://127.0.0.1:{port}{self.health}", trust_env=False).status_code == 200
+            return False
+
+        return self.start_until(answers, port, upstream, log)
+
+    def start_until(self, ready: Callable[[], bool], port: int, upstream: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start it, and wait until it is `ready`. Raises PeerFailed."""
         for name, text in self.files.items():
-            (self.folder / name).write_text(
-                text.format(folder=self.folder, port=port, upstream=upstream), encoding="utf-8"
-            )
+            (self.folder / name).write_text(self._filled([text], port, upstream)[0], encoding="utf-8")
         with log.open("wb") as out:
             process = subprocess.Popen(
                 self._filled(self.command, port, upstream),
@@ -79,15 +90,24 @@ class Peer:
             )
         deadline = time.monotonic() + START_S
         while process.poll() is None and time.monotonic() < deadline:
-            with suppress(httpx.TransportError):
-                if httpx.get(f"http://127.0.0.1:{port}{self.health}", trust_env=False).status_code == 200:
-                    return process
+            if ready():
+                return process
             time.sleep(POLL_S)
         process.kill()
         raise PeerFailed(f"{self.name} does not become ready:\n{log.read_text(errors='replace')[-1000:]}")
 
     def _filled(self, command: Sequence[str], port: int, upstream: str) -> list[str]:
-        return [part.format(folder=self.folder, port=port, upstream=upstream) for part in command]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            spare = free.getsockname()[1]
+        given = {
+            "folder": self.folder,
+            "spare": spare,
+            "port": port,
+            "upstream": upstream,
+            "origin": upstream.removesuffix("/v1"),
+        }
+        return [part.format(**given) for part in command]
 
 
 def _plain_environment() -> dict[str, str]:
@@ -121,7 +141,12 @@ LITELLM = Peer(
 PORTKEY = Peer(
     name="portkey",
     version="1.15.2",
-    install=(("npm", "install", "--silent", "--no-fund", "--no-audit", "@portkey-ai/gateway@1.15.2"),),
+    install=(
+        ("npm", "init", "-y"),
+        # Its range allows 1.19.19, on which every stream is a 500 (the headers of a fetched answer are immutable there).
+        ("npm", "pkg", "set", "overrides[@hono/node-server]=1.13.8"),
+        ("npm", "install", "--silent", "--no-fund", "--no-audit", "@portkey-ai/gateway@1.15.2"),
+    ),
     command=("node", "node_modules/.bin/gateway", "--port={port}", "--headless"),
     health="/",
     environment={"TRUSTED_CUSTOM_HOSTS": "127.0.0.1", "NODE_ENV": "production"},

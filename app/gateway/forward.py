@@ -50,7 +50,7 @@ def outgoing_headers(call: Call, target: Target | None = None, *, streamed: bool
     given = call.raw_headers
     if target.stands_in:
         given = [each for each in given if not _is_of_an_account(each[0])]
-    return request_headers(given, api_key=target.api_key, streamed=streamed)
+    return request_headers(given, api_key=target.api_key, streamed=streamed, unread=call.bare)
 
 
 def _is_of_an_account(name: bytes) -> bool:

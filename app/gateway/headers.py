@@ -25,11 +25,12 @@ HOP_BY_HOP = frozenset(
 OWN_PREFIX = b"x-mneme-"
 """Headers between a client and Mneme."""
 
-_ALWAYS_REPLACED = frozenset({b"host", b"accept-encoding", b"expect"})
-"""Host names the upstream; identity is asked for, so that bytes can be read; what `Expect: 100-continue` asks for was
+_ALWAYS_REPLACED = frozenset({b"host", b"expect"})
+"""Host names the upstream; what `Expect: 100-continue` asks for was
 granted when the body was read, and an upstream that never answers it would hold the body up."""
 
-_IDENTITY = (b"accept-encoding", b"identity")
+_CODING = b"accept-encoding"
+_IDENTITY = (_CODING, b"identity")
 _MNEME_KEY = re.compile(rb"\s*(?:\S+\s+)?mneme_", re.IGNORECASE)
 _SECRET_NAMES = (b"auth", b"key", b"token")
 """A header whose name has one of these in it may carry a key."""
@@ -38,17 +39,22 @@ _BAD_NAME = re.compile(rb'[\x00-\x20\x7f()<>@,;:\\"\[\]={}]')
 _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-def request_headers(headers: Iterable[tuple[bytes, bytes]], *, api_key: str | None, streamed: bool = False) -> Headers:
+def request_headers(
+    headers: Iterable[tuple[bytes, bytes]], *, api_key: str | None, streamed: bool = False, unread: bool = False
+) -> Headers:
     """The client's headers as the upstream gets them.
 
     Dropped: what belongs to the connection, `Host`, `Expect`, `X-Mneme-*`, `Content-Length` (the transport counts
     itself; kept when the body is `streamed` through unread, so that its framing stays), and any Mneme key, wherever it
-    is. `api_key`, Mneme's own for this upstream, takes the place of the client's `Authorization`.
+    is. Identity is asked for, so that the answer can be read; where nobody reads it (`unread`), what the client asks
+    for. `api_key`, Mneme's own for this upstream, takes the place of the client's `Authorization`.
     """
     given = list(headers)
     dropped = HOP_BY_HOP | _ALWAYS_REPLACED | _named_by_connection(given)
     if not streamed:
         dropped |= {b"content-length"}
+    if not unread:
+        dropped |= {_CODING}
     if api_key is not None:
         dropped |= {b"authorization"}
     passed: Headers = []
@@ -57,7 +63,8 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]], *, api_key: str | No
         if low in dropped or low.startswith(OWN_PREFIX) or _holds_mneme_key(low, value):
             continue
         passed.append((name, value))
-    passed.append(_IDENTITY)
+    if not unread:
+        passed.append(_IDENTITY)
     if api_key is not None:
         passed.append((b"authorization", b"Bearer " + api_key.encode()))
     return passed

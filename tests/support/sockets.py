@@ -46,7 +46,8 @@ class RawResponse:
 class RawClient:
     """One connection to a server; every byte in both directions is the test's. Use as an async context manager."""
 
-    def __init__(self, port: int, *, receive_buffer: int | None = None) -> None:
+    def __init__(self, port: int, *, host: str = "127.0.0.1", receive_buffer: int | None = None) -> None:
+        self._host = host
         self._port = port
         self._receive_buffer = receive_buffer
         self._buffer = b""
@@ -57,7 +58,7 @@ class RawClient:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
         sock.setblocking(False)
         try:
-            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self._port))
+            await asyncio.get_running_loop().sock_connect(sock, (self._host, self._port))
         except OSError:
             sock.close()
             raise
@@ -117,7 +118,7 @@ class RawClient:
         low = {name.lower(): value for name, value in headers}
         answer = RawResponse(int(status), reason.strip(), headers, b"", [], "whole")
         try:
-            if method == "HEAD" or int(status) in (204, 304):
+            if method == "HEAD" or int(status) < 200 or int(status) in (204, 304):
                 pass
             elif low.get(b"transfer-encoding") == b"chunked":
                 await self._read_chunks(answer)

@@ -127,8 +127,8 @@ def running(script: Script, **config: Any) -> Iterator[tuple[Proxy, int, AsgiSer
 
 
 @asynccontextmanager
-async def client(port: int, **options: int) -> AsyncIterator[RawClient]:
-    async with RawClient(port, **options) as connected:
+async def client(port: int, *, receive_buffer: int | None = None) -> AsyncIterator[RawClient]:
+    async with RawClient(port, receive_buffer=receive_buffer) as connected:
         await connected.send("POST", CHAT, [], b"{}")
         yield connected
 

@@ -50,6 +50,12 @@ def test_identity_is_asked_for_once() -> None:
     assert passed((b"Accept-Encoding", b"gzip, br")) == [IDENTITY]
 
 
+def test_the_clients_coding_is_asked_for_where_nobody_reads_the_answer() -> None:
+    headers = [(b"accept-encoding", b"gzip, br"), (b"a", b"b")]
+    assert request_headers(headers, api_key=None, unread=True) == headers
+    assert request_headers(headers[1:], api_key=None, unread=True) == headers[1:]
+
+
 def test_our_own_key_replaces_the_clients() -> None:
     headers = [(b"Authorization", b"Bearer sk-client"), (b"a", b"b")]
     assert passed(*headers, api_key="sk-own") == [(b"a", b"b"), IDENTITY, (b"authorization", b"Bearer sk-own")]
