@@ -23,6 +23,7 @@ from app.context.audit import Compiled, HistoryReport, explain
 from app.context.budget import allocate, available, epoch_budget, memory_budget
 from app.context.candidates import Candidate
 from app.context.classify import classify
+from app.context.inputs import keep
 from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, pack
 from app.context.request import (
     Compilation,
@@ -126,6 +127,10 @@ class Compiler:
             rebased=live.rebased,
             live_blocks=len(live.blocks),
         )
+        explained = explain(audit)
+        considered = [each.candidate for each in scored]
+        weights = PROFILES[request.profile].weights
+        kept = keep(request, explained, considered, self._cap, similarity="similarity" in weights)
         return Compilation(
             edits=plan(request.placement, story.transcript, live.blocks, block),
             history=story.messages,
@@ -136,9 +141,9 @@ class Compiler:
             tokens=added,
             budget=figures.available,
             eta=eta.eta,
-            audit=explain(audit),
-            inputs=_inputs(request, query, figures, live),
-            considered=[each.candidate for each in scored],
+            audit=explained,
+            inputs=_inputs(request, query, figures, live) | kept,
+            considered=considered,
         )
 
     def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> Figures:

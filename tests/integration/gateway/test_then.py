@@ -1,0 +1,367 @@
+"""Captured requests compiled again, on a real store: as of then to the byte, whatever memory has become since."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from app.clock import FakeClock
+from app.context.compile import Compiler
+from app.context.differ import compare
+from app.context.retrieve import Retriever
+from app.errors import Conflict, NotFound
+from app.gateway.then import Again, Mode, Recompiler
+from app.gateway.upstream import Router
+from app.memory.ingest_text import content_hash
+from app.providers.models import ModelRegistry
+from app.providers.tokens import CountCache
+from app.settings import Placement, Settings
+from app.store import ids
+from app.store.captures import Captures
+from app.store.memories import Memories
+from app.store.memory_rows import MemoryChange, MemoryText
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.replays import ReplayStore
+from app.store.turns import TurnStore
+from tests.support.doors import HashEmbedder, make_space
+from tests.support.journey import (
+    TOKENIZERS,
+    UPSTREAM,
+    Answer,
+    Message,
+    assistant,
+    build_journey,
+    system,
+    user,
+)
+
+TENANT = ids.LOCAL_TENANT
+ANA = ids.user_id(TENANT, "local")
+
+
+class Stage:
+    """A gateway on a database, and what compiles its captures again."""
+
+    def __init__(self, pool: Pool, admin: asyncpg.Connection[Any], space: int, settings: Settings) -> None:
+        self.admin, self.pool = admin, pool
+        self.clock = FakeClock(datetime.now(UTC).replace(microsecond=0))
+        self.sql = Queries.load()
+        store = TurnStore(pool, self.sql)
+        self.journey = build_journey(store, embedder=HashEmbedder(), settings=settings, clock=self.clock)
+        self.memories = Memories(pool, self.sql, self.clock, space=space)
+        self.settings = settings
+        self.store = store
+
+    def recompiler(self, **changed: Any) -> Recompiler:
+        settings = Settings(**{"upstream_base_url": UPSTREAM, "placement": self.settings.placement, **changed})
+        counts = CountCache()
+        compiler = Compiler(
+            Retriever(self.store, HashEmbedder(), str.__len__),
+            ModelRegistry(windows=settings.model_windows, default_window=settings.default_context_window),
+            TOKENIZERS,
+            counts,
+            nonce_key=lambda: b"a test's secret",
+            memory_cap=settings.memory_budget_tokens,
+        )
+        return Recompiler(
+            Captures(self.pool, self.sql),
+            ReplayStore(self.pool, self.sql),
+            self.store,
+            compiler,
+            Router.from_settings(settings),
+            TOKENIZERS,
+            counts,
+            self.clock,
+            nonce_key=lambda: b"a test's secret",
+        )
+
+    async def again(self, answer: Answer, mode: Mode = "as_of", **changed: Any) -> Again:
+        call = UUID(answer.headers["x-mneme-call-id"])
+        return await self.recompiler(**changed).run(TENANT, call, ANA, mode)
+
+    async def ask(self, messages: list[Message], session: str | None = None, **fields: Any) -> Answer:
+        self.clock.move(timedelta(seconds=60))
+        headers = {"x-mneme-session": session} if session is not None else {}
+        answer = await self.journey.ask(messages, headers=headers, **fields)
+        assert answer.status == 200, answer.body
+        await self.journey.settled()
+        return answer
+
+    async def remember(self, *texts: str) -> list[UUID]:
+        made = []
+        for text in texts:
+            memory = ids.uuid7(self.clock.now())
+            await self.admin.execute(
+                "INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope, kind,"
+                " content_text, content_hash, provenance_type, token_count, created_at, access_count, last_accessed_at,"
+                " confidence, importance)"
+                " VALUES ($1, $2, $3, 3, 1, 'fact', $4, sha256(convert_to($4, 'UTF8')), 0, 9, $5, 3, $5, 0.7, 0.3)",
+                memory, ANA, TENANT, text, self.clock.now() - timedelta(days=3),
+            )  # fmt: skip
+            made.append(memory)
+        return made
+
+    def sent(self) -> bytes:
+        """What went upstream last."""
+        return self.journey.upstream.sent[-1]
+
+
+FACTS = (
+    "Ana plays chess on Mondays.",
+    "Ana's chess club is in Graz.",
+    "Ana prefers the Sicilian in chess.",
+    "Ana drinks tea while she plays chess.",
+)
+
+
+@pytest.fixture(params=["tail", "system", "second_system"])
+async def stage(request: pytest.FixtureRequest, pool: Pool, admin: asyncpg.Connection[Any]) -> Stage:
+    placement: Placement = request.param
+    return await make_stage(pool, admin, placement=placement)
+
+
+async def make_stage(pool: Pool, admin: asyncpg.Connection[Any], **settings: Any) -> Stage:
+    space = await make_space(admin)
+    return Stage(
+        pool, admin, space, Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 20_000, **settings})
+    )
+
+
+QUESTIONS = ("What about my chess?", "Where is the chess club?", "And the tea?", "Which chess opening do I prefer?")
+
+
+async def client_managed(stage: Stage) -> list[tuple[Answer, bytes]]:
+    transcript: list[Message] = [system("Be brief.")]
+    made = []
+    for question in QUESTIONS:
+        transcript.append(user(question))
+        answer = await stage.ask(transcript)
+        made.append((answer, stage.sent()))
+        transcript.append(assistant(answer.text))
+    return made
+
+
+async def server_managed(stage: Stage) -> list[tuple[Answer, bytes]]:
+    made = []
+    for n, question in enumerate(QUESTIONS):
+        said = [user(question)] if n else [system("Be brief."), user(question)]
+        answer = await stage.ask(said, session="s")
+        made.append((answer, stage.sent()))
+    return made
+
+
+@dataclass
+class Talk:
+    """A conversation that was had, and what went upstream for each turn."""
+
+    stage: Stage
+    memories: list[UUID]
+    turns: list[tuple[Answer, bytes]]
+
+    async def exact(self) -> None:
+        for answer, sent in self.turns:
+            again = await self.stage.again(answer)
+            assert again.body == sent
+            assert again.identical
+            assert again.notes == []
+
+
+@pytest.fixture(params=[client_managed, server_managed])
+async def talk(request: pytest.FixtureRequest, stage: Stage) -> Talk:
+    way: Callable[..., Any] = request.param
+    memories = await stage.remember(*FACTS)
+    # Another session, whose turns are found as well, one of them so long that only a passage is shown.
+    await stage.ask([user("My chess teacher is called Ivo.")], session="other")
+    await stage.ask([user("Chess notes. " + "The knight moves oddly in chess openings. " * 40)], session="other")
+    made = await way(stage)
+    assert any(text.encode() in sent for text in FACTS for _, sent in made), "something is remembered"
+    return Talk(stage, memories, made)
+
+
+async def test_as_of_then_to_the_byte_whatever_became_since(talk: Talk) -> None:
+    await talk.exact()
+    await unchanged(talk)
+    await today(talk)
+    await later(talk)
+    await forgotten(talk)
+
+
+async def unchanged(talk: Talk) -> None:
+    for answer, _ in talk.turns:
+        told = difference(await talk.stage.again(answer))
+        assert {each["change"] for each in told["items"]} <= {"kept"}
+        assert told["eta"]["was"] == pytest.approx(told["eta"]["now"], abs=1e-4)
+        assert told["tokens"]["was"] == told["tokens"]["now"]
+
+
+async def today(talk: Talk) -> None:
+    """Today's memory, at the place of then: what was said later in the same conversation is not known there."""
+    stage = talk.stage
+    told = difference(await stage.again(talk.turns[0][0], "today"))
+    assert told["changes"]["new"] == 0
+    (new,) = await stage.remember("What about chess: Ana became champion in chess.")
+    again = await stage.again(talk.turns[0][0], "today")
+    assert str(new) in {each["id"] for each in difference(again)["items"] if each["change"] == "new"}
+    assert b"champion" in again.body
+    assert not again.identical
+
+
+async def later(talk: Talk) -> None:
+    """Memory goes on: new ones, used ones, superseded, edited and invalidated ones; other settings."""
+    stage = talk.stage
+    stage.clock.move(timedelta(days=40))
+    await stage.remember("Ana now hates chess.", "Ana's chess club has moved to Linz.")
+    await stage.admin.execute("UPDATE agent_data.memory_store SET access_count = 500, importance = 1, confidence = 0.1")
+    await stage.admin.execute(
+        "UPDATE agent_data.memory_store SET status = 'superseded', valid_to = now() WHERE memory_id = $1",
+        talk.memories[3],
+    )
+    await stage.memories.change(TENANT, ANA, talk.memories[1], change_of("Ana's club is elsewhere."))
+    await stage.memories.invalidate(TENANT, ANA, talk.memories[2], None)
+    await stage.ask([user("More chess?")], session="s")
+    await talk.exact()
+    again = await stage.again(talk.turns[0][0], default_context_window=500, memory_budget_tokens=60)
+    assert again.body == talk.turns[0][1]
+
+
+async def forgotten(talk: Talk) -> None:
+    """What was forgotten does not come back, and is said to be that."""
+    stage, gone = talk.stage, str(talk.memories[0])
+    await stage.memories.forget(TENANT, ANA, talk.memories[0])
+    shown = 0
+    for answer, sent in talk.turns:
+        again = await stage.again(answer)
+        assert FACTS[0].encode() not in again.body
+        if FACTS[0].encode() in sent:
+            shown += 1
+            assert not again.identical
+            assert again.fates[gone] == "forgotten"
+        for item in difference(again)["items"]:
+            if item["id"] == gone:
+                assert (item["change"], item["now"]["reason"]) == ("gone", "forgotten")
+    assert shown
+
+
+def difference(again: Again) -> dict[str, Any]:
+    return compare(again.before, json.loads(json.dumps(again.compilation.audit, default=str)), again.fates)
+
+
+async def test_a_deleted_message_does_not_come_back(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    stage = await make_stage(pool, admin)
+    made = await server_managed(stage)
+    row = await admin.fetchrow(
+        "SELECT message_id FROM agent_data.conversation_history WHERE content = $1", QUESTIONS[1]
+    )
+    await admin.execute(
+        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, 'deleted')",
+        ANA, TENANT, row["message_id"],
+    )  # fmt: skip
+    again = await stage.again(made[-1][0])
+    said = json.dumps({"role": "user", "content": QUESTIONS[1]}, separators=(",", ":")).encode()
+    assert said in made[-1][1]
+    assert said not in again.body
+    assert again.notes == ["1 earlier messages of the session are not shown any more."]
+
+
+async def test_a_rebase_is_done_again(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    """A small window: the blocks of an epoch use up their budget, or quote what was superseded, and are begun anew."""
+    stage = await make_stage(pool, admin, default_context_window=1500, model_windows={"gpt-4o": 1500})
+    memories = await stage.remember(
+        *FACTS, *(f"Chess fact {n}: the rook number {n} is {n} cm tall." for n in range(30))
+    )
+    made, rebased = [], 0
+    transcript: list[Message] = []
+    for n in range(14):
+        transcript.append(user(f"What about chess fact {2 * n} and {2 * n + 1}?"))
+        answer = await stage.ask(transcript, max_tokens=100)
+        made.append((answer, stage.sent()))
+        transcript.append(assistant(answer.text))
+        if n == 8:
+            await admin.execute(
+                "UPDATE agent_data.memory_store SET status = 'superseded' WHERE memory_id = ANY ($1)", memories[:20]
+            )
+    for answer, sent in made:
+        again = await stage.again(answer)
+        assert again.body == sent
+        rebased += again.before["rebased"] is not None
+    assert rebased
+
+
+async def test_history_that_did_not_fit_is_left_out_again(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    stage = await make_stage(pool, admin, model_windows={"gpt-4o": 900})
+    await stage.remember(*FACTS)
+    made = []
+    for n in range(12):
+        answer = await stage.ask(
+            [user(f"Chess {n}? " + "and then some more words " * 12)], session="long", max_tokens=100
+        )
+        made.append((answer, stage.sent()))
+        if n == 6:  # a summary, as the session-end work writes it
+            await admin.execute(
+                "UPDATE agent_data.sessions SET summary_text = 'They spoke of chess.', summary_token_count = 6"
+            )
+    assert b"They spoke of chess." in made[-1][1] or any(b"They spoke of chess." in sent for _, sent in made)
+    for answer, sent in made:
+        assert (await stage.again(answer)).body == sent
+    await admin.execute("UPDATE agent_data.sessions SET summary_text = NULL")
+    told = next(answer for answer, sent in made if b"They spoke of chess." in sent)
+    again = await stage.again(told)
+    assert b"They spoke of chess." not in again.body
+    assert "The session's summary of then is not stored any more." in again.notes
+
+
+async def test_a_branch_and_a_regeneration(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    stage = await make_stage(pool, admin)
+    await stage.remember(*FACTS)
+    made = await client_managed(stage)
+    first = [system("Be brief."), user(QUESTIONS[0]), assistant(made[0][0].text)]
+    for messages in ([*first, user("Or about my chess teacher?")], [*first, user(QUESTIONS[1])]):
+        answer = await stage.ask(messages)
+        made.append((answer, stage.sent()))
+    for answer, sent in made:
+        assert (await stage.again(answer)).body == sent
+        await stage.again(answer, "today")
+
+
+async def test_what_cannot_be_compiled_again_says_why(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    stage = await make_stage(pool, admin)
+
+    async def why(**headers: str) -> str:
+        answer = await stage.journey.ask([user("hi")], headers={k.replace("_", "-"): v for k, v in headers.items()})
+        with pytest.raises(Conflict) as told:
+            await stage.again(answer)
+        return str(told.value.code)
+
+    assert await why(x_mneme_memory="off") == "not_compiled"
+    assert await why(x_mneme_capture="off") == "not_captured"
+    with pytest.raises(NotFound):
+        await stage.recompiler().run(TENANT, ids.uuid7(stage.clock.now()), None, "as_of")
+    answer = await stage.ask([user("hi")])
+    call = UUID(answer.headers["x-mneme-call-id"])
+    with pytest.raises(NotFound):
+        await stage.recompiler().run(TENANT, call, ids.user_id(TENANT, "bob"), "as_of")
+    await admin.execute("UPDATE agent_data.compilations SET inputs = '{}'")
+    with pytest.raises(Conflict) as told:
+        await stage.again(answer)
+    assert told.value.code == "version"
+
+
+async def test_redacted_captures_are_not_compiled_again(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    stage = await make_stage(pool, admin, redact_paths=["$.messages[*].content"])
+    answer = await stage.ask([user("secret")])
+    with pytest.raises(Conflict) as told:
+        await stage.again(answer)
+    assert told.value.code == "capture_redacted"
+
+
+def change_of(text: str) -> MemoryChange:
+    """An edited text, as the door makes one."""
+    return MemoryChange(text=MemoryText(text, content_hash(text), len(text.split()), None))
