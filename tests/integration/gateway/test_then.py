@@ -257,12 +257,12 @@ def difference(again: Again) -> dict[str, Any]:
 async def test_a_deleted_message_does_not_come_back(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     stage = await make_stage(pool, admin)
     made = await server_managed(stage)
-    row = await admin.fetchrow(
+    message = await admin.fetchval(
         "SELECT message_id FROM agent_data.conversation_history WHERE content = $1", QUESTIONS[1]
     )
     await admin.execute(
         "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, 'deleted')",
-        ANA, TENANT, row["message_id"],
+        ANA, TENANT, message,
     )  # fmt: skip
     again = await stage.again(made[-1][0])
     said = json.dumps({"role": "user", "content": QUESTIONS[1]}, separators=(",", ":")).encode()
