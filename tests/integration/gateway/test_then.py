@@ -5,114 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import pytest
 
-from app.clock import FakeClock
-from app.context.compile import Compiler
 from app.context.differ import compare
-from app.context.retrieve import Retriever
 from app.errors import Conflict, NotFound
-from app.gateway.then import Again, Mode, Recompiler
-from app.gateway.upstream import Router
+from app.gateway.then import Again
 from app.memory.ingest_text import content_hash
-from app.providers.models import ModelRegistry
-from app.providers.tokens import CountCache
-from app.settings import Placement, Settings
+from app.settings import Placement
 from app.store import ids
-from app.store.captures import Captures
-from app.store.memories import Memories
 from app.store.memory_rows import MemoryChange, MemoryText
 from app.store.pools import Pool
-from app.store.queries import Queries
-from app.store.replays import ReplayStore
-from app.store.turns import TurnStore
-from tests.support.doors import HashEmbedder, make_space
 from tests.support.journey import (
-    TOKENIZERS,
-    UPSTREAM,
     Answer,
     Message,
     assistant,
-    build_journey,
     system,
     user,
 )
-
-TENANT = ids.LOCAL_TENANT
-ANA = ids.user_id(TENANT, "local")
-
-
-class Stage:
-    """A gateway on a database, and what compiles its captures again."""
-
-    def __init__(self, pool: Pool, admin: asyncpg.Connection[Any], space: int, settings: Settings) -> None:
-        self.admin, self.pool = admin, pool
-        self.clock = FakeClock(datetime.now(UTC).replace(microsecond=0))
-        self.sql = Queries.load()
-        store = TurnStore(pool, self.sql)
-        self.journey = build_journey(store, embedder=HashEmbedder(), settings=settings, clock=self.clock)
-        self.memories = Memories(pool, self.sql, self.clock, space=space)
-        self.settings = settings
-        self.store = store
-
-    def recompiler(self, **changed: Any) -> Recompiler:
-        settings = Settings(**{"upstream_base_url": UPSTREAM, "placement": self.settings.placement, **changed})
-        counts = CountCache()
-        compiler = Compiler(
-            Retriever(self.store, HashEmbedder(), str.__len__),
-            ModelRegistry(windows=settings.model_windows, default_window=settings.default_context_window),
-            TOKENIZERS,
-            counts,
-            nonce_key=lambda: b"a test's secret",
-            memory_cap=settings.memory_budget_tokens,
-        )
-        return Recompiler(
-            Captures(self.pool, self.sql),
-            ReplayStore(self.pool, self.sql),
-            self.store,
-            compiler,
-            Router.from_settings(settings),
-            TOKENIZERS,
-            counts,
-            self.clock,
-            nonce_key=lambda: b"a test's secret",
-        )
-
-    async def again(self, answer: Answer, mode: Mode = "as_of", **changed: Any) -> Again:
-        call = UUID(answer.headers["x-mneme-call-id"])
-        return await self.recompiler(**changed).run(TENANT, call, ANA, mode)
-
-    async def ask(self, messages: list[Message], session: str | None = None, **fields: Any) -> Answer:
-        self.clock.move(timedelta(seconds=60))
-        headers = {"x-mneme-session": session} if session is not None else {}
-        answer = await self.journey.ask(messages, headers=headers, **fields)
-        assert answer.status == 200, answer.body
-        await self.journey.settled()
-        return answer
-
-    async def remember(self, *texts: str) -> list[UUID]:
-        made = []
-        for text in texts:
-            memory = ids.uuid7(self.clock.now())
-            await self.admin.execute(
-                "INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope, kind,"
-                " content_text, content_hash, provenance_type, token_count, created_at, access_count, last_accessed_at,"
-                " confidence, importance)"
-                " VALUES ($1, $2, $3, 3, 1, 'fact', $4, sha256(convert_to($4, 'UTF8')), 0, 9, $5, 3, $5, 0.7, 0.3)",
-                memory, ANA, TENANT, text, self.clock.now() - timedelta(days=3),
-            )  # fmt: skip
-            made.append(memory)
-        return made
-
-    def sent(self) -> bytes:
-        """What went upstream last."""
-        return self.journey.upstream.sent[-1]
-
+from tests.support.replaying import ANA, TENANT, ReplayStage, make_stage
 
 FACTS = (
     "Ana plays chess on Mondays.",
@@ -123,22 +38,15 @@ FACTS = (
 
 
 @pytest.fixture(params=["tail", "system", "second_system"])
-async def stage(request: pytest.FixtureRequest, pool: Pool, admin: asyncpg.Connection[Any]) -> Stage:
+async def stage(request: pytest.FixtureRequest, pool: Pool, admin: asyncpg.Connection[Any]) -> ReplayStage:
     placement: Placement = request.param
     return await make_stage(pool, admin, placement=placement)
-
-
-async def make_stage(pool: Pool, admin: asyncpg.Connection[Any], **settings: Any) -> Stage:
-    space = await make_space(admin)
-    return Stage(
-        pool, admin, space, Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 20_000, **settings})
-    )
 
 
 QUESTIONS = ("What about my chess?", "Where is the chess club?", "And the tea?", "Which chess opening do I prefer?")
 
 
-async def client_managed(stage: Stage) -> list[tuple[Answer, bytes]]:
+async def client_managed(stage: ReplayStage) -> list[tuple[Answer, bytes]]:
     transcript: list[Message] = [system("Be brief.")]
     made = []
     for question in QUESTIONS:
@@ -149,7 +57,7 @@ async def client_managed(stage: Stage) -> list[tuple[Answer, bytes]]:
     return made
 
 
-async def server_managed(stage: Stage) -> list[tuple[Answer, bytes]]:
+async def server_managed(stage: ReplayStage) -> list[tuple[Answer, bytes]]:
     made = []
     for n, question in enumerate(QUESTIONS):
         said = [user(question)] if n else [system("Be brief."), user(question)]
@@ -162,7 +70,7 @@ async def server_managed(stage: Stage) -> list[tuple[Answer, bytes]]:
 class Talk:
     """A conversation that was had, and what went upstream for each turn."""
 
-    stage: Stage
+    stage: ReplayStage
     memories: list[UUID]
     turns: list[tuple[Answer, bytes]]
 
@@ -175,7 +83,7 @@ class Talk:
 
 
 @pytest.fixture(params=[client_managed, server_managed])
-async def talk(request: pytest.FixtureRequest, stage: Stage) -> Talk:
+async def talk(request: pytest.FixtureRequest, stage: ReplayStage) -> Talk:
     way: Callable[..., Any] = request.param
     memories = await stage.remember(*FACTS)
     # Another session, whose turns are found as well, one of them so long that only a passage is shown.
