@@ -12,8 +12,9 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from app.api.auth import Principal
 from app.context.differ import compare
-from app.errors import Conflict, NotFound
+from app.errors import Conflict, NotFound, StoreUnavailable, UpstreamUnreachable
 from app.gateway.then import Again
 from app.memory.ingest_text import content_hash
 from app.settings import Placement
@@ -21,6 +22,7 @@ from app.store import ids
 from app.store.memory_rows import MemoryChange, MemoryText
 from app.store.pools import Pool
 from tests.support.journey import (
+    UPSTREAM,
     Answer,
     Message,
     assistant,
@@ -237,6 +239,76 @@ async def test_a_branch_and_a_regeneration(pool: Pool, admin: asyncpg.Connection
     for answer, sent in made:
         assert (await stage.again(answer)).body == sent
         await stage.again(answer, "today")
+
+
+async def test_of_very_many_candidates_the_explained_ones_are_enough(
+    pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    stage = await make_stage(pool, admin)
+    await stage.remember(*(f"Chess fact {n}: rook {n}." for n in range(150)))
+    answer = await stage.ask([user("What are the chess facts?")])
+    again = await stage.again(answer)
+    assert again.before["omitted"] > 0
+    assert again.body == stage.sent()
+
+
+async def test_a_search_that_failed_fails_again(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    """Its prompt had no memory, and has none as of then; today it would."""
+    stage = await make_stage(pool, admin)
+    await stage.remember(*FACTS)
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable
+
+    found, stage.store.retrieve = stage.store.retrieve, away  # type: ignore[method-assign]
+    answer = await stage.ask([user(QUESTIONS[0])])
+    stage.store.retrieve = found  # type: ignore[method-assign]
+    assert answer.headers["x-mneme-status"] == "degraded"
+    assert (await stage.again(answer)).body == stage.sent()
+    assert FACTS[0].encode() in (await stage.again(answer, "today")).body
+
+
+async def test_nobodys_session_has_its_own_memory_again(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    stage = await make_stage(pool, admin, model_windows={"gpt-4o": 1300})
+    stage.journey.caller.principal = Principal(TENANT, UUID(int=7), None, frozenset(), "keys")
+    made = []
+    for n in range(14):
+        text = f"What did I say about chess {n}? " + "and then some more words about chess " * 8
+        answer = await stage.ask([user(text)], session="s", max_tokens=100)
+        made.append((answer, stage.sent()))
+    assert any(b"mneme-memory" in sent for _, sent in made), "what no longer fits is found again"
+    for answer, sent in made:
+        call = UUID(answer.headers["x-mneme-call-id"])
+        assert (await stage.recompiler().run(TENANT, call, None, "as_of")).body == sent
+
+
+async def test_the_upstreams_own_name_for_the_model_is_there_again(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    """An alias, and an upstream that stood in for another, which calls the model something else."""
+    first = {
+        "name": "a",
+        "base_url": UPSTREAM,
+        "models": ["*"],
+        "aliases": {"gpt-4o": "gpt-4o-mini"},
+        "fallbacks": ["b"],
+    }
+    second = {"name": "b", "base_url": "http://other.test/v1", "models": [], "aliases": {"gpt-4o": "gpt-4.1"}}
+    upstreams: dict[str, Any] = {"upstream_base_url": None, "upstreams": [first, second]}
+    stage = await make_stage(pool, admin, **upstreams)
+    await stage.remember(*FACTS)
+    answer = await stage.ask([user(QUESTIONS[0])])
+    assert b"gpt-4o-mini" in stage.sent()
+    assert (await stage.again(answer, **upstreams)).body == stage.sent()
+    script = stage.journey.upstream.script
+
+    def refusing(asked: Message) -> Any:
+        return UpstreamUnreachable("away") if asked["model"] == "gpt-4o-mini" else script(asked)
+
+    stage.journey.upstream.script = refusing
+    answer = await stage.ask([user(QUESTIONS[1])])
+    assert b"gpt-4.1" in stage.sent()
+    again = await stage.again(answer, **upstreams)
+    assert again.body == stage.sent()
+    assert (await stage.again(answer, "today", **upstreams)).target.model_alias == "gpt-4o-mini"
 
 
 async def test_what_cannot_be_compiled_again_says_why(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
