@@ -8,6 +8,7 @@ long.
 
 from __future__ import annotations
 
+import math
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,28 +16,25 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
+from struct import Struct
 from typing import Any, NamedTuple
 from uuid import UUID
-
-import numpy as np
 
 from app.context.candidates import Candidate
 from app.context.request import CompileRequest
 
 VERSION = 1
 
-_NEVER = np.iinfo(np.int64).min
+_NEVER = -(2**63)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NAMED, _ALONE = 1, 2
 
-RANKED = np.dtype([("text", "<f4"), ("vector", "<f4"), ("flags", "u1")])
+RANKED = Struct("<ffB")
 """Of every item: `near_text`, `near_vector`, and whether its speaker is named (1) and it has one message as its origin (2)."""
-COUNTED = np.dtype(
-    [("confidence", "<f4"), ("importance", "<f4"), ("uses", "<i4"), ("used", "<i8"), ("provenance", "u1")]
-)
+COUNTED = Struct("<ffiqB")
 """Of every memory: what moves with its use. `used`: microseconds since 1970."""
-SEEN = np.dtype("<f4")
+SEEN = Struct("<f")
 """Of every item its own cosine (NaN: none), where the profile asks for it."""
 
 
@@ -117,20 +115,29 @@ def pack(wanted: Sequence[UUID], considered: Sequence[Candidate], *, similarity:
     by_id = {each.id: each for each in considered}
     items = [by_id[each] for each in wanted]
     memories = [each for each in items if each.source == "memory"]
+    put = RANKED.pack
     ranked = [
-        (each.near_text, each.near_vector, (_NAMED if each.named else 0) | (_ALONE if each.origin else 0))
+        put(each.near_text, each.near_vector, (_NAMED if each.named else 0) | (_ALONE if each.origin else 0))
         for each in items
     ]
-    packed = {"ranked": _pack(ranked, RANKED)}
+    packed = {"ranked": _text_of(ranked)}
     if memories:
+        put = COUNTED.pack
         counted = [
-            (each.confidence, each.importance, each.access_count, _micros(each.last_accessed_at), each.provenance_type)
+            put(
+                each.confidence,
+                each.importance,
+                each.access_count,
+                _micros(each.last_accessed_at),
+                each.provenance_type,
+            )
             for each in memories
         ]
-        packed["counted"] = _pack(counted, COUNTED)
+        packed["counted"] = _text_of(counted)
     if similarity:
-        cosines = [each.similarity if each.similarity is not None else np.nan for each in items]
-        packed["seen"] = _pack(cosines, SEEN)
+        packed["seen"] = _text_of(
+            [SEEN.pack(each.similarity if each.similarity is not None else math.nan) for each in items]
+        )
     return packed
 
 
@@ -168,9 +175,9 @@ def unpack(packed: Mapping[str, str], sources: Sequence[str]) -> list[Numbers]:
     ranked = _unpack(packed, "ranked", RANKED, len(sources))
     memories = sum(1 for each in sources if each == "memory")
     counted = iter(_unpack(packed, "counted", COUNTED, memories) if memories else ())
-    seen = _unpack(packed, "seen", SEEN, len(sources)) if "seen" in packed else [np.nan] * len(sources)
+    seen = _unpack(packed, "seen", SEEN, len(sources)) if "seen" in packed else [(math.nan,)] * len(sources)
     found = []
-    for source, (text, vector, flags), cosine in zip(sources, ranked, seen, strict=True):
+    for source, (text, vector, flags), (cosine,) in zip(sources, ranked, seen, strict=True):
         own = Numbers(text, vector, float(flags & _NAMED), bool(flags & _ALONE), cosine if cosine == cosine else None)
         if source == "memory":
             confidence, importance, uses, used, provenance = next(counted)
@@ -190,17 +197,15 @@ def digest(text: str) -> bytes:
     return sha256(text.replace("\0", "\ufffd").encode("utf-8", "replace")).digest()
 
 
-def _pack(rows: Sequence[Any], kind: np.dtype[Any]) -> str:
-    return b64encode(np.array(rows, kind).tobytes()).decode()
+def _text_of(rows: Sequence[bytes]) -> str:
+    return b64encode(b"".join(rows)).decode()
 
 
-def _unpack(packed: Mapping[str, str], name: str, kind: np.dtype[Any], many: int) -> list[Any]:
-    if not many:
-        return []
-    rows = np.frombuffer(b64decode(packed.get(name, "")), kind)
-    if len(rows) != many:
-        raise ValueError(f"{len(rows)} numbers for {many} items")
-    return list(rows.tolist())
+def _unpack(packed: Mapping[str, str], name: str, kind: Struct, many: int) -> list[tuple[Any, ...]]:
+    whole = b64decode(packed.get(name, ""))
+    if len(whole) != many * kind.size:
+        raise ValueError(f"{len(whole) // kind.size} numbers for {many} items")
+    return list(kind.iter_unpack(whole))
 
 
 def _micros(at: datetime | None) -> int:
