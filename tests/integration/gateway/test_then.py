@@ -19,13 +19,18 @@ from app.gateway.then import Again
 from app.memory.ingest_text import content_hash
 from app.settings import Placement
 from app.store import ids
+from app.store.captures import Captures
+from app.store.erasure import own_connection
 from app.store.memory_rows import MemoryChange, MemoryText
 from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.retention import Limits, Retention
 from tests.support.journey import (
     UPSTREAM,
     Answer,
     Message,
     assistant,
+    completion,
     system,
     user,
 )
@@ -326,7 +331,7 @@ async def test_what_cannot_be_compiled_again_says_why(pool: Pool, admin: asyncpg
         await stage.recompiler().run(TENANT, ids.uuid7(stage.clock.now()), None, "as_of")
     answer = await stage.ask([user("hi")])
     call = UUID(answer.headers["x-mneme-call-id"])
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound):  # another user's
         await stage.recompiler().run(TENANT, call, ids.user_id(TENANT, "bob"), "as_of")
     await admin.execute("UPDATE agent_data.compilations SET inputs = '{}'")
     with pytest.raises(Conflict) as told:
@@ -345,3 +350,28 @@ async def test_redacted_captures_are_not_compiled_again(pool: Pool, admin: async
 def change_of(text: str) -> MemoryChange:
     """An edited text, as the door makes one."""
     return MemoryChange(text=MemoryText(text, content_hash(text), len(text.split()), None))
+
+
+async def test_a_call_whose_time_is_over_says_so(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> None:
+    stage = await make_stage(pool, admin)
+    answer = await stage.ask([user("hi")])
+    stage.clock.move(timedelta(days=3))
+    kept = await stage.ask([user("hello")])
+    owner = await own_connection(database, "mneme_owner")()
+    try:
+        await Retention(Queries.load(), Limits(days=1)).run(owner, stage.clock.now())
+    finally:
+        await owner.close()
+    with pytest.raises(NotFound, match="the time of its capture is over"):
+        await stage.again(answer)
+    assert (await stage.again(kept)).body == stage.sent()
+
+
+async def test_a_call_says_how_many_tools_its_answer_called(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    stage = await make_stage(pool, admin)
+    called = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(2)]
+    stage.journey.upstream.script = lambda asked: completion(None, tool_calls=called)
+    answer = await stage.ask([user("hi")])
+    found = await Captures(pool, Queries.load()).one(TENANT, UUID(answer.headers["x-mneme-call-id"]), None)
+    assert found is not None
+    assert found.tool_calls == 2
