@@ -15,6 +15,8 @@ from app import logs
 from app.console import failing_clearly, load_settings, show, with_database
 from app.keys import keys
 from app.reembed import reembed
+from app.replay_cli import replay
+from app.replay_run import replay_run
 from app.settings import unknown_names
 
 
@@ -109,6 +111,8 @@ def vars_of(finding: Any) -> dict[str, Any]:
 
 main.add_command(keys)
 main.add_command(reembed)
+main.add_command(replay)
+replay.add_command(replay_run)
 
 
 @main.command()

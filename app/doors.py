@@ -19,6 +19,7 @@ from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.preview import CompilePreviewer
+from app.api.replay import replay_router
 from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
@@ -104,6 +105,7 @@ def open_doors(
         history_router(gate, sessions, history, scribe, deleter),
         working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
         calls_router(gate, captures, sessions),
+        replay_router(gate, captures, proxy.recompiler, proxy.asker),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
         keys_router(gate, proxy.tenancy, clock),

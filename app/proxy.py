@@ -19,6 +19,7 @@ from app.context.sections import Budgets
 from app.core import CLOSING_S, Core
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
+from app.gateway.asking import Asker
 from app.gateway.drain import Drain
 from app.gateway.keeping import Keeper, open_keeper
 from app.gateway.limiter import Limiter
@@ -26,11 +27,14 @@ from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.scout import Scout
 from app.gateway.simulated import SimulatedTransport
+from app.gateway.then import Recompiler
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Transport
 from app.metrics import Metrics
+from app.store.captures import Captures
 from app.store.limits import LimitStore
+from app.store.replays import ReplayStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 
@@ -46,6 +50,8 @@ class Proxy:
     """For the doors: what they look for must not keep a prompt waiting."""
     preparer: Preparer
     """As well."""
+    recompiler: Recompiler
+    asker: Asker
     router: Router
     authenticator: Authenticator
     tenancy: Tenancy
@@ -126,7 +132,31 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     if drain is not None:
         core.tasks.spawn(drain.run(), "drain")
     try:
-        yield Proxy(gateway, behind_doors, Preparer(aside, behind_doors), router, authenticator, tenancy)
+        captures = Captures(core.pools.background, core.queries)
+        replays = ReplayStore(core.pools.background, core.queries)
+        recompiler = Recompiler(
+            captures,
+            replays,
+            aside,
+            behind_doors,
+            router,
+            core.tokenizers,
+            core.counts,
+            core.clock,
+            nonce_key=lambda: secret,
+        )
+        asker = Asker(
+            gateway.sender,
+            captures,
+            replays,
+            core.models,
+            core.tokenizers,
+            core.clock,
+            max_bytes=settings.max_body_bytes,
+        )
+        yield Proxy(
+            gateway, behind_doors, Preparer(aside, behind_doors), recompiler, asker, router, authenticator, tenancy
+        )
     finally:
         await gateway.drained(CLOSING_S)
         if drain is not None:

@@ -86,9 +86,12 @@ class Timed(Preparer):
         *,
         search: bool = True,
         profile: str = "auto",
+        learns: bool = False,
     ) -> Prepared:
         with self._clocked():
-            return await self._inner.compile(identity, chat, place, target, now, search=search, profile=profile)
+            return await self._inner.compile(
+                identity, chat, place, target, now, search=search, profile=profile, learns=learns
+            )
 
 
 class Compiles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -15,6 +16,7 @@ from app.api.common import (
     DEFAULT_PAGE,
     Cursor,
     Limit,
+    Model,
     Moment,
     Name,
     Word,
@@ -33,6 +35,10 @@ from app.store.sessions import Sessions
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Outcome = Literal["complete", "broken", "gone", "cancelled", "failed"]
+Part = Literal["response", "request", "sent"]
+
+MAX_LABELS = 32
+"""Labels of one call: each names a set of calls, and nobody looks through more."""
 
 
 class Usage(BaseModel):
@@ -69,6 +75,14 @@ class CallOut(BaseModel):
     overhead_us: int | None
     retry_count: int
     error: str | None
+    labels: list[str]
+    tool_calls: int = Field(description="Tools that the answer called.")
+
+
+class LabelsIn(Model):
+    """A call's labels, in place of those that it had."""
+
+    labels: Annotated[list[Word], Field(max_length=MAX_LABELS)]
 
 
 class CallDetailOut(CallOut):
@@ -137,6 +151,7 @@ def calls_router(gate: Gate, captures: Captures, sessions: Sessions) -> APIRoute
     binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
     router.add_api_route("/calls", doors.listing, methods=["GET"], response_model=CallPage)
     router.add_api_route("/calls/{call_id}", doors.get, methods=["GET"], response_model=CallDetailOut)
+    router.add_api_route("/calls/{call_id}", doors.label, methods=["PATCH"], response_model=CallDetailOut)
     router.add_api_route(
         "/calls/{call_id}/request", doors.request, methods=["GET"], response_class=Response, responses=binary
     )
@@ -164,7 +179,17 @@ class _Doors:
         session: Annotated[Name | None, Query(description="Of this session only.")] = None,
         model: Annotated[Word | None, Query(description="As the client asked for it.")] = None,
         since: Annotated[Moment | None, Query(description="Only calls that came in then or later.")] = None,
+        until: Annotated[Moment | None, Query(description="Only calls that came in before that.")] = None,
         status: Annotated[int | None, Query(ge=100, le=599, description="Of the upstream's answer.")] = None,
+        outcome: Annotated[Outcome | None, Query(description="How the call ended.")] = None,
+        label: Annotated[
+            list[Word], Query(description="With this label; of several, all.", max_length=MAX_LABELS)
+        ] = [],  # noqa: B006
+        tools: Annotated[bool | None, Query(description="Whether the answer called tools.")] = None,
+        has_error: Annotated[
+            bool | None, Query(description="Whether there was no answer, or an error, or it broke off.")
+        ] = None,
+        min_latency_ms: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="At least so slow.")] = None,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
     ) -> CallPage:
@@ -175,7 +200,18 @@ class _Doors:
         if session is not None:
             ref = await find_session(self._sessions, scope, session, user)
             owner, within = ref.user_id, ref.session_id
-        wanted = CallFilter(session=within, model=model, status=status, since=max(since, _EPOCH) if since else None)
+        wanted = CallFilter(
+            session=within,
+            model=model,
+            status=status,
+            since=max(since, _EPOCH) if since else None,
+            until=max(until, _EPOCH) if until else None,
+            outcome=outcome,
+            labels=label,
+            tools=tools,
+            failed=has_error,
+            min_latency_ms=min_latency_ms,
+        )
         rows = await self._captures.page(scope.tenant, owner, wanted, before=before, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.call_id,))
         return CallPage(calls=[CallOut.model_validate(_fields(row)) for row in page], next=following)
@@ -187,6 +223,12 @@ class _Doors:
             raise NotFound("There is no such call.")
         return CallDetailOut.model_validate(_fields(found) | _detail(found))
 
+    async def label(self, scope: Admitted, call_id: str, body: LabelsIn) -> CallDetailOut:
+        """Label a call: sets of calls are chosen by their labels, for cassettes and regression replays."""
+        if not await self._captures.label(scope.tenant, find_call(call_id), _owner(scope), body.labels):
+            raise NotFound("There is no such call.")
+        return await self.get(scope, call_id)
+
     async def request(
         self,
         scope: Admitted,
@@ -194,6 +236,9 @@ class _Doors:
         sent: Annotated[bool, Query(description="As it went upstream, rather than as it came in.")] = False,
     ) -> Response:
         """The request's body, to the byte."""
+        return await self._request(scope, call_id, sent=sent)
+
+    async def _request(self, scope: Scope, call_id: str, *, sent: bool) -> Response:
         parts = await self._captures.request(scope.tenant, find_call(call_id), _owner(scope), sent=sent)
         if parts is None:
             raise NotFound("There is no such call.")
@@ -204,8 +249,17 @@ class _Doors:
         except ValueError as error:
             raise MnemeError(f"{error}.", code="capture_mismatch") from error
 
-    async def raw(self, scope: Admitted, call_id: str) -> Response:
-        """The answer's body, to the byte."""
+    async def raw(
+        self,
+        scope: Admitted,
+        call_id: str,
+        part: Annotated[
+            Part, Query(description="The answer, or the request as it came in, or as it was sent.")
+        ] = "response",
+    ) -> Response:
+        """A body of the call, to the byte: the answer's, unless the request's is asked for."""
+        if part != "response":
+            return await self._request(scope, call_id, sent=part == "sent")
         found = await self._captures.body(scope.tenant, find_call(call_id), _owner(scope))
         if found is None:
             raise NotFound("Of this call no answer was captured.")
@@ -257,13 +311,18 @@ def _bytes(body: bytes, *, truncated: bool) -> Response:
 
 def _complete(item: dict[str, Any], shown: dict[UUID, Shown]) -> None:
     """Add what may still be shown: the item's words, and the metadata of the messages that it comes from."""
-    known = shown.get(UUID(item["id"]))
-    item["text"] = known.text if known is not None else None
-    if known is not None and known.text and (span := item["provenance"][0].get("span") if item["provenance"] else None):
-        item["text"] = known.text[slice(*span)]
+    item["text"] = text_of_item(item, shown.get(UUID(item["id"])))
     for source in item["provenance"]:
         message = shown.get(UUID(source["message_id"]))
         source["metadata"] = message.metadata if message is not None else {}
+
+
+def text_of_item(item: Mapping[str, Any], known: Shown | None) -> str | None:
+    """The words of an explained item, of a passage only its own."""
+    if known is None or not known.text:
+        return known.text if known is not None else None
+    span = item["provenance"][0].get("span") if item["provenance"] else None
+    return known.text[slice(*span)] if span is not None else known.text
 
 
 def _event(event: StreamEvent) -> EventOut:
@@ -278,6 +337,7 @@ def _fields(row: Call) -> dict[str, Any]:
     same = (
         "session_id", "created_at", "method", "path", "upstream", "model", "answered_model", "status", "outcome",
         "memory_status", "reason", "cost_microcents", "latency_ms", "first_byte_us", "overhead_us", "retry_count", "error",
+        "labels", "tool_calls",
     )  # fmt: skip
     return {name: getattr(row, name) for name in same} | {
         "id": row.call_id,

@@ -78,11 +78,15 @@ class CallFacts:
     """The model's price is known; else the cost says 0."""
     redacted: Sequence[str] = ()
     """What of it lacks values that the settings say are not to be stored: request, sent, response."""
+    tool_calls: int = 0
+    """Tools that the answer called."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What is to be known of a capture that is not whole."""
+        """What is to be known of a capture that is not whole, and by what else it is looked for."""
         kept: dict[str, Any] = {} if self.captured else {"captured": False}
+        if self.tool_calls and self.captured:
+            kept["tool_calls"] = self.tool_calls
         return kept | ({"redacted": list(self.redacted)} if self.redacted else {})
 
 

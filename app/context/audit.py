@@ -32,9 +32,9 @@ MAX_ITEMS = 100
 dropped) only the number for each reason is kept: a compile looks at up to 600."""
 
 
-_LEGS = ("frequent", "text", "vector", "entity", "time", "recent", "summary")
+LEGS = ("frequent", "text", "vector", "entity", "time", "recent", "summary")
 _LEG_BITS: Mapping[frozenset[str], int] = {
-    frozenset(name for bit, name in enumerate(_LEGS) if number >> bit & 1): number for number in range(2 ** len(_LEGS))
+    frozenset(name for bit, name in enumerate(LEGS) if number >> bit & 1): number for number in range(2 ** len(LEGS))
 }
 """As which number the legs that brought an item are stored: the sum of 2^n."""
 
@@ -156,7 +156,7 @@ def expand(stored: Mapping[str, Any], texts: Mapping[str, str] | None = None) ->
             "chosen": reason == Reason.CHOSEN,
             "reason": str(reason),
             "token_count": tokens,
-            "legs": [name for bit, name in enumerate(_LEGS) if legs >> bit & 1],
+            "legs": [name for bit, name in enumerate(LEGS) if legs >> bit & 1],
             "provenance": [
                 {"session": sessions[session], "message_id": str(message or identity), "turn_index": turn}
                 for message, session, turn in sources
@@ -194,7 +194,7 @@ def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
     items = explained.get("items")
     if not items:
         return []
-    best = max(1.0, *items["score"])
+    best = max([1.0, *items["score"]])
     rows = zip(items["id"], items["source"], items["score"], items["reason"], strict=True)
     return [
         (identity, min(max(score / best, 0.0), 1.0))

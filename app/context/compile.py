@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import lru_cache
 from math import ceil
 from typing import Any
@@ -28,7 +27,8 @@ from app.context.audit import Compiled, HistoryReport, explain
 from app.context.budget import allocate, available, epoch_budget, memory_budget
 from app.context.candidates import Candidate
 from app.context.classify import classify
-from app.context.notes import NO_OPENINGS, Openings, Place, Said, Widened, openings, say, widened
+from app.context.inputs import Terms, given, keep, keep_notes
+from app.context.notes import NO_OPENINGS, Openings, Place, Said, Widened, due_now, openings, say, widened
 from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, pack
 from app.context.profiles import PROFILES, STRATEGY, Profile
 from app.context.request import (
@@ -148,7 +148,14 @@ class Compiler:
         packed, scored = await self._choose(
             request, asked, profile, further, opened.memories, story, live, summary, shares.memories, counter
         )
-        said = say(opened, shares, packed, _due(request), self._counted(figures.scale), self._questions)
+        said = say(
+            opened,
+            shares,
+            packed,
+            due_now(request.standing, learns=request.learns and request.search),
+            self._counted(figures.scale),
+            self._questions,
+        )
         items = [each.candidate for each in packed.chosen]
         nonce = session_nonce(self._nonce_key(), request.session_id)
         text = render(nonce, items, summary, before=said.before, after=said.after)
@@ -169,6 +176,10 @@ class Compiler:
             sections=said.account | _sections(figures, story, shares, packed),
             widened=further,
         )
+        explained = explain(audit)
+        considered = [each.candidate for each in scored]
+        terms = Terms(self._cap, profile, self._diversity, self._budgets, self._questions)
+        kept = keep(request, explained, considered, terms) | keep_notes(request, explained, opened, live.blocks)
         return Compilation(
             edits=plan(request.placement, story.transcript, live.blocks, block),
             history=story.messages,
@@ -179,9 +190,9 @@ class Compiler:
             tokens=added,
             budget=figures.available,
             eta=eta.eta,
-            audit=explain(audit),
-            inputs=_inputs(request, query, figures, live),
-            considered=[each.candidate for each in scored],
+            audit=explained,
+            inputs=given(request, query, figures.scale, live.blocks) | kept,
+            considered=considered,
         )
 
     def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> Figures:
@@ -239,7 +250,11 @@ class Compiler:
         visible = visible_from(request, story) if request.path else request.scope.visible_from
         place = Place(request.scope.session, visible, request.scope.ancestors)
         opened = openings(standing, live.blocks, place)
-        asks = self._budgets.question if self._questions and _due(request) else 0
+        asks = (
+            self._budgets.question
+            if self._questions and due_now(request.standing, learns=request.learns and request.search)
+            else 0
+        )
         return opened, opened.wants(self._counted(figures.scale), asks)
 
     def _shares(self, request: CompileRequest, figures: Figures, story: Story, live: _Live, wants: Wants) -> Shares:
@@ -339,11 +354,6 @@ def _stands(item: Candidate, said: Collection[str]) -> bool:
     return any(item.text in text for text in said)
 
 
-def _due(request: CompileRequest) -> Mapping[UUID, datetime]:
-    """What the user may be asked about in this turn, and since when it stands."""
-    return request.standing.due or {} if request.learns and request.search else {}
-
-
 def _sections(figures: Figures, story: Story, shares: Shares, packed: Packed) -> dict[str, Any]:
     """The sections that every prompt has."""
     return {
@@ -379,22 +389,3 @@ def _report(request: CompileRequest, figures: Figures, story: Story, summary: st
         first_kept=story.first,
         summary=summary is not None,
     )
-
-
-def _inputs(request: CompileRequest, query: str, figures: Figures, live: _Live) -> dict[str, Any]:
-    """All that the compile depended on beside the candidates, whose scores are in the audit."""
-    return {
-        "query": query,
-        "now": request.now.isoformat(),
-        "model": request.model,
-        "session": str(request.session_id),
-        "new_session": request.new_session,
-        "confined": request.scope.confine is not None,
-        "visible_from": request.scope.visible_from,
-        "server_managed": request.server_managed,
-        "answer_limit": request.answer_limit,
-        "profile": request.profile,
-        "epoch": request.block_epoch,
-        "live": [str(each.message_id) for each in live.blocks],
-        "scale": figures.scale,
-    }

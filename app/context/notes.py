@@ -78,15 +78,20 @@ class Said:
     account: dict[str, Any] = field(default_factory=dict)
 
 
+def is_note(item: UUID) -> bool:
+    """Whether an id that a block quotes is a note's: that of a fact or of the tenant's profile."""
+    return item.int >> 76 & 0xF == _NOTE_VERSION
+
+
+def due_now(standing: Standing, *, learns: bool) -> Mapping[UUID, datetime]:
+    """What the user may be asked about in this turn, and since when it stands."""
+    return standing.due or {} if learns else {}
+
+
 def outdated(blocks: Sequence[Block], standing: Standing) -> set[UUID]:
     """Notes in these blocks that are not so any more."""
     current = standing.notes
-    return {
-        item
-        for block in blocks
-        for item in block.item_ids
-        if item.int >> 76 & 0xF == _NOTE_VERSION and item not in current
-    }
+    return {item for block in blocks for item in block.item_ids if is_note(item) and item not in current}
 
 
 def widened(standing: Standing, query: str) -> Widened:

@@ -129,6 +129,7 @@ class Accountant:
             retry_count=call.identity.retry,
             session_id=call.session_id,
             captured=call.switches.capture,
+            tool_calls=_tools_called(answer) if answer is not None else 0,
         )
 
     def _captured(
@@ -263,6 +264,10 @@ class Accountant:
             for each, own in zip(messages, chat.messages, strict=True)
         ]
         return replace(chat, messages=kept)
+
+
+def _tools_called(answer: Answer) -> int:
+    return sum(len(each.tool_calls) + bool(each.function_call) for each in answer.choices)
 
 
 def facts_of(facts: CallFacts) -> dict[str, Any]:

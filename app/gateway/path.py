@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
-from app.store.turns import Recognised, StoredMessage, TurnStore
+from app.store.turns import Recognised, StoredMessage
 
 HISTORY_FETCH = 400
 """Messages of a session read for a request: seed 001 §5.2's window of 20 turns twenty times over. Older ones stay reachable
@@ -22,8 +22,16 @@ FIRST_TURN = 32
 _RESULTS = frozenset({"tool", "function"})
 
 
+class Messages(Protocol):
+    """Reads stored messages: `TurnStore` as they are, `ReplayStore` as they were."""
+
+    async def session_messages(
+        self, tenant: UUID, user: UUID, line: Sequence[tuple[UUID, int]], *, limit: int
+    ) -> list[StoredMessage]: ...
+
+
 async def read_path(
-    store: TurnStore, tenant: UUID, user: UUID, found: Recognised, last: UUID
+    store: Messages, tenant: UUID, user: UUID, found: Recognised, last: UUID
 ) -> tuple[list[StoredMessage], bool]:
     """The messages that led to `last`, oldest first, and whether they reach back to the beginning; where they do not, the
     first turn and a suffix that begins with a question. Raises StoreUnavailable."""

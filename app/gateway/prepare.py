@@ -139,15 +139,35 @@ class Preparer:
         request = _request(identity, chat, place, target, now)
         request = replace(request, profile=profile, standing=place.standing, learns=learns)
         compiled = await self._compiler.compile(request if search else replace(request, search=False))
-        insertions = weave(
-            chat.body,
-            chat.envelope,
-            compiled.edits,
-            lead=compiled.lead,
-            history=compiled.history,
-            model=target.model_alias,
-        )
-        return Prepared(splice(chat.body, insertions) if insertions else chat.body, compiled)
+        if (path := path_of(place)) is not None:
+            compiled = replace(compiled, inputs={**compiled.inputs, "path": path})
+        return Prepared(woven(chat, compiled, target.model_alias), compiled)
+
+
+def woven(chat: ChatRequest, compiled: Compilation, model: str | None) -> bytes:
+    """The body that goes upstream. `model`: another name for the model."""
+    insertions = weave(
+        chat.body, chat.envelope, compiled.edits, lead=compiled.lead, history=compiled.history, model=model
+    )
+    return splice(chat.body, insertions) if insertions else chat.body
+
+
+def path_of(place: Place) -> dict[str, Any] | None:
+    """What leads to the stored messages of a server-managed place again (`then.py`); None where there are none."""
+    found = place.recognised
+    if not place.server_managed or found is None or not found.known or found.tip_message_id is None:
+        return None
+    kept = {
+        "how": place.how,
+        "last": str(place.parent_message_id or found.tip_message_id),
+        "turn": max(found.tip_turn_index, found.tip_question_index or 0),
+        "messages": len(place.path),
+    }
+    if place.how == "continue" and found.tip_chain is not None:
+        kept["start"] = found.tip_chain.hex()
+    if found.ancestors:
+        kept["line"] = [[str(session), turn] for session, turn in found.ancestors]
+    return kept
 
 
 def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target, now: datetime) -> CompileRequest:

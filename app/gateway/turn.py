@@ -103,7 +103,9 @@ class Gateway:
         self._keeper = keeper
         self.settle = self._sealer.settle
         """For the drain, which stores what was kept before."""
-        self._forwarder = Forwarder(Sender(transports, router, metrics, settings, clock), self._sealer, metrics, tasks)
+        self.sender = Sender(transports, router, metrics, settings, clock)
+        """For replays as well: it knows which upstreams are worth asking."""
+        self._forwarder = Forwarder(self.sender, self._sealer, metrics, tasks)
         self._turnstile = Turnstile()
         self._running = 0
         self._idle = asyncio.Event()

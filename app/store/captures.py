@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from app.store.queries import Queries
 
 OUTCOMES = {0: "complete", 1: "broken", 2: "gone", 3: "cancelled", 4: "failed"}
 """`call_outcome` of `enumerations`."""
+_OUTCOME_NUMBERS = {name: number for number, name in OUTCOMES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,8 @@ class Call:
     overhead_us: int | None
     retry_count: int
     error: str | None
+    labels: Sequence[str]
+    tool_calls: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +70,25 @@ class CallDetail(Call):
 
 @dataclass(frozen=True, slots=True)
 class CallFilter:
-    """Which calls to list; None: any. `status`: of the upstream's answer."""
+    """Which calls to list; None: any. `status`: of the upstream's answer. `outcome`: see `OUTCOMES`. `labels`: all of them.
+    `tools`: whether the answer called tools. `failed`: whether there was no answer, or one that was an error, or broke off."""
 
     session: UUID | None = None
     model: str | None = None
     status: int | None = None
     since: datetime | None = None
+    until: datetime | None = None
+    outcome: str | None = None
+    labels: Sequence[str] = ()
+    tools: bool | None = None
+    failed: bool | None = None
+    min_latency_ms: int | None = None
+
+    @property
+    def further(self) -> tuple[object, ...]:
+        """What the queries take behind the page's size."""
+        outcome = _OUTCOME_NUMBERS[self.outcome] if self.outcome is not None else None
+        return (self.until, outcome, list(self.labels) or None, self.tools, self.failed, self.min_latency_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +140,7 @@ class Captures:
         self, tenant: UUID, user: UUID | None, wanted: CallFilter, *, before: UUID | None, limit: int
     ) -> list[Call]:
         """Calls, newest first, older than the call `before`."""
-        filters = (wanted.session, wanted.model, wanted.status, wanted.since, before, limit)
+        filters = (wanted.session, wanted.model, wanted.status, wanted.since, before, limit, *wanted.further)
         async with self._pool.transaction(tenant) as connection:
             if user is None:
                 rows = await connection.fetch(self._sql["captures.list_of_tenant"], tenant, *filters)
@@ -137,6 +153,14 @@ class Captures:
         async with self._pool.transaction(tenant) as connection:
             row = await connection.fetchrow(self._sql["captures.one"], tenant, call, user)
         return CallDetail(**_fields(tenant, row)) if row is not None else None
+
+    async def label(self, tenant: UUID, call: UUID, user: UUID | None, labels: Collection[str]) -> bool:
+        """Give a call these labels in place of those that it had; whether there is such a call."""
+        async with self._pool.transaction(tenant) as connection:
+            found: bool = await connection.fetchval(
+                self._sql["captures.label"], tenant, user, call, sorted(set(labels))
+            )
+        return found
 
     async def request(self, tenant: UUID, call: UUID, user: UUID | None, *, sent: bool) -> RequestParts | None:
         """The request of a call as it was received, or, with `sent`, as it went upstream."""
@@ -203,6 +227,8 @@ class Captures:
 
 def _fields(tenant: UUID, row: Any) -> dict[str, Any]:
     fields = dict(row)
+    fields["labels"] = fields["labels"] or []
+    fields["tool_calls"] = fields["tool_calls"] or 0
     fields["outcome"] = OUTCOMES.get(fields["outcome"], "failed")
     if fields["user_id"] == ids.nobody(tenant):
         fields["user_external_id"] = None

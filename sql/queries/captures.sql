@@ -1,15 +1,23 @@
 -- name: list_of_user
--- The calls of a user, newest first, before $7; a time (to the millisecond) bounds the ids, and so the months to open.
+-- The calls of a user, newest first, before $7; times (to the millisecond) bound the ids, and so the months to open. $9: calls
+-- before that; $10: their outcome; $11: all of these labels; $12: whether the answer called tools; $13: whether it failed (no
+-- answer, an error's status, an error in it, or broken off); $14: at least that many milliseconds.
 SELECT c.call_id, c.user_id, u.external_id AS user_external_id, c.session_id, s.external_id AS session_external_id,
        c.created_at, c.method, c.path, c.upstream, c.model, c.answered_model, c.streamed, c.status, c.outcome,
        c.memory_status, c.reason, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
-       c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error
+       c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error, c.labels,
+       (c.metadata ->> 'tool_calls')::integer AS tool_calls
 FROM agent_data.upstream_calls c
 LEFT JOIN agent_data.users u ON u.user_id = c.user_id
 LEFT JOIN agent_data.sessions s ON s.user_id = c.user_id AND s.session_id = c.session_id
 WHERE c.tenant_id = $1 AND c.user_id = $2 AND ($3::uuid IS NULL OR c.session_id = $3) AND ($4::text IS NULL OR c.model = $4)
   AND ($5::smallint IS NULL OR c.status = $5)
   AND ($6::timestamptz IS NULL OR c.call_id >= agent_data.uuid7_floor(date_trunc('milliseconds', $6))) AND ($7::uuid IS NULL OR c.call_id < $7)
+  AND ($9::timestamptz IS NULL OR c.call_id < agent_data.uuid7_floor(date_trunc('milliseconds', $9)))
+  AND ($10::smallint IS NULL OR c.outcome = $10) AND ($11::text[] IS NULL OR c.labels @> $11)
+  AND ($12::boolean IS NULL OR ((c.metadata ->> 'tool_calls') IS NOT NULL) = $12)
+  AND ($13::boolean IS NULL OR (c.error IS NOT NULL OR COALESCE(c.status, 500) >= 400 OR c.outcome IN (1, 4)) = $13)
+  AND ($14::integer IS NULL OR c.latency_ms >= $14)
 ORDER BY c.call_id DESC
 LIMIT $8
 
@@ -18,13 +26,19 @@ LIMIT $8
 SELECT c.call_id, c.user_id, u.external_id AS user_external_id, c.session_id, s.external_id AS session_external_id,
        c.created_at, c.method, c.path, c.upstream, c.model, c.answered_model, c.streamed, c.status, c.outcome,
        c.memory_status, c.reason, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
-       c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error
+       c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error, c.labels,
+       (c.metadata ->> 'tool_calls')::integer AS tool_calls
 FROM agent_data.upstream_calls c
 LEFT JOIN agent_data.users u ON u.user_id = c.user_id
 LEFT JOIN agent_data.sessions s ON s.user_id = c.user_id AND s.session_id = c.session_id
 WHERE c.tenant_id = $1 AND ($2::uuid IS NULL OR c.session_id = $2) AND ($3::text IS NULL OR c.model = $3)
   AND ($4::smallint IS NULL OR c.status = $4)
   AND ($5::timestamptz IS NULL OR c.call_id >= agent_data.uuid7_floor(date_trunc('milliseconds', $5))) AND ($6::uuid IS NULL OR c.call_id < $6)
+  AND ($8::timestamptz IS NULL OR c.call_id < agent_data.uuid7_floor(date_trunc('milliseconds', $8)))
+  AND ($9::smallint IS NULL OR c.outcome = $9) AND ($10::text[] IS NULL OR c.labels @> $10)
+  AND ($11::boolean IS NULL OR ((c.metadata ->> 'tool_calls') IS NOT NULL) = $11)
+  AND ($12::boolean IS NULL OR (c.error IS NOT NULL OR COALESCE(c.status, 500) >= 400 OR c.outcome IN (1, 4)) = $12)
+  AND ($13::integer IS NULL OR c.latency_ms >= $13)
 ORDER BY c.call_id DESC
 LIMIT $7
 
@@ -33,7 +47,8 @@ LIMIT $7
 SELECT c.call_id, c.user_id, u.external_id AS user_external_id, c.session_id, s.external_id AS session_external_id,
        c.created_at, c.method, c.path, c.upstream, c.model, c.answered_model, c.streamed, c.status, c.outcome,
        c.memory_status, c.reason, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
-       c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error, c.request_headers, c.response_headers,
+       c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error, c.labels,
+       (c.metadata ->> 'tool_calls')::integer AS tool_calls, c.request_headers, c.response_headers,
        c.request_bytes, c.request_truncated, encode(c.request_sha256, 'hex') AS request_sha256,
        encode(c.sent_sha256, 'hex') AS sent_sha256, c.metadata,
        (SELECT octet_length(b.body) FROM agent_data.streams b
@@ -44,6 +59,10 @@ FROM agent_data.upstream_calls c
 LEFT JOIN agent_data.users u ON u.user_id = c.user_id
 LEFT JOIN agent_data.sessions s ON s.user_id = c.user_id AND s.session_id = c.session_id
 WHERE c.tenant_id = $1 AND c.call_id = $2 AND ($3::uuid IS NULL OR c.user_id = $3)
+
+-- name: label
+-- Gives a call its labels; whether there is such a call.
+SELECT agent_data.label_call($1, $2, $3, $4)
 
 -- name: recipe
 -- What a call's request is put together from: as received, and, where it was changed, as sent.

@@ -53,6 +53,10 @@ class CapturedCall:
     answer: bytes | None = None
     events: Sequence[tuple[int, int]] = ()
     audit: dict[str, Any] | None = None
+    outcome: int = 0
+    error: str | None = None
+    latency_ms: int | None = None
+    tool_calls: int | None = None
     headers: list[list[str]] = field(default_factory=lambda: [["authorization", "***"]])
 
     def record(self) -> TurnRecord:
@@ -62,11 +66,12 @@ class CapturedCall:
         fields |= {
             "call_id": ids.uuid7(self.at), "tenant_id": self.tenant, "user_id": ids.user_id(self.tenant, self.user),
             "session_id": self.session, "created_at": self.at, "method": "POST", "path": "/v1/chat/completions",
-            "upstream": "test", "model": self.model, "streamed": bool(self.events), "status": self.status, "outcome": 0,
+            "upstream": "test", "model": self.model, "streamed": bool(self.events), "status": self.status,
+            "outcome": self.outcome, "error": self.error, "latency_ms": self.latency_ms,
             "memory_status": "ok", "request_headers": orjson.dumps(self.headers).decode(), "response_headers": "[]",
             "request_body": self.body, "request_truncated": False, "request_bytes": 0, "prompt_tokens": 7,
             "completion_tokens": 3, "usage_counted": False, "cost_microcents": 11, "retry_count": 0,
-            "metadata": '{"n": 1}',
+            "metadata": orjson.dumps({"n": 1} | ({"tool_calls": self.tool_calls} if self.tool_calls else {})).decode(),
         }  # fmt: skip
         if self.body is not None:
             fields["request_sha256"] = sha256(self.body).digest()

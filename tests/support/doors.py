@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Literal
+from uuid import UUID
 
 import asyncpg
 import httpx
@@ -29,6 +30,7 @@ from app.api.keys import keys_router
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
+from app.api.replay import replay_router
 from app.api.scope import Gate
 from app.api.search import search_router
 from app.api.sessions import history_router, sessions_router
@@ -41,6 +43,7 @@ from app.api.working import working_router
 from app.clock import FakeClock
 from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
+from app.errors import NotFound
 from app.jobs.working import WorkingMemory
 from app.memory.extract_pii import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
@@ -124,6 +127,16 @@ class StubPreviewer:
         return {"messages": list(request.messages), "budget": {}, "strategy": "auto", "items": []}
 
 
+class NoReplays:
+    """Knows no call."""
+
+    async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: str) -> Any:
+        raise NotFound("There is no such call.")
+
+    async def ask(self, tenant: UUID, again: Any, headers: Any, key: UUID | None) -> dict[str, Any]:
+        raise AssertionError("nothing was compiled again")
+
+
 @dataclass
 class Doors:
     """An app of all routers, and what stands behind them."""
@@ -195,6 +208,7 @@ async def build_doors(
         history_router(gate, sessions, history, scribe, deleter),
         working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
         calls_router(gate, captures, sessions),
+        replay_router(gate, captures, NoReplays(), NoReplays()),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
         keys_router(gate, tenancy, clock),

@@ -17,7 +17,9 @@ from app.capture.record import Recorder
 from app.capture.spool import open_spool
 from app.clock import Clock, SystemClock
 from app.context.compile import Compiler
+from app.context.profiles import PROFILES, Profile
 from app.context.retrieve import Retriever
+from app.context.sections import Budgets
 from app.gateway.account import Accountant
 from app.gateway.headers import Headers
 from app.gateway.keeping import Keeper
@@ -315,6 +317,7 @@ def build_journey(
     clock: Clock | None = None,
     ledger: Any = None,
     spool: Path | None = None,
+    profiles: Mapping[str, Profile] = PROFILES,
 ) -> Journey:
     """A gateway on `store` (a `TurnStore`, or what stands in for it); `spool`: the folder of its spool."""
     settings = settings or Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=5000)
@@ -335,6 +338,12 @@ def build_journey(
         counts,
         nonce_key=lambda: b"a test's secret",
         memory_cap=settings.memory_budget_tokens,
+        profiles=profiles,
+        diversity=settings.diversity,
+        budgets=Budgets(
+            settings.profile_budget_tokens, settings.facts_budget_tokens, history=settings.history_budget_tokens
+        ),
+        questions=settings.questions_per_turn,
     )
     keeper, redactor = None, Redactor(settings.redact_paths, settings.redact_headers)
     if spool is not None:

@@ -46,6 +46,8 @@ async def test_a_request_comes_back_to_the_byte(client: httpx.AsyncClient, doors
         (whole, {}, b"\xff\x00 not json"),
         (whole, {"sent": "true"}, b"\xff\x00 not json"),
     ):
+        part = "sent" if query else "request"
+        assert (await client.get(f"/api/v1/calls/{call}/raw", params={"part": part})).content == body
         answer = await client.get(f"/api/v1/calls/{call}/request", params=query)
         assert answer.status_code == 200, answer.text
         assert answer.content == body
@@ -77,6 +79,7 @@ async def test_an_answer_comes_back_with_its_events(client: httpx.AsyncClient, d
 
     raw = await client.get(f"/api/v1/calls/{call}/raw")
     assert raw.content == answer
+    assert (await client.get(f"/api/v1/calls/{call}/raw", params={"part": "response"})).content == answer
     for limit in (1, 3, 8, 1000):
         rows = await all_pages(client, f"/api/v1/calls/{call}/events", "events", limit=limit)
         assert [each["seq"] for each in rows] == list(range(8))
@@ -140,6 +143,64 @@ async def test_calls_are_listed(client: httpx.AsyncClient, doors: Doors, turns: 
     assert (await client.get("/api/v1/calls", params={"session": "s"})).json()["calls"][0]["session"] == "s"
     assert (await client.get(f"/api/v1/calls/{made[1]}", headers={"X-Mneme-User": "ana"})).status_code == 404
     assert (await client.get(f"/api/v1/calls/{made[1]}", headers={"X-Mneme-User": "bob"})).status_code == 200
+
+
+async def test_calls_are_found_by_how_they_went(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
+    begin = doors.clock.now()
+
+    def at(n: int) -> str:
+        return (begin + timedelta(seconds=n)).isoformat()
+
+    calls = (
+        CapturedCall(begin, latency_ms=100),
+        CapturedCall(begin + timedelta(seconds=1), latency_ms=900, tool_calls=2),
+        CapturedCall(begin + timedelta(seconds=2), outcome=1, error="it broke off", user="bob"),
+        CapturedCall(begin + timedelta(seconds=3), status=None, outcome=4),
+        CapturedCall(begin + timedelta(seconds=4), status=429, latency_ms=5),
+        CapturedCall(begin + timedelta(seconds=5), outcome=2, latency_ms=950),
+    )
+    made = [await capture(turns, each) for each in calls]
+    for n, labels in ((0, ["golden"]), (2, ["golden", "chess", "chess"]), (5, ["chess"])):
+        answer = await client.patch(f"/api/v1/calls/{made[n]}", json={"labels": labels})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["labels"] == sorted(set(labels))
+    for query, places in (
+        ({"until": at(2)}, [1, 0]),
+        ({"since": at(1), "until": at(4)}, [3, 2, 1]),
+        ({"outcome": "broken"}, [2]),
+        ({"outcome": "complete"}, [4, 1, 0]),
+        ({"tools": "true"}, [1]),
+        ({"tools": "false", "until": at(3)}, [2, 0]),
+        ({"has_error": "true"}, [4, 3, 2]),
+        ({"has_error": "false"}, [5, 1, 0]),
+        ({"min_latency_ms": 900}, [5, 1]),
+        ({"label": "golden"}, [2, 0]),
+        ({"label": ["golden", "chess"]}, [2]),
+        ({"label": "golden", "user": "ana"}, [0]),
+        ({"label": "nothing"}, []),
+        ({"user": "ana", "has_error": "true", "until": at(4)}, [3]),
+    ):
+        for limit in (1, 100):
+            rows = await all_pages(client, "/api/v1/calls", "calls", limit=limit, **query)
+            assert [made.index(each["id"]) for each in rows] == places, query
+    found = (await client.get(f"/api/v1/calls/{made[1]}")).json()
+    assert (found["labels"], found["tool_calls"]) == ([], 2)
+    assert (await client.patch(f"/api/v1/calls/{made[0]}", json={"labels": []})).json()["labels"] == []
+    assert (await client.get("/api/v1/calls", params={"label": "golden"})).json()["calls"][0]["id"] == made[2]
+
+
+async def test_labels_that_are_none(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
+    call = await capture(turns, CapturedCall(doors.clock.now()))
+    path = f"/api/v1/calls/{call}"
+    for body in ({}, {"labels": "x"}, {"labels": [""]}, {"labels": ["x"] * 33}, {"labels": ["x" * 257]}, {"other": 1}):
+        answer = await client.patch(path, json=body)
+        assert answer.status_code == 400, body
+        assert error_of(answer)["type"] == "invalid_request_error"
+    assert (await client.patch("/api/v1/calls/nonsense", json={"labels": ["x"]})).status_code == 404
+    bob = {"X-Mneme-User": "bob"}
+    assert (await client.patch(path, json={"labels": ["x"]}, headers=bob)).status_code == 404
+    for query in ({"outcome": "odd"}, {"tools": "perhaps"}, {"min_latency_ms": -1}, {"until": "soon"}, {"label": ""}):
+        assert (await client.get("/api/v1/calls", params=query)).status_code == 400, query
 
 
 async def test_a_context_is_explained(

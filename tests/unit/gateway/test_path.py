@@ -55,7 +55,7 @@ class Shelf:
 
 async def read(shelf: Shelf, last: int, **found: Any) -> tuple[list[int], bool]:
     known = Recognised("named", SESSION, True, tip_turn_index=last, **found)
-    path, complete = await read_path(shelf, UUID(int=1), UUID(int=2), known, UUID(int=last))  # type: ignore[arg-type]  # all it needs of a store
+    path, complete = await read_path(shelf, UUID(int=1), UUID(int=2), known, UUID(int=last))
     return [each.message_id.int for each in path], complete
 
 
@@ -70,7 +70,7 @@ async def test_only_what_led_there_is_on_the_path() -> None:
     shelf = Shelf({SESSION: [message(n) for n in range(1, 5)] + [other]})
     assert await read(shelf, 4) == ([1, 2, 3, 4], True)
     known = Recognised("named", SESSION, True, tip_turn_index=4)
-    path, _ = await read_path(shelf, UUID(int=1), UUID(int=2), known, UUID(int=40))  # type: ignore[arg-type]  # as above
+    path, _ = await read_path(shelf, UUID(int=1), UUID(int=2), known, UUID(int=40))
     assert [each.message_id.int for each in path] == [1, 2, 3, 40]
 
 

@@ -1,0 +1,371 @@
+"""What of a compile is kept so that it can be run again as of then: numbers and ids, never texts.
+
+A candidate's own numbers (the ranking's, and what counters said of a memory at that moment) stand here; its id, tier, tokens
+and span stand in the audit, in the same order; its words are read again from history and memory, as far as they may still be
+shown. Numbers are packed (base64 of little-endian columns): as JSON they would take three times the space and ten times as
+long. Of the notes in a block a fact is kept by its ids (its words stand in the fact's own history, and go with it), the
+tenant's profile with its text.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from itertools import repeat
+from struct import Struct
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from app.context.assemble import Block
+from app.context.candidates import Candidate
+from app.context.notes import Openings, due_now
+from app.context.profiles import PROFILES, Profile
+from app.context.request import CompileRequest
+from app.context.sections import Budgets
+
+VERSION = 1
+
+_NEVER = -(2**63)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NAMED, _ALONE = 1, 2
+
+RANKED = Struct("<fffB")
+"""Of every item: `near_text`, `near_vector`, `timely`, and whether its speaker is named (1) and it has one message as its
+origin (2)."""
+COUNTED = Struct("<ffiqB")
+"""Of every memory: what moves with its use. `used`: microseconds since 1970."""
+SEEN = Struct("<f")
+"""Of every item its own cosine (NaN: none), where the profile asks for it."""
+SURE = Struct("<iq")
+"""Of every memory, where the profile asks for it: how often it was said again, and since when it is sure (as `used`)."""
+_COSINES = frozenset({"similarity", "semantic_similarity"})
+"""Signals that read the items' own cosines."""
+_COLUMNS = ("ranked", "counted", "seen", "sure")
+
+
+class Numbers(NamedTuple):
+    """The numbers that one item was scored by. What a message has no number for is as retrieval has it."""
+
+    near_text: float
+    near_vector: float
+    named: float
+    alone: bool
+    similarity: float | None = None
+    confidence: float = 1.0
+    importance: float = 0.5
+    access_count: int = 0
+    last_accessed_at: datetime | None = None
+    provenance_type: int | None = None
+    timely: float = 0.0
+    reinforcements: int = 0
+    sure_since: datetime | None = None
+
+
+class Terms(NamedTuple):
+    """What a compiler is set to: `Compiler` has what each is. `profile`: the one that the question called for."""
+
+    cap: int
+    profile: Profile
+    diversity: float | None
+    budgets: Budgets
+    questions: int
+
+
+class FactThen(NamedTuple):
+    """A fact of the user's that there was to say, or that stood in a live block: its id, its note's, and the memory that said
+    so last."""
+
+    fact_id: UUID
+    note: UUID
+    memory: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotesThen:
+    """What there was to say beside memories. `profile`: text of the tenant's; None where it stood in a live block already.
+    `due`: of what was found, memories to ask the user about; None: the user was not to be asked at all."""
+
+    profile_note: UUID | None = None
+    profile: str | None = None
+    facts: tuple[FactThen, ...] = ()
+    due: Mapping[UUID, datetime] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The inputs of a compile, read again. `path`: what the gateway kept of the way to the session's earlier messages.
+    `profile`: as it was asked for (the audit has the one that was taken); `weights`: of that one, where they are not ours.
+    `learns`: what the user would say next was to be learned from."""
+
+    now: datetime
+    model: str
+    session_id: UUID
+    new_session: bool
+    confined: bool
+    visible_from: int
+    server_managed: bool
+    profile: str
+    epoch: int
+    live: tuple[UUID, ...]
+    mneme: str
+    cap: int
+    diversity: float | None
+    budgets: Budgets
+    questions: int
+    weights: Mapping[str, float] | None
+    learns: bool
+    notes: NotesThen
+    search: bool
+    retrieval: UUID | None
+    ancestors: tuple[UUID, ...]
+    gone: frozenset[UUID]
+    summary: tuple[bytes, int] | None
+    system: tuple[bytes, int] | None
+    path: Mapping[str, Any] | None
+    packed: Mapping[str, str]
+
+    def terms(self, taken: str) -> Terms:
+        """How the compiler was set; `taken`: the name of the profile that was taken."""
+        profile = PROFILES[taken]
+        if self.weights is not None:
+            profile = replace(profile, weights=self.weights)
+        return Terms(self.cap, profile, self.diversity, self.budgets, self.questions)
+
+
+@cache
+def own_version() -> str:
+    """Mneme's own version, as it stands beside what was compiled by it."""
+    return version("mneme-proxy")
+
+
+def given(request: CompileRequest, query: str, scale: float, blocks: Sequence[Block]) -> dict[str, Any]:
+    """What a compile was asked for. `scale`: of the stored counts to the model's; `blocks`: the live ones."""
+    return {
+        "query": query,
+        "now": request.now.isoformat(),
+        "model": request.model,
+        "session": str(request.session_id),
+        "new_session": request.new_session,
+        "confined": request.scope.confine is not None,
+        "visible_from": request.scope.visible_from,
+        "server_managed": request.server_managed,
+        "answer_limit": request.answer_limit,
+        "profile": request.profile,
+        "epoch": request.block_epoch,
+        "live": [str(each.message_id) for each in blocks],
+        "scale": scale,
+    }
+
+
+def keep(
+    request: CompileRequest, audit: Mapping[str, Any], considered: Sequence[Candidate], terms: Terms
+) -> dict[str, Any]:
+    """What `Compiler` adds to its inputs. `audit`: as `explain` made it, whose items the numbers run along."""
+    kept: dict[str, Any] = {
+        "v": VERSION,
+        "mneme": own_version(),
+        "cap": terms.cap,
+        "budgets": asdict(terms.budgets),
+        "questions": terms.questions,
+    }
+    profile = terms.profile
+    if terms.diversity is not None:
+        kept["diversity"] = terms.diversity
+    if profile.weights != PROFILES[profile.name].weights:
+        kept["weights"] = dict(profile.weights)
+    if request.learns:
+        kept["learns"] = True
+    if not request.search:
+        kept["search"] = False
+    if request.scope.session != request.session_id:
+        kept["retrieval"] = _text(request.scope.session)
+    if request.scope.ancestors:
+        kept["ancestors"] = [str(each) for each in request.scope.ancestors]
+    if request.gone:
+        kept["gone"] = sorted(str(each) for each in request.gone)
+    if audit["rebased"] is not None:  # those that were dropped: what they held decided it
+        kept["live"] = [str(each.message_id) for each in request.blocks]
+    if request.summary:
+        kept["summary"] = [digest(request.summary).hex(), request.summary_tokens]
+    if request.system_prompt is not None:
+        kept["system"] = [digest(request.system_prompt).hex(), request.system_prompt_tokens]
+    return kept | pack(audit["items"]["id"], considered, profile)
+
+
+def keep_notes(
+    request: CompileRequest, audit: Mapping[str, Any], opened: Openings, blocks: Sequence[Block]
+) -> dict[str, Any]:
+    """What of the notes is kept: that which there was to say, and what stands in the blocks that stay (should they have to go,
+    it would be said again)."""
+    standing = request.standing
+    live = {item for block in blocks for item in block.item_ids}
+    kept: dict[str, Any] = {}
+    if opened.profile:
+        kept["profile"] = [str(standing.profile_note), standing.profile]
+    elif standing.profile_note in live:
+        kept["profile"] = [str(standing.profile_note), None]
+    open_now = {each.note for each in opened.facts}
+    facts = [each for each in standing.facts if each.note in open_now or each.note in live]
+    if facts:
+        kept["facts"] = [[str(each.fact_id), str(each.note), _text(each.memory)] for each in facts]
+    if due := due_now(standing, learns=request.learns and request.search):
+        found = [each for each in audit["items"]["id"] if each in due]
+        kept["due"] = {str(each): due[each].isoformat() for each in found}
+    return {"notes": kept} if kept else {}
+
+
+def pack(wanted: Sequence[UUID], considered: Sequence[Candidate], profile: Profile) -> dict[str, str]:
+    """The numbers of these items, in that order, as far as the profile asks for them; nothing where there is none."""
+    if not wanted:
+        return {}
+    by_id = {each.id: each for each in considered}
+    items = [by_id[each] for each in wanted]
+    memories = [each for each in items if each.source == "memory"]
+    put = RANKED.pack
+    ranked = [
+        put(
+            each.near_text,
+            each.near_vector,
+            each.timely,
+            (_NAMED if each.named else 0) | (_ALONE if each.origin else 0),
+        )
+        for each in items
+    ]
+    packed = {"ranked": _text_of(ranked)}
+    if memories:
+        put = COUNTED.pack
+        counted = [
+            put(
+                each.confidence,
+                each.importance,
+                each.access_count,
+                _micros(each.last_accessed_at),
+                each.provenance_type,
+            )
+            for each in memories
+        ]
+        packed["counted"] = _text_of(counted)
+        if profile.standing:
+            sure = [SURE.pack(each.reinforcements, _micros(each.sure_since)) for each in memories]
+            packed["sure"] = _text_of(sure)
+    if not _COSINES.isdisjoint(profile.weights):
+        packed["seen"] = _text_of(
+            [SEEN.pack(each.similarity if each.similarity is not None else math.nan) for each in items]
+        )
+    return packed
+
+
+def read(inputs: Mapping[str, Any]) -> Kept | None:
+    """The inputs again; None where they were kept by a Mneme that cannot do this, or by a later one."""
+    if inputs.get("v") != VERSION:
+        return None
+    return Kept(
+        now=datetime.fromisoformat(inputs["now"]),
+        model=inputs["model"],
+        session_id=UUID(inputs["session"]),
+        new_session=inputs["new_session"],
+        confined=inputs["confined"],
+        visible_from=inputs["visible_from"],
+        server_managed=inputs["server_managed"],
+        profile=inputs["profile"],
+        epoch=inputs["epoch"],
+        live=tuple(UUID(each) for each in inputs["live"]),
+        mneme=inputs["mneme"],
+        cap=inputs["cap"],
+        diversity=inputs.get("diversity"),
+        budgets=Budgets(**inputs["budgets"]),
+        questions=inputs["questions"],
+        weights=inputs.get("weights"),
+        learns=inputs.get("learns", False),
+        notes=_notes(inputs.get("notes", {})),
+        search=inputs.get("search", True),
+        retrieval=_uuid(inputs.get("retrieval", inputs["session"])),
+        ancestors=tuple(UUID(each) for each in inputs.get("ancestors", ())),
+        gone=frozenset(UUID(each) for each in inputs.get("gone", ())),
+        summary=_named(inputs.get("summary")),
+        system=_named(inputs.get("system")),
+        path=inputs.get("path"),
+        packed={name: inputs[name] for name in _COLUMNS if name in inputs},
+    )
+
+
+def unpack(packed: Mapping[str, str], sources: Sequence[str]) -> list[Numbers]:
+    """The numbers of the audit's items, whose sources (`memory` or `message`) these are. Raises ValueError where they do not
+    belong together."""
+    ranked = _unpack(packed, "ranked", RANKED, len(sources))
+    memories = sum(1 for each in sources if each == "memory")
+    counted = iter(_unpack(packed, "counted", COUNTED, memories) if memories else ())
+    seen = _unpack(packed, "seen", SEEN, len(sources)) if "seen" in packed else [(math.nan,)] * len(sources)
+    sure = iter(_unpack(packed, "sure", SURE, memories)) if "sure" in packed else repeat((0, _NEVER))
+    found = []
+    for source, (text, vector, timely, flags), (cosine,) in zip(sources, ranked, seen, strict=True):
+        own = Numbers(text, vector, float(flags & _NAMED), bool(flags & _ALONE), cosine if cosine == cosine else None)
+        own = own._replace(timely=timely)
+        if source == "memory":
+            confidence, importance, uses, used, provenance = next(counted)
+            again, since = next(sure)
+            own = own._replace(
+                confidence=confidence,
+                importance=importance,
+                access_count=uses,
+                last_accessed_at=_moment(used),
+                provenance_type=provenance,
+                reinforcements=again,
+                sure_since=_moment(since),
+            )
+        found.append(own)
+    return found
+
+
+def digest(text: str) -> bytes:
+    """By which a text that is not kept here is known again: SHA-256 of its UTF-8 (as `system_prompts` has it)."""
+    return sha256(text.replace("\0", "\ufffd").encode("utf-8", "replace")).digest()
+
+
+def _text_of(rows: Sequence[bytes]) -> str:
+    return b64encode(b"".join(rows)).decode()
+
+
+def _unpack(packed: Mapping[str, str], name: str, kind: Struct, many: int) -> list[tuple[Any, ...]]:
+    whole = b64decode(packed.get(name, ""))
+    if len(whole) != many * kind.size:
+        raise ValueError(f"{len(whole) // kind.size} numbers for {many} items")
+    return list(kind.iter_unpack(whole))
+
+
+def _micros(at: datetime | None) -> int:
+    return (at - _EPOCH) // _MICROSECOND if at is not None else _NEVER
+
+
+def _moment(micros: int) -> datetime | None:
+    return _EPOCH + micros * _MICROSECOND if micros != _NEVER else None
+
+
+def _notes(kept: Mapping[str, Any]) -> NotesThen:
+    note, profile = kept.get("profile", (None, None))
+    due = kept.get("due")
+    return NotesThen(
+        _uuid(note),
+        profile,
+        tuple(FactThen(UUID(fact), UUID(own), _uuid(memory)) for fact, own, memory in kept.get("facts", ())),
+        {UUID(each): datetime.fromisoformat(since) for each, since in due.items()} if due is not None else None,
+    )
+
+
+def _text(value: UUID | None) -> str | None:
+    return str(value) if value is not None else None
+
+
+def _uuid(value: str | None) -> UUID | None:
+    return UUID(value) if value is not None else None
+
+
+def _named(value: Sequence[Any] | None) -> tuple[bytes, int] | None:
+    return (bytes.fromhex(value[0]), value[1]) if value is not None else None

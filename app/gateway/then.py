@@ -1,0 +1,336 @@
+"""A captured request, compiled again: as of then, or with today's memory and settings. Nothing is stored or counted as used.
+
+*As of then*: the present code, on the inputs of then. The candidates and the numbers that they were scored by, the live blocks,
+the clock, window, reserve and budget are what was kept (`context/inputs.py`); texts are read by id, an edited one as it was.
+What was forgotten or erased since does not come back: a candidate of it is left out, and a block that quotes it is dropped
+with its epoch, as the next request would do.
+
+*Today*: the same place in the same conversation (its transcript, path and live blocks: what was said later in it is not known
+there), with today's search, clock, models and settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Literal
+from uuid import UUID
+
+from app.capture.recipe import rebuild
+from app.clock import Clock
+from app.context.assemble import Block
+from app.context.compile import Compilation, Compiler, CompileRequest
+from app.context.inputs import Kept, digest, read
+from app.context.notes import is_note, outdated
+from app.context.profiles import PROFILE_NAMES, PROFILES
+from app.context.retrieve import Scope
+from app.errors import Conflict, MnemeError, NotFound
+from app.gateway.call import CHAT
+from app.gateway.path import read_path
+from app.gateway.prepare import ChatRequest, parse_object, woven
+from app.gateway.reconcile import Place, with_path
+from app.gateway.recorded import ModelThen, Recorded, candidates_of
+from app.gateway.splice import with_value
+from app.gateway.upstream import Router, Target
+from app.gateway.weave import outgoing
+from app.providers.tokens import CountCache, Tokenizers
+from app.store.captures import CallDetail, Captures
+from app.store.replays import ItemThen, ReplayStore
+from app.store.standing import NOTHING, Standing, StandingFact
+from app.store.turns import Recognised, TurnStore
+
+Mode = Literal["today", "as_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What came of it. `body`: what would go upstream; `identical`: to the byte what went then. `before`: the explanation of
+    then, as stored. `fates`: what became since of items of then that are not what they were (forgotten, not_in_force).
+    `notes`: what else could not be had again."""
+
+    mode: Mode
+    call: CallDetail
+    chat: ChatRequest
+    target: Target
+    body: bytes
+    compilation: Compilation
+    before: Mapping[str, Any]
+    eta: float | None
+    mneme: str
+    fates: Mapping[str, str]
+    notes: Sequence[str]
+
+    @property
+    def was(self) -> str | None:
+        """SHA-256 of the body that went upstream then, as hex."""
+        return self.call.sent_sha256 or self.call.request_sha256
+
+    @property
+    def now(self) -> str:
+        """SHA-256 of the body, as hex."""
+        return sha256(self.body).hexdigest()
+
+    @property
+    def identical(self) -> bool:
+        return self.now == self.was
+
+
+@dataclass(slots=True)
+class _Captured:
+    """A call with what is needed to compile it again."""
+
+    call: CallDetail
+    tenant: UUID
+    user: UUID
+    chat: ChatRequest
+    kept: Kept
+    audit: Mapping[str, Any]
+    eta: float | None
+    items: Mapping[UUID, ItemThen] = field(default_factory=dict)
+    lost: set[UUID] = field(default_factory=set)
+    """Notes of facts that may not be said any more."""
+    notes: list[str] = field(default_factory=list)
+
+
+class Recompiler:
+    """Compiles captured requests again."""
+
+    def __init__(
+        self,
+        captures: Captures,
+        replays: ReplayStore,
+        turns: TurnStore,
+        compiler: Compiler,
+        router: Router,
+        tokenizers: Tokenizers,
+        counts: CountCache,
+        clock: Clock,
+        *,
+        nonce_key: Callable[[], bytes],
+    ) -> None:
+        """`compiler`: today's. `turns`: for its history. `nonce_key`: as the compiler has it."""
+        self._captures = captures
+        self._replays = replays
+        self._turns = turns
+        self._compiler = compiler
+        self._router = router
+        self._tokenizers = tokenizers
+        self._counts = counts
+        self._clock = clock
+        self._nonce_key = nonce_key
+
+    async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: Mode) -> Again:
+        """Compile a call again; `user`: only that user's. Raises NotFound, Conflict (it cannot be: `code` says why),
+        StoreUnavailable, Unavailable."""
+        captured = await self._read(tenant, call, user)
+        kept, chat = captured.kept, captured.chat
+        blocks, lost = await self._blocks(captured)
+        quoted = {item for block in blocks for item in block.item_ids}
+        wanted = {UUID(each) for each in captured.audit["items"]["id"]} | {each for each in quoted if not is_note(each)}
+        captured.items = await self._replays.items(tenant, captured.user, wanted, kept.now)
+        request = await self._request(captured, mode)
+        gone = {each for each in quoted if not is_note(each) and self._is_gone(captured, each, mode)}
+        gone |= kept.gone | captured.lost if mode == "as_of" else outdated(blocks, request.standing)
+        request = replace(request, blocks=blocks, block_epoch=kept.epoch + lost, gone=frozenset(gone))
+        if mode == "as_of":
+            target = self._target_then(captured)
+            compiler = self._compiler_then(captured)
+        else:
+            target = self._router.route(chat.model)
+            compiler = self._compiler
+            request = replace(
+                request, model=target.model_alias or chat.model, placement=target.placement, now=self._clock.now()
+            )
+        compiled = await compiler.compile(request)
+        body = woven(chat, compiled, target.model_alias)
+        fates = {str(each): fate for each in wanted if (fate := _fate(captured.items.get(each))) is not None}
+        again = Again(
+            mode, captured.call, chat, target, body, compiled, captured.audit, captured.eta, kept.mneme, fates,
+            captured.notes,
+        )  # fmt: skip
+        return await self._as_answered(tenant, again) if mode == "as_of" else again
+
+    async def _read(self, tenant: UUID, call: UUID, user: UUID | None) -> _Captured:
+        found = await self._captures.one(tenant, call, user)
+        if found is None:
+            raise NotFound("There is no such call, or the time of its capture is over (MNEME_CAPTURE_DAYS).")
+        if found.metadata.get("captured") is False:
+            raise Conflict("Of this call nothing was captured, so it cannot be compiled again.", code="not_captured")
+        if {"request", "sent"} & set(found.metadata.get("redacted", ())):
+            raise Conflict(
+                "Of this call values were not stored (MNEME_REDACT_PATHS), so it cannot be compiled again.",
+                code="capture_redacted",
+            )
+        stored = await self._replays.inputs(tenant, call, found.user_id)
+        chat = await self._chat(tenant, found) if stored is not None else None
+        if stored is None or chat is None or (found.method, found.path.partition("?")[0]) != CHAT:
+            why = f" ({found.reason})" if found.reason else ""
+            raise Conflict(f"For this call no context was compiled{why}.", code="not_compiled")
+        kept = read(stored.inputs)
+        if kept is None or kept.profile not in PROFILE_NAMES or stored.audit["strategy"] not in PROFILES:
+            raise Conflict(
+                "This call was compiled by another version of Mneme, which kept other inputs.", code="version"
+            )
+        return _Captured(found, tenant, found.user_id, chat, kept, stored.audit, stored.eta)
+
+    async def _chat(self, tenant: UUID, call: CallDetail) -> ChatRequest | None:
+        """The request as it was received."""
+        parts = await self._captures.request(tenant, call.call_id, call.user_id, sent=False)
+        if parts is None or parts.truncated or parts.sha256 is None:
+            return None
+        try:
+            body = rebuild(parts.prefix, parts.elements, parts.suffix, parts.sha256)
+        except ValueError as error:
+            raise MnemeError(f"{error}.", code="capture_mismatch") from error
+        document = parse_object(body)
+        return ChatRequest.read(body, document) if document is not None else None
+
+    async def _request(self, captured: _Captured, mode: Mode) -> CompileRequest:
+        """The compile's request, but for its memory blocks."""
+        kept, chat = captured.kept, captured.chat
+        place = await self._place(captured, mode)
+        ancestors = kept.ancestors
+        if mode == "today" and kept.retrieval != kept.session_id:
+            ancestors = (*ancestors, kept.session_id)  # a branch: what was said in it came after this request
+        system = summary = None
+        if kept.system is not None:
+            system = await self._replays.system_prompt(captured.tenant, kept.system[0])
+            if system is None:
+                captured.notes.append("The session's system prompt of then is not stored any more.")
+        if kept.summary is not None:
+            told = await self._replays.summaries(captured.tenant, captured.user, kept.session_id)
+            summary = next((each for each in told if digest(each) == kept.summary[0]), None)
+            if summary is None:
+                captured.notes.append("The session's summary of then is not stored any more.")
+        return CompileRequest(
+            scope=Scope(
+                tenant_id=captured.tenant,
+                user_id=captured.user,
+                confine=kept.retrieval if kept.confined else None,
+                session=kept.retrieval,
+                visible_from=kept.visible_from,
+                ancestors=ancestors,
+            ),
+            session_id=kept.session_id,
+            new_session=kept.new_session,
+            messages=chat.messages,
+            transcript=chat.transcript,
+            model=kept.model,
+            now=kept.now,
+            placement=captured.audit["placement"],
+            answer_limit=chat.answer_limit,
+            has_tools=chat.has_tools,
+            schemas=chat.schemas,
+            path=[outgoing(each) for each in place.path],
+            path_complete=place.path_complete,
+            server_managed=kept.server_managed,
+            start_chain=place.start_chain,
+            system_prompt=system,
+            system_prompt_tokens=kept.system[1] if kept.system is not None else 0,
+            summary=summary,
+            summary_tokens=kept.summary[1] if kept.summary is not None else 0,
+            standing=await self._standing(captured, mode),
+            learns=kept.learns,
+            profile=captured.audit["strategy"] if mode == "as_of" else kept.profile,
+            search=kept.search or mode == "today",
+        )
+
+    async def _standing(self, captured: _Captured, mode: Mode) -> Standing:
+        """What there is to say whatever is asked: as of then that which there was, as far as it may still be said."""
+        kept, tenant, user = captured.kept, captured.tenant, captured.user
+        if mode == "today":
+            return await self._replays.standing(tenant, user, pooled=not kept.confined)
+        notes = kept.notes
+        words = await self._replays.facts(tenant, user, [(each.fact_id, each.note) for each in notes.facts], kept.now)
+        facts = []
+        for fact, note, memory in notes.facts:
+            if (found := words.get(note)) is not None:
+                facts.append(StandingFact(fact, note, found.key, found.many, found.value, memory, None, None))
+        captured.lost = {each.note for each in notes.facts} - words.keys()
+        if captured.lost:
+            captured.notes.append(f"Of the facts about the user {len(captured.lost)} were forgotten since.")
+        profile = notes.profile
+        if profile is None and notes.profile_note is not None:  # it stood in a block: said again only if that has to go
+            today = await self._replays.standing(tenant, user, pooled=False)
+            profile = today.profile if today.profile_note == notes.profile_note else None
+        # What was due and not found is not kept; that something was had its room in the block.
+        due = notes.due or {UUID(int=0): kept.now} if notes.due is not None else None
+        standing = Standing(profile, notes.profile_note if profile is not None else None, tuple(facts), due)
+        return standing if standing != NOTHING else NOTHING
+
+    async def _place(self, captured: _Captured, mode: Mode) -> Place:
+        """Where the request stood, with the stored messages that Mneme supplied."""
+        kept, way, chat = captured.kept, captured.kept.path, captured.chat
+        place = Place(kept.session_id, False, "continue", kept.server_managed, 0, captured.user)
+        if way is None:
+            return place
+        last = UUID(way["last"])
+        line = tuple((UUID(session), turn) for session, turn in way.get("line", ()))
+        found = Recognised("named", kept.session_id, True, ancestors=line, tip_turn_index=way["turn"])
+        store = self._replays.messages_at(kept.now) if mode == "as_of" else self._turns
+        path, complete = await read_path(store, captured.tenant, captured.user, found, last)
+        place = replace(place, how=way["how"], parent_message_id=last, start_chain=bytes.fromhex(way.get("start", "")))
+        place = with_path(place, path, complete, chat.messages, chat.transcript)
+        if len(place.path) < way["messages"]:
+            less = way["messages"] - len(place.path)
+            captured.notes.append(f"{less} earlier messages of the session are not shown any more.")
+        return place
+
+    async def _blocks(self, captured: _Captured) -> tuple[list[Block], int]:
+        """The live blocks of then, and 1 where one of them is not stored any more, which ended their epoch."""
+        kept = captured.kept
+        rows = await self._replays.blocks(captured.tenant, captured.user, kept.session_id, kept.epoch, kept.live)
+        if len(rows) < len(kept.live):
+            captured.notes.append("Memory blocks of then quoted what was deleted since: all of them are gone.")
+            return [], 1
+        blocks = [Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count) for b in rows]
+        return blocks, 0
+
+    @staticmethod
+    def _is_gone(captured: _Captured, item: UUID, mode: Mode) -> bool:
+        known = captured.items.get(item)
+        return known is None or (mode == "today" and not known.in_force)
+
+    def _compiler_then(self, captured: _Captured) -> Compiler:
+        budget, terms = captured.audit["budget"], captured.kept.terms(captured.audit["strategy"])
+        if terms.diversity is not None and captured.audit["omitted"]:
+            captured.notes.append("More than 100 items were looked at: in another order, those left out might matter.")
+        return Compiler(
+            Recorded(candidates_of(captured.kept, captured.audit, captured.items)),
+            ModelThen(budget["window"], budget["reserve"]),
+            self._tokenizers,
+            self._counts,
+            nonce_key=self._nonce_key,
+            memory_cap=terms.cap,
+            profiles={terms.profile.name: terms.profile},
+            diversity=terms.diversity,
+            budgets=terms.budgets,
+            questions=terms.questions,
+        )
+
+    def _target_then(self, captured: _Captured) -> Target:
+        """Where it went, as far as the bytes show it: the model's name there, and the placement."""
+        kept, chat = captured.kept, captured.chat
+        known = {each.name: each for each in self._router.targets}
+        target = known.get(captured.call.upstream) or self._router.targets[0]
+        alias = kept.model if kept.model != chat.model else None
+        return replace(target, model_alias=alias, placement=captured.audit["placement"])
+
+    async def _as_answered(self, tenant: UUID, again: Again) -> Again:
+        """What went to an upstream that stood in for another named the model as that one does."""
+        if again.identical:
+            return again
+        parts = await self._captures.request(tenant, again.call.call_id, again.call.user_id, sent=True)
+        document = parse_object(b"".join([parts.prefix, *parts.elements, parts.suffix])) if parts is not None else None
+        named = document.get("model") if document is not None else None
+        if not isinstance(named, str) or not again.chat.model:
+            return again
+        return replace(again, body=with_value(again.body, "model", named))
+
+
+def _fate(item: ItemThen | None) -> str | None:
+    """What became of an item of then; None: it is as it was."""
+    if item is None:
+        return "forgotten"
+    return None if item.in_force else "not_in_force"

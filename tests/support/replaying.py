@@ -1,0 +1,125 @@
+"""A gateway on a real store, and what compiles its captured requests again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from app.clock import FakeClock
+from app.context.compile import Compiler
+from app.context.profiles import PROFILES, Profile
+from app.context.retrieve import Retriever
+from app.gateway.then import Again, Mode, Recompiler
+from app.gateway.upstream import Router
+from app.providers.models import ModelRegistry
+from app.providers.tokens import CountCache
+from app.settings import Settings
+from app.store import ids
+from app.store.captures import Captures
+from app.store.memories import Memories
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.replays import ReplayStore
+from app.store.turns import TurnStore
+from tests.support.doors import HashEmbedder, make_space
+from tests.support.journey import TOKENIZERS, UPSTREAM, Answer, Message, build_journey
+
+TENANT = ids.LOCAL_TENANT
+ANA = ids.user_id(TENANT, "local")
+
+
+class ReplayStage:
+    """A gateway on a database, and what compiles its captures again."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        admin: asyncpg.Connection[Any],
+        space: int,
+        settings: Settings,
+        profiles: Mapping[str, Profile] = PROFILES,
+    ) -> None:
+        self.admin, self.pool = admin, pool
+        self.clock = FakeClock(datetime.now(UTC).replace(microsecond=0))
+        self.sql = Queries.load()
+        store = TurnStore(pool, self.sql)
+        self.journey = build_journey(
+            store, embedder=HashEmbedder(), settings=settings, clock=self.clock, profiles=profiles
+        )
+        self.memories = Memories(pool, self.sql, self.clock, space=space)
+        self.settings = settings
+        self.store = store
+
+    def recompiler(self, **changed: Any) -> Recompiler:
+        settings = Settings(**{"upstream_base_url": UPSTREAM, "placement": self.settings.placement, **changed})
+        counts = CountCache()
+        compiler = Compiler(
+            Retriever(self.store, HashEmbedder(), str.__len__),
+            ModelRegistry(windows=settings.model_windows, default_window=settings.default_context_window),
+            TOKENIZERS,
+            counts,
+            nonce_key=lambda: b"a test's secret",
+            memory_cap=settings.memory_budget_tokens,
+        )
+        return Recompiler(
+            Captures(self.pool, self.sql),
+            ReplayStore(self.pool, self.sql),
+            self.store,
+            compiler,
+            Router.from_settings(settings),
+            TOKENIZERS,
+            counts,
+            self.clock,
+            nonce_key=lambda: b"a test's secret",
+        )
+
+    async def again(self, answer: Answer, mode: Mode = "as_of", **changed: Any) -> Again:
+        call = UUID(answer.headers["x-mneme-call-id"])
+        return await self.recompiler(**changed).run(TENANT, call, ANA, mode)
+
+    async def ask(
+        self, messages: list[Message], session: str | None = None, profile: str | None = None, **fields: Any
+    ) -> Answer:
+        self.clock.move(timedelta(seconds=60))
+        headers = {"x-mneme-session": session} if session is not None else {}
+        if profile is not None:
+            headers["x-mneme-profile"] = profile
+        answer = await self.journey.ask(messages, headers=headers, **fields)
+        assert answer.status == 200, answer.body
+        await self.journey.settled()
+        return answer
+
+    async def remember(self, *texts: str) -> list[UUID]:
+        made = []
+        for text in texts:
+            memory = ids.uuid7(self.clock.now())
+            await self.admin.execute(
+                "INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope, kind,"
+                " content_text, content_hash, provenance_type, token_count, created_at, access_count, last_accessed_at,"
+                " confidence, importance)"
+                " VALUES ($1, $2, $3, 3, 1, 'fact', $4, sha256(convert_to($4, 'UTF8')), 0, 9, $5, 3, $5, 0.7, 0.3)",
+                memory, ANA, TENANT, text, self.clock.now() - timedelta(days=3),
+            )  # fmt: skip
+            made.append(memory)
+        return made
+
+    def sent(self) -> bytes:
+        """What went upstream last."""
+        return self.journey.upstream.sent[-1]
+
+
+async def make_stage(
+    pool: Pool, admin: asyncpg.Connection[Any], *, profiles: Mapping[str, Profile] = PROFILES, **settings: Any
+) -> ReplayStage:
+    space = await make_space(admin)
+    return ReplayStage(
+        pool,
+        admin,
+        space,
+        Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 20_000, **settings}),
+        profiles,
+    )
