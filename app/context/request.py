@@ -31,8 +31,9 @@ class CompileRequest:
     """Plain values; see `gateway.reconcile.Place` for where the request stands.
 
     `schemas`: what else of the request costs tokens, such as tools and a response format. `system_prompt`: the session's own,
-    where the client sent none; it is supplied like the path. `path_complete`: the path is all that came before. `gone`: items
-    of the blocks that must not be shown any more.
+    where the client sent none; it is supplied like the path. `path_complete`: the path is all that came before.
+    `upstream_holds`: earlier turns stand in the prompt with the blocks that they were given, whatever is done here. `gone`:
+    items of the blocks that must not be shown any more.
     """
 
     scope: Scope
@@ -50,6 +51,7 @@ class CompileRequest:
     path_complete: bool = True
     server_managed: bool = False
     start_chain: bytes = b""
+    upstream_holds: bool = False
     system_prompt: str | None = None
     system_prompt_tokens: int = 0
     summary: str | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -14,82 +13,15 @@ from app.context.assemble import Block
 from app.context.compile import Compilation, Compiler, CompileRequest
 from app.context.retrieve import Scope
 from app.context.story import SYSTEM_ROLES
-from app.context.transcript import Transcript
+from app.gateway.dialect import ChatRequest, renamed
+from app.gateway.held import over_held, reconcile_held
 from app.gateway.identify import Identity, Switches
 from app.gateway.reconcile import Place, reconcile
 from app.gateway.replayed import Replay, look_up
-from app.gateway.splice import Envelope, scan, splice
+from app.gateway.splice import splice
 from app.gateway.upstream import Target
 from app.gateway.weave import outgoing, weave
 from app.store.turns import TurnStore
-
-
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """A chat request as far as Mneme understands it."""
-
-    body: bytes
-    document: Mapping[str, Any]
-    envelope: Envelope
-    messages: Sequence[Mapping[str, Any]]
-    transcript: Transcript
-    model: str
-    stream: bool
-    answer_limit: int | None
-
-    @classmethod
-    def read(cls, body: bytes, document: Mapping[str, Any]) -> ChatRequest | None:
-        """A body that orjson has read as an object; None where it has no messages that Mneme understands."""
-        envelope = scan(body, document)
-        if envelope is None or not envelope.messages:
-            return None
-        messages = document["messages"]
-        model = document.get("model")
-        return cls(
-            body=body,
-            document=document,
-            envelope=envelope,
-            messages=messages,
-            transcript=Transcript.of(messages),
-            model=model if isinstance(model, str) else "",
-            stream=document.get("stream") is True,
-            answer_limit=_positive(document.get("max_completion_tokens")) or _positive(document.get("max_tokens")),
-        )
-
-    def number(self, name: str) -> float | None:
-        """A sampling parameter, where it is a number."""
-        value = self.document.get(name)
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-    @property
-    def has_tools(self) -> bool:
-        """Whether the model may call something."""
-        return bool(self.document.get("tools") or self.document.get("functions"))
-
-    @property
-    def schemas(self) -> list[object]:
-        """What stands in the prompt beside the messages."""
-        return [each for name in ("tools", "functions", "response_format") if (each := self.document.get(name))]
-
-    @property
-    def lead(self) -> int:
-        """How many system messages it begins with."""
-        return leading(self.messages)
-
-    def system_prompt(self) -> str | None:
-        """The text of the leading system messages, joined; None where there is none."""
-        texts = []
-        for each in self.messages:
-            if each.get("role") not in SYSTEM_ROLES:
-                break
-            content = each.get("content")
-            if isinstance(content, str):
-                texts.append(content)
-            elif isinstance(content, list):
-                texts += [
-                    part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)
-                ]
-        return "\n\n".join(texts) if texts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +50,8 @@ class Preparer:
 
     async def place(self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime) -> Place:
         """Where the request stands. Raises NotFound (another user's session), StoreUnavailable."""
+        if chat.upstream_holds:
+            return await reconcile_held(self._store, identity, chat.transcript, chat.follows, now)
         return await reconcile(self._store, identity, chat.messages, chat.transcript, switches.history, now)
 
     async def compile(
@@ -135,13 +69,13 @@ class Preparer:
         request = _request(identity, chat, place, target, now)
         compiled = await self._compiler.compile(request if search else replace(request, search=False))
         insertions = weave(
-            chat.body,
-            chat.envelope,
+            chat.dialect.canvas(chat),
             compiled.edits,
             lead=compiled.lead,
             history=compiled.history,
-            model=target.model_alias,
+            held=len(place.path) if place.upstream_holds else 0,
         )
+        insertions += renamed(chat, target.model_alias)
         return Prepared(splice(chat.body, insertions) if insertions else chat.body, compiled)
 
 
@@ -170,6 +104,8 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         server_managed=place.server_managed,
         start_chain=place.start_chain,
     )
+    if place.upstream_holds:
+        request = over_held(request, place)
     found = place.recognised
     if found is None or not found.known:
         return request
@@ -180,7 +116,7 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         summary_tokens=found.summary_token_count,
         block_epoch=found.block_epoch,
     )
-    if place.server_managed and not SYSTEM_ROLES & set(chat.transcript.roles):
+    if request.server_managed and not SYSTEM_ROLES & set(chat.transcript.roles):
         request = replace(request, system_prompt=found.system_prompt, system_prompt_tokens=found.system_prompt_tokens)
     if place.how == "branch":
         return request  # its blocks are another session's
@@ -188,15 +124,6 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count) for b in found.blocks
     ]
     return replace(request, blocks=blocks, gone=found.gone_items)
-
-
-def leading(messages: Sequence[Mapping[str, Any]]) -> int:
-    """How many system messages stand before everything else."""
-    return next((i for i, each in enumerate(messages) if each.get("role") not in SYSTEM_ROLES), len(messages))
-
-
-def _positive(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def parse_object(body: bytes) -> dict[str, Any] | None:

@@ -16,10 +16,11 @@ from app.context.assemble import Block
 from app.context.compile import Compilation
 from app.errors import UpstreamError
 from app.gateway.call import Call
+from app.gateway.chat import CHAT
 from app.gateway.identify import identify, switches
 from app.gateway.inbound import Inbound
 from app.gateway.kept import INTERRUPTED, begin_of, head_of, kept_of, revive
-from app.gateway.prepare import ChatRequest, Prepared
+from app.gateway.prepare import Prepared
 from app.gateway.relay import Ending, Tape
 from app.gateway.upstream import Target, UpstreamResponse
 from app.store import ids
@@ -57,7 +58,7 @@ def made(*, chat: bool = True, **fields: Any) -> Call:
         status="ok",
     )
     if chat:
-        call.chat = ChatRequest.read(BODY, json.loads(BODY))
+        call.chat = CHAT.read(BODY, json.loads(BODY))
         assert call.chat is not None
         call.sent = BODY + b" "
         call.prepared = Prepared(call.sent, COMPILED)
