@@ -110,11 +110,11 @@ def _message(item: Mapping[str, Any]) -> dict[str, Any] | None:
         content = item.get("content")
         return {
             "role": role,
-            "content": [_part(each) for each in content] if isinstance(content, list) else content,
+            "content": _content([_part(each) for each in content]) if isinstance(content, list) else content,
         }
     if isinstance(kind, str) and kind.endswith("_output"):
         output = item.get("output")
-        content = [_part(each) for each in output] if isinstance(output, list) else output
+        content = _content([_part(each) for each in output]) if isinstance(output, list) else output
         if isinstance(content, Mapping):
             content = [content]
         return {"role": "tool", "tool_call_id": item.get("call_id"), "content": content}

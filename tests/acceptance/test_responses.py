@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -59,6 +60,12 @@ def answer(asked: dict[str, Any]) -> Any:
 @pytest.fixture(scope="module")
 def script() -> Script:
     return responses_script(answer)
+
+
+@pytest.fixture
+def own_upstream() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream(responses_script(answer)) as upstream:
+        yield upstream
 
 
 names = (f"responses-{n}" for n in itertools.count())
@@ -406,6 +413,28 @@ def test_a_repeated_key_adds_no_turn_and_sends_the_same_bytes(
         respond(mneme, someone, {"input": "hi"}, Idempotency_Key="k1")
     assert upstream.requests[-1].body == upstream.requests[-2].body
     assert len(api.said(only_session(api))) == 2
+
+
+def test_what_is_not_to_be_stored_is_not(
+    own_server: Callable[..., MnemeServer], own_upstream: ScriptedUpstream
+) -> None:
+    """And the conversation is one all the same."""
+    paths = [f"$.{name}" for name in ("input", "output", "response.output", "item", "delta", "text", "part")]
+    server = own_server(own_upstream.url, REDACT_PATHS=json.dumps(paths))
+    transcript: list[Any] = []
+    with sdk(server.url, headers={"X-Mneme-User": "ana"}) as client:
+        for n in range(2):
+            transcript.append({"role": "user", "content": f"secret question {n}"})
+            with client.responses.stream(model=MODEL, input=transcript) as events:
+                transcript += events.get_final_response().output
+        last = client.responses.create(model=MODEL, input="secret last", previous_response_id="resp_2").output_text
+    assert last == "You said: secret last"
+    api = Api(server, user="ana")
+    history = api.history(only_session(api))
+    assert [each["role"] for each in history] == ["user", "assistant"] * 3
+    assert "secret" not in json.dumps(history)
+    for call in api.calls():
+        assert b"secret" not in api.request(call["id"]) + api.raw(call["id"])
 
 
 # --- Anthropic's protocol, as vLLM serves it --------------------------------------------------------------------------------
