@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from app.gateway.responses_answer import LastEventGuard, answer_of_json, fold
 from app.gateway.sse import payloads
+from tests.support.replies import CAPTURES
 from tests.support.responses import called, event_bytes, events_of, response_of, said, thought
 
 ITEMS = [thought("hm"), said("It is sunny."), called("weather", '{"city": "Lisbon"}', "c1")]
@@ -99,6 +100,49 @@ def test_what_cannot_be_read_is_skipped() -> None:
     for body in (b"x", b"[]", b"{}"):
         read = answer_of_json(body)
         assert read is None or read.choices == []
+
+
+def captured(case: str) -> bytes:
+    """The body of what a real vLLM answered."""
+    head, _, rest = (CAPTURES / f"{case}.response.raw").read_bytes().partition(b"\r\n\r\n")
+    if b"transfer-encoding: chunked" not in head.lower():
+        return rest
+    pieces = []
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        pieces.append(rest[: int(size, 16)])
+        rest = rest[int(size, 16) + 2 :]
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("responses_stream", "length"),
+        ("responses_tool_stream", "tool_calls"),
+        ("responses_tool_strict_stream", "tool_calls"),
+    ],
+)
+def test_streams_of_a_real_server(case: str, reason: str) -> None:
+    """It says `response.completed` of what is not complete, too."""
+    body = captured(case)
+    made = fold(payloads(body))
+    assert made.choices[0].finish_reason == reason
+    assert made.choices[0].content or made.choices[0].tool_calls[0]["function"]["name"] == "get_weather"
+    assert made.usage is not None
+    sent, held, ended = fed([body])
+    assert (sent + held, ended) == (body, True)
+    assert held.startswith(b"event: response.completed\n")
+
+
+def test_bodies_of_a_real_server() -> None:
+    made = answer_of_json(captured("responses_tool"))
+    assert made is not None
+    call = {"name": "get_weather", "arguments": '{"city": "Paris", "days": 3}'}
+    assert made.choices[0].tool_calls[0]["function"] == call
+    text = answer_of_json(captured("responses"))
+    assert text is not None
+    assert text.choices[0].content == " workdb rourHfirst"
 
 
 # --- the end of a stream ------------------------------------------------------------------------------------------------
