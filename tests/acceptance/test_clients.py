@@ -32,7 +32,8 @@ CLIENTS = [
     Client("vercel-ai", "Vercel AI SDK", "vercel_ai.mjs", ("ai", "@ai-sdk/openai-compatible", "@ai-sdk/openai", "zod")),
     Client("pydantic-ai", "Pydantic AI", "pydantic_ai_client.py", ("pydantic-ai-slim[openai]",)),
     Client("llamaindex", "LlamaIndex (`OpenAILike`)", "llamaindex_client.py", ("llama-index-llms-openai-like",)),
-    Client("litellm", "LiteLLM", "litellm_client.py", ("litellm",)),
+    # Its calls with tools import `mcp`, which it does not ask for.
+    Client("litellm", "LiteLLM", "litellm_client.py", ("litellm", "mcp")),
 ]
 
 
