@@ -13,7 +13,7 @@ serve: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -n $(WORKERS) -m "not heavy"
 
-# The heavy set too: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), peers.
+# The heavy set too: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), peers, and the clients of docs/clients.md, which it installs.
 test-all: $(STAMP)
 	$(BIN)/pytest -n $(WORKERS)
 

@@ -139,7 +139,7 @@ class Metrics:
         child.observe(seconds)
 
     def request(self, kind: str, outcome: Outcome, memory: MemoryStatus) -> None:
-        """A request under /v1 ended. `kind`: chat, or passthrough for the other paths."""
+        """A request under /v1 ended. `kind`: chat, responses, or passthrough for the other paths."""
         key = (kind, outcome, memory)
         child = self._request_children.get(key)
         if child is None:

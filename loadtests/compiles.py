@@ -15,8 +15,9 @@ from app.api.preview import CompilePreviewer
 from app.clock import SystemClock
 from app.context.retrieve import Limits
 from app.core import Core
+from app.gateway.dialect import ChatRequest
 from app.gateway.identify import Identity, Switches
-from app.gateway.prepare import ChatRequest, Prepared, Preparer
+from app.gateway.prepare import Prepared, Preparer
 from app.gateway.reconcile import Place
 from app.gateway.upstream import Target
 from app.proxy import Proxy

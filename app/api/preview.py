@@ -10,8 +10,9 @@ from app.api.context import PreviewRequest
 from app.clock import Clock
 from app.context.audit import expand
 from app.errors import BadBody
+from app.gateway.chat import CHAT
 from app.gateway.identify import Identity, Switches
-from app.gateway.prepare import ChatRequest, Preparer
+from app.gateway.prepare import Preparer
 from app.gateway.splice import dump
 from app.gateway.upstream import Router
 from app.store import ids
@@ -34,7 +35,7 @@ class CompilePreviewer:
         if request.max_tokens is not None:
             document["max_tokens"] = request.max_tokens
         body = dump(document)
-        chat = ChatRequest.read(body, document)
+        chat = CHAT.read(body, document)
         if chat is None:
             raise BadBody("`messages` must be a list of objects.", param="messages")
         session = request.session

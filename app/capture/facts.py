@@ -116,7 +116,7 @@ class Exchange:
     answer, the hash of the last one and two answered turns with it. `asked_index`: the turn index of the answers to a
     question that is stored already, which is `parent_message_id` then. `visible_from`: the turn index of the first message
     that stood in the prompt. `block`: the memory block that was put into the last user message; `epoch`: of the session's
-    blocks.
+    blocks. `answer_mark`: by which a later request may name the first answer, where its dialect has names for answers.
     """
 
     session_id: UUID
@@ -144,6 +144,7 @@ class Exchange:
     visible_from: int = 1
     confined: bool = False
     learn: bool = True
+    answer_mark: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

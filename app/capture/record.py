@@ -140,6 +140,9 @@ class Recorder:
             rows.messages.append(record)
             chain = exchange.answer_chains[n]
             rows.heads.append(HeadRecord(chain, record.message_id, False, *positions, exchange.visible_from))
+            if exchange.answer_mark is not None and n == 0:
+                mark = exchange.answer_mark
+                rows.heads.append(HeadRecord(mark, record.message_id, False, *positions, exchange.visible_from))
             rows.head = rows.head or record.message_id
         return rows
 

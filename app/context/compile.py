@@ -232,7 +232,8 @@ class Compiler:
         full, epoch = story.transcript, request.block_epoch
         blocks = [block for _, block in locate(request.blocks, full)] if request.placement == "tail" else []
         tokens = sum(block.token_count for block in blocks)
-        rebased = rebase_needed(blocks, self._epoch_budget(figures, story), request.gone) if blocks else None
+        may_rebase = blocks and not request.upstream_holds
+        rebased = rebase_needed(blocks, self._epoch_budget(figures, story), request.gone) if may_rebase else None
         room = figures.available - figures.client - story.tokens
         if rebased == "budget_spent" and full.mid_turn() and tokens <= room:
             rebased = None  # in a tool loop no new block may follow, and what is there still fits

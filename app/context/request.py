@@ -32,9 +32,10 @@ class CompileRequest:
     """Plain values; see `gateway.reconcile.Place` for where the request stands.
 
     `schemas`: what else of the request costs tokens, such as tools and a response format. `system_prompt`: the session's own,
-    where the client sent none; it is supplied like the path. `path_complete`: the path is all that came before. `gone`: items
-    of the blocks that must not be shown any more. `standing`: what is said whatever is asked. `learns`: what the user answers
-    will be learned from, so that something may be asked.
+    where the client sent none; it is supplied like the path. `path_complete`: the path is all that came before.
+    `upstream_holds`: earlier turns stand in the prompt with the blocks that they were given, whatever is done here. `gone`:
+    items of the blocks that must not be shown any more. `standing`: what is said whatever is asked. `learns`: what the user
+    answers will be learned from, so that something may be asked.
     """
 
     scope: Scope
@@ -52,6 +53,7 @@ class CompileRequest:
     path_complete: bool = True
     server_managed: bool = False
     start_chain: bytes = b""
+    upstream_holds: bool = False
     system_prompt: str | None = None
     system_prompt_tokens: int = 0
     summary: str | None = None

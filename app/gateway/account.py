@@ -16,13 +16,12 @@ from app.capture.masking import MASK
 from app.context.story import SYSTEM_ROLES
 from app.context.transcript import canonical, chain, message_hash
 from app.gateway.call import Call
-from app.gateway.prepare import ChatRequest, leading
+from app.gateway.dialect import ChatRequest, leading
 from app.gateway.reconcile import Place, tails
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
 from app.gateway.replayed import repeat_key
-from app.gateway.splice import scan
-from app.gateway.sse import Answer, Choice, answer_of_json, fold, payloads
+from app.gateway.sse import Answer, Choice, payloads
 from app.gateway.upstream import UpstreamResponse
 from app.gateway.usage import token_count, usage_told
 from app.providers.models import ModelRegistry
@@ -70,7 +69,7 @@ class Accountant:
         usage = self._usage(call, abandoned) if call.chat is not None or not good else _unread(tape)
         stream = stream_of(tape) if response is not None and (call.switches.capture or self._redactor) else None
         kept = self._redactor.stream(stream) if stream is not None else None
-        told = answer if kept is None or kept is stream or answer is None else _answer_in(kept) or Answer()
+        told = answer if kept is None or kept is stream or answer is None else _answer_in(call, kept) or Answer()
         facts = self._facts(call, response, ending, tape, answer, usage)
         if call.switches.capture:
             facts = self._captured(facts, call, response, kept, _error(ending, told), masked=kept is not stream)
@@ -79,7 +78,7 @@ class Accountant:
         answers = _answers(answer or Answer(), told or Answer(), ending)
         if len(call.answer_hashes) == len(answers):
             answers = [replace(each, hash=own) for each, own in zip(answers, call.answer_hashes, strict=True)]
-        return facts, self._exchange(call, call.chat, answers, now)
+        return facts, self._exchange(call, call.chat, answers, now, answer)
 
     def answer_hashes(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> list[bytes]:
         """By which the answers of a call that has ended are recognised, when they come back in a transcript."""
@@ -168,28 +167,31 @@ class Accountant:
         if chat is None:
             return None, None, []
         known = place.request_known if place else None
-        stable = _stable(chat)
+        elements = chat.dialect.elements(chat.document)
+        lead = leading(elements)
+        stable = _stable(elements, lead)
         body = self._redactor.body(chat.body)
         lacking = ["request"] if body is not chat.body else []
-        envelope = chat.envelope if body is chat.body else scan(body)
-        if envelope is None or len(envelope.messages) != len(chat.messages):
+        envelope = chat.envelope if body is chat.body else chat.dialect.scan(body)
+        if envelope is None or len(envelope.messages) != len(elements):
             return recipe.make(body, 0, ()), None, ["request", "sent"]  # no message is to be stored
-        received = recipe.make(body, envelope.array_start + 1, envelope.messages, known, stable, chat.lead)
+        received = recipe.make(body, envelope.array_start + 1, envelope.messages, known, stable, lead)
         if call.sent == chat.body:
             return received, None, lacking
         document = orjson.loads(call.sent)
         body = self._redactor.body(call.sent)
         lacking += ["sent"] if body is not call.sent else []
-        envelope = scan(body)
+        envelope = chat.dialect.scan(body)
         assert envelope is not None, "what was sent is what was received, with insertions"
         spans = envelope.messages
-        if place is not None and place.server_managed:
+        own = max(1, len(elements))  # a text may have become an element
+        if place is not None and place.server_managed and not place.upstream_holds:
             # What Mneme supplied comes back in its own writing; what the client wrote will, too, the next time.
-            stable = len(spans) - (len(chat.messages) - chat.lead)
+            stable = len(spans) - (own - lead)
         elif stable is not None:
-            stable += len(spans) - len(chat.messages)
+            stable += len(spans) - own
         known = place.sent_known if place else None
-        lead = leading(document["messages"])
+        lead = leading(chat.dialect.elements(document))
         return received, recipe.make(body, envelope.array_start + 1, spans, known, stable, lead), lacking
 
     def _usage(self, call: Call, answer: Answer | None) -> Usage:
@@ -216,7 +218,9 @@ class Accountant:
         likely = 1.0 + counter.margin
         return Usage(round(prompt / likely), round(completion / likely), None, counted=True)
 
-    def _exchange(self, call: Call, chat: ChatRequest, answers: Sequence[Answered], now: datetime) -> Exchange:
+    def _exchange(
+        self, call: Call, chat: ChatRequest, answers: Sequence[Answered], now: datetime, answer: Answer | None
+    ) -> Exchange:
         place, transcript = call.place, chat.transcript
         assert place is not None, "a turn has a place"
         new = range(place.first_new, len(chat.messages))
@@ -231,6 +235,7 @@ class Accountant:
             answers=answers,
             question_chain=whole,
             answer_chains=[chain([each.hash], whole)[0] for each in answers],
+            answer_mark=chat.dialect.mark(chat, answer) if answer is not None else None,
             tails=_tails(place, chat, answers[0].hash) if answers else (None, None),
             ended_at=now,
             expires_at=now + self._session_ttl,
@@ -257,7 +262,9 @@ class Accountant:
         document = self._redactor.value(chat.document)
         if document is chat.document:
             return chat
-        messages = document["messages"] if isinstance(document["messages"], list) else [MASK] * len(chat.messages)
+        messages: Sequence[object] = chat.dialect.messages(document) or ()
+        if len(messages) != len(chat.messages):
+            messages = [MASK] * len(chat.messages)  # none of them is one any more
         # Of a message that is not to be stored at all there is still who said it.
         kept = [
             each if isinstance(each, Mapping) else {"role": own.get("role"), "content": MASK}
@@ -311,15 +318,18 @@ def stream_of(tape: Tape) -> StreamRecord:
 
 def _answer(call: Call, tape: Tape) -> Answer | None:
     """The answer, put together from its events or read from its body."""
-    body = tape.body
+    assert call.chat is not None, "asked for answers to what is understood"
+    body, dialect = tape.body, call.chat.dialect
     if len(tape.event_offsets):
-        return fold(payloads(body))
-    return answer_of_json(body) if body else None
+        return dialect.fold(payloads(body))
+    return dialect.whole(body) if body else None
 
 
-def _answer_in(stream: StreamRecord) -> Answer | None:
+def _answer_in(call: Call, stream: StreamRecord) -> Answer | None:
     """The answer that a stream holds."""
-    return fold(payloads(stream.body)) if len(stream.event_offsets) else answer_of_json(stream.body)
+    assert call.chat is not None, "asked for answers to what is understood"
+    dialect = call.chat.dialect
+    return dialect.fold(payloads(stream.body)) if len(stream.event_offsets) else dialect.whole(stream.body)
 
 
 def _answers(answer: Answer, told: Answer, ending: Ending) -> list[Answered]:
@@ -370,11 +380,10 @@ def _tails(place: Place, chat: ChatRequest, answer: bytes) -> tuple[bytes | None
     return tails(roles, [*(each.message_hash for each in place.path), *chat.transcript.hashes, answer])
 
 
-def _stable(chat: ChatRequest) -> int | None:
-    """How many messages the next request will repeat: those before a system message further down, which often is a note on
+def _stable(elements: Sequence[Mapping[str, Any]], lead: int) -> int | None:
+    """How many elements the next request will repeat: those before a system message further down, which often is a note on
     the present and goes with it; None: all."""
-    roles = chat.transcript.roles
-    return next((i for i in range(chat.lead, len(roles)) if roles[i] in SYSTEM_ROLES), None)
+    return next((i for i in range(lead, len(elements)) if elements[i].get("role") in SYSTEM_ROLES), None)
 
 
 def _spoken(choice: Choice) -> str:

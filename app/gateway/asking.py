@@ -16,10 +16,11 @@ from uuid import UUID
 
 from app.clock import Clock
 from app.errors import UpstreamError
+from app.gateway.dialect import Dialect
 from app.gateway.headers import Headers, request_headers
 from app.gateway.sender import Errand, Sender
 from app.gateway.splice import with_value
-from app.gateway.sse import Answer, answer_of_json, fold, payloads
+from app.gateway.sse import Answer, payloads
 from app.gateway.then import Again
 from app.gateway.upstream import Target, UpstreamRequest
 from app.gateway.usage import token_count
@@ -28,8 +29,6 @@ from app.providers.tokens import Tokenizers
 from app.store.captures import Captures
 from app.store.ids import uuid7
 from app.store.replays import Cost, ReplayStore
-
-PATH = b"/v1/chat/completions"
 
 MOST_LINES = 400
 """Lines of a difference that are told."""
@@ -81,7 +80,7 @@ class Asker:
         body = await self._captures.body(tenant, call.call_id, call.user_id)
         was = Heard(
             call.status,
-            answer_of(body[0]) if body is not None else None,
+            answer_of(body[0], again.chat.dialect) if body is not None else None,
             call.latency_ms,
             call.prompt_tokens,
             call.completion_tokens,
@@ -99,12 +98,14 @@ class Asker:
         given = [(b"content-type", b"application/json"), (b"accept", b"*/*")]
         given += [each for each in headers if each[0].lower() == b"authorization"]
 
+        path = again.call.path.partition("?")[0].encode()
+
         def request(target: Target) -> UpstreamRequest:
             own = given if not target.stands_in else given[:2]
             body = again.body
             if target.model_alias != again.target.model_alias:
                 body = with_value(body, "model", target.model_alias or again.chat.model)
-            return UpstreamRequest("POST", target.url(PATH, b""), request_headers(own, api_key=target.api_key), body)
+            return UpstreamRequest("POST", target.url(path, b""), request_headers(own, api_key=target.api_key), body)
 
         errand = Errand(replay, again.target, again.chat.model or None, request, True)
         began = time.perf_counter_ns()
@@ -128,7 +129,9 @@ class Asker:
         body = b"".join(parts)
         if status is not None and status >= 300:
             return Heard(status, None, latency, error=body[:ERROR_CHARS].decode("utf-8", "replace")), target
-        return self._counted(again, Heard(status, answer_of(body) if body else None, latency, error=error)), target
+        return self._counted(
+            again, Heard(status, answer_of(body, again.chat.dialect) if body else None, latency, error=error)
+        ), target
 
     def _counted(self, again: Again, heard: Heard) -> Heard:
         """With its tokens: the upstream's own figures, else counted here."""
@@ -158,9 +161,9 @@ class Asker:
         )
 
 
-def answer_of(body: bytes) -> Answer:
+def answer_of(body: bytes, dialect: Dialect) -> Answer:
     """The answer that a body holds, whether it came in one piece or as events."""
-    return answer_of_json(body) or fold(payloads(body))
+    return dialect.whole(body) or dialect.fold(payloads(body))
 
 
 def difference(was: Heard, now: Heard) -> dict[str, Any]:

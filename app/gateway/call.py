@@ -12,18 +12,16 @@ from uuid import UUID
 
 from app.capture.facts import CallFacts
 from app.capture.running import Entry
+from app.gateway.dialect import ChatRequest, Dialect
 from app.gateway.headers import Headers
 from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.inbound import Inbound, Send
 from app.gateway.limits import Admission
-from app.gateway.prepare import ChatRequest, Prepared
+from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
 from app.gateway.replayed import Replay
 from app.gateway.upstream import Target
 from app.metrics import MemoryStatus
-
-CHAT = ("POST", "/v1/chat/completions")
-"""Method and path of the requests that get memory."""
 
 
 @dataclass(slots=True)
@@ -46,6 +44,8 @@ class Call:
     """The upstream that it goes to, and then the one that answered."""
     inbound: Inbound
     send: Send
+    dialect: Dialect | None = None
+    """In which it asks for an answer; None: it passes through without memory."""
     chat: ChatRequest | None = None
     admission: Admission | None = None
     """Of a key with limits."""
@@ -83,9 +83,9 @@ class Call:
         return self.overhead_ns > 0
 
     @property
-    def kind(self) -> Literal["chat", "passthrough"]:
+    def kind(self) -> Literal["chat", "responses", "passthrough"]:
         """As the metrics call it."""
-        return "chat" if self.chat is not None or (self.method, self.path) == CHAT else "passthrough"
+        return self.dialect.name if self.dialect is not None else "passthrough"
 
     @property
     def kept(self) -> bool:

@@ -108,8 +108,11 @@ def check_agreement(headers: Iterable[tuple[bytes, bytes]]) -> None:
             raise BadHeader(f"{shown} comes twice, with different values.", param=shown)
 
 
-def identify(headers: Mapping[str, str], body: Mapping[str, Any] | None, principal: Principal) -> Identity:
-    """The user and session of a request. `body` is the parsed JSON, None where it is not understood.
+def identify(
+    headers: Mapping[str, str], body: Mapping[str, Any] | None, principal: Principal, conversation: str | None = None
+) -> Identity:
+    """The user and session of a request. `body` is the parsed JSON, None where it is not understood; `conversation`: what it
+    names as such in its dialect's own words, which stands for the session where nothing else does.
 
     The user: `X-Mneme-User`, else the body's `user` or `safety_identifier`, else `metadata.user_id`, else (in `open` mode,
     without a key) the local one, else nobody; a key made for one user is that user's whatever the body says. Raises
@@ -129,7 +132,7 @@ def identify(headers: Mapping[str, str], body: Mapping[str, Any] | None, princip
         or _text(metadata.get("user_id"))
         or (LOCAL_USER if principal.mode == "open" and principal.key_id is None else None)
     )
-    session = _header(headers, "x-mneme-session") or _text(metadata.get("session_id"))
+    session = _header(headers, "x-mneme-session") or _text(metadata.get("session_id")) or _text(conversation)
     tenant = principal.tenant_id
     user_id = ids.user_id(tenant, user) if user is not None else ids.nobody(tenant)
     return Identity(

@@ -25,10 +25,12 @@ from app.context.transcript import Transcript
 from app.errors import UpstreamError
 from app.gateway.account import stream_of
 from app.gateway.call import Call
+from app.gateway.dialect import ChatRequest
+from app.gateway.dialects import dialect_of
 from app.gateway.headers import Headers, response_headers
 from app.gateway.identify import Identity, Switches
 from app.gateway.inbound import Inbound, Message
-from app.gateway.prepare import ChatRequest, Prepared, parse_object
+from app.gateway.prepare import Prepared, parse_object
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape, is_event_stream
 from app.gateway.upstream import Target, UpstreamResponse
@@ -91,7 +93,7 @@ def begin_of(call: Call, redactor: Redactor = NOTHING) -> Begin:
         "identity": call.identity,
         "target": _target(call.target),
         # Of a chat whose messages themselves are not to be stored there is a call, and no turn.
-        "chat": chat is not None and (not lacks or _is_chat(body, len(chat.messages))),
+        "chat": chat is not None and (not lacks or _is_chat(body, chat)),
         "transcript": _transcript(chat.transcript) if lacks and chat is not None else None,
         "model": call.model,
         "body_size": call.body_size,
@@ -149,11 +151,11 @@ def kept_of(
     return kept
 
 
-def _is_chat(body: bytes | None, messages: int) -> bool:
-    """Whether a redacted body is still one with so many messages."""
+def _is_chat(body: bytes | None, chat: ChatRequest) -> bool:
+    """Whether a redacted body is still one with as many messages."""
     document = parse_object(body) if body is not None else None
-    left = document.get("messages") if document is not None else None
-    return isinstance(left, list) and len(left) == messages and all(isinstance(each, dict) for each in left)
+    left = chat.dialect.read(body, document) if body is not None and document is not None else None
+    return left is not None and len(left.messages) == len(chat.messages)
 
 
 def _transcript(transcript: Transcript) -> list[Any]:
@@ -253,9 +255,10 @@ def _call(kept: Kept, notes: Mapping[str, Any]) -> Call:
         status=notes["status"],
         reason=notes["reason"],
         overhead_ns=notes["overhead_ns"],
+        dialect=dialect_of(notes["method"], notes["path"]),
     )
     if notes["chat"] and call.body is not None:
-        chat = ChatRequest.read(call.body, orjson.loads(call.body))
+        chat = call.dialect.read(call.body, orjson.loads(call.body)) if call.dialect is not None else None
         if chat is None:
             raise ValueError("a chat request without messages")
         call.chat = chat

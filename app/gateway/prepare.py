@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -15,82 +14,15 @@ from app.context.compile import Compilation, Compiler, CompileRequest
 from app.context.notes import outdated
 from app.context.retrieve import Scope
 from app.context.story import SYSTEM_ROLES
-from app.context.transcript import Transcript
+from app.gateway.dialect import ChatRequest, renamed
+from app.gateway.held import over_held, reconcile_held
 from app.gateway.identify import Identity, Switches
 from app.gateway.reconcile import Place, reconcile
 from app.gateway.replayed import Replay, look_up
-from app.gateway.splice import Envelope, scan, splice
+from app.gateway.splice import splice
 from app.gateway.upstream import Target
 from app.gateway.weave import outgoing, weave
 from app.store.turns import TurnStore
-
-
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """A chat request as far as Mneme understands it."""
-
-    body: bytes
-    document: Mapping[str, Any]
-    envelope: Envelope
-    messages: Sequence[Mapping[str, Any]]
-    transcript: Transcript
-    model: str
-    stream: bool
-    answer_limit: int | None
-
-    @classmethod
-    def read(cls, body: bytes, document: Mapping[str, Any]) -> ChatRequest | None:
-        """A body that orjson has read as an object; None where it has no messages that Mneme understands."""
-        envelope = scan(body, document)
-        if envelope is None or not envelope.messages:
-            return None
-        messages = document["messages"]
-        model = document.get("model")
-        return cls(
-            body=body,
-            document=document,
-            envelope=envelope,
-            messages=messages,
-            transcript=Transcript.of(messages),
-            model=model if isinstance(model, str) else "",
-            stream=document.get("stream") is True,
-            answer_limit=_positive(document.get("max_completion_tokens")) or _positive(document.get("max_tokens")),
-        )
-
-    def number(self, name: str) -> float | None:
-        """A sampling parameter, where it is a number."""
-        value = self.document.get(name)
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-    @property
-    def has_tools(self) -> bool:
-        """Whether the model may call something."""
-        return bool(self.document.get("tools") or self.document.get("functions"))
-
-    @property
-    def schemas(self) -> list[object]:
-        """What stands in the prompt beside the messages."""
-        return [each for name in ("tools", "functions", "response_format") if (each := self.document.get(name))]
-
-    @property
-    def lead(self) -> int:
-        """How many system messages it begins with."""
-        return leading(self.messages)
-
-    def system_prompt(self) -> str | None:
-        """The text of the leading system messages, joined; None where there is none."""
-        texts = []
-        for each in self.messages:
-            if each.get("role") not in SYSTEM_ROLES:
-                break
-            content = each.get("content")
-            if isinstance(content, str):
-                texts.append(content)
-            elif isinstance(content, list):
-                texts += [
-                    part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)
-                ]
-        return "\n\n".join(texts) if texts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +51,8 @@ class Preparer:
 
     async def place(self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime) -> Place:
         """Where the request stands. Raises NotFound (another user's session), StoreUnavailable."""
+        if chat.upstream_holds:
+            return await reconcile_held(self._store, identity, chat.transcript, chat.follows, now)
         return await reconcile(self._store, identity, chat.messages, chat.transcript, switches.history, now)
 
     async def compile(
@@ -141,14 +75,19 @@ class Preparer:
         compiled = await self._compiler.compile(request if search else replace(request, search=False))
         if (path := path_of(place)) is not None:
             compiled = replace(compiled, inputs={**compiled.inputs, "path": path})
-        return Prepared(woven(chat, compiled, target.model_alias), compiled)
+        return Prepared(woven(chat, compiled, place, target.model_alias), compiled)
 
 
-def woven(chat: ChatRequest, compiled: Compilation, model: str | None) -> bytes:
+def woven(chat: ChatRequest, compiled: Compilation, place: Place, model: str | None) -> bytes:
     """The body that goes upstream. `model`: another name for the model."""
     insertions = weave(
-        chat.body, chat.envelope, compiled.edits, lead=compiled.lead, history=compiled.history, model=model
+        chat.dialect.canvas(chat),
+        compiled.edits,
+        lead=compiled.lead,
+        history=compiled.history,
+        held=len(place.path) if place.upstream_holds else 0,
     )
+    insertions += renamed(chat, model)
     return splice(chat.body, insertions) if insertions else chat.body
 
 
@@ -163,7 +102,9 @@ def path_of(place: Place) -> dict[str, Any] | None:
         "turn": max(found.tip_turn_index, found.tip_question_index or 0),
         "messages": len(place.path),
     }
-    if place.how == "continue" and found.tip_chain is not None:
+    if place.upstream_holds:
+        kept["start"] = place.start_chain.hex()
+    elif place.how == "continue" and found.tip_chain is not None:
         kept["start"] = found.tip_chain.hex()
     if found.ancestors:
         kept["line"] = [[str(session), turn] for session, turn in found.ancestors]
@@ -195,6 +136,8 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         server_managed=place.server_managed,
         start_chain=place.start_chain,
     )
+    if place.upstream_holds:
+        request = over_held(request, place)
     found = place.recognised
     if found is None or not found.known:
         return request
@@ -205,7 +148,7 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         summary_tokens=found.summary_token_count,
         block_epoch=found.block_epoch,
     )
-    if place.server_managed and not SYSTEM_ROLES & set(chat.transcript.roles):
+    if request.server_managed and not SYSTEM_ROLES & set(chat.transcript.roles):
         request = replace(request, system_prompt=found.system_prompt, system_prompt_tokens=found.system_prompt_tokens)
     if place.how == "branch":
         return request  # its blocks are another session's
@@ -213,15 +156,6 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count) for b in found.blocks
     ]
     return replace(request, blocks=blocks, gone=found.gone_items | outdated(blocks, place.standing))
-
-
-def leading(messages: Sequence[Mapping[str, Any]]) -> int:
-    """How many system messages stand before everything else."""
-    return next((i for i, each in enumerate(messages) if each.get("role") not in SYSTEM_ROLES), len(messages))
-
-
-def _positive(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def parse_object(body: bytes) -> dict[str, Any] | None:

@@ -33,7 +33,7 @@ class Place:
     answers to a question that was asked before (a regeneration); None otherwise. `visible_from`: from this turn index on
     the session's messages stand in the prompt already. `start_chain`: the chain hash that the client's messages go on from
     (server-managed). `path`: the session's messages that Mneme has to supply, oldest first; `path_complete`: they are all
-    there is before the client's own. `user_id`: whose session it is.
+    there is before the client's own. `upstream_holds`: the upstream supplies them. `user_id`: whose session it is.
     """
 
     session_id: UUID
@@ -53,6 +53,7 @@ class Place:
     start_chain: bytes = b""
     path: tuple[StoredMessage, ...] = ()
     path_complete: bool = True
+    upstream_holds: bool = False
     recognised: Recognised | None = None
     request_known: Position | None = None
     sent_known: Position | None = None
@@ -148,12 +149,12 @@ def decide(
     if found.how == "foreign":
         raise NotFound("There is no such session for this user.", param="X-Mneme-Session")
     if server:
-        return _server_place(found, identity, transcript, now)
+        return server_place(found, identity, transcript, now)
     if found.how == "asked" and found.asked_turn_index is not None:
         only_says = not transcript.answered and identity.session is None and not identity.repeats
         if only_says and found.tip_turn_index > found.asked_turn_index + 1:
-            return _new(found, identity, now, server=False)  # no retry of that: the conversation has gone on since
-        return _known(
+            return new_place(found, identity, now, server=False)  # no retry of that: the conversation has gone on since
+        return known_place(
             found,
             identity,
             how="regenerate",
@@ -163,7 +164,7 @@ def decide(
             visible_from=found.head_visible_from,
         )
     if found.how == "rewritten" and _same_answer(found, text_of(messages[transcript.answered[-1]])):
-        return _known(
+        return known_place(
             found,
             identity,
             how="continue",
@@ -175,7 +176,7 @@ def decide(
         return _after_head(found, identity, transcript, now)
     if found.how == "tail" or (found.how == "named" and _same_tail(found, transcript)):
         at = transcript.answered[-1] + 1
-        return _known(
+        return known_place(
             found,
             identity,
             how="continue",
@@ -184,8 +185,8 @@ def decide(
             visible_from=found.tip_turn_index - _spoken(transcript, at) + 1,
         )
     if found.known and identity.session is not None:
-        return _known(found, identity, how="continue", first_new=0)
-    return _new(found, identity, now, server=False)
+        return known_place(found, identity, how="continue", first_new=0)
+    return new_place(found, identity, now, server=False)
 
 
 def same_answer(stored: str, shown: str) -> bool:
@@ -207,7 +208,7 @@ def _after_head(found: Recognised, identity: Identity, transcript: Transcript, n
     at = transcript.answered[found.head_position] + 1
     visible = found.head_visible_from if found.how == "chain" else 1
     if found.head_open or identity.session is not None:
-        return _known(
+        return known_place(
             found,
             identity,
             how="continue",
@@ -217,7 +218,7 @@ def _after_head(found: Recognised, identity: Identity, transcript: Transcript, n
         )
     assert found.session_id is not None, "a head belongs to a session"
     return replace(
-        _known(
+        known_place(
             found, identity, how="branch", first_new=at, parent_message_id=found.head_message_id, visible_from=visible
         ),
         session_id=ids.uuid7(now),
@@ -228,13 +229,14 @@ def _after_head(found: Recognised, identity: Identity, transcript: Transcript, n
     )
 
 
-def _server_place(found: Recognised, identity: Identity, transcript: Transcript, now: datetime) -> Place:
+def server_place(found: Recognised, identity: Identity, transcript: Transcript, now: datetime) -> Place:
+    """At the end of a session that the client has named, and brings only what is new to."""
     if not found.known:
-        return _new(found, identity, now, server=True)
+        return new_place(found, identity, now, server=True)
     asked = next((each for each in reversed(transcript.hashes) if each is not None), None)
     if identity.retried and asked is not None and asked == found.tip_question_hash:
         # The first attempt is stored, with its answer or without: this is another answer to it.
-        return _known(
+        return known_place(
             found,
             identity,
             how="regenerate",
@@ -243,7 +245,7 @@ def _server_place(found: Recognised, identity: Identity, transcript: Transcript,
             parent_message_id=found.tip_question_id,
             asked_index=(found.tip_question_index or 0) + 1,
         )
-    return _known(
+    return known_place(
         found,
         identity,
         how="continue",
@@ -298,7 +300,7 @@ def with_overlap(place: Place, path: Sequence[StoredMessage], transcript: Transc
     )
 
 
-def _new(found: Recognised, identity: Identity, now: datetime, *, server: bool) -> Place:
+def new_place(found: Recognised, identity: Identity, now: datetime, *, server: bool) -> Place:
     """A session that begins with this request; one that the client named has its id from that name."""
     session = (found.session_id if not found.known else None) or identity.named or ids.uuid7(now)
     return Place(
@@ -315,7 +317,8 @@ def _new(found: Recognised, identity: Identity, now: datetime, *, server: bool) 
     )
 
 
-def _known(found: Recognised, identity: Identity, *, how: How, server: bool = False, **fields: Any) -> Place:
+def known_place(found: Recognised, identity: Identity, *, how: How, server: bool = False, **fields: Any) -> Place:
+    """A place in a session that was found."""
     assert found.session_id is not None, "a known session has an id"
     fields["visible_from"] = max(1, fields.get("visible_from", 1))
     return Place(

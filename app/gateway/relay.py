@@ -1,9 +1,9 @@
 """Take an upstream's answer to the client, byte for byte, and record it on the way.
 
 Bytes go out as soon as they come in. Only the very end of the answer waits until `seal` has made it durable: for events
-the line `data: [DONE]` and what follows, for a body of known length or of JSON its last byte, for any other body the
-end itself, for an answer without a body its head. An answer that could not be sealed never ends: the client sees a
-break, as it does when the upstream broke.
+the line `data: [DONE]` (or a dialect's own last event) and what follows, for a body of known length or of JSON its last
+byte, for any other body the end itself, for an answer without a body its head. An answer that could not be sealed never
+ends: the client sees a break, as it does when the upstream broke.
 
 A break is made by returning from the ASGI application without the last `http.response.body`: uvicorn then closes the
 connection, and says so at level error. `QuietBreaks` keeps that line out of the log.
@@ -17,11 +17,12 @@ import time
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from starlette.requests import ClientDisconnect
 
 from app.errors import UpstreamError
+from app.gateway.dialect import Guard
 from app.gateway.headers import Headers, find, response_headers
 from app.gateway.inbound import ClientGone, Gone, Message, Send
 from app.gateway.sse import EndGuard, EventParser
@@ -127,8 +128,10 @@ async def relay(
     gone: Gone,
     tape: Tape | None = None,
     seal: Seal | None = None,
+    end: Callable[[], Guard] = EndGuard,
 ) -> Ending:
-    """Relay an answer; `head` is added to its headers. Closes the response, however it ends.
+    """Relay an answer; `head` is added to its headers. Closes the response, however it ends. `end`: makes what holds
+    back the end of a stream.
 
     Without `seal` nothing waits and nothing is held back. When the result says `started=False` and `stored=False`,
     nothing was sent and the caller can still answer an error. A cancellation is sealed and then goes on.
@@ -136,7 +139,7 @@ async def relay(
     own = {name for name, _ in head}  # what Mneme says takes the place of what the upstream says
     passed = [each for each in response_headers(response.headers, response.status) if each[0].lower() not in own]
     start: Message = {"type": "http.response.start", "status": response.status, "headers": passed + head}
-    guard = _guard_for(passed, tape, seal)
+    guard = _guard_for(passed, tape, seal, end)
     started = False
     ending = Ending("complete")
     cancelled: asyncio.CancelledError | None = None
@@ -223,17 +226,6 @@ class QuietBreaks(logging.Filter):
 # --- what is held back ------------------------------------------------------------------------------------------------
 
 
-class _Guard(Protocol):
-    """Decides what may be sent before the answer is sealed."""
-
-    @property
-    def ended(self) -> bool: ...
-
-    def feed(self, chunk: bytes) -> bytes: ...
-
-    def rest(self) -> bytes: ...
-
-
 class _HoldNothing:
     ended = False
 
@@ -249,7 +241,7 @@ class _HoldLastByte:
 
     ended = False
 
-    def __init__(self, length: int | None, inner: _Guard) -> None:
+    def __init__(self, length: int | None, inner: Guard) -> None:
         self._left = length
         self._inner = inner
         self._held = b""
@@ -276,13 +268,13 @@ def is_event_stream(headers: Headers) -> bool:
     return (find(headers, b"content-type") or b"").lower().startswith(b"text/event-stream")
 
 
-def _guard_for(headers: Headers, tape: Tape | None, seal: Seal | None) -> _Guard:
+def _guard_for(headers: Headers, tape: Tape | None, seal: Seal | None, end: Callable[[], Guard]) -> Guard:
     is_events = is_event_stream(headers)
     if is_events and tape is not None:
         tape.listen_for_events()
     if seal is None:
         return _HoldNothing()
-    guard: _Guard = EndGuard() if is_events else _HoldNothing()
+    guard: Guard = end() if is_events else _HoldNothing()
     length = find(headers, b"content-length")
     if length is not None and length.isdigit():
         return _HoldLastByte(int(length), guard)
@@ -294,7 +286,7 @@ def _guard_for(headers: Headers, tape: Tape | None, seal: Seal | None) -> _Guard
 # --- moving bytes -----------------------------------------------------------------------------------------------------
 
 
-async def _pump(chunks: AsyncIterator[bytes], send: Send, guard: _Guard, tape: Tape | None) -> None:
+async def _pump(chunks: AsyncIterator[bytes], send: Send, guard: Guard, tape: Tape | None) -> None:
     async for chunk in chunks:
         if tape is not None:
             tape.add(chunk)

@@ -14,8 +14,9 @@ from app.clock import Clock
 from app.errors import MnemeError, StoreUnavailable
 from app.gateway.account import Accountant, facts_of
 from app.gateway.call import Call
+from app.gateway.dialect import ChatRequest
 from app.gateway.keeping import Keeper
-from app.gateway.prepare import ChatRequest, Preparer
+from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape
 from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics

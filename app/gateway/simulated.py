@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +14,8 @@ import orjson
 from app.clock import Clock
 from app.context.assemble import NOTE, TAG
 from app.gateway.headers import Headers
+from app.gateway.responses import RESPONSES
+from app.gateway.simulated_responses import events_of, response_of
 from app.gateway.upstream import UpstreamRequest, UpstreamResponse, is_bodyless
 
 MODEL = "mneme-simulated"
@@ -30,7 +32,7 @@ _NOT_A_NOTE = re.compile(r"\d{4}-\d{2}-\d{2}:")
 
 
 class SimulatedTransport:
-    """Answers chat completions and the model list in-process; the same request always gets the same answer.
+    """Answers chat completions, responses and the model list in-process; the same request always gets the same answer.
 
     `count` counts the tokens of a text; usage is made of it.
     """
@@ -49,6 +51,8 @@ class SimulatedTransport:
         path = urlsplit(request.url).path
         if path.endswith("/chat/completions") and request.method == "POST":
             return self._chat(request, body)
+        if path.endswith("/responses") and request.method == "POST":
+            return self._respond(request, body)
         if request.method in ("GET", "HEAD"):
             if path.endswith("/models"):
                 return self._json(request, {"object": "list", "data": [self._model()]})
@@ -90,6 +94,33 @@ class SimulatedTransport:
         ]
         return self._json(request, {**head, "object": "chat.completion", "choices": choices, "usage": usage})
 
+    def _respond(self, request: UpstreamRequest, body: bytes) -> UpstreamResponse:
+        """The Responses API, as far as a text goes."""
+        try:
+            asked = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return self._error(request, 400, "The body is not JSON.")
+        asked = asked if isinstance(asked, dict) else {}
+        if asked.get("previous_response_id") or asked.get("conversation") or asked.get("background"):
+            message = "The simulated upstream keeps nothing: send the whole input, or a session (X-Mneme-Session)."
+            return self._error(request, 400, message, param="previous_response_id", code="previous_response_not_found")
+        messages = RESPONSES.messages(asked) or ()
+        if not any(each.get("role") != "system" for each in messages):
+            return self._error(request, 400, "`input` must be a text or an array of items.", param="input")
+        pieces = _PIECES.findall(answer_to(messages))
+        limit = _number(asked.get("max_output_tokens")) or len(pieces)
+        text = "".join(pieces[:limit])
+        read = sum(self._count(_text_of(message)) for message in messages)
+        made = response_of(
+            asked, _digest(body), int(self._clock.now().timestamp()), MODEL, text, (read, self._count(text)),
+            cut=limit < len(pieces),
+        )  # fmt: skip
+        if asked.get("stream") is not True:
+            return self._json(request, made)
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-request-id", _digest(body).encode())]
+        chunks = self._paced(events_of(made, pieces[:limit]))
+        return UpstreamResponse(200, "OK", headers, chunks, chunks.aclose)
+
     async def _paced(self, events: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
         for event in events:
             yield event
@@ -116,7 +147,7 @@ class SimulatedTransport:
         return self._json(request, {"error": error}, status)
 
 
-def answer_to(messages: Sequence[dict[str, Any]]) -> str:
+def answer_to(messages: Sequence[Mapping[str, Any]]) -> str:
     """What the simulated upstream says: what it is, what it was asked, and what memory it was given."""
     notes = [note for message in messages for note in notes_in(_text_of(message))]
     last = next((message for message in reversed(messages) if message.get("role") == "user"), messages[-1])
@@ -153,7 +184,7 @@ def _events(
     yield b"data: [DONE]\n\n"
 
 
-def _text_of(message: dict[str, Any]) -> str:
+def _text_of(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, list):
         texts = [part.get("text") for part in content if isinstance(part, dict)]

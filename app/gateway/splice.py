@@ -115,11 +115,11 @@ class Insertion(NamedTuple):
     drop: int = 0
 
 
-def scan(body: bytes, document: object = None) -> Envelope | None:
-    """Find the messages of a chat request.
+def scan(body: bytes, document: object = None, name: str = "messages") -> Envelope | None:
+    """Find the messages of a chat request, or the elements of whatever its array is called.
 
     `document` is the body as orjson read it; without it, it is read here. None when the body is not a JSON object (a
-    byte order mark counts as not), or its `messages` is not an array of objects.
+    byte order mark counts as not), or its `name` is not an array of objects.
     """
     if document is None:
         try:
@@ -128,20 +128,20 @@ def scan(body: bytes, document: object = None) -> Envelope | None:
             return None
     if not isinstance(document, dict):
         return None
-    parsed = document.get("messages")
+    parsed = document.get(name)
     if not isinstance(parsed, list) or not all(isinstance(message, dict) for message in parsed):
         return None
     messages: list[MessageSpan] = []
     members: dict[str, Span] = {}
     pos = body.index(b"{") + 1
     while (key := _key(body, pos)) is not None:
-        name, start = key
-        if name == "messages" and body[start] == _OPEN_ARRAY:
+        member, start = key
+        if member == name and body[start] == _OPEN_ARRAY:
             messages, pos = _elements(body, start)
         else:
             pos = _skip(body, start)
-        members[name] = Span(start, pos)
-    array = members.get("messages")
+        members[member] = Span(start, pos)
+    array = members.get(name)
     if array is None or len(messages) != len(parsed):
         return None
     return Envelope(messages, array.start, array.end, members)
@@ -158,8 +158,8 @@ def splice(body: bytes, insertions: Iterable[Insertion]) -> bytes:
     return b"".join(parts)
 
 
-def insert_text(body: bytes, message: MessageSpan, text: str) -> Insertion | None:
-    """Put `text` at the beginning of a message: inside its string, or as a new first text part.
+def insert_text(body: bytes, message: MessageSpan, text: str, kind: str = "text") -> Insertion | None:
+    """Put `text` at the beginning of a message: inside its string, or as a new first text part of type `kind`.
 
     A null or absent content becomes `text`. None for any other kind of content.
     """
@@ -169,12 +169,12 @@ def insert_text(body: bytes, message: MessageSpan, text: str) -> Insertion | Non
     if content.kind == "array":
         first = body[_between(body, content.start + 1)]
         if first == _CLOSE_ARRAY:
-            return Insertion(content.start + 1, _part(text))
-        return Insertion(content.start + 1, _part(text) + b",") if first == _OPEN_OBJECT else None
+            return Insertion(content.start + 1, _part(text, kind))
+        return Insertion(content.start + 1, _part(text, kind) + b",") if first == _OPEN_OBJECT else None
     return _new_content(body, message, content, text)
 
 
-def append_text(body: bytes, message: MessageSpan, text: str) -> Insertion | None:
+def append_text(body: bytes, message: MessageSpan, text: str, kind: str = "text") -> Insertion | None:
     """Put `text` at the end of a message: inside its string, or as a new last text part. Else as `insert_text`."""
     content = message.content(body)
     if content.kind == "string":
@@ -182,8 +182,8 @@ def append_text(body: bytes, message: MessageSpan, text: str) -> Insertion | Non
     if content.kind == "array":
         last = body[content.start : content.end - 1].rstrip()[-1]
         if last == _OPEN_ARRAY:
-            return Insertion(content.end - 1, _part(text))
-        return Insertion(content.end - 1, b"," + _part(text)) if last == _CLOSE_OBJECT else None
+            return Insertion(content.end - 1, _part(text, kind))
+        return Insertion(content.end - 1, b"," + _part(text, kind)) if last == _CLOSE_OBJECT else None
     return _new_content(body, message, content, text)
 
 
@@ -255,8 +255,8 @@ def entries(body: bytes, start: int) -> Iterator[tuple[str | int, Span]]:
             yield n, Span(here, pos)
 
 
-def _part(text: str) -> bytes:
-    return b'{"type":"text","text":"' + escape(text) + b'"}'
+def _part(text: str, kind: str) -> bytes:
+    return b'{"type":"' + kind.encode() + b'","text":"' + escape(text) + b'"}'
 
 
 def _new_content(body: bytes, message: MessageSpan, content: ContentSpan, text: str) -> Insertion | None:

@@ -26,9 +26,11 @@ from app.context.notes import is_note, outdated
 from app.context.profiles import PROFILE_NAMES, PROFILES
 from app.context.retrieve import Scope
 from app.errors import Conflict, MnemeError, NotFound
-from app.gateway.call import CHAT
+from app.gateway.dialect import ChatRequest, Dialect
+from app.gateway.dialects import dialect_of
+from app.gateway.held import over_held, with_held
 from app.gateway.path import read_path
-from app.gateway.prepare import ChatRequest, parse_object, woven
+from app.gateway.prepare import parse_object, woven
 from app.gateway.reconcile import Place, with_path
 from app.gateway.recorded import ModelThen, Recorded, candidates_of
 from app.gateway.splice import with_value
@@ -129,7 +131,8 @@ class Recompiler:
         quoted = {item for block in blocks for item in block.item_ids}
         wanted = {UUID(each) for each in captured.audit["items"]["id"]} | {each for each in quoted if not is_note(each)}
         captured.items = await self._replays.items(tenant, captured.user, wanted, kept.now)
-        request = await self._request(captured, mode)
+        place = await self._place(captured, mode)
+        request = await self._request(captured, place, mode)
         gone = {each for each in quoted if not is_note(each) and self._is_gone(captured, each, mode)}
         gone |= kept.gone | captured.lost if mode == "as_of" else outdated(blocks, request.standing)
         request = replace(request, blocks=blocks, block_epoch=kept.epoch + lost, gone=frozenset(gone))
@@ -143,7 +146,7 @@ class Recompiler:
                 request, model=target.model_alias or chat.model, placement=target.placement, now=self._clock.now()
             )
         compiled = await compiler.compile(request)
-        body = woven(chat, compiled, target.model_alias)
+        body = woven(chat, compiled, place, target.model_alias)
         fates = {str(each): fate for each in wanted if (fate := _fate(captured.items.get(each))) is not None}
         again = Again(
             mode, captured.call, chat, target, body, compiled, captured.audit, captured.eta, kept.mneme, fates,
@@ -163,8 +166,9 @@ class Recompiler:
                 code="capture_redacted",
             )
         stored = await self._replays.inputs(tenant, call, found.user_id)
-        chat = await self._chat(tenant, found) if stored is not None else None
-        if stored is None or chat is None or (found.method, found.path.partition("?")[0]) != CHAT:
+        dialect = dialect_of(found.method, found.path.partition("?")[0])
+        chat = await self._chat(tenant, found, dialect) if stored is not None and dialect is not None else None
+        if stored is None or chat is None:
             why = f" ({found.reason})" if found.reason else ""
             raise Conflict(f"For this call no context was compiled{why}.", code="not_compiled")
         kept = read(stored.inputs)
@@ -174,7 +178,7 @@ class Recompiler:
             )
         return _Captured(found, tenant, found.user_id, chat, kept, stored.audit, stored.eta)
 
-    async def _chat(self, tenant: UUID, call: CallDetail) -> ChatRequest | None:
+    async def _chat(self, tenant: UUID, call: CallDetail, dialect: Dialect) -> ChatRequest | None:
         """The request as it was received."""
         parts = await self._captures.request(tenant, call.call_id, call.user_id, sent=False)
         if parts is None or parts.truncated or parts.sha256 is None:
@@ -184,12 +188,11 @@ class Recompiler:
         except ValueError as error:
             raise MnemeError(f"{error}.", code="capture_mismatch") from error
         document = parse_object(body)
-        return ChatRequest.read(body, document) if document is not None else None
+        return dialect.read(body, document) if document is not None else None
 
-    async def _request(self, captured: _Captured, mode: Mode) -> CompileRequest:
+    async def _request(self, captured: _Captured, place: Place, mode: Mode) -> CompileRequest:
         """The compile's request, but for its memory blocks."""
         kept, chat = captured.kept, captured.chat
-        place = await self._place(captured, mode)
         ancestors = kept.ancestors
         if mode == "today" and kept.retrieval != kept.session_id:
             ancestors = (*ancestors, kept.session_id)  # a branch: what was said in it came after this request
@@ -203,7 +206,7 @@ class Recompiler:
             summary = next((each for each in told if digest(each) == kept.summary[0]), None)
             if summary is None:
                 captured.notes.append("The session's summary of then is not stored any more.")
-        return CompileRequest(
+        request = CompileRequest(
             scope=Scope(
                 tenant_id=captured.tenant,
                 user_id=captured.user,
@@ -235,6 +238,7 @@ class Recompiler:
             profile=captured.audit["strategy"] if mode == "as_of" else kept.profile,
             search=kept.search or mode == "today",
         )
+        return over_held(request, place) if place.upstream_holds else request
 
     async def _standing(self, captured: _Captured, mode: Mode) -> Standing:
         """What there is to say whatever is asked: as of then that which there was, as far as it may still be said."""
@@ -263,6 +267,7 @@ class Recompiler:
         """Where the request stood, with the stored messages that Mneme supplied."""
         kept, way, chat = captured.kept, captured.kept.path, captured.chat
         place = Place(kept.session_id, False, "continue", kept.server_managed, 0, captured.user)
+        place = replace(place, upstream_holds=chat.upstream_holds)
         if way is None:
             return place
         last = UUID(way["last"])
@@ -271,7 +276,11 @@ class Recompiler:
         store = self._replays.messages_at(kept.now) if mode == "as_of" else self._turns
         path, complete = await read_path(store, captured.tenant, captured.user, found, last)
         place = replace(place, how=way["how"], parent_message_id=last, start_chain=bytes.fromhex(way.get("start", "")))
-        place = with_path(place, path, complete, chat.messages, chat.transcript)
+        if place.upstream_holds:
+            own = [each for each in chat.transcript.hashes if each is not None]
+            place = with_held(place, path, complete, own)
+        else:
+            place = with_path(place, path, complete, chat.messages, chat.transcript)
         if len(place.path) < way["messages"]:
             less = way["messages"] - len(place.path)
             captured.notes.append(f"{less} earlier messages of the session are not shown any more.")

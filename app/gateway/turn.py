@@ -24,7 +24,9 @@ from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable, Unavailable
 from app.gateway.account import Accountant
-from app.gateway.call import CHAT, Call, own_headers
+from app.gateway.call import Call, own_headers
+from app.gateway.dialect import ChatRequest, Dialect, renamed
+from app.gateway.dialects import dialect_of
 from app.gateway.forward import ERROR_LIMIT, LENGTH_STATUSES, Forwarder, is_about_length, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.identify import NAMING, Principal, check_agreement, identify, switches
@@ -32,12 +34,13 @@ from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.keeping import Keeper
 from app.gateway.limiter import Limiter
 from app.gateway.outbound import Outbound
-from app.gateway.prepare import ChatRequest, Preparer, parse_object
+from app.gateway.prepare import Preparer, parse_object
 from app.gateway.relay import Ending, Tape, peek, relay
 from app.gateway.replayed import Turnstile
 from app.gateway.sealing import Sealer
 from app.gateway.sender import Sender
-from app.gateway.splice import replace_value, splice, with_value
+from app.gateway.splice import splice, with_value
+from app.gateway.sse import EndGuard
 from app.gateway.upstream import Router, Target, Transport, UpstreamResponse
 from app.metrics import Metrics
 from app.settings import Settings
@@ -137,8 +140,7 @@ class Gateway:
         try:
             call = await self._admit(scope, call_id, at, started_ns, inbound, state)
             self._tasks.spawn(inbound.watch(), f"watch {call_id}")
-            is_chat = (call.method, call.path) == CHAT
-            await (self._chat(call) if is_chat else self._pass_through(call))
+            await (self._chat(call, call.dialect) if call.dialect is not None else self._pass_through(call))
         except ClientGone:
             log.info("client gone before the answer", extra={"call_id": str(call_id)})
         except MnemeError as error:
@@ -199,11 +201,12 @@ class Gateway:
             target=self._router.route(None),
             inbound=inbound,
             send=send,
+            dialect=dialect_of(scope["method"], path),
         )
 
     # --- the main job ------------------------------------------------------------------------------------------------
 
-    async def _chat(self, call: Call) -> None:
+    async def _chat(self, call: Call, dialect: Dialect) -> None:
         body = await call.inbound.read(self._settings.max_body_bytes)
         call.body, call.body_size = body, len(body)
         document = parse_object(body)
@@ -211,14 +214,15 @@ class Gateway:
             self._read(call, document)
         await self._limiter.admit(call, document)
         off = call.switches.memory == "off"
-        if document is not None and not (off and call.bare):  # else nobody asks what stands in it
-            call.chat = ChatRequest.read(body, document)
+        unfit = dialect.unfit(document) if document is not None else None
+        if document is not None and unfit is None and not (off and call.bare):  # else nobody asks what stands in it
+            call.chat = dialect.read(body, document)
             self._scout.notice(call.target, lambda: outgoing_headers(call))
         call.sent = self._aliased(call)
         if off:
             call.reason = "memory-off"
         elif call.chat is None:
-            call.reason = "not-understood"
+            call.reason = unfit or "not-understood"
         else:
             await self._with_memory(call, call.chat)
             return
@@ -226,8 +230,10 @@ class Gateway:
 
     def _read(self, call: Call, document: Mapping[str, Any]) -> None:
         """What a body says of who asks, and whom."""
-        if not NAMING.isdisjoint(document):
-            call.identity = identify(call.headers, document, call.principal)
+        dialect = call.dialect
+        if not (dialect.naming if dialect is not None else NAMING).isdisjoint(document):
+            session = dialect.session(document) if dialect is not None else None
+            call.identity = identify(call.headers, document, call.principal, session)
         model = document.get("model")
         call.model = model if isinstance(model, str) else None
         call.target = self._router.route(call.model)
@@ -289,6 +295,8 @@ class Gateway:
         self._took("compile", began)
         call.sent = call.prepared.body
         call.reason = "no-user" if call.identity.confined else None
+        if chat.follows is not None and call.place.how == "new":
+            call.reason = "unknown-response"
 
     async def _without_search(self, call: Call, chat: ChatRequest, error: Exception) -> None:
         """Where the place is known: the session's history and earlier blocks need no search, and no database."""
@@ -320,8 +328,7 @@ class Gateway:
             return call.body
         if call.chat is None:
             return with_value(call.body, "model", call.target.model_alias)
-        renamed = replace_value(call.chat.envelope, "model", call.target.model_alias)
-        return splice(call.body, [renamed]) if renamed is not None else call.body
+        return splice(call.body, renamed(call.chat, call.target.model_alias))
 
     async def _answer(self, call: Call) -> None:
         """Forward, relay, record."""
@@ -367,6 +374,7 @@ class Gateway:
             gone=call.inbound.gone,
             tape=None if call.bare else tape,
             seal=None if call.bare else seal,
+            end=call.dialect.guard if call.dialect is not None else EndGuard,
         )
         self._metrics.request(call.kind, ending.kind, call.status)
         self._metrics.stage("overhead", call.overhead_ns / 1e9)

@@ -8,7 +8,8 @@ from typing import Any
 from app.capture.record import GIVEN
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
 from app.context.compile import PathMessage
-from app.gateway.splice import Envelope, Insertion, append_text, insert_messages, insert_text, replace_value
+from app.gateway.dialect import Canvas
+from app.gateway.splice import Insertion
 from app.store.turns import StoredMessage
 
 
@@ -39,44 +40,42 @@ def _calls(stored: Any) -> dict[str, Any]:
 
 
 def weave(
-    body: bytes,
-    envelope: Envelope,
+    canvas: Canvas,
     edits: Sequence[Edit],
     *,
     lead: int = 0,
     history: Sequence[Mapping[str, Any]] = (),
-    model: str | None = None,
+    held: int = 0,
 ) -> list[Insertion]:
     """The insertions that turn the client's body into the compiled one.
 
-    `history` goes behind the client's first `lead` messages; `edits` count along the list with `history` in it. `model`:
-    another name for the model.
+    `history` goes behind the client's first `lead` messages, unless the upstream puts so many there itself (`held`, where
+    nothing can be changed); `edits` count along the list with them in it.
     """
     supplied = [dict(each) for each in history]
+    between = held or len(supplied)
     insertions: list[Insertion] = []
     first: list[Mapping[str, Any]] = []
     for edit in edits:
         index = edit.index if isinstance(edit, InsertMessage) else edit.message_index
         inside = index - lead
-        behind = index if index < lead else index - len(supplied)
+        behind = index if index < lead else index - between
         if isinstance(edit, InsertMessage):
             message = {"role": edit.role, "content": edit.text}
             if 0 <= inside <= len(supplied):
                 # Between the client's and the supplied ones, in one insertion with these: the commas are its own.
                 first.append(message) if inside == 0 else supplied.insert(inside, message)
             else:
-                insertions.append(insert_messages(envelope, behind, [message]))
-        elif 0 <= inside < len(supplied):
-            _edit_message(supplied[inside], edit)
+                insertions += canvas.insert(behind, [message])
+        elif 0 <= inside < between:
+            if supplied:
+                _edit_message(supplied[inside], edit)
+        elif isinstance(edit, Prepend):
+            insertions += canvas.prepend(behind, edit.text)
         else:
-            change = insert_text if isinstance(edit, Prepend) else append_text
-            insertion = change(body, envelope.messages[behind], edit.text)
-            if insertion is not None:
-                insertions.append(insertion)
+            insertions += canvas.append(behind, edit.text)
     if first or supplied:
-        insertions.insert(0, insert_messages(envelope, lead, [*first, *supplied]))
-    if model is not None and (renamed := replace_value(envelope, "model", model)) is not None:
-        insertions.append(renamed)
+        insertions[:0] = canvas.insert(lead, [*first, *supplied])
     return insertions
 
 

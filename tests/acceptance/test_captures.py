@@ -18,6 +18,8 @@ from tests.support.sockets import RawResponse, fetch
 
 CASES = captured_cases()
 CHAT = "/v1/chat/completions"
+ARRAYS = {CHAT: "messages", "/v1/responses": "input"}
+"""Where memory goes, by path: the rest passes through."""
 CONNECTION = {
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer", b"transfer-encoding",
     b"upgrade",
@@ -90,14 +92,15 @@ async def test_a_capture_comes_through_unchanged(
 
     assert upstream.requests
     for request in upstream.requests:
-        if request.path == "/v1/models" and CHAT in record["path"]:
+        if request.path == "/v1/models" and record["path"] in ARRAYS:
             continue  # Mneme asks for the model's window
         got = [(name.lower(), value) for name, value in request.headers if name.lower() not in CONNECTION | REPLACED]
         assert got == headers
-        if memory == "off" or record["path"] != CHAT or record["memory_status"] == "bypass":
+        if memory == "off" or record["path"] not in ARRAYS or record["memory_status"] == "bypass":
             assert request.body == body
         else:
-            assert around_messages(request.body) == around_messages(body)
+            array = ARRAYS[record["path"]]
+            assert around_messages(request.body, array) == around_messages(body, array)
     assert api.request(call) == body
     assert api.request(call, sent=True) == upstream.requests[-1].body
 

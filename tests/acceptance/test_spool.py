@@ -12,6 +12,7 @@ from typing import Any
 from tests.support.clients import Api, Message, assistant, user
 from tests.support.outage import give_back, make_read_only, take_away
 from tests.support.replies import Recorded, Reply, Send, Stall, chat_script
+from tests.support.responses import asked_last, responses_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 from tests.support.sockets import RawClient, RawResponse, eventually, fetch
@@ -109,6 +110,29 @@ async def test_a_conversation_that_goes_on_through_an_outage(own_server: StartSe
         events = await asyncio.to_thread(Api(mneme, user="ana").stream, str(ledger[2]))
         assert events.endswith(DONE)
         assert await asyncio.to_thread(metric, mneme, 'mneme_spool_calls_total{event="drained"}') >= 6
+
+
+async def test_answers_that_follow_each_other_by_their_ids_go_on_too(own_server: StartServer, database: str) -> None:
+    """The Responses API: who follows whom is found when what waited is stored."""
+    with ScriptedUpstream(responses_script(lambda asked: "You said: " + asked_last(asked))) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+        lines = [(b"content-type", b"application/json"), (b"x-mneme-user", b"ana")]
+        follows = None
+        for n in range(4):
+            if n == 1:
+                await take_away(database)
+            asked = {"model": "gpt-4o", "input": f"Question {n}", "stream": True, "previous_response_id": follows}
+            answer = await fetch(mneme.port, "POST", "/v1/responses", lines, json.dumps(asked).encode())
+            assert answer.ended == "whole"
+            assert b"event: response.completed" in answer.body
+            follows = json.loads(answer.body.split(b"data: ")[1].splitlines()[0])["response"]["id"]
+        assert len(waiting(mneme)) == 3
+        await give_back(database)
+        await drained(mneme)
+        told = [
+            each for n in range(4) for each in (("user", f"Question {n}"), ("assistant", f"You said: Question {n}"))
+        ]
+        assert await everything_said(mneme, "ana") == [told]
 
 
 async def test_what_is_deleted_does_not_come_back_with_what_waits(own_server: StartServer, database: str) -> None:

@@ -219,8 +219,8 @@ def _text(content: object) -> str:
     return ""
 
 
-def around_messages(body: bytes) -> tuple[bytes, bytes]:
-    """A chat body's bytes before the value of `messages`, and behind it. Read by nothing of Mneme's own."""
+def around_messages(body: bytes, wanted: str = "messages") -> tuple[bytes, bytes]:
+    """A chat body's bytes before the value of `messages` (or another member), and behind it. Read by nothing of Mneme's own."""
     text = body.decode()
     decoder = json.JSONDecoder()
     at = _skip(text, _skip(text, 0) + 1)
@@ -228,11 +228,11 @@ def around_messages(body: bytes) -> tuple[bytes, bytes]:
         name, end = decoder.raw_decode(text, at)
         start = _skip(text, _skip(text, end) + 1)
         _, end = decoder.raw_decode(text, start)
-        if name == "messages":
+        if name == wanted:
             return text[:start].encode(), text[end:].encode()
         at = _skip(text, end)
         at = _skip(text, at + 1) if text[at] == "," else at
-    raise AssertionError(f"no messages in {text[:200]}")
+    raise AssertionError(f"no {wanted} in {text[:200]}")
 
 
 def _skip(text: str, at: int) -> int:

@@ -294,9 +294,11 @@ class Journey:
         document = {"model": "gpt-4o", "messages": list(messages), **fields}
         return await self.post(json.dumps(document).encode(), headers=headers)
 
-    async def post(self, body: bytes, *, headers: Mapping[str, str] | None = None) -> Answer:
+    async def post(
+        self, body: bytes, *, headers: Mapping[str, str] | None = None, path: str = "/v1/chat/completions"
+    ) -> Answer:
         given = {"content-type": "application/json", **(headers or {})}
-        return await Client(self.gateway).request("POST", "/v1/chat/completions", body, list(given.items()))
+        return await Client(self.gateway).request("POST", path, body, list(given.items()))
 
     async def settled(self) -> None:
         """Everything in the background has ended."""

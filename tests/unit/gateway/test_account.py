@@ -19,9 +19,11 @@ from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.errors import UpstreamTimeout
 from app.gateway.account import ERROR_CHARS, Accountant, facts_of
 from app.gateway.call import Call
+from app.gateway.chat import CHAT
+from app.gateway.dialect import ChatRequest
 from app.gateway.identify import Identity, Switches
 from app.gateway.inbound import Inbound
-from app.gateway.prepare import ChatRequest, Prepared
+from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
 from app.gateway.relay import Ending, Tape
 from app.gateway.replayed import Replay
@@ -42,7 +44,7 @@ async def nothing(*_: Any) -> Any:
 
 def chat_of(messages: Sequence[Message], **fields: Any) -> ChatRequest:
     body = json.dumps({"model": "gpt-4o", "messages": list(messages), **fields}).encode()
-    chat = ChatRequest.read(body, orjson.loads(body))
+    chat = CHAT.read(body, orjson.loads(body))
     assert chat is not None
     return chat
 

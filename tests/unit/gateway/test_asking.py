@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from app.gateway.asking import Heard, answer_of, difference
+from app.gateway.chat import CHAT
 from tests.support.journey import completion, stream
 
 TOOL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
 
 
 def heard(reply: Any, **more: Any) -> Heard:
-    return Heard(200, answer_of(b"".join(reply.chunks)), 10, **more)
+    return Heard(200, answer_of(b"".join(reply.chunks), CHAT), 10, **more)
 
 
 def test_a_stream_and_a_whole_answer_that_say_the_same_are_the_same() -> None:
@@ -48,5 +49,5 @@ def test_no_answer_is_another_answer() -> None:
 
 
 def test_what_is_no_answer_at_all_has_no_choices() -> None:
-    assert answer_of(b"<html>").choices == []
-    assert answer_of(b"").choices == []
+    assert answer_of(b"<html>", CHAT).choices == []
+    assert answer_of(b"", CHAT).choices == []

@@ -16,11 +16,13 @@ from app.context.assemble import Block
 from app.context.compile import Compilation
 from app.errors import UpstreamError
 from app.gateway.call import Call
+from app.gateway.chat import CHAT
 from app.gateway.identify import identify, switches
 from app.gateway.inbound import Inbound
 from app.gateway.kept import INTERRUPTED, begin_of, head_of, kept_of, revive
-from app.gateway.prepare import ChatRequest, Prepared
+from app.gateway.prepare import Prepared
 from app.gateway.relay import Ending, Tape
+from app.gateway.responses import RESPONSES
 from app.gateway.upstream import Target, UpstreamResponse
 from app.store import ids
 
@@ -57,7 +59,7 @@ def made(*, chat: bool = True, **fields: Any) -> Call:
         status="ok",
     )
     if chat:
-        call.chat = ChatRequest.read(BODY, json.loads(BODY))
+        call.chat = CHAT.read(BODY, json.loads(BODY))
         assert call.chat is not None
         call.sent = BODY + b" "
         call.prepared = Prepared(call.sent, COMPILED)
@@ -123,6 +125,18 @@ def test_a_call_that_ended_comes_back_as_it_was(ending: Ending) -> None:
     assert again.query == b"key=***&v=1"
     assert again.raw_headers == [(b"authorization", b"***"), (b"x-api-key", b"***"), (b"accept", b"*/*")]
     assert (again.target.name, again.target.api_key, again.target.base_url) == ("first", None, "")
+
+
+def test_a_call_comes_back_in_its_own_dialect() -> None:
+    body = b'{"input": [{"role":"user","content":"hi"}], "previous_response_id":"resp_1","model":"gpt-4o"}'
+    chat = RESPONSES.read(body, json.loads(body))
+    call = made(path="/v1/responses", body=body, prepared=None, sent=body)
+    call.chat = chat
+    again = revive(through_a_file(Kept(call.id, begin_of(call))), LIMIT).call
+    assert again.chat == chat
+    assert again.chat is not None
+    assert again.chat.follows == "resp_1"
+    assert (again.kind, again.dialect) == ("responses", RESPONSES)
 
 
 def test_one_without_an_end_is_interrupted_when_its_last_piece_came() -> None:

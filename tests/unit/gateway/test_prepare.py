@@ -11,8 +11,10 @@ import pytest
 
 from app.context.assemble import Prepend
 from app.context.compile import Compilation, CompileRequest
+from app.gateway.chat import CHAT
+from app.gateway.dialect import ChatRequest
 from app.gateway.identify import Identity
-from app.gateway.prepare import ChatRequest, Preparer
+from app.gateway.prepare import Preparer
 from app.gateway.reconcile import Place
 from app.gateway.replayed import repeat_key
 from app.gateway.upstream import Target
@@ -26,7 +28,7 @@ IDENTITY = Identity(TENANT, "ana", USER, False, None, None, None, 0, None)
 
 def chat(messages: list[dict[str, Any]], **more: Any) -> ChatRequest:
     body = json.dumps({"model": "m", "messages": messages, **more}).encode()
-    read = ChatRequest.read(body, orjson.loads(body))
+    read = CHAT.read(body, orjson.loads(body))
     assert read is not None
     return read
 

@@ -8,6 +8,7 @@ import pytest
 
 from app.clock import FakeClock
 from app.context.assemble import NOTE, TAG, render
+from app.gateway import responses_answer
 from app.gateway.simulated import MODEL, SimulatedTransport, answer_to, notes_in
 from app.gateway.sse import answer_of_json, fold, payloads
 from app.gateway.upstream import SIMULATED_BASE_URL, UpstreamRequest, UpstreamResponse
@@ -150,3 +151,35 @@ def test_the_block_is_the_compiler_s_own() -> None:
     assert notes[0].endswith("they met")
     assert "lives in Lisbon" in notes[1]
     assert notes[2] == "- user: call me Ana"
+
+
+async def respond(**asked: Any) -> tuple[UpstreamResponse, bytes]:
+    return await ask("POST", "/responses", {"model": "any", "input": BLOCK + "suggest a restaurant", **asked})
+
+
+async def test_the_responses_api_says_it_too() -> None:
+    response, data = await respond(instructions="Be kind.")
+    whole = responses_answer.answer_of_json(data)
+    assert whole is not None
+    assert (response.status, whole.model, whole.choices[0].finish_reason) == (200, MODEL, "stop")
+    assert "“suggest a restaurant”" in (whole.choices[0].content or "")
+    assert "2 notes:" in (whole.choices[0].content or "")
+    assert whole.usage is not None
+    assert whole.usage["prompt_tokens"] == words(BLOCK) + 5
+    _, data = await respond(instructions="Be kind.", stream=True)
+    streamed = responses_answer.fold(payloads(data))
+    assert streamed.choices == whole.choices
+    assert data.split(b"\n\n")[-2].startswith(b"event: response.completed\n")
+    _, data = await respond(max_output_tokens=1)
+    cut = responses_answer.answer_of_json(data)
+    assert cut is not None
+    assert cut.choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    "asked", [b"{x", b"[]", {}, {"input": 7}, {"input": []}, {"input": "q", "previous_response_id": "resp_1"}]
+)
+async def test_what_the_responses_api_cannot_do_here(asked: object) -> None:
+    response, data = await ask("POST", "/responses", asked)
+    assert response.status == 400
+    assert orjson.loads(data)["error"]["type"] == "invalid_request_error"

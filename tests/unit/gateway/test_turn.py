@@ -22,7 +22,9 @@ from app.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from app.gateway.prepare import ChatRequest, Prepared
+from app.gateway.chat import CHAT
+from app.gateway.dialect import ChatRequest, renamed
+from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
 from app.gateway.replayed import Replay
 from app.gateway.splice import splice
@@ -90,7 +92,7 @@ class StubPreparer:
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
         audit = {"history": {"messages": 1}}
         compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"})
-        body = splice(chat.body, weave(chat.body, chat.envelope, edits, model=target.model_alias))
+        body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *renamed(chat, target.model_alias)])
         return Prepared(body, compiled)
 
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from app.capture.record import GIVEN
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
-from app.gateway.splice import scan, splice
+from app.gateway.chat import CHAT
+from app.gateway.dialect import renamed
+from app.gateway.splice import splice
 from app.gateway.weave import outgoing, weave
 from app.store.turns import StoredMessage
 
@@ -21,9 +23,9 @@ Message = dict[str, Any]
 
 def woven(messages: list[Message], edits: list[Edit], indent: int | None = None, **more: Any) -> list[Message]:
     body = json.dumps({"model": "m", "messages": messages, "seed": 1}, indent=indent).encode()
-    envelope = scan(body)
-    assert envelope is not None
-    made: list[Message] = orjson.loads(splice(body, weave(body, envelope, edits, **more)))["messages"]
+    chat = CHAT.read(body, orjson.loads(body))
+    assert chat is not None
+    made: list[Message] = orjson.loads(splice(body, weave(CHAT.canvas(chat), edits, **more)))["messages"]
     return made
 
 
@@ -73,9 +75,9 @@ def test_a_system_message_of_its_own_stands_where_it_was_planned() -> None:
 
 def test_the_model_gets_its_other_name() -> None:
     body = b'{"messages": [{"role": "user", "content": "q"}], "model": "mine", "x": 1.0}'
-    envelope = scan(body)
-    assert envelope is not None
-    assert splice(body, weave(body, envelope, [], model="theirs")) == body.replace(b'"mine"', b'"theirs"')
+    chat = CHAT.read(body, orjson.loads(body))
+    assert chat is not None
+    assert splice(body, renamed(chat, "theirs")) == body.replace(b'"mine"', b'"theirs"')
 
 
 texts = st.text(max_size=8)
