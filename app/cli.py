@@ -15,6 +15,7 @@ from app import logs
 from app.console import failing_clearly, load_settings, show, with_database
 from app.keys import keys
 from app.reembed import reembed
+from app.replay_cli import replay
 from app.settings import unknown_names
 
 
@@ -109,6 +110,7 @@ def vars_of(finding: Any) -> dict[str, Any]:
 
 main.add_command(keys)
 main.add_command(reembed)
+main.add_command(replay)
 
 
 @main.command()
