@@ -33,6 +33,8 @@ STYLES: dict[str, dict[str, Any]] = {
 
 BASE64_LINE = 96
 """Characters of one line of base64."""
+MAX_DEPTH = 64
+"""Levels of nesting that are written out; JSON that nests deeper stays text."""
 MOSTLY = 0.9
 """Share of the bytes that must be text for a body with some that are none to be shown as lines."""
 
@@ -86,6 +88,8 @@ def _styled(body: bytes, styles: list[str]) -> tuple[str, Any] | None:
     """The value, and the first of the styles in which it is these bytes."""
     try:
         value = parse_json(body.decode())
+        if _too_deep(body, value):
+            return None
         json.dumps(value, ensure_ascii=False).encode()  # a cassette is UTF-8: a lone surrogate would not go into it
         for style in styles:
             if dump(value, style) == body:
@@ -93,6 +97,20 @@ def _styled(body: bytes, styles: list[str]) -> tuple[str, Any] | None:
     except (ValueError, RecursionError):
         pass
     return None
+
+
+def _too_deep(body: bytes, value: Any) -> bool:
+    level = [value]
+    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
+        return False
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for each in level
+            if isinstance(each, dict | list)
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+    return bool(level)
 
 
 def _sse(body: bytes) -> Form:
@@ -120,9 +138,8 @@ def _blocks(body: bytes) -> Iterator[bytes]:
 
 
 def _text(body: bytes) -> Form:
-    lines = [_line(each) for each in body.split(b"\n")[:-1] for each in (each + b"\n",)]
-    if rest := body[body.rfind(b"\n") + 1 :]:
-        lines.append(_line(rest))
+    *ended, rest = body.split(b"\n")
+    lines = [_line(each + b"\n") for each in ended] + ([_line(rest)] if rest else [])
     plain = sum(len(each.encode()) for each in lines if isinstance(each, str))
     return {"text": lines} if plain >= MOSTLY * len(body) else None
 
