@@ -58,15 +58,15 @@ class Deck:
         for each in cassettes:
             self.add(each)
 
-    def add(self, cassette: Cassette, *, played: bool = False) -> None:
-        """One more, behind the others; `played`: it has just been recorded, and answered."""
+    def add(self, cassette: Cassette) -> None:
+        """One more, behind the others."""
         redactions = tuple(cassette.redacted)
         key = self.reader.key(asked_of(cassette), redactions)
         with self._lock:
             self._redactions.setdefault(redactions)
             self._places[redactions, key].append(len(self._cassettes))
             self._cassettes.append(cassette)
-            self._plays.append(int(played))
+            self._plays.append(0)
 
     @property
     def cassettes(self) -> Sequence[Cassette]:
@@ -84,17 +84,27 @@ class Deck:
         """How many requests were answered."""
         return sum(self._plays)
 
-    def play(self, asked: Asked, *, note: bool = True) -> Cassette | Miss:
-        """The cassette of a request; it counts as played. `note`: keep a miss in `misses`."""
+    def find(self, asked: Asked) -> Cassette | None:
+        """The cassette of a request, which counts as played; None: there is none."""
+        found = self._take(asked)
+        return found if isinstance(found, Cassette) else None
+
+    def play(self, asked: Asked) -> Cassette | Miss:
+        """As `find`; a miss is explained, and kept in `misses`."""
+        found = self._take(asked)
+        if isinstance(found, Cassette):
+            return found
+        miss = self._miss(asked, found)
+        self.misses.append(miss)
+        return miss
+
+    def _take(self, asked: Asked) -> Cassette | list[int]:
         with self._lock:
             place = self._in_turn(asked) if self.reader.matching == "sequence" else self._matching(asked)
-            if isinstance(place, int):
-                self._plays[place] += 1
-                return self._cassettes[place]
-        miss = self._miss(asked, place)
-        if note:
-            self.misses.append(miss)
-        return miss
+            if not isinstance(place, int):
+                return place
+            self._plays[place] += 1
+            return self._cassettes[place]
 
     def _matching(self, asked: Asked) -> int | list[int]:
         """The place of the cassette, or those that would fit and are used up."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mneme_replay.cassette import Cassette, CassetteError
@@ -59,21 +62,48 @@ def write(folder: Path, cassettes: Iterable[tuple[str, Cassette]]) -> list[Path]
 
     Raises CassetteError.
     """
-    done = []
+    with _writing(folder):
+        return [
+            _written(folder, cassette, lambda part, name=name: part.replace(folder / name))
+            for name, cassette in cassettes
+        ]
+
+
+def add(folder: Path, cassettes: Sequence[Cassette]) -> list[Path]:
+    """The same under the next free numbers, whoever else writes there at the same time."""
+
+    def linked(part: Path, number: int, cassette: Cassette) -> Path:
+        for n in itertools.count(number):
+            file = folder / numbered([cassette], n)[0][0]
+            with contextlib.suppress(FileExistsError):
+                if not list(folder.glob(f"{n:03d}-*")):
+                    file.hardlink_to(part)
+                    return file
+        raise AssertionError("numbers do not end")
+
+    with _writing(folder):
+        return [
+            _written(folder, each, lambda part, n=n, each=each: linked(part, n, each))
+            for n, each in enumerate(cassettes, 1)
+        ]
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, cassette in cassettes:
-            file = folder / name
-            part = folder / f".{name}.{os.getpid()}"
-            try:
-                part.write_bytes(render(cassette))
-                part.replace(file)
-            finally:
-                part.unlink(missing_ok=True)
-            done.append(file)
+        yield
     except OSError as error:
         raise CassetteError(f"{folder} cannot be written: {error.strerror}.") from error
-    return done
+
+
+def _written(folder: Path, cassette: Cassette, place: Callable[[Path], Path]) -> Path:
+    part = folder / f".part-{os.getpid()}-{threading.get_ident()}"
+    try:
+        part.write_bytes(render(cassette))
+        return place(part)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def name_of(cassette: Cassette) -> str:

@@ -41,18 +41,22 @@ class Player:
 
     async def answer(self, asked: Asked, receive: Receive, send: Send) -> None:
         """Play the cassette of a request, or say that there is none."""
-        started = asyncio.get_running_loop().time()
         found = self.deck.play(asked)
         if isinstance(found, Miss):
             if self._on_miss is not None:
                 self._on_miss(found)
             await send_error(send, 404, error_body(found.told, "not_found_error", "no_cassette"))
         else:
-            await play(found, send, _Waiter(receive, started), self._speed)
+            await self.play(found, receive, send)
+
+    async def play(self, cassette: Cassette, receive: Receive, send: Send) -> None:
+        """Send the answer of a cassette."""
+        started = asyncio.get_running_loop().time()
+        await _play(cassette, send, _Waiter(receive, started), self._speed)
 
 
-async def play(cassette: Cassette, send: Send, waiter: _Waiter, speed: float) -> None:
-    """Send the answer of a cassette. One that broke off breaks off: the connection is closed in the middle of it."""
+async def _play(cassette: Cassette, send: Send, waiter: _Waiter, speed: float) -> None:
+    """One that broke off breaks off: the connection is closed in the middle of it."""
     response = cassette.response
     own = (CASSETTE_HEADER.encode(), cassette.id.encode("latin-1", "replace"))
     if response is None:

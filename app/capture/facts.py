@@ -78,11 +78,14 @@ class CallFacts:
     """The model's price is known; else the cost says 0."""
     redacted: Sequence[str] = ()
     """What of it lacks values that the settings say are not to be stored: request, sent, response."""
+    imported: Mapping[str, Any] | None = None
+    """What its cassette says of it, where it came from one."""
 
     @property
     def metadata(self) -> dict[str, Any]:
         """What is to be known of a capture that is not whole."""
         kept: dict[str, Any] = {} if self.captured else {"captured": False}
+        kept |= {"imported": dict(self.imported)} if self.imported is not None else {}
         return kept | ({"redacted": list(self.redacted)} if self.redacted else {})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -47,9 +48,11 @@ def streaming(*texts: str) -> list[bytes]:
 def cassette(number: int = 1, body: bytes | None = None, answer: bytes | None = None, **fields: Any) -> Cassette:
     """A whole call. `fields` replace those of the cassette."""
     answer = answering() if answer is None else answer
+    at = datetime.fromisoformat(AT) + timedelta(seconds=number)
+    began = f"{int(at.timestamp() * 1000):012x}"
     made = Cassette(
-        id=f"0196945b-0000-7000-8000-{number:012d}",
-        recorded_at=AT.replace("00:00.", f"{number // 60 % 60:02d}:{number % 60:02d}."),
+        id=f"{began[:8]}-{began[8:]}-7000-8000-{number:012d}",
+        recorded_at=at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
         outcome="complete",
         request=Request(method="POST", path=CHAT, headers=JSON_HEADERS, body=asking() if body is None else body),
         response=Response(status=200, headers=JSON_HEADERS, body=answer, chunks=(Chunk(1500, len(answer)),)),
@@ -76,6 +79,7 @@ def captured(case: str) -> Cassette:
     first, *lines = raw[: end - 4].decode("latin-1").split("\r\n")
     found = [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
     low = {name.lower(): value for name, value in found}
+    places: list[tuple[int, int]]
     if low.get("transfer-encoding") == "chunked":
         places, whole = _unchunked(raw, end)
     else:
@@ -99,7 +103,7 @@ def captured(case: str) -> Cassette:
 
 def _unchunked(raw: bytes, at: int) -> tuple[list[tuple[int, int]], bool]:
     """Where the data of the chunks lies, and whether the last one came."""
-    places = []
+    places: list[tuple[int, int]] = []
     while (end := raw.find(b"\r\n", at)) >= 0:
         size = int(raw[at:end], 16)
         if size == 0:

@@ -19,6 +19,7 @@ from app.api.appending import Scribe
 from app.api.auth import Authenticator
 from app.api.batch import batch_router
 from app.api.calls import calls_router
+from app.api.cassettes import cassettes_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import PreviewRequest, context_router
 from app.api.export import export_router
@@ -36,12 +37,15 @@ from app.api.spend import spend_router
 from app.api.tenant import tenant_router
 from app.api.users import users_router
 from app.api.validation import validation_router
+from app.capture.record import Recorder
 from app.clock import FakeClock
 from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
 from app.metrics import Exposition, Metrics, process_registry
+from app.providers.tokens import CountCache
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.cassettes import CassetteStore
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.export import Export
@@ -57,6 +61,7 @@ from app.store.retention import Storage
 from app.store.sessions import Sessions
 from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
+from app.store.turns import TurnStore
 from app.store.validation import Validation
 from app.tasks import Supervisor
 
@@ -167,6 +172,7 @@ async def build_doors(
     memories = Memories(pool, queries, clock, space=space)
     captures, queue = Captures(pool, queries), Queue(pool, queries)
     scribe = Scribe(HashEmbedder(), WordCounter(), clock)
+    recorder = Recorder(TurnStore(pool, queries), HashEmbedder(), CountCache(), WordCounter())
     deleter = Deleter(own_connection(dsn, ERASER_ROLE), queries, clock)
     registry = process_registry()
     searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
@@ -183,6 +189,7 @@ async def build_doors(
         sessions_router(gate, sessions, history, scribe, deleter),
         history_router(gate, sessions, history, scribe, deleter),
         calls_router(gate, captures, sessions),
+        cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
         keys_router(gate, tenancy, clock),
