@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mneme_replay.cassette import Cassette, CassetteError
@@ -62,30 +62,32 @@ def write(folder: Path, cassettes: Iterable[tuple[str, Cassette]]) -> list[Path]
 
     Raises CassetteError.
     """
+    done = []
     with _writing(folder):
-        return [
-            _written(folder, cassette, lambda part, name=name: part.replace(folder / name))
-            for name, cassette in cassettes
-        ]
+        for name, cassette in cassettes:
+            with _part(folder, cassette) as part:
+                done.append(part.replace(folder / name))
+    return done
 
 
-def add(folder: Path, cassettes: Sequence[Cassette]) -> list[Path]:
+def add(folder: Path, cassettes: Iterable[Cassette]) -> list[Path]:
     """The same under the next free numbers, whoever else writes there at the same time."""
-
-    def linked(part: Path, number: int, cassette: Cassette) -> Path:
-        for n in itertools.count(number):
-            file = folder / numbered([cassette], n)[0][0]
-            with contextlib.suppress(FileExistsError):
-                if not list(folder.glob(f"{n:03d}-*")):
-                    file.hardlink_to(part)
-                    return file
-        raise AssertionError("numbers do not end")
-
+    done = []
     with _writing(folder):
-        return [
-            _written(folder, each, lambda part, n=n, each=each: linked(part, n, each))
-            for n, each in enumerate(cassettes, 1)
-        ]
+        for cassette in cassettes:
+            with _part(folder, cassette) as part:
+                done.append(_placed(folder, part, cassette))
+    return done
+
+
+def _placed(folder: Path, part: Path, cassette: Cassette) -> Path:
+    for n in itertools.count(1):
+        file = folder / numbered([cassette], n)[0][0]
+        with contextlib.suppress(FileExistsError):
+            if not list(folder.glob(f"{n:03d}-*")):
+                file.hardlink_to(part)
+                return file
+    raise AssertionError("numbers do not end")
 
 
 @contextlib.contextmanager
@@ -97,11 +99,12 @@ def _writing(folder: Path) -> Iterator[None]:
         raise CassetteError(f"{folder} cannot be written: {error.strerror}.") from error
 
 
-def _written(folder: Path, cassette: Cassette, place: Callable[[Path], Path]) -> Path:
+@contextlib.contextmanager
+def _part(folder: Path, cassette: Cassette) -> Iterator[Path]:
     part = folder / f".part-{os.getpid()}-{threading.get_ident()}"
     try:
         part.write_bytes(render(cassette))
-        return place(part)
+        yield part
     finally:
         part.unlink(missing_ok=True)
 

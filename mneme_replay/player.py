@@ -106,7 +106,7 @@ class _Waiter:
 
 async def send_error(send: Send, status: int, body: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> None:
     """Send an error of our own."""
-    data = json.dumps(body).encode()
+    data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     own = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
     await send({"type": "http.response.body", "body": data, "more_body": False})

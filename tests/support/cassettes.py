@@ -92,7 +92,7 @@ def captured(case: str) -> Cassette:
     return Cassette(
         id=f"captured-{case}",
         recorded_at=AT,
-        outcome="complete" if whole else "broken",
+        outcome="complete" if whole or method == "HEAD" else "broken",
         request=Request(method=method, path=path, headers=[(a.decode(), b.decode()) for a, b in headers], body=body),
         response=Response(
             status=int(first.split(" ")[1]), headers=found, body=b"".join(raw[a:b] for a, b in places), chunks=chunks

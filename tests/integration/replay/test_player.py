@@ -128,16 +128,11 @@ async def test_a_client_that_goes_away_ends_its_replay() -> None:
     events = streaming("Hel", "lo!")
     chunks = (Chunk(0, len(events[0])), *(Chunk(3_600_000_000, len(each)) for each in events[1:]))
     call = streamed(response=Response(status=200, headers=SSE_HEADERS, body=b"".join(events), chunks=chunks))
-    with playing(call, speed=1.0) as port, _left_alone():
+    with playing(call, speed=1.0) as port:
         async with RawClient(port) as client:
             await client.send("POST", CHAT, [], call.request.body)
             await client.read_until(b"\n\n")
     # Leaving `playing` waits for what is in flight: nothing is.
-
-
-@contextmanager
-def _left_alone() -> Iterator[None]:
-    yield
 
 
 async def test_many_at_once_get_each_their_own() -> None:
