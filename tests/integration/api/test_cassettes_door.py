@@ -135,7 +135,8 @@ async def test_what_postgres_cannot_keep_is_no_surprise(client: httpx.AsyncClien
 async def test_others_see_nothing_of_it(doors: Doors) -> None:
     async with doors.client() as client:
         await put(client, cassette(1, call={"user": "ana"}), cassette(2))
-    async with doors.client(**{"x-mneme-user": "ben"}) as client:
+    async with doors.client() as client:
+        client.headers["x-mneme-user"] = "ben"
         assert await got(client) == []
         answer = await client.post(PATH, content=b"", headers={"content-type": "text/plain"})
         assert error_of(answer)["param"] == "Content-Type"
