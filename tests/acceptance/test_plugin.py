@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mneme_replay.files import load, write
-from tests.support.cassettes import asking, cassette, streamed
+from tests.support.cassettes import asking, cassette, streamed, streaming
 from tests.support.replies import chat_script, reply_json
 from tests.support.scripted import ScriptedUpstream
 
@@ -28,7 +28,7 @@ SUITE = """
 import asyncio
 import os
 import pytest
-from openai import AsyncOpenAI, NotFoundError, OpenAI
+from openai import APIConnectionError, AsyncOpenAI, NotFoundError, OpenAI
 
 
 def said(client, text, **options):
@@ -148,7 +148,7 @@ def test_five_lines_as_the_readme_has_them(project: Project, upstream: ScriptedU
 
 
 def test_recorded_once_and_replayed_for_ever(project: Project, upstream: ScriptedUpstream) -> None:
-    upstream.script = chat_script(lambda asked: f"You said {asked}")
+    upstream.script = chat_script(lambda asked: f"You said {asked['messages'][-1]['content']}")
     project.write("test_suite.py", SUITE)
     options = ("--mneme-upstream", upstream.url)
     told = project.run(failed=6)
@@ -170,7 +170,7 @@ def test_recorded_once_and_replayed_for_ever(project: Project, upstream: Scripte
 
 
 def test_what_is_missing_is_recorded_and_what_failed_is_not(project: Project, upstream: ScriptedUpstream) -> None:
-    upstream.script = chat_script(lambda asked: f"You said {asked}")
+    upstream.script = chat_script(lambda asked: f"You said {asked['messages'][-1]['content']}")
     options = ("--mneme-upstream", upstream.url)
     head = SUITE.partition("def test_one")[0]
     test = "def test_it(mneme_replay):\n    client = OpenAI(max_retries=0)\n    said(client, 'one')\n"
@@ -235,7 +235,7 @@ def test_odd(mneme_replay):
 
 def test_in_process_through_respx(project: Project) -> None:
     events = streamed(2)
-    broken = streamed(3, body=asking("Break.", stream=True), outcome="broken")
+    broken = streamed(3, asking("Break.", stream=True), streaming("Hel", "lo!")[:-1], outcome="broken")
     write(project.folder / "shared", [("a.json", cassette(1)), ("b.json", events), ("c.json", broken)])
     project.write(
         "test_it.py",
@@ -253,7 +253,7 @@ def test_sync(mneme_cassette):
             client = OpenAI(api_key="none", http_client=http, max_retries=0)
             assert said(client, "Say hello.") == "Hello!"
             assert said(client, "Say hello.", stream=True) == "Hello!"
-            with pytest.raises(httpx.RemoteProtocolError):
+            with pytest.raises(APIConnectionError):
                 said(client, "Break.", stream=True)
 
 @pytest.mark.mneme(cassettes="shared", misses="allow")
