@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from app import logs
+from app.capture_cli import capture
 from app.console import failing_clearly, load_settings, show, with_database
 from app.keys import keys
 from app.reembed import reembed
@@ -113,6 +114,7 @@ main.add_command(keys)
 main.add_command(reembed)
 main.add_command(replay)
 replay.add_command(replay_run)
+main.add_command(capture)
 
 
 @main.command()

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from app.api.appending import Scribe
 from app.api.batch import batch_router
 from app.api.calls import calls_router
+from app.api.cassettes import cassettes_router
 from app.api.context import context_router
 from app.api.export import export_router
 from app.api.facts import facts_router
@@ -29,6 +30,7 @@ from app.api.users import users_router
 from app.api.validation import validation_router
 from app.api.welcome import Welcome
 from app.api.working import working_router
+from app.capture.record import Recorder
 from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash
 from app.core import STORED_COUNTS, Core
@@ -37,6 +39,7 @@ from app.memory.extract_pii import unwelcome
 from app.metrics import Exposition, Metrics
 from app.proxy import Proxy
 from app.store.captures import Captures
+from app.store.cassettes import CassetteStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
@@ -50,6 +53,7 @@ from app.store.queue import Queue
 from app.store.retention import Storage, by_group
 from app.store.sessions import Sessions
 from app.store.spend import SpendStore
+from app.store.turns import TurnStore
 from app.store.validation import Validation
 
 
@@ -106,6 +110,14 @@ def open_doors(
         working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
         calls_router(gate, captures, sessions),
         replay_router(gate, captures, proxy.recompiler, proxy.asker),
+        cassettes_router(
+            gate,
+            captures,
+            CassetteStore(pool, sql),
+            sessions,
+            Recorder(TurnStore(pool, sql), core.embedder, core.counts, core.counter),
+            clock,
+        ),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
         keys_router(gate, proxy.tenancy, clock),

@@ -80,6 +80,8 @@ class CallFacts:
     """What of it lacks values that the settings say are not to be stored: request, sent, response."""
     tool_calls: int = 0
     """Tools that the answer called."""
+    imported: Mapping[str, Any] | None = None
+    """What its cassette says of it, where it came from one."""
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -87,6 +89,7 @@ class CallFacts:
         kept: dict[str, Any] = {} if self.captured else {"captured": False}
         if self.tool_calls and self.captured:
             kept["tool_calls"] = self.tool_calls
+        kept |= {"imported": dict(self.imported)} if self.imported is not None else {}
         return kept | ({"redacted": list(self.redacted)} if self.redacted else {})
 
 

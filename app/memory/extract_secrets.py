@@ -8,21 +8,12 @@ from __future__ import annotations
 
 import re
 
+from mneme_replay.secrets import FORMATS
+
 _FORMATS = re.compile(
-    r"""
-    -----BEGIN\ (?:[A-Z]+\ )*PRIVATE\ KEY
-    | \bsk-[A-Za-z0-9_-]{16,}            # OpenAI and many others
-    | \bsk-ant-[A-Za-z0-9_-]{10,}
-    | \b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}   # Stripe
-    | \bmneme_[A-Za-z0-9_-]{16,}
-    | \b(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,} | \bgithub_pat_[A-Za-z0-9_]{20,} | \bglpat-[A-Za-z0-9_-]{16,}
-    | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b      # AWS
-    | \bAIza[0-9A-Za-z_-]{30,}           # Google
-    | \bxox[abprs]-[A-Za-z0-9-]{10,}     # Slack
-    | \bhf_[A-Za-z0-9]{20,}
-    | \beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*   # a JSON web token
-    | \b[a-z][a-z0-9+]{1,15}://[^\s:/@]{1,64}:[^\s@/]{1,128}@    # a URL with a password
-    | \b\d{3}-\d{2}-\d{4}\b              # a US social security number
+    rf"""
+    {FORMATS}
+    | \b\d{{3}}-\d{{2}}-\d{{4}}\b              # a US social security number
     """,
     re.VERBOSE,
 )

@@ -25,7 +25,8 @@ _VARIANT = 0b10 << 62
 _LOW_62 = (1 << 62) - 1
 
 
-def _uuid7(at: datetime, noise: int) -> UUID:
+def uuid7_of(at: datetime, noise: int) -> UUID:
+    """The id whose time is `at`, and whose other bits are 74 of `noise`."""
     milliseconds = max(0, int(at.timestamp() * 1000)) & ((1 << 48) - 1)
     high = noise >> 62 & 0xFFF
     return UUID(int=milliseconds << 80 | _VERSION_7 | high << 64 | _VARIANT | noise & _LOW_62)
@@ -33,7 +34,7 @@ def _uuid7(at: datetime, noise: int) -> UUID:
 
 def uuid7(at: datetime) -> UUID:
     """A new id whose time is `at` (millisecond precision, 74 random bits)."""
-    return _uuid7(at, int.from_bytes(os.urandom(10), "big"))
+    return uuid7_of(at, int.from_bytes(os.urandom(10), "big"))
 
 
 def uuid7_floor(at: datetime) -> UUID:
@@ -66,7 +67,7 @@ def route_id(tenant: UUID, external: str) -> UUID:
 def message_id(session: UUID, ordinal: int, role: str, content: str, at: datetime) -> UUID:
     """The id of an imported message: the same line gives the same id, and its time is the message's own."""
     seed = f"{session}\0{ordinal}\0{role}\0{content}\0{at.timestamp()}".encode("utf-8", "surrogatepass")
-    return _uuid7(at, int.from_bytes(blake2b(seed, digest_size=10).digest(), "big"))
+    return uuid7_of(at, int.from_bytes(blake2b(seed, digest_size=10).digest(), "big"))
 
 
 def issued(text: str) -> UUID | None:

@@ -20,6 +20,7 @@ from app.api.appending import Scribe
 from app.api.auth import Authenticator
 from app.api.batch import batch_router
 from app.api.calls import calls_router
+from app.api.cassettes import cassettes_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import PreviewRequest, context_router
 from app.api.export import export_router
@@ -40,6 +41,7 @@ from app.api.users import users_router
 from app.api.validation import validation_router
 from app.api.welcome import Welcome
 from app.api.working import working_router
+from app.capture.record import Recorder
 from app.clock import FakeClock
 from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
@@ -47,8 +49,10 @@ from app.errors import NotFound
 from app.jobs.working import WorkingMemory
 from app.memory.extract_pii import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
+from app.providers.tokens import CountCache
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.cassettes import CassetteStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
@@ -65,6 +69,7 @@ from app.store.retention import Storage
 from app.store.sessions import Sessions
 from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
+from app.store.turns import TurnStore
 from app.store.validation import Validation
 from app.tasks import Supervisor
 
@@ -191,6 +196,7 @@ async def build_doors(
     captures, queue = Captures(pool, queries), Queue(pool, queries)
     scribe = Scribe(HashEmbedder(), WordCounter(), clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
+    recorder = Recorder(TurnStore(pool, queries), HashEmbedder(), CountCache(), WordCounter())
     deleter = Deleter(own_connection(dsn, ERASER_ROLE), queries, clock)
     registry = process_registry()
     searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
@@ -209,6 +215,7 @@ async def build_doors(
         working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
         calls_router(gate, captures, sessions),
         replay_router(gate, captures, NoReplays(), NoReplays()),
+        cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
         keys_router(gate, tenancy, clock),

@@ -1,0 +1,246 @@
+"""`mneme capture` and `mneme replay serve`: what was recorded through Mneme is played without it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from openai import APIError, AsyncOpenAI, NotFoundError, OpenAI, RateLimitError
+
+from mneme_replay.cassette import Chunk
+from mneme_replay.fileformat import document
+from mneme_replay.files import load, write
+from tests.support.cassettes import asking, cassette
+from tests.support.clients import Api, ask
+from tests.support.replies import Fin, Pause, Reply, Send, chat_script, chunked, head_of, reply_events, reply_json
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer
+from tests.support.sockets import fetch
+
+MODEL = "tiny"
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def replaying(*arguments: str) -> Iterator[str]:
+    """`mneme replay serve` on a free port, without any database; its base URL. It ends with 0 at SIGTERM."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MNEME_", "OPENAI_", "PYTEST_"))
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "replay", "serve", "--port", "0", *arguments],
+        env=environment | {"PYTHONPATH": str(ROOT), "MNEME_DATABASE_URL": "postgresql://127.0.0.1:1/none"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    heard: list[str] = []
+    listening = threading.Thread(target=lambda: heard.extend(process.stderr or ()), daemon=True)
+    listening.start()
+    try:
+        first = process.stdout.readline()
+        assert " on http://127.0.0.1:" in first, heard
+        yield first.split()[-1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(20)
+        listening.join(5)
+        process.stdout.close()
+        process.stderr.close()
+    assert code == 0, heard
+
+
+def refused(*arguments: str) -> str:
+    """What a command that fails says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "app.cli", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode in (1, 2), done.stderr
+    return done.stderr
+
+
+def exported(mneme: MnemeServer, folder: Path, *arguments: str) -> Sequence[Path]:
+    done = mneme.command("capture", "export", "--out", str(folder), "--base", mneme.base_url, *arguments)
+    assert done.returncode == 0, done.stderr
+    return sorted(folder.glob("*.json"))
+
+
+def test_what_was_recorded_is_played_without_mneme(
+    mneme: MnemeServer, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.script = chat_script(lambda asked: f"You said: {asked}. Größe 🙂!")
+    client = OpenAI(base_url=mneme.url, api_key="sk-none", default_headers={"x-mneme-user": "ana"}, max_retries=0)
+    ask(mneme, "I live in Lisbon.", headers={"x-mneme-user": "ana"})
+    questions = ["Where do I live?", "Größe?"]
+
+    def answers(asking_: OpenAI) -> list[str]:
+        said = []
+        for text in questions:
+            whole = asking_.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": text}])
+            said.append(whole.choices[0].message.content or "")
+            stream = asking_.chat.completions.create(
+                model=MODEL, messages=[{"role": "user", "content": text}], stream=True
+            )
+            said.append("|".join(each.choices[0].delta.content or "" for each in stream if each.choices))
+        return said
+
+    recorded = answers(client)
+    files = exported(mneme, tmp_path / "calls", "--user", "ana", "--har", str(tmp_path / "calls.har"))
+    assert len(files) == 5
+    assert len(json.loads((tmp_path / "calls.har").read_text())["log"]["entries"]) == 5
+    # Both the request of the client and the one with memory in it are there.
+    calls = load([tmp_path / "calls"])
+    assert b"Lisbon" in (calls[1].sent or b"")
+    assert b"Lisbon" not in calls[1].request.body
+    with replaying(str(tmp_path / "calls")) as url:
+        assert answers(OpenAI(base_url=url, api_key="sk-none", max_retries=0)) == recorded
+        with pytest.raises(NotFoundError) as caught:
+            OpenAI(base_url=url, api_key="sk-none", max_retries=0).chat.completions.create(
+                model=MODEL, messages=[{"role": "user", "content": "Where do I work?"}]
+            )
+    assert '-      "content": "Where do I live?",\n+      "content": "Where do I work?",' in str(caught.value.message)
+
+
+async def test_bytes_pieces_errors_and_breaks_are_those_of_the_recording(
+    mneme: MnemeServer, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    events = [
+        f'data: {{"id":"1","choices":[{{"index":0,"delta":{{"content":"{n}"}}}}]}}\n\n'.encode() for n in range(4)
+    ]
+    head = head_of("200 OK", [("content-type", "text/event-stream"), ("transfer-encoding", "chunked"), ("x-odd", "ü")])
+    scripts: dict[str, Reply] = {
+        "whole": reply_events([*events, b"data: [DONE]\n\n"]),
+        "broken": Reply([Send(head), *[s for e in events[:2] for s in (Send(chunked(e)), Pause(0.01))], Fin()]),
+        "refused": reply_json({"error": {"message": "slow down", "code": 7}}, "429 Too Many", [("retry-after", "3")]),
+        "no JSON": Reply([Send(head_of("500 Oops", [("content-length", "3")]) + b"\xff\x00\n")]),
+        "never": Reply([Fin()]),
+    }
+    headers = [(b"content-type", b"application/json"), (b"x-mneme-user", b"breaks")]
+    seen = {}
+    for name, reply in scripts.items():
+        upstream.script = reply
+        seen[name] = await fetch(mneme.port, "POST", "/v1/chat/completions", headers, asking(name, stream=True))
+    exported(mneme, tmp_path / "calls", "--user", "breaks")
+    assert [each.outcome for each in load([tmp_path / "calls"])] == [
+        "complete", "broken", "complete", "complete", "failed",
+    ]  # fmt: skip
+    with replaying(str(tmp_path), "--speed", "0") as url:
+        port = int(url.split(":")[2].split("/")[0])
+        for name, before in seen.items():
+            after = await fetch(port, "POST", "/v1/chat/completions", headers, asking(name, stream=True))
+            assert (after.status, after.body, after.ended) == (before.status, before.body, before.ended), name
+            assert after.header("retry-after") == before.header("retry-after")
+            if name == "broken":
+                assert after.chunks == before.chunks == events[:2]
+
+
+def test_an_import_makes_the_same_calls_elsewhere(mneme: MnemeServer, tmp_path: Path) -> None:
+    write(tmp_path / "in", [(f"{n}.json", cassette(n, call={"user": "imported", "model": MODEL})) for n in range(3)])
+    done = mneme.command("capture", "import", str(tmp_path / "in"), "--base", mneme.base_url, "--json")
+    assert json.loads(done.stdout) == {"imported": 3, "skipped": 0}, done.stderr
+    done = mneme.command("capture", "import", str(tmp_path / "in"), "--base", mneme.base_url, "--json")
+    assert json.loads(done.stdout) == {"imported": 0, "skipped": 3}
+    exported(mneme, tmp_path / "out", "--user", "imported")
+    assert [document(each) for each in load([tmp_path / "out"])] == [document(each) for each in load([tmp_path / "in"])]
+    assert len(Api(mneme, user="imported").calls()) == 3
+    done = mneme.command(
+        "capture", "import", str(tmp_path / "in"), "--user", "other", "--base", mneme.base_url, "--json"
+    )
+    assert json.loads(done.stdout) == {"imported": 3, "skipped": 0}
+
+
+KEY = "sk-proj-" + "a1B2" * 8
+
+
+@pytest.mark.usefixtures("upstream")
+def test_a_key_is_not_exported(mneme: MnemeServer, tmp_path: Path) -> None:
+    ask(mneme, f"My key is {KEY}.", headers={"x-mneme-user": "keys", "authorization": f"Bearer {KEY}"})
+    ask(mneme, "Harmless.", headers={"x-mneme-user": "keys", "x-mneme-label": "harmless"})
+    out = tmp_path / "calls"
+    options = ("capture", "export", "--out", str(out), "--base", mneme.base_url, "--user", "keys")
+    done = mneme.command(*options)
+    assert done.returncode == 1
+    assert "Nothing was exported" in done.stderr
+    assert "request.body has sk-pro…" in done.stderr
+    assert KEY not in done.stderr
+    assert not list(out.glob("**/*.json"))
+    done = mneme.command(*options, "--redact", "$.messages[*].content")
+    assert done.returncode == 0, done.stderr
+    assert KEY not in "".join(each.read_text() for each in out.glob("*.json"))
+    exported(mneme, out, "--user", "keys", "--mask-keys")
+    assert KEY not in "".join(each.read_text() for each in out.glob("*.json"))
+    # What was said before went upstream with it, as memory.
+    labelled = exported(mneme, tmp_path / "labelled", "--user", "keys", "--label", "harmless", "--mask-keys")
+    assert [each.label for each in load(labelled)] == ["harmless"]
+
+
+async def test_async_clients_in_crowds_get_each_their_own(tmp_path: Path) -> None:
+    calls = [
+        cassette(n, body=asking(f"Number {n}"), answer=asking().replace(b"Say hello.", str(n).encode()))
+        for n in range(50)
+    ]
+    write(tmp_path, [(f"{n}.json", each) for n, each in enumerate(calls)])
+    with replaying(str(tmp_path), "--once", "--match", "prompt") as url:
+        async with AsyncOpenAI(base_url=url, api_key="sk-none", max_retries=0) as client:
+
+            async def one(n: int) -> str:
+                raw = await client.chat.completions.with_raw_response.create(
+                    model="any", messages=[{"role": "user", "content": f"Number {n}"}]
+                )
+                return str(json.loads(raw.content)["messages"][0]["content"])
+
+            assert await asyncio.gather(*(one(n) for n in range(50))) == [str(n) for n in range(50)]
+            with pytest.raises(NotFoundError, match="has been played as often"):
+                await one(3)
+
+
+def test_limits_are_errors_of_the_sdk(tmp_path: Path) -> None:
+    refusal = cassette(1).response
+    assert refusal is not None
+    body = b'{"error":{"message":"slow down","type":"requests","param":null,"code":null}}'
+    slow = cassette(1, response=replace(refusal, status=429, body=body, chunks=(Chunk(1, len(body)),)))
+    write(tmp_path, [("a.json", slow), ("b.json", cassette(2))])
+    with replaying(str(tmp_path), "--speed", "0") as url:
+        client = OpenAI(base_url=url, api_key="sk-none", max_retries=0)
+        with pytest.raises(RateLimitError, match="slow down"):
+            client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Say hello."}])
+        # The second of the two that were recorded for it.
+        answer = client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Say hello."}])
+        assert answer.choices[0].message.content == "Hello!"
+        with pytest.raises(APIError):
+            client.models.list()
+
+
+def test_what_cannot_be_played_is_told(tmp_path: Path) -> None:
+    assert "is not there" in refused("replay", "serve", str(tmp_path / "none"))
+    assert "There is no cassette in" in refused("replay", "serve", str(tmp_path))
+    write(tmp_path, [("a.json", cassette()), ("b.json", cassette())])
+    assert "is there twice" in refused("replay", "serve", str(tmp_path))
+    (tmp_path / "b.json").write_text('{\n  "mneme_cassette": 7\n}')
+    told = refused("replay", "serve", str(tmp_path))
+    assert f"{tmp_path / 'b.json'}:2: mneme_cassette: it was written by a newer Mneme: version 7" in told
+    (tmp_path / "b.json").unlink()
+    assert "is no JSON path" in refused("replay", "serve", str(tmp_path), "--ignore", "user")
+    assert "cannot be listened on" in refused("replay", "serve", str(tmp_path), "--host", "192.0.2.1")
+    told = refused("capture", "import", str(tmp_path), "--base", "http://127.0.0.1:1")
+    assert "cannot be reached" in told
+    told = refused("capture", "export", "--out", str(tmp_path / "x"), "--base", "http://127.0.0.1:1")
+    assert "cannot be reached" in told
+    assert "is no JSON path" in refused("capture", "export", "--out", str(tmp_path), "--redact", "user")
