@@ -290,7 +290,10 @@ _OWN = "0.1.0"
 CONTENDERS: dict[str, Contender] = {
     each.name: each
     for each in (
-        Contender("mneme", "Mneme", _OWN, "memory on: `messages` may be added to, and nothing else", _mneme("mneme")),
+        Contender(
+            "mneme", "Mneme", _OWN, "memory on: `messages`, of a response `input`, may be added to, and nothing else",
+            _mneme("mneme"),
+        ),  # fmt: skip
         Contender(
             "mneme-recorded", "Mneme, memory off", _OWN, "`X-Mneme-Memory: off`; all is captured", _mneme("mneme-recorded")
         ),
