@@ -293,7 +293,7 @@ CONTENDERS: dict[str, Contender] = {
         Contender(
             "mneme", "Mneme", _OWN, "memory on: `messages`, of a response `input`, may be added to, and nothing else",
             _mneme("mneme"),
-        ),  # fmt: skip
+        ),
         Contender(
             "mneme-recorded", "Mneme, memory off", _OWN, "`X-Mneme-Memory: off`; all is captured", _mneme("mneme-recorded")
         ),
