@@ -194,7 +194,7 @@ def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
     items = explained.get("items")
     if not items:
         return []
-    best = max(1.0, *items["score"])
+    best = max([1.0, *items["score"]])
     rows = zip(items["id"], items["source"], items["score"], items["reason"], strict=True)
     return [
         (identity, min(max(score / best, 0.0), 1.0))
