@@ -96,14 +96,14 @@ def may_answer(text: str) -> bool:
 
 
 def puts(said: str, note: Note) -> bool:
-    """Whether the assistant's last question is about this note, and asks for no leave: by itself, or where it only asks whether the
-    sentence before it is so, with that, it names half of its words."""
+    """Whether the assistant's last question is about this note, and asks for no leave: it names half of its words, by itself or,
+    where it only asks whether the sentence before it is so, with that."""
     told = sentences(said)
     last = max((i for i, each in enumerate(told) if each.endswith("?")), default=None)
     wanted = set(terms(note.text))
     if last is None or not wanted or _OFFER.search(told[last]):
         return False
-    # "You used to prefer Fridays. Is that still so?" But a question before it is another one, and so is "Is the parcel for him?".
+    # "You used to prefer Fridays. Is that still so?" But a question before it is another one; so is "Is it for him?".
     bare = wanted | _ASKING >= set(terms(told[last]))
     begin = last - 1 if last and bare and not told[last - 1].endswith("?") else last
     around = set(terms(" ".join(told[begin : last + 1])))

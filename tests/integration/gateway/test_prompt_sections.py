@@ -151,7 +151,7 @@ async def test_a_fact_that_is_gone_leaves_the_prompt(world: World, facts: Facts,
 async def test_a_fact_learned_beside_very_many_leaves_the_blocks_as_they_are(
     world: World, facts: Facts, admin: asyncpg.Connection[Any]
 ) -> None:
-    """The first of them is not among those that are read any more. What an earlier block says of it is so still, until it goes."""
+    """The first of them is not read any more. What an earlier block says of it is so still, until it goes."""
     for n in range(MAX_FACTS):
         await know(facts, f"fact {n}", f"value {n}")
     transcript: list[Message] = []
