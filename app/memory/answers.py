@@ -96,8 +96,8 @@ def may_answer(text: str) -> bool:
 
 
 def puts(said: str, note: Note) -> bool:
-    """Whether the assistant's last question is about this note, and asks for no leave: it names half of its words, by itself or,
-    where it only asks whether the sentence before it is so, with that."""
+    """Whether the assistant's last question is about this note, and asks for no leave: it names half of its words, by
+    itself or, where it only asks whether the sentence before it is so, with that."""
     told = sentences(said)
     last = max((i for i, each in enumerate(told) if each.endswith("?")), default=None)
     wanted = set(terms(note.text))
