@@ -185,15 +185,14 @@ async def test_a_correction_that_waits_for_a_memory_holds_no_counts(
         ANA, LOCAL_TENANT, memory, drawn,
     )  # fmt: skip
     await admin.execute("SELECT agent_data.count_words($1, $2, '{}', $3)", LOCAL_TENANT, ANA, [memory, drawn])
-    async with asyncio.timeout(30):
-        async with admin.transaction():
-            await admin.execute("SELECT agent_data.void_memories($1, $2, $3, now())", LOCAL_TENANT, ANA, [drawn])
-            correcting = asyncio.create_task(_say(client, memory, answer="no", correction="Lives in Porto"))
-            while not await admin.fetchval(
-                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            ):
-                await admin.execute("SELECT pg_stat_clear_snapshot()")
-        answer = await correcting
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group, admin.transaction():
+        await admin.execute("SELECT agent_data.void_memories($1, $2, $3, now())", LOCAL_TENANT, ANA, [drawn])
+        correcting = group.create_task(_say(client, memory, answer="no", correction="Lives in Porto"))
+        while not await admin.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        ):
+            await admin.execute("SELECT pg_stat_clear_snapshot()")
+    answer = correcting.result()
     assert answer.status_code == 200, answer.text
     assert await admin.fetchval("SELECT documents FROM agent_data.lexemes WHERE lexeme = 'porto'") == 1
 
