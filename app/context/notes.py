@@ -6,6 +6,7 @@ earlier block it is not said again, and a block with an id that is none any more
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -144,9 +145,9 @@ def say(
 def _say_profile(said: Said, opened: Openings, budget: int, count: Count) -> None:
     if not opened.profile:
         return
-    kept = len(opened.profile)
-    while kept and _profile_cost(opened.profile[:kept], count) > budget:
-        kept -= 1
+    # By halves: each look counts all that is kept, and a profile may have thousands of lines.
+    lines = range(1, len(opened.profile) + 1)
+    kept = bisect_right(lines, budget, key=lambda n: _profile_cost(opened.profile[:n], count))
     cost = _profile_cost(opened.profile[:kept], count)
     if kept and opened.profile_note is not None:
         said.before.append(_profile_line(opened.profile[:kept]))
@@ -223,11 +224,11 @@ def facts_line(facts: Sequence[StandingFact]) -> str:
 
 def _key(fact: StandingFact) -> str:
     key = fact.key.partition(":")[0] if fact.many else fact.key
-    return neutralise(key.replace("_", " ").replace(".", "'s "))[:KEY_CHARS]
+    return neutralise(key.replace("_", " ").replace(".", "'s "))[:KEY_CHARS].replace(";", ",")
 
 
 def _value(fact: StandingFact) -> str:
-    """A value cannot look like the next fact."""
+    """Neither a key nor a value can look like the next fact."""
     return neutralise(fact.value[:VALUE_CHARS]).replace(";", ",")
 
 

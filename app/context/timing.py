@@ -64,6 +64,12 @@ _LEAD = re.compile(
     r"|(?P<pair>between|from))[ ,]*(?:the |last )?$",
     re.IGNORECASE,
 )
+_ONE_MONTH = re.compile(
+    r"\b(between|from) (?:the )?([0-3]?\d)(?:st|nd|rd|th)? (and|to|until|till) (?:the )?"
+    rf"(?=[0-3]?\d(?:st|nd|rd|th)? (?:of )?({_MONTHS})\b)",
+    re.IGNORECASE,
+)
+"""Of "between 3 and 5 May" the first day has the month of the second."""
 _JOIN = re.compile(r"[ ,]*(?:and|to|until|through|till)[ ,]*(?:the )?", re.IGNORECASE)
 _COUNTS_TEXT = "zero one two three four five six seven eight nine ten eleven twelve"
 _COUNTS = {word: n for n, word in enumerate(_COUNTS_TEXT.split())}
@@ -91,6 +97,7 @@ def asked_time(query: str, now: datetime) -> Span | None:
         query = f"{query[:MAX_CHARS]}\n{query[-MAX_CHARS:]}"
     if _HINTS.isdisjoint(_WORD.findall(query.lower())):
         return None
+    query = _ONE_MONTH.sub(r"\1 \2 \4 \3 ", query)
     try:
         days = list(_found(query, now))
         if not days:

@@ -90,6 +90,8 @@ class _Captured:
     audit: Mapping[str, Any]
     eta: float | None
     items: Mapping[UUID, ItemThen] = field(default_factory=dict)
+    quoted: set[UUID] = field(default_factory=set)
+    """What the live blocks quote."""
     lost: set[UUID] = field(default_factory=set)
     """Notes of facts that may not be said any more."""
     notes: list[str] = field(default_factory=list)
@@ -128,7 +130,7 @@ class Recompiler:
         captured = await self._read(tenant, call, user)
         kept, chat = captured.kept, captured.chat
         blocks, lost = await self._blocks(captured)
-        quoted = {item for block in blocks for item in block.item_ids}
+        quoted = captured.quoted = {item for block in blocks for item in block.item_ids}
         wanted = {UUID(each) for each in captured.audit["items"]["id"]} | {each for each in quoted if not is_note(each)}
         captured.items = await self._replays.items(tenant, captured.user, wanted, kept.now)
         place = await self._place(captured, mode)
@@ -244,7 +246,7 @@ class Recompiler:
         """What there is to say whatever is asked: as of then that which there was, as far as it may still be said."""
         kept, tenant, user = captured.kept, captured.tenant, captured.user
         if mode == "today":
-            return await self._replays.standing(tenant, user, pooled=not kept.confined)
+            return await self._replays.standing(tenant, user, pooled=not kept.confined, quoted=captured.quoted)
         notes = kept.notes
         words = await self._replays.facts(tenant, user, [(each.fact_id, each.note) for each in notes.facts], kept.now)
         facts = []

@@ -47,9 +47,21 @@ _FILLER = re.compile(
 )
 _LATELY = re.compile(r"[\s,]*\b(?:now|nowadays|these days|instead|at the moment|currently)\b[\s.!]*$", re.IGNORECASE)
 _NO_WORD = re.compile(
-    r"(?:thanks?|thank you|sorry|please|forget|never ?mind|delete|drop|remove|it|that|this|i|we|you|not|any ?more)\b",
+    r"(?:thanks?|thank you|sorry|please|forget|never ?mind|delete|drop|remove|it|that|this|i|we|you|not|any ?more|"
+    r"wh(?:at|en|ere|ich|o|ose|y)|how|but|and|or|so|if|because|can|could|would|will|shall|should|do|don't|did|does|is|are|was|"
+    r"tell|give|show|send|make|let|let's|go|come|get|take|put|keep|use|try|just|wait|stop|start|ask|call|write|read|find|look|"
+    r"book|order|buy|cancel|change|move|add|set|help|explain|summari[sz]e|translate|check|leave|skip|continue|of course)\b",
     re.IGNORECASE,
 )
+"""What no value begins with: the user goes on to something else."""
+_OFFER = re.compile(
+    r"\b(?:shall|should|may|can|could|will|would) (?:i|we)\b|\b(?:would you like|(?:do )?you want|want me|let me)\b",
+    re.IGNORECASE,
+)
+"""A question for leave to do something: yes is to that."""
+_ASKING_TEXT = "still right correct true accurate current valid case hold stand apply remain date confirm ok okay same"
+_ASKING = frozenset(_ASKING_TEXT.split())
+"""Terms of a question that only asks whether the sentence before it is so."""
 _SORTS = (
     re.compile(r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b", re.IGNORECASE),
     re.compile(
@@ -84,14 +96,16 @@ def may_answer(text: str) -> bool:
 
 
 def puts(said: str, note: Note) -> bool:
-    """Whether the assistant's last question is about this note: with the sentence before it, it names half of its words."""
+    """Whether the assistant's last question is about this note, and asks for no leave: it names half of its words, by
+    itself or, where it only asks whether the sentence before it is so, with that."""
     told = sentences(said)
     last = max((i for i, each in enumerate(told) if each.endswith("?")), default=None)
     wanted = set(terms(note.text))
-    if last is None or not wanted:
+    if last is None or not wanted or _OFFER.search(told[last]):
         return False
-    # "You used to prefer Fridays. Is that still so?" But a question before it is another one.
-    begin = last - 1 if last and not told[last - 1].endswith("?") else last
+    # "You used to prefer Fridays. Is that still so?" But a question before it is another one; so is "Is it for him?".
+    bare = wanted | _ASKING >= set(terms(told[last]))
+    begin = last - 1 if last and bare and not told[last - 1].endswith("?") else last
     around = set(terms(" ".join(told[begin : last + 1])))
     return len(wanted & around) >= NAMES_IT * len(wanted)
 
@@ -125,9 +139,9 @@ def _verdict(text: str) -> tuple[Literal["yes", "no"], str] | None:
 
 def _instead(note: Note, rest: str) -> tuple[str, str | None] | None:
     """The note as it is right, and its value, where the answer names a word that fits the place of one in the note."""
-    said = re.split(r"[.!?;,]", rest.strip(), maxsplit=1)[0]
+    said, *more = re.split(r"([.!?;,])", rest.strip(), maxsplit=1)
     right = _LATELY.sub("", _FILLER.sub("", said, count=1) if _FILLER.match(said) else said).strip()
-    if not right or len(right.split()) > MAX_VALUE_WORDS or _NO_WORD.match(right):
+    if not right or len(right.split()) > MAX_VALUE_WORDS or _NO_WORD.match(right) or more[:1] == ["?"]:
         return None
     for sort in _SORTS:
         new, old = sort.findall(right), sort.findall(note.text)
@@ -137,6 +151,8 @@ def _instead(note: Note, rest: str) -> tuple[str, str | None] | None:
             return (note.text.replace(was, changed), value) if changed.lower() != was.lower() else None
         if new or old:
             return None  # a day is no answer to a number
+    if right == said.strip() and right[:1].islower() and (note.value or "")[:1].isupper():
+        return None  # nothing says that it is a name, as the old value is
     if note.value and note.predicate and single_valued(note.predicate) and note.text.count(note.value) == 1:
         return (note.text.replace(note.value, right), right) if right.lower() != note.value.lower() else None
     return None

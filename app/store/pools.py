@@ -57,6 +57,7 @@ _UNAVAILABLE = (
     asyncpg.PostgresSystemError,  # 58: I/O error
     asyncpg.ReadOnlySQLTransactionError,  # 25006: we talk to what was the primary
     asyncpg.LockNotAvailableError,  # 55P03: somebody holds what we need, for longer than lock_timeout
+    asyncpg.TransactionRollbackError,  # 40: two waited for each other, and this one gave way
 )
 _TOO_MUCH = (asyncpg.QueryCanceledError, asyncpg.OutOfMemoryError, asyncpg.LockNotAvailableError)
 REFUSALS = (

@@ -100,10 +100,13 @@ class ReplayStore:
             rows = await connection.fetch(self._sql["replays.facts"], tenant, user, facts, notes, then)
         return {row["note"]: FactWords(row["key"], row["many"], row["value"]) for row in rows}
 
-    async def standing(self, tenant: UUID, user: UUID, *, pooled: bool) -> Standing:
-        """What holds for a user today (`pooled`: there is one), and for the tenant. Raises StoreUnavailable."""
+    async def standing(self, tenant: UUID, user: UUID, *, pooled: bool, quoted: Collection[UUID] = ()) -> Standing:
+        """What holds for a user today (`pooled`: there is one), and for the tenant. `quoted`: items of memory blocks. Raises
+        StoreUnavailable."""
         async with self._pool.transaction(tenant) as connection:
-            (row,) = await connection.fetch(self._sql["replays.standing"], tenant, user, pooled, MAX_FACTS, FACT_FLOOR)
+            (row,) = await connection.fetch(
+                self._sql["replays.standing"], tenant, user, pooled, MAX_FACTS, FACT_FLOOR, list(quoted)
+            )
         return take_standing(dict(row))
 
     async def blocks(

@@ -40,19 +40,21 @@ class Procedure(NamedTuple):
 
 @dataclass(frozen=True)
 class Standing:
-    """`due`: memories to ask the user about, and since when each stands unconfirmed."""
+    """`due`: memories to ask the user about, and since when each stands unconfirmed. `kept`: notes in the session's blocks that
+    are so still, of whichever fact."""
 
     profile: str | None = None
     profile_note: UUID | None = None
     facts: tuple[StandingFact, ...] = ()
     due: Mapping[UUID, datetime] | None = None
     procedures: tuple[Procedure, ...] = ()
+    kept: frozenset[UUID] = frozenset()
 
     @cached_property
     def notes(self) -> frozenset[UUID]:
-        """The ids of all that there is to say now."""
-        own = {each.note for each in self.facts}
-        return frozenset(own | {self.profile_note} if self.profile_note is not None else own)
+        """The ids of all that there is to say now, and of what was said and still is so."""
+        own = self.kept.union(each.note for each in self.facts)
+        return own | {self.profile_note} if self.profile_note is not None else own
 
 
 NOTHING = Standing()
@@ -67,6 +69,7 @@ def take_standing(fields: dict[str, Any]) -> Standing:
     columns = [fields.pop(name, None) for name in _FACT_COLUMNS]
     due, noted = fields.pop("due", None), fields.pop("due_noted", None)
     procedures, details = fields.pop("procedures", None), fields.pop("procedure_details", None)
+    kept = fields.pop("notes_kept", None)
     if profile is None and columns[0] is None and due is None and procedures is None:
         return NOTHING
     return Standing(
@@ -77,4 +80,5 @@ def take_standing(fields: dict[str, Any]) -> Standing:
         tuple(Procedure(each, orjson.loads(text)) for each, text in zip(procedures, details, strict=True))
         if procedures
         else (),
+        frozenset(kept or ()),
     )

@@ -11,8 +11,10 @@ FOR UPDATE OF h
 
 -- name: counted
 -- Whether the words of a message were counted: the job that does so is known by the first of its messages, one of the $5 that end
--- with this one and came with the same call. It has left its mark, for some days, or it is not to be done any more.
-SELECT bool_or(e.job_key IS NOT NULL) OR bool_and(q.dedupe_key IS NULL) AS counted
+-- with this one and came with the same call. It has left its mark, for some days, or it is not to be done any more. What was sent
+-- again after it was forgotten was never counted.
+SELECT (bool_or(e.job_key IS NOT NULL) OR bool_and(q.dedupe_key IS NULL)) AND NOT EXISTS (
+    SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = $3 AND s.reason = 'resent') AS counted
 FROM agent_data.conversation_history m
 JOIN agent_data.conversation_history h
   ON h.user_id = $2 AND h.session_id = m.session_id AND h.turn_index > m.turn_index - $5 AND h.turn_index <= m.turn_index

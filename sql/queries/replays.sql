@@ -51,8 +51,8 @@ CROSS JOIN LATERAL (
 ) v
 
 -- name: standing
--- What a prompt of the user says today whatever is asked.
-SELECT * FROM agent_data.standing($1, $2, $3, $4, $5)
+-- What a prompt of the user says today whatever is asked, and what of the items that blocks quote ($6) is a note that is so still.
+SELECT s.*, agent_data.notes_in_force($1, $2, $6, $5) AS notes_kept FROM agent_data.standing($1, $2, $3, $4, $5) s
 
 -- name: blocks
 -- Memory blocks ($5: the messages that they stand in) of an epoch of a session, oldest first.

@@ -154,7 +154,7 @@ BEGIN
             WHERE b.user_id = p_user AND b.tenant_id = p_tenant AND b.item_ids @> ARRAY[note]
             RETURNING b.session_id
         )
-        UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 1
+        UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 2
         WHERE s.tenant_id = p_tenant AND s.user_id = p_user AND s.session_id IN (SELECT q.session_id FROM quoting q);
     END IF;
     PERFORM agent_data.tell_fact(p_tenant, p_user, p_fact, p_event, NULL, NULL, p_memory, p_actor, p_now);

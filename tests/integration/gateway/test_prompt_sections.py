@@ -18,6 +18,7 @@ from app.store.facts import Facts
 from app.store.instructions import Instructions
 from app.store.pools import Pool
 from app.store.queries import Queries
+from app.store.standing import MAX_FACTS
 from app.store.tenancy import UserRef
 from app.store.turns import TurnStore
 from tests.integration.gateway.test_journey import PATIENT, World
@@ -145,6 +146,29 @@ async def test_a_fact_that_is_gone_leaves_the_prompt(world: World, facts: Facts,
         await facts.rate(ids.LOCAL_TENANT, LOCAL.id, fact, 10)
     await talk_on(world, transcript, "And now?")
     assert "Lisbon" not in json.dumps(prompt(world))
+
+
+async def test_a_fact_learned_beside_very_many_leaves_the_blocks_as_they_are(
+    world: World, facts: Facts, admin: asyncpg.Connection[Any]
+) -> None:
+    """The first of them is not read any more. What an earlier block says of it is so still, until it goes."""
+    for n in range(MAX_FACTS):
+        await know(facts, f"fact {n}", f"value {n}")
+    transcript: list[Message] = []
+    for n in range(3):
+        await talk_on(world, transcript, f"Question number {n}")
+    assert "fact 0: value 0" in str(prompt(world))
+    before = prompt(world)
+    await know(facts, "lives_in", "Lisbon")
+    await talk_on(world, transcript, "And where do I live?")
+    assert (await audit(world))["rebased"] is None
+    assert prompt(world)[: len(before)] == before
+    assert "lives in: Lisbon" in str(prompt(world)[-1])
+    await admin.execute(
+        "UPDATE agent_data.user_facts SET fact_value = to_jsonb('other'::text) WHERE fact_key = 'fact 0'"
+    )
+    await talk_on(world, transcript, "Anything else?")
+    assert (await audit(world))["rebased"] == "items_gone"
 
 
 async def test_a_changed_profile_begins_the_blocks_anew(world: World, pool: Pool) -> None:

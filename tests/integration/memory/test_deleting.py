@@ -352,3 +352,24 @@ async def test_without_a_database_nothing_is_deleted() -> None:
     deleter = Deleter(own_connection("postgresql://127.0.0.1:1/none", ERASER_ROLE), SQL, FakeClock(NOW))
     with pytest.raises(StoreUnavailable):
         await deleter.delete(TENANT, SessionRef(UUID(int=1), UUID(int=2)), UUID(int=3))
+
+
+async def test_what_was_sent_again_after_it_was_forgotten_takes_no_counts_along(
+    learn: Learner, pool: Pool, admin: Admin, deleter: Deleter, space: int
+) -> None:
+    """It was never counted: the words of the first one, in its own conversation, still are."""
+    first, again = Talk(), Talk(name="chat-2")
+    said = await first.say(pool, "I live in Quixeramobim")
+    await learn.learn(first.job(said))
+    memory = await admin.fetchval("SELECT memory_id FROM agent_data.memory_store")
+    await Memories(pool, SQL, FakeClock(NOW), space=space).forget(TENANT, first.user, memory)
+    before = await words(admin)
+    said = await again.say(pool, "I live in Quixeramobim")
+    await learn.learn(again.job(said))
+    assert (
+        await admin.fetchval("SELECT reason FROM agent_data.suppressions WHERE item_id = $1", said[0].message_id)
+        == "resent"
+    )
+    assert await delete(deleter, again, said[0]) is not None
+    assert await words(admin) == before
+    assert await admin.fetchval("SELECT documents FROM agent_data.user_stats") == 1

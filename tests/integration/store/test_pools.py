@@ -257,6 +257,13 @@ async def test_a_statement_that_is_too_slow(empty_database: str, monkeypatch: py
     await pool.close()
 
 
+@pytest.mark.parametrize("code", ["40P01", "40001"])
+async def test_who_gave_way_in_a_deadlock_may_try_again(one: Pool, code: str) -> None:
+    with pytest.raises(StoreUnavailable):
+        async with one.acquire() as connection:
+            await connection.execute(f"DO $$ BEGIN RAISE EXCEPTION 'two waited' USING ERRCODE = '{code}'; END $$")
+
+
 @pytest.mark.parametrize("in_transaction", [True, False])
 async def test_a_terminated_backend(one: Pool, empty_database: str, in_transaction: bool) -> None:
     before = await pid(one)

@@ -133,8 +133,8 @@ def test_memories_that_were_of_use() -> None:
         (UUID(int=1), round(score(ITEMS, QuerySignals(), PREFILL, NOW)[0].score, 4))
     ]
     assert used_memories({}) == []
-    nothing = replace(compiled(), packed=pack([], 100, PlainMeter()))
-    assert used_memories(explain(nothing)) == []
+    nothing = replace(compiled(), packed=pack([], 1000, PlainMeter()))
+    assert used_memories(explain(nothing)) == [], "a user of whom nothing is known yet"
 
 
 def test_relevance_is_a_part_of_the_best_where_scores_exceed_one() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -55,6 +56,18 @@ def test_nothing_to_say_says_nothing() -> None:
     said = said_of(NOTHING)
     assert (said.before, said.after, said.tokens, said.ids, said.account) == ([], [], 0, [], {})
     assert tuple(Openings().wants(words, 0)) == (0, 0, 0)
+
+
+def test_a_profile_of_very_many_lines_is_counted_a_few_times() -> None:
+    looks: list[str] = []
+
+    def count(text: str) -> int:
+        looks.append(text)
+        return len(text.split())
+
+    opened = openings(Standing("line\n" * 2000, note(1)), (), Place())
+    account = say(opened, Shares(60, 0, 0, 1500), EMPTY, None, count, 0).account["profile"]
+    assert (account["lines"], account["tokens"], len(looks) < 20) == (57, 60, True)
 
 
 def test_the_profile_is_one_line_of_quoted_text() -> None:
@@ -140,6 +153,8 @@ def test_a_block_with_a_note_that_changed_is_out_of_date() -> None:
     assert outdated([block(note(8), item), block(note(2))], standing) == {note(8)}
     assert outdated([block(note(9))], NOTHING) == {note(9)}
     assert outdated([], standing) == set()
+    # With very many facts one is not read any more, and what a block says of it is so still.
+    assert outdated([block(note(8), note(7))], replace(standing, kept=frozenset({note(8)}))) == {note(7)}
 
 
 def test_one_note_in_doubt_is_put_to_the_user() -> None:

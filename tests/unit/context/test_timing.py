@@ -48,6 +48,8 @@ def days(span: Span | None) -> tuple[str | None, str | None] | None:
         ("How many were done by July 10, 2026?", None, "2026-07-11"),
         ("What was said until March 2026?", None, "2026-04-01"),
         ("What happened between August 11 and August 15 2025?", "2025-08-11", "2025-08-16"),
+        ("What happened between 3 and 5 May 2025?", "2025-05-03", "2025-05-06"),
+        ("What did I say from the 3rd to the 5th of May 2025?", "2025-05-03", "2025-05-06"),
         ("What happened from 3 March 2025 to 5 March 2025?", "2025-03-03", "2025-03-06"),
         ("What was the week before 16 November 2025?", "2025-11-09", "2025-11-16"),
         ("What did she get two weeks before August 11, 2025?", "2025-07-25", "2025-08-01"),

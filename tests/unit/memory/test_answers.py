@@ -14,6 +14,7 @@ LISBON = Note("Lives in Lisbon", "Lisbon", "lives_in")
         "I have a note from 3 May 2026 that says “Prefers Friday deliveries”; is that still right?",
         "It is on its way. By the way, I have a note from May that you prefer Friday deliveries—is that still accurate?",
         "Booked! You used to prefer deliveries on Fridays. Is that still so?",
+        "You prefer Friday deliveries, as I have noted. Could you confirm that this is still correct?",
         "Do you still prefer Friday deliveries? Just let me know.",
     ],
 )
@@ -27,6 +28,10 @@ def test_a_question_about_the_note_is_one(said: str) -> None:
         "Your order is on its way.",
         "Shall I book the flight?",
         "You prefer Friday deliveries.",  # no question
+        "I noted that you prefer Friday deliveries. Shall I send it then?",
+        "Shall I book the Friday deliveries?",
+        "You prefer Friday deliveries. Is the parcel for your sister?",
+        "You prefer Friday deliveries. Want me to order?",
         "You prefer Friday deliveries, is that right? Then there is one more thing. Shall I book the flight to Rome?",
         "",
     ],
@@ -71,6 +76,13 @@ def test_no(text: str, expected: Reply) -> None:
         (Note("Has 3 employees", None, None), "No, 5 now", Reply("no", "Has 5 employees", None)),
         (Note("Meets every 3 to 4 weeks"), "No, 5", Reply("no")),  # which of the two?
         (Note("Likes tea", "tea", "likes"), "No, coffee", Reply("no")),  # of several: it may be one more
+        (LISBON, "No, porto now", Reply("no", "Lives in porto", "porto")),
+        # What goes on with something else names no value.
+        (LISBON, "No, what is the weather?", Reply("no")),
+        (LISBON, "No, tell me a joke", Reply("no")),
+        (LISBON, "No, Send it to Porto", Reply("no")),
+        (LISBON, "No, Porto?", Reply("no")),
+        (LISBON, "No, hang on a second", Reply("no")),
         (Note("Closes on Fridays"), "No, Thursday", Reply("no", "Closes on Thursdays", None)),
     ],
 )
