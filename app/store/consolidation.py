@@ -19,7 +19,7 @@ from asyncpg.pool import PoolConnectionProxy
 from app.store.learning import Effect
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
-from app.store.records import ROLE_NAMES, JobRecord, Vector
+from app.store.records import ROLE_NAMES, JobRecord, Vector, tool_calls_of
 
 SESSION_END = "session_end"
 COMPACT = "compact"
@@ -304,7 +304,7 @@ def _said(row: Any, path: frozenset[UUID] | None) -> Said:
         row["turn_index"],
         ROLE_NAMES.get(row["role"], "other"),
         row["content"],
-        row["tool_calls"] or [],
+        tool_calls_of(row["tool_calls"]),
         row["token_count"],
         row["created_at"],
         row["is_compressed"],

@@ -20,7 +20,7 @@ from app.store.erasure import hmac_pads
 from app.store.forgetting import content_hmac
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
-from app.store.records import ROLE_NAMES, JobRecord, Vector
+from app.store.records import ROLE_NAMES, JobRecord, Vector, tool_calls_of
 
 MESSAGE = 0
 MEMORY = 1
@@ -388,7 +388,7 @@ def _message(row: Any) -> SourceMessage:
         row["turn_index"],
         ROLE_NAMES.get(row["role"], "other"),
         row["content"] or "",
-        row["tool_calls"] or [],
+        tool_calls_of(row["tool_calls"]),
         row["created_at"],
         row["metadata"],
     )

@@ -21,6 +21,13 @@ ROLE_OTHER = 9
 ROLE_NAMES = {number: name for name, number in ROLES.items()}
 
 
+def tool_calls_of(stored: Any) -> list[dict[str, Any]]:
+    """The tool calls of a stored message, as far as they are what OpenAI's are: what a client sends is not judged, and may be
+    anything."""
+    calls = stored if isinstance(stored, list) else []
+    return [each for each in calls if isinstance(each, dict) and isinstance(each.get("function"), dict | None)]
+
+
 class CallRecord(NamedTuple):
     """`agent_data.call_record`, field by field. Texts that hold JSON are named `…_headers` and `metadata`."""
 

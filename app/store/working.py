@@ -12,7 +12,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from app.store import ids
 from app.store.queries import Queries
-from app.store.records import ROLE_NAMES
+from app.store.records import ROLE_NAMES, tool_calls_of
 
 RESULT_CHARS = 500
 """Of a tool's result that is kept here; all of it stands in the history."""
@@ -58,7 +58,7 @@ async def read_recent(
             ROLE_NAMES.get(row["role"], "other"),
             row["content"],
             row["name"],
-            row["tool_calls"] or [],
+            tool_calls_of(row["tool_calls"]),
             row["tool_call_id"],
             row["created_at"],
         )

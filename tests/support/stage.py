@@ -94,7 +94,7 @@ class Stage:
 def complaints(server: MnemeServer) -> str:
     """The last warnings and errors of a server's log."""
     lines = [line for line in server.logs if line.get("level") not in ("debug", "info")][-LOG_LINES:]
-    return "\n".join(f"{line.get('message', line)}\n{line.get('error', '')}" for line in lines)
+    return "\n".join(f"{line.get('message', line)}\n{line.get('error', '')} {line.get('where', '')}" for line in lines)
 
 
 async def agree(ledger: Ledger, dsn: str, *, whole: list[str] | None = None) -> None:

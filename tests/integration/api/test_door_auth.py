@@ -246,6 +246,9 @@ async def test_a_tenant_sees_nothing_of_another(locked: Doors) -> None:
                         assert answer.status_code == 400, "one asks a person, not a tenant"
                         continue
                     assert answer.status_code == 200
+                    if path == "/api/v1/cassettes":
+                        assert answer.json() == {"end": {"calls": 0}}
+                        continue
                     shown = next(iter(answer.json().values()))
                     if path.endswith("/keys"):
                         assert [each["name"] for each in shown] == ["b"], "the one that asks"
