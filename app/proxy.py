@@ -67,22 +67,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     redactor = Redactor(settings.redact_paths, settings.redact_headers)
 
     def compiler(turns: TurnStore) -> Compiler:
-        return Compiler(
-            Retriever(turns, core.embedder, core.counter.count),
-            core.models,
-            core.tokenizers,
-            core.counts,
-            nonce_key=lambda: secret,
-            memory_cap=settings.memory_budget_tokens,
-            profiles=profiles,
-            diversity=settings.diversity,
-            budgets=Budgets(
-                profile=settings.profile_budget_tokens,
-                facts=settings.facts_budget_tokens,
-                history=settings.history_budget_tokens,
-            ),
-            questions=settings.questions_per_turn,
-        )
+        return _compiler(core, turns, secret, profiles)
 
     aside = TurnStore(core.pools.background, core.queries)
     behind_doors = compiler(aside)
@@ -132,28 +117,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     if drain is not None:
         core.tasks.spawn(drain.run(), "drain")
     try:
-        captures = Captures(core.pools.background, core.queries)
-        replays = ReplayStore(core.pools.background, core.queries)
-        recompiler = Recompiler(
-            captures,
-            replays,
-            aside,
-            behind_doors,
-            router,
-            core.tokenizers,
-            core.counts,
-            core.clock,
-            nonce_key=lambda: secret,
-        )
-        asker = Asker(
-            gateway.sender,
-            captures,
-            replays,
-            core.models,
-            core.tokenizers,
-            core.clock,
-            max_bytes=settings.max_body_bytes,
-        )
+        recompiler, asker = _replaying(core, gateway, aside, behind_doors, router, secret)
         yield Proxy(
             gateway, behind_doors, Preparer(aside, behind_doors), recompiler, asker, router, authenticator, tenancy
         )
@@ -168,12 +132,47 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
             keeper.close()
 
 
+def _compiler(core: Core, turns: TurnStore, secret: bytes, profiles: Mapping[str, Profile]) -> Compiler:
+    settings = core.settings
+    return Compiler(
+        Retriever(turns, core.embedder, core.counter.count),
+        core.models,
+        core.tokenizers,
+        core.counts,
+        nonce_key=lambda: secret,
+        memory_cap=settings.memory_budget_tokens,
+        profiles=profiles,
+        diversity=settings.diversity,
+        budgets=Budgets(
+            profile=settings.profile_budget_tokens,
+            facts=settings.facts_budget_tokens,
+            history=settings.history_budget_tokens,
+        ),
+        questions=settings.questions_per_turn,
+    )
+
+
+def _replaying(
+    core: Core, gateway: Gateway, turns: TurnStore, compiler: Compiler, router: Router, secret: bytes
+) -> tuple[Recompiler, Asker]:
+    """Captured calls again: compiled, and sent."""
+    captures = Captures(core.pools.background, core.queries)
+    replays = ReplayStore(core.pools.background, core.queries)
+    recompiler = Recompiler(
+        captures, replays, turns, compiler, router, core.tokenizers, core.counts, core.clock, nonce_key=lambda: secret
+    )
+    most = core.settings.max_body_bytes
+    return recompiler, Asker(
+        gateway.sender, captures, replays, core.models, core.tokenizers, core.clock, max_bytes=most
+    )
+
+
 async def _profiles(core: Core) -> Mapping[str, Profile]:
     """Every profile, the strategies with the weights that the database has. Raises NotReady where those are none."""
     told = await core.turns.strategies()
     try:
         return {**PROFILES} | strategies(orjson.loads(told)) if told else PROFILES
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise NotReady(f"system_config.retrieval_strategy_weights: {error}.") from error
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,11 @@ WEIGHTS_SUM = 0.001
 """How far the weights of a strategy may be from a sum of 1."""
 
 
-def strategies(weights: Mapping[str, Mapping[str, float]] = STRATEGY_WEIGHTS) -> dict[str, Profile]:
-    """The four profiles of seed 004 by these weights. Raises ValueError for weights that are none."""
+def strategies(weights: Any = STRATEGY_WEIGHTS) -> dict[str, Profile]:
+    """The four profiles of seed 004 by these weights: {strategy: {signal: weight}}. Raises ValueError for weights that are
+    none."""
+    if not isinstance(weights, Mapping):
+        raise ValueError(f"they are an object that has {', '.join(STRATEGY_WEIGHTS)}")
     found = {}
     for name in STRATEGY_WEIGHTS:
         given = weights.get(name)

@@ -55,7 +55,7 @@ class Sealer:
         began = time.perf_counter_ns()
         try:
             await self._store(call, response, ending, tape)
-        except Exception as error:
+        except Exception as error:  # boundary: whatever it was, the answer must not seem to end well
             self._metrics.degraded("unstored")
             log.error("the call could not be stored", extra={"call_id": str(call.id)}, exc_info=error)
             return self._settings.durability == "best_effort"

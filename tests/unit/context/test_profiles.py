@@ -155,3 +155,9 @@ def test_other_weights() -> None:
 def test_weights_that_are_none_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(change))):
         strategies({**STRATEGY_WEIGHTS, **change})
+
+
+@pytest.mark.parametrize("stored", [[], "half", 3, True])
+def test_what_is_no_object_has_no_weights(stored: object) -> None:
+    with pytest.raises(ValueError, match="an object"):
+        strategies(stored)

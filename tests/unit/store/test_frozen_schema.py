@@ -18,6 +18,13 @@ FROZEN = {
     "011_consolidation.sql": "7fbc9ddeeab3ed7f69af3a44937ced00426ad26cc26a140a147da108132d8f1c",
     "012_facts.sql": "8f7028e33e15724243329fd12aa916acace670f99e4bef18e047de51385d94cc",
     "013_triples.sql": "e1dffdea3d9adaf22a48b3de3e1bd0769149146e64351d85f7dc0bc52286af48",
+    "014_standing.sql": "17aa08c0810e8b9f64713664b8385005ab47365d52781121192208650eb593b6",
+    "015_finding.sql": "7b9613fa091d6c53cbde25959c5b9c542970949fea1e9a05feacf1b4fe6389cf",
+    "016_retrieving.sql": "dba84afe7d3c650455830eb03b647598aadc229f9c7effae099ab2fa8bdccf9a",
+    "017_forgetting.sql": "04571ad47bad5967123b714533e3041c0829310c9394ef8ceb3e5290599c02b5",
+    "018_cassettes.sql": "0b8af99e35bda4f57fd88a7ec30258f7a6a7051eac0e9b2b10710b268cc01b5b",
+    "019_replay.sql": "94272a96bf3929cdc28d5a63488fab77a5b6456385c834e90f0490bcba0258f8",
+    "021_notes.sql": "af3c9b6abd6c820ee99202289db5a48401f3eb8be9a881c6357291a6a41d5491",
 }
 """SHA-256 of the text of each; a new file joins when it is delivered."""
 
