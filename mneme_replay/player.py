@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from mneme_replay.cassette import Cassette
 from mneme_replay.deck import Deck, Miss
 from mneme_replay.requests import Asked
-from mneme_replay.timing import error_body, failure_of, headers_to_play, pieces
+from mneme_replay.timing import error_body, failure_of, headers_to_play, latency_s, left_in_silence, pieces, silence_s
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -56,13 +56,14 @@ class Player:
 
 
 async def _play(cassette: Cassette, send: Send, waiter: _Waiter, speed: float) -> None:
-    """One that broke off breaks off: the connection is closed in the middle of it."""
+    """One that broke off breaks off: the connection is closed in the middle of it. Where its client left, it stays silent."""
     response = cassette.response
     own = (CASSETTE_HEADER.encode(), cassette.id.encode("latin-1", "replace"))
     if response is None:
         failure = failure_of(cassette)
-        await waiter.until(_latency_s(cassette) / speed if speed else 0.0)
-        await send_error(send, failure.status, failure.body, own)
+        played_s = latency_s(cassette) / speed if speed else 0.0
+        if await waiter.until(silence_s(cassette) if left_in_silence(cassette) else played_s):
+            await send_error(send, failure.status, failure.body, own)
         return
     parts = list(pieces(response, speed))
     if parts and not await waiter.until(parts[0].at_s):
@@ -75,12 +76,9 @@ async def _play(cassette: Cassette, send: Send, waiter: _Waiter, speed: float) -
         await send({"type": "http.response.body", "body": part.data, "more_body": True})
     if cassette.whole:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+    elif left_in_silence(cassette):
+        await waiter.until(silence_s(cassette))
     # Else: an application that returns without the end of its answer makes uvicorn close the connection.
-
-
-def _latency_s(cassette: Cassette) -> float:
-    latency = cassette.call.get("latency_ms")
-    return latency / 1000 if isinstance(latency, int | float) and latency >= 0 else 0.0
 
 
 class _Waiter:

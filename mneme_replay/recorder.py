@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mneme_replay.cassette import Cassette, Chunk, Headers, Outcome, Request, Response
 from mneme_replay.player import Receive, Send, send_error
@@ -25,6 +26,7 @@ TIMEOUT_S = 600.0
 _NOT_SENT_ON = CONNECTION | {"host", "content-length", "accept-encoding", "expect"}
 _MOUNT = "/v1"
 _DONE = b"data: [DONE]"
+_Made = TypeVar("_Made")
 
 
 @dataclass(slots=True)
@@ -52,9 +54,27 @@ class Recorder:
         self._upstream = upstream.rstrip("/")
         self._keep = keep
         self._asked = 0
+        self._running = 0
+        self._ended = threading.Condition()
 
     async def answer(self, asked: Asked, receive: Receive, send: Send) -> None:
         """Relay one request. One that finds no upstream is told so, and not recorded."""
+        with self._ended:
+            self._running += 1
+        try:
+            await self._answer(asked, receive, send)
+        finally:
+            with self._ended:
+                self._running -= 1
+                self._ended.notify_all()
+
+    def settle(self, seconds: float) -> bool:
+        """Wait so long for the calls that are under way, from another thread; whether none is. A client that left is seen to
+        have left a moment later."""
+        with self._ended:
+            return self._ended.wait_for(lambda: not self._running, seconds)
+
+    async def _answer(self, asked: Asked, receive: Receive, send: Send) -> None:
         import httpx
 
         number, self._asked = self._asked, self._asked + 1
@@ -62,25 +82,22 @@ class Recorder:
         async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
             at, tape = datetime.now(UTC), _Tape(asyncio.get_running_loop().time())
             try:
-                response = await client.send(self._request(client, asked), stream=True)
+                response = await _until_gone(receive, client.send(self._request(client, asked), stream=True))
             except (httpx.TransportError, httpx.InvalidURL) as error:
                 told = f"The upstream {self._upstream} cannot be reached: {error!r}. Nothing was recorded."
                 await send_error(send, 502, error_body(told, "upstream_error"))
                 return
-            outcome, told = await _relayed(response, receive, send, tape)
-        found = Response(
-            status=response.status_code,
-            headers=_headers(response),
-            body=b"".join(tape.parts),
-            chunks=tuple(tape.chunks),
-        )
+            outcome, told = await _relayed(response, receive, send, tape) if response is not None else ("gone", "")
+            took_ms = int((asyncio.get_running_loop().time() - tape.started) * 1000)
         cassette = Cassette(
             id=new_id(at),
             recorded_at=at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
             outcome=outcome,
             error=told or None,
             request=Request(method=asked.method, path=asked.path, headers=tuple(asked.headers), body=asked.body),
-            response=found,
+            response=_answered(response, tape) if response is not None else None,
+            # As Mneme has it: how long a client had waited when it left. Else the pieces say when it was over.
+            call={"latency_ms": took_ms} if outcome == "gone" else {},
         )
         self._keep(number, cassette)
         if outcome != "gone":
@@ -100,6 +117,15 @@ class Recorder:
         return client.build_request(asked.method, url, headers=headers, content=asked.body)
 
 
+def _answered(response: httpx.Response, tape: _Tape) -> Response:
+    return Response(
+        status=response.status_code,
+        headers=_headers(response),
+        body=b"".join(tape.parts),
+        chunks=tuple(tape.chunks),
+    )
+
+
 def _headers(response: httpx.Response) -> Headers:
     return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw)
 
@@ -114,21 +140,16 @@ async def _relayed(response: httpx.Response, receive: Receive, send: Send, tape:
     headers = headers_to_play(Response(status=response.status_code, headers=_headers(response)))
     start = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
     await send({"type": "http.response.start", "status": response.status_code, "headers": start})
-    gone, broke = False, ""
     try:
-        async with asyncio.TaskGroup() as group:
-            pumping = group.create_task(_pump(response, send, tape))
-            watching = group.create_task(_watch(receive, pumping))
-            pumping.add_done_callback(lambda _: watching.cancel())
-        gone = pumping.cancelled()
-    except* httpx.TransportError as errors:
-        broke = f"The upstream broke off: {errors.exceptions[0]!r}"
+        left = await _until_gone(receive, _pump(response, send, tape)) is None
+    except httpx.TransportError as error:
+        return "broken", f"The upstream broke off: {error!r}"
     finally:
         await response.aclose()
-    return ("broken", broke) if broke else ("gone", "") if gone else ("complete", "")
+    return ("gone" if left else "complete"), ""
 
 
-async def _pump(response: httpx.Response, send: Send, tape: _Tape) -> None:
+async def _pump(response: httpx.Response, send: Send, tape: _Tape) -> bool:
     done = False
     async for data in response.aiter_raw():
         tape.add(data)
@@ -138,12 +159,25 @@ async def _pump(response: httpx.Response, send: Send, tape: _Tape) -> None:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             tape.held.clear()
         tape.held.append(data)
+    return True
 
 
-async def _watch(receive: Receive, pumping: asyncio.Task[None]) -> None:
+async def _until_gone(receive: Receive, work: Coroutine[Any, Any, _Made]) -> _Made | None:
+    """What the work makes; None: the client went away before, which ends it. Raises what the work raises."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(work)
+            watching = group.create_task(_watch(receive, working))
+            working.add_done_callback(lambda _: watching.cancel())
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return None if working.cancelled() else working.result()
+
+
+async def _watch(receive: Receive, working: asyncio.Task[Any]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    pumping.cancel()
+    working.cancel()
 
 
 def new_id(at: datetime) -> str:

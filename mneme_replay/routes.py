@@ -14,10 +14,12 @@ from mneme_replay.cassette import Cassette
 from mneme_replay.deck import Deck, Miss
 from mneme_replay.player import CASSETTE_HEADER
 from mneme_replay.requests import Asked
-from mneme_replay.timing import Piece, error_body, failure_of, headers_to_play, pieces
+from mneme_replay.timing import Piece, error_body, failure_of, headers_to_play, left_in_silence, pieces
 
 if TYPE_CHECKING:
     import respx
+
+SILENCE = "the client of this recording went away here: nothing more came"
 
 
 def add_routes(router: respx.Router, deck: Deck, base_url: str, *, speed: float = 0.0) -> respx.Route:
@@ -36,23 +38,27 @@ def add_routes(router: respx.Router, deck: Deck, base_url: str, *, speed: float 
 
 
 def response_of(cassette: Cassette, speed: float = 0.0) -> httpx.Response:
-    """The answer of a cassette as httpx has it, to be read once."""
+    """The answer of a cassette as httpx has it, to be read once. Raises httpx.ReadTimeout where a client gave up waiting."""
     own = (CASSETTE_HEADER, cassette.id)
     if cassette.response is None:
+        if left_in_silence(cassette):
+            raise httpx.ReadTimeout(SILENCE)
         status, body = failure_of(cassette)
         return httpx.Response(status, json=body, headers=[own])
     headers = [*headers_to_play(cassette.response), own]
-    stream = Played(list(pieces(cassette.response, speed)), whole=cassette.whole)
+    stream = Played(list(pieces(cassette.response, speed)), whole=cassette.whole, silent=left_in_silence(cassette))
     encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
     return httpx.Response(cassette.response.status, headers=encoded, stream=stream)
 
 
 class Played(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The pieces of an answer in their time; one that broke off breaks off, as httpx tells it."""
+    """The pieces of an answer in their time; one that broke off breaks off, as httpx tells it. `silent`: nothing more comes,
+    which httpx would tell when its time is over."""
 
-    def __init__(self, parts: list[Piece], *, whole: bool) -> None:
+    def __init__(self, parts: list[Piece], *, whole: bool, silent: bool = False) -> None:
         self._parts = parts
         self._whole = whole
+        self._silent = silent
         self._started = time.monotonic()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -71,6 +77,8 @@ class Played(httpx.SyncByteStream, httpx.AsyncByteStream):
         return self._started + part.at_s - time.monotonic() if part.at_s else 0.0
 
     def _end(self) -> None:
+        if self._silent:
+            raise httpx.ReadTimeout(SILENCE)
         if not self._whole:
             raise httpx.RemoteProtocolError("peer closed connection without sending complete message body")
 

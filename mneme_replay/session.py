@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 API_KEY = "mneme-replay"
 """What a client needs to have a key at all; no upstream sees it."""
 KEY_VARIABLE = "OPENAI_API_KEY"
+SETTLE_S = 2.0
+"""Seconds that a test which records waits at its end for calls that are still under way."""
 
 
 class TestCassettes:
@@ -196,4 +198,5 @@ class Server:
         try:
             yield Replay(f"{self._background.url}/{name}/v1", cassettes)
         finally:
+            recorder.settle(SETTLE_S)
             self._app.unmount(name)

@@ -12,6 +12,10 @@ CONNECTION = frozenset(
      "transfer-encoding", "upgrade"}
 )  # fmt: skip
 """Headers that speak of one connection only (RFC 9110 §7.6.1): the server that plays says its own."""
+PATIENCE = 2
+"""How many times as long as the client of the recording another one may wait in vain, besides `GRACE_S`."""
+GRACE_S = 5.0
+"""Seconds: enough for a busy machine, and no test that waits for what never comes hangs for long."""
 
 
 class Piece(NamedTuple):
@@ -53,8 +57,35 @@ class Failure(NamedTuple):
     body: dict[str, dict[str, str | None]]
 
 
+def left_in_silence(cassette: Cassette) -> bool:
+    """Whether the recording ends with a client that had enough: of waiting, or of the answer. Whoever asks for it again gets
+    what that one got, and then nothing, until he leaves, too."""
+    response = cassette.response
+    if cassette.outcome != "gone" or response is None:
+        return cassette.outcome == "gone"
+    lengths = [value for name, value in response.headers if name.lower() == "content-length"]
+    return not response.truncated and lengths != [str(len(response.body))]  # with all its bytes it has its end
+
+
+def latency_s(cassette: Cassette) -> float:
+    """Seconds that the call took, as far as that is known."""
+    latency = cassette.call.get("latency_ms")
+    known = latency / 1000 if isinstance(latency, int | float) and latency >= 0 else 0.0
+    last = cassette.response.chunks[-1].at_us / 1e6 if cassette.response and cassette.response.chunks else 0.0
+    return max(known, last)
+
+
+def silence_s(cassette: Cassette) -> float:
+    """Seconds after the request at which even a patient client is told that nothing comes. No speed makes it shorter: how long
+    a client waits is its own affair."""
+    return latency_s(cassette) * PATIENCE + GRACE_S
+
+
 def failure_of(cassette: Cassette) -> Failure:
     """For a cassette without a response."""
+    if left_in_silence(cassette):
+        told = f"The client of this recording gave up after {latency_s(cassette):.1f} s without an answer."
+        return Failure(504, error_body(told, "upstream_error"))
     told = cassette.error or "There was no answer."
     late = "Timeout" in told or "in time" in told
     return Failure(504 if late else 502, error_body(told, "upstream_error"))

@@ -10,7 +10,7 @@ post() {
   local scenario=$1 body=$2
   shift 2
   curl -sS -H 'Content-Type: application/json' -H 'Authorization: Bearer sk-test' \
-    -H "X-Mneme-User: $USER_PREFIX-$scenario" --data-binary "$body" "$@"
+    -H "X-Mneme-User: $USER_PREFIX-$scenario" -H "X-Mneme-Label: $USER_PREFIX" --data-binary "$body" "$@"
 }
 
 ask() { printf '{"model": "%s", "messages": [{"role": "user", "content": "%s"}]%s}' "$1" "$2" "${3:-}"; }

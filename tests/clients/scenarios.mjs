@@ -18,6 +18,7 @@ export const load = async (name) => import(pathToFileURL(require.resolve(name)).
 
 export const headers = (scenario, session = false) => ({
   'X-Mneme-User': `${process.env.USER_PREFIX}-${scenario}`,
+  'X-Mneme-Label': process.env.USER_PREFIX,
   ...(session ? { 'X-Mneme-Session': 'mine' } : {}),
 });
 

@@ -30,9 +30,10 @@ CAT: dict[str, Any] = {
 
 
 def headers(scenario: str, session: bool = False) -> dict[str, str]:
-    """Each scenario is a user of its own."""
-    user = f"{os.environ['USER_PREFIX']}-{scenario}"
-    return {"X-Mneme-User": user, **({"X-Mneme-Session": "mine"} if session else {})}
+    """Each scenario is a user of its own, and all of a client's calls have its label."""
+    prefix = os.environ["USER_PREFIX"]
+    named = {"X-Mneme-User": f"{prefix}-{scenario}", "X-Mneme-Label": prefix}
+    return {**named, **({"X-Mneme-Session": "mine"} if session else {})}
 
 
 def run(scenarios: dict[str, Callable[[], Any]]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 SCENARIOS = (
     "chat", "stream", "asynchronous", "tools", "structured", "error", "timeout", "abort", "turns", "session", "image",
     "responses",
 )  # fmt: skip
+REPLAYS = ("replay", "Mneme over replay")
+"""What else the same scenarios are played against, from the calls that were recorded of the client."""
 NOT_OFFERED = {
     "openai-node": ("asynchronous",),
     "curl": ("asynchronous",),
@@ -20,12 +22,21 @@ NOT_OFFERED = {
 }
 """What a client has no form of its own for: here everything is asynchronous, or nothing is; there is no Responses API, or it is
 another client's."""
+NONE = "·"
 BEGIN, END = "<!-- begin: made by tests/acceptance/test_clients.py -->", "<!-- end -->"
 
 
+def share(cells: Mapping[str, str], passed: Collection[str]) -> str:
+    """How many of the scenarios that a client has were passed, and which were not."""
+    offered = [scenario for scenario in SCENARIOS if cells.get(scenario) != NONE]
+    failed = [scenario for scenario in offered if scenario not in passed]
+    told = f"{len(offered) - len(failed)} of {len(offered)}"
+    return told + (f", **not** {', '.join(failed)}" if failed else "")
+
+
 def write(path: Path, client: str, version: str, cells: Mapping[str, str]) -> None:
-    """Put a client's row into the table, in place of the one of before. Processes may do so side by side. `cells`: by scenario;
-    what is not there failed."""
+    """Put a client's row into the table, in place of the one of before. Processes may do so side by side. `cells`: by scenario,
+    and by what was replayed; what is not there failed."""
     with path.open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         text = file.read()
@@ -39,11 +50,12 @@ def write(path: Path, client: str, version: str, cells: Mapping[str, str]) -> No
 
 def with_row(table: str, client: str, version: str, cells: Mapping[str, str]) -> str:
     """The table with the row of a client, in the order in which they first came."""
-    head = f"| client | version | {' | '.join(SCENARIOS)} |\n|---|---|{'---|' * len(SCENARIOS)}\n"
+    columns = (*SCENARIOS, *REPLAYS)
+    head = f"| client | version | {' | '.join(columns)} |\n|---|---|{'---|' * len(columns)}\n"
     rows = {
         line.split("|")[1].strip(): line for line in table.splitlines() if line.startswith("| ") and "---" not in line
     }
     rows.pop("client", None)
-    told = [cells.get(scenario, "**no**") for scenario in SCENARIOS]
+    told = [cells.get(column, "**no**") for column in columns]
     rows[client] = f"| {client} | {version} | {' | '.join(told)} |"
     return head + "\n".join(rows.values()) + "\n"
