@@ -14,7 +14,7 @@ import pytest
 
 from mneme_replay.files import load, write
 from tests.support.cassettes import asking, cassette, streamed, streaming
-from tests.support.replies import chat_script, reply_json
+from tests.support.replies import Recorded, Reply, Stall, chat_script, reply_events, reply_json
 from tests.support.scripted import ScriptedUpstream
 
 ROOT = Path(__file__).parents[2]
@@ -273,6 +273,61 @@ def test_async(mneme_cassette):
 """,
     )
     project.run(passed=2)
+
+
+IMPATIENT = """
+import httpx
+import respx
+from openai import APITimeoutError
+
+@pytest.mark.mneme(cassettes="calls", reuse="again")
+def test_waiting(mneme_replay):
+    with OpenAI(max_retries=0, timeout=0.3) as client, pytest.raises(APITimeoutError):
+        said(client, "wait")
+
+@pytest.mark.mneme(cassettes="calls", reuse="again")
+def test_leaving(mneme_replay):
+    with OpenAI(max_retries=0) as client:
+        answer = client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": "leave"}], stream=True, timeout=20
+        )
+        with answer as stream:
+            assert next(stream).choices[0].delta.content == "Hel"
+"""
+IN_PROCESS = """
+@pytest.mark.mneme(cassettes="calls", reuse="again")
+def test_in_process(mneme_cassette):
+    with respx.mock() as router, httpx.Client() as http:
+        mneme_cassette.add_routes(router, "https://api.openai.com/v1")
+        client = OpenAI(api_key="none", http_client=http, max_retries=0)
+        with pytest.raises(APITimeoutError):
+            said(client, "wait")
+        with pytest.raises(APITimeoutError):
+            said(client, "leave", stream=True)
+"""
+
+
+def test_a_client_that_gives_up_is_recorded_and_gives_up_again(project: Project, upstream: ScriptedUpstream) -> None:
+    """The relay keeps back one piece: the second of the two lets the first go out."""
+    pieces = [f'data: {{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}\n\n' for text in ("Hel", "lo")]
+
+    def script(request: Recorded) -> Reply:
+        asked = request.json()["messages"][0]["content"]
+        return Reply([Stall()]) if asked == "wait" else reply_events([each.encode() for each in pieces], end=[Stall()])
+
+    upstream.script = script
+    head = SUITE.partition("def test_one")[0] + IMPATIENT
+    project.write("test_it.py", head)
+    project.run("--mneme-record=new", "--mneme-upstream", upstream.url, passed=2)
+    for each in upstream.requests:
+        assert each.peer_closed.wait(20)
+    calls = load([project.folder / "calls"])
+    assert [(each.outcome, each.response is None) for each in calls] == [("gone", True), ("gone", False)]
+    assert calls[0].call["latency_ms"] > 0
+    project.write("test_it.py", head + IN_PROCESS)
+    upstream.requests.clear()
+    project.run(passed=3)
+    assert not upstream.requests
 
 
 def test_keys_and_named_values_stay_out_of_recordings(project: Project, upstream: ScriptedUpstream) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from openai import APIError, AsyncOpenAI, NotFoundError, OpenAI, RateLimitError
+from openai import APIError, APITimeoutError, AsyncOpenAI, NotFoundError, OpenAI, RateLimitError
 
 from mneme_replay.cassette import Chunk
 from mneme_replay.fileformat import document
@@ -20,9 +20,20 @@ from mneme_replay.files import load, write
 from tests.support.cassettes import asking, cassette
 from tests.support.clients import Api, ask
 from tests.support.replay_server import replaying
-from tests.support.replies import Fin, Pause, Reply, Send, chat_script, chunked, head_of, reply_events, reply_json
+from tests.support.replies import (
+    Fin,
+    Pause,
+    Reply,
+    Send,
+    Stall,
+    chat_script,
+    chunked,
+    head_of,
+    reply_events,
+    reply_json,
+)
 from tests.support.scripted import ScriptedUpstream
-from tests.support.server import MnemeServer
+from tests.support.server import MnemeServer, wait_until
 from tests.support.sockets import fetch
 
 MODEL = "tiny"
@@ -116,6 +127,28 @@ async def test_bytes_pieces_errors_and_breaks_are_those_of_the_recording(
             assert after.header("retry-after") == before.header("retry-after")
             if name == "broken":
                 assert after.chunks == before.chunks == events[:2]
+
+
+def test_a_client_that_gave_up_gives_up_again(mneme: MnemeServer, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.script = Reply([Stall()])
+
+    def gives_up(url: str) -> None:
+        with (
+            OpenAI(
+                base_url=url, api_key="sk-none", max_retries=0, timeout=0.3, default_headers={"x-mneme-user": "hasty"}
+            ) as client,
+            pytest.raises(APITimeoutError),
+        ):
+            client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Are you there?"}])
+
+    gives_up(mneme.url)
+    wait_until(lambda: len(Api(mneme, user="hasty").calls()) == 1, "the call to be recorded")
+    exported(mneme, tmp_path, "--user", "hasty")
+    (call,) = load([tmp_path])
+    assert (call.outcome, call.response) == ("gone", None)
+    for speed in ("0", "1", "50"):
+        with replaying(str(tmp_path), "--speed", speed) as url:
+            gives_up(url)
 
 
 def test_an_import_makes_the_same_calls_elsewhere(mneme: MnemeServer, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from mneme_replay import timing
 from mneme_replay.cassette import Cassette, Chunk, Response
 from mneme_replay.deck import Deck
 from mneme_replay.player import App, Player
@@ -61,12 +62,57 @@ async def test_a_stream_that_was_cut_is_cut_in_the_same_place() -> None:
     body = b"".join(events)[:-30]
     chunks = (Chunk(1, len(events[0])), Chunk(2, len(body) - len(events[0])))
     response = Response(status=200, headers=SSE_HEADERS, body=body, chunks=chunks)
-    for outcome in ("broken", "gone", "cancelled"):
+    for outcome in ("broken", "cancelled"):
         call = streamed(response=response, outcome=outcome)
         with playing(call) as port:
             answer = await ask(port, call)
         assert (answer.body, answer.ended) == (body, "eof")
         assert [len(each) for each in answer.chunks] == [each.size for each in chunks]
+
+
+WAITED = {"latency_ms": 150}
+"""How long the client of a recording waited; another one is given twice as long."""
+
+
+async def test_where_the_client_left_nothing_more_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any speed. No time is asserted but that which cannot be shorter."""
+    monkeypatch.setattr(timing, "GRACE_S", 0.0)
+    events = streaming("Hel", "lo!")[:2]
+    chunks = (Chunk(1, len(events[0])), Chunk(2, len(events[1])))
+    response = Response(status=200, headers=SSE_HEADERS, body=b"".join(events), chunks=chunks)
+    loop = asyncio.get_running_loop()
+    for call in (
+        streamed(response=response, outcome="gone", call=WAITED),
+        cassette(response=None, outcome="gone", call=WAITED),
+    ):
+        with playing(call, speed=100.0) as port:
+            began = loop.time()
+            answer = await ask(port, call)
+            assert loop.time() - began >= 0.3
+        if call.response is None:
+            assert answer.status == 504
+            assert "gave up after 0.1 s without an answer" in answer.json()["error"]["message"]
+        else:
+            assert (answer.chunks, answer.ended) == (events, "eof")
+
+
+async def test_silence_ends_when_the_client_leaves() -> None:
+    call = cassette(response=None, outcome="gone", call={"latency_ms": 3_600_000})
+    with playing(call) as port:
+        async with RawClient(port) as client:
+            await client.send("POST", CHAT, [], call.request.body)
+            assert (await fetch(port, "GET", "/healthz")).status == 200
+    # Leaving `playing` waits for what is in flight: nothing is.
+
+
+async def test_an_answer_that_was_whole_ends_though_its_client_had_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last byte and the client's going may have crossed."""
+    monkeypatch.setattr(timing, "GRACE_S", 3600.0)
+    response = Response(status=200, headers=(("content-length", "3"),), body=b"abc", chunks=(Chunk(1, 3),))
+    call = cassette(response=response, outcome="gone")
+    with playing(call) as port:
+        answer = await ask(port, call)
+    assert (answer.body, answer.ended) == (b"abc", "whole")
 
 
 async def test_a_body_with_a_length_that_was_cut_is_cut_too() -> None:
