@@ -54,7 +54,7 @@ class Response:
 class Cassette:
     """`sent`: the body that went upstream, where that was another. `response` is None where there was none; `error` says why,
     or why it broke. `redacted`: JSON paths that were taken out of the bodies. `call`: what else was known of it (user,
-    session, model, usage, …), which no replay looks at."""
+    session, model, usage, …), of which a replay looks at `latency_ms` only."""
 
     id: str
     recorded_at: str
