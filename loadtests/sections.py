@@ -34,6 +34,8 @@ ABOUT: Mapping[Name, About] = {
 LINE = 120
 """Characters of a line of prose."""
 RECALL, REUSE, AMPLIFICATION, COMPILE_MS = 0.98, 0.99, 1.5, 15.0
+GRAPH_ROWS = 500
+"""What `agent_data.retrieve` asks the graph for, at most."""
 """The bars."""
 GIVEN = ("CPU", "memory")
 """Of a machine, told first."""
@@ -105,7 +107,7 @@ def scale(document: Document) -> list[str]:
     return [
         *table(("compile", "memories in the table", "p50 ms", "p99 ms", "CPU ms + Postgres", "pace ms"), rows),
         *table(BARS, [*_growths(cells, names), *_slowest(cells), *_recalled(document["recalls"])]),
-        "What the graph finds, `k` = 50, of the vectors nearest by the exact scan:",
+        "What the graph finds of the 50 vectors nearest by the exact scan, and the rows that it returns of 500 asked for:",
         "",
         *table(head, [_recall(each) for each in document["recalls"]]),
         *HOW,
@@ -178,7 +180,7 @@ def _recalled(recalls: Sequence[Entry]) -> list[list[str]]:
     least, rows = min(each["recall"] for each in recalls), min(each["rows_least"] for each in recalls)
     return [
         [f"recall of the graph, filtered by user, ≥ {RECALL}", f"{least:.3f}", met(least >= RECALL)],
-        ["`k` = 50 rows really returned", str(rows), met(rows >= 50)],
+        [f"`k` = {GRAPH_ROWS} rows really returned", str(rows), met(rows >= GRAPH_ROWS)],
     ]
 
 
@@ -283,22 +285,22 @@ def _share(value: float | None) -> str:
 def soak(document: Document) -> list[str]:
     """The long run."""
     first, last = document["samples"][0], document["samples"][-1]
-    before, after = document["at_rest"]
+    *_, half, after = document["at_rest"]
     rows = []
     for name, steep in document["slopes"].items():
         memory = [f"{each['resident'][name]:.0f}" for each in (first, last)]
-        rest = [str(each[what][name]) for what in ("files", "threads") for each in (before, after)]
+        rest = [str(each[what][name]) for what in ("files", "threads") for each in (half, after)]
         rows.append([name, *memory, f"{figure(steep['per_hour'])} ± {figure(steep['error'])}", *rest])
     done = ", ".join(f"{count:,} {what}" for what, count in sorted(document["done"].items()))
-    tasks = "" if before["tasks"] is None else f", tasks of the server {before['tasks']:g} → {after['tasks']:g}"
-    head = ("", "MB, first", "last", "MB an hour, second half", "files at rest, before", "after")
+    tasks = "" if half["tasks"] is None else f", tasks of the server {half['tasks']:g} → {after['tasks']:g}"
+    head = ("", "MB, first", "last", "MB an hour, second half", "files at rest, after half", "after all")
     rate = ratio(sum(document["done"].values()), 60 * document["minutes"])
     return [
-        *table((*head, "threads at rest, before", "after"), rows),
+        *table((*head, "threads at rest, after half", "after all"), rows),
         *paragraph(
             f"{document['minutes']:g} minutes, {document['clients']} clients, {rate:.1f} deeds a second: {done}. "
-            f"{document['degraded']:,} answers without memory, {sum(document['errors'].values())} errors. At rest: "
-            f"connections to Postgres {before['connections']} → {after['connections']}{tasks}; data "
+            f"{document['degraded']:,} answers without memory, {sum(document['errors'].values())} errors. At rest, "
+            f"after half and after all: connections to Postgres {half['connections']} → {after['connections']}{tasks}; data "
             f"{first['data_mb']:.0f} → {last['data_mb']:.0f} MB, spool {last['spool_mb']:.0f} MB."
         ),
         *paragraph("**Passed.**" if not document["against"] else f"**Failed:** {'; '.join(document['against'])}."),
@@ -310,7 +312,7 @@ def soak(document: Document) -> list[str]:
             "Every ten seconds: memory (of a page that processes share, each one's part), files, threads, connections. The "
             "slope is a least-squares line over the second half; of Postgres only what its processes hold for themselves, "
             "because its shared buffers fill up to their size. Flat is up to 20 MB an hour, or twice the slope's own error.",
-            "Leaked is what is held at rest after the load and was not at rest before it, when a first load had filled "
-            "pools and caches.",
+            "Leaked is what is held at rest after all of it and was not at rest after half: pools that open when first "
+            "needed have done so by then.",
         ),
     ]

@@ -229,12 +229,21 @@ def _order(ranking: Ranking, profile: Profile) -> NDArray[np.intp]:
         worth = np.zeros(len(ranking), np.float32)
         for name in profile.weights.keys() & columns.keys():
             worth += np.float32(profile.weights[name]) * columns[name]
-        return np.argsort(-worth, kind="stable")
+        return highest(worth, ROUNDS * MOST)
     vectors = np.argsort(-columns["similarity"], kind="stable")[: profile.legs.get("vector", 0)]
     said = np.flatnonzero(ranking.legs & TEXT_LEG)
     texts = said[np.argsort(-ranking.bm25(said), kind="stable")[: profile.legs.get("text", 0)]]
     rest = np.flatnonzero(ranking.legs & FREQUENT_LEG | ranking.brought)
     return np.unique(np.concatenate([vectors, texts, rest]))
+
+
+def highest(worth: NDArray[np.float32], many: int) -> NDArray[np.intp]:
+    """Where the `many` highest of `worth` (n,) stand, the highest first, equals as they come. (Sorting all of ten thousand
+    takes ten times as long as finding these and sorting them.)"""
+    if len(worth) <= many:
+        return np.argsort(-worth, kind="stable")
+    best = np.sort(np.argpartition(-worth, many)[:many])
+    return best[np.argsort(-worth[best], kind="stable")]
 
 
 class _Numbers(NamedTuple):

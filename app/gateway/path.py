@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -114,7 +113,7 @@ def supplied(path: Sequence[StoredMessage], following: Sequence[Mapping[str, Any
         if not message.hidden and _answered(message.tool_calls, given):
             shown += [message, *results]
         elif not message.hidden and message.content:
-            shown.append(replace(message, tool_calls=None))
+            shown.append(message._replace(tool_calls=None))
     return shown
 
 

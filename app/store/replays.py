@@ -10,7 +10,6 @@ from uuid import UUID
 
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.records import ROLE_NAMES
 from app.store.standing import FACT_FLOOR, MAX_FACTS, Standing, take_standing
 from app.store.turns import StoredBlock, StoredMessage
 
@@ -165,4 +164,4 @@ class MessagesThen:
             rows = await connection.fetch(
                 self._sql["replays.session_messages"], tenant, user, sessions, befores, limit, self._then
             )
-        return [StoredMessage(**{**dict(row), "role": ROLE_NAMES.get(row["role"], "other")}) for row in rows]
+        return list(map(StoredMessage.of, rows))

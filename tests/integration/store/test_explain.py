@@ -288,8 +288,10 @@ async def test_fetching_what_was_found(watch: Watch, teller: Teller) -> None:
     await check(teller, scans, "conversation_history_pkey", "memory_store_pkey", "suppressions_pkey")
 
 
-async def test_vectors_are_read_from_the_index_alone(watch: Watch, teller: Teller) -> None:
+@pytest.mark.parametrize("stored", [1, 1_000_000], ids=["all of them", "the nearest of more"])
+async def test_vectors_are_read_from_the_index_alone(watch: Watch, teller: Teller, stored: int) -> None:
     space = await teller.store.space_of(HashEmbedder.space)
+    await teller.admin.execute("UPDATE agent_data.user_stats SET vectors = $1", stored)
     await watch.connection.execute("RESET ROLE; SET enable_bitmapscan = off")
     await teller.admin.execute("VACUUM agent_data.embeddings")
     await watch.connection.execute("SET ROLE mneme_app")

@@ -11,7 +11,7 @@ import pytest
 from app.context.asked import Asked, understand
 from app.context.candidates import Candidate, Provenance
 from app.context.profiles import AUTO, PREFILL, PROFILES
-from app.context.retrieve import LIMITS, Retriever, Scope, Wanted
+from app.context.retrieve import LIMITS, Retriever, Scope, Wanted, highest
 from app.errors import Unavailable
 from app.providers.embeddings import Embedder, NoEmbedder
 from app.store.places import PLACE, More, Places, Scan, ids_of
@@ -300,3 +300,17 @@ async def test_what_is_not_in_force_is_told() -> None:
     ]
     _, statuses = await retriever(Shelf(*rows)).candidates(Asked("q"), SCOPE, WANTED, AUTO)
     assert statuses == {UUID(int=3): "superseded", UUID(int=4): "expired"}
+
+
+@pytest.mark.parametrize("many", [1, 7, 50, 99, 100, 500])
+def test_the_highest_are_those_of_a_whole_sort(many: int) -> None:
+    worth = np.random.default_rng(5).permutation(100).astype(np.float32)
+    assert highest(worth, many).tolist() == np.argsort(-worth)[:many].tolist()
+
+
+def test_equals_stay_as_they_come() -> None:
+    worth = np.array([1, 2, 1, 2, 0, 1], np.float32)
+    assert highest(worth, 6).tolist() == [1, 3, 0, 2, 5, 4]
+    first = highest(worth, 3)
+    assert first[:2].tolist() == [1, 3]
+    assert worth[first[2]] == 1

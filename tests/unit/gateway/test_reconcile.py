@@ -320,7 +320,7 @@ def test_a_path_that_is_not_supplied_whole_is_not_complete() -> None:
     own = [said("user", "new")]
     place = place_of(found, own, NAMED, server=True)
     path = path_of(talk(2)[:-1])
-    path[1] = replace(path[1], hidden=True)
+    path[1] = path[1]._replace(hidden=True)
     full = with_path(place, path, True, own, Transcript.of(own))
     assert [each.turn_index for each in full.path] == [1, 3, 4]
     assert not full.path_complete

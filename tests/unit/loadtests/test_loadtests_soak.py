@@ -19,7 +19,7 @@ def sample(
     return Sample(at_s, same, same, dict.fromkeys(WHO, files), dict.fromkeys(WHO, 2), connections, tasks, 50.0, 0.0)
 
 
-def test_what_is_held_at_rest_afterwards_and_was_not_before_leaked() -> None:
+def test_what_is_held_at_rest_afterwards_and_was_not_after_half_leaked() -> None:
     assert leaks(sample(), sample(mb=900.0)) == {}
     assert leaks(sample(files=12), sample(files=10)) == {}
     found = leaks(sample(), sample(files=12, connections=4, tasks=6))
