@@ -38,7 +38,7 @@ from app.context.request import (
     SearchRequest,
     SearchResult,
 )
-from app.context.retrieve import RAW_KINDS, Retriever, Wanted
+from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Wanted
 from app.context.score import QuerySignals, Scored, score
 from app.context.sections import Budgets, Shares, Wants, share_out, wanted
 from app.context.story import SYSTEM_ROLES, Figures, Story, tell, visible_from
@@ -92,10 +92,12 @@ class Compiler:
         diversity: float | None = None,
         budgets: Budgets = DEFAULT_BUDGETS,
         questions: int = 1,
+        vector_wait_s: float | None = None,
     ) -> None:
         """`memory_cap`: most tokens that memories take in one turn's block; `budgets`: the other sections. `nonce_key`: what
         keys the delimiters (up to 64 bytes). `diversity`: λ of `pack.diverse`; None: as the scores say. `questions`: most
-        questions to the user in a turn."""
+        questions to the user in a turn. `vector_wait_s`: most seconds that a prompt waits for the question's vector, where the
+        embedder is no local one; then words find alone. None: as long as it takes."""
         self._profiles = profiles
         self._diversity = diversity
         self._retriever = retriever
@@ -106,6 +108,7 @@ class Compiler:
         self._cap = memory_cap
         self._budgets = budgets
         self._questions = questions
+        self._vector_wait_s = vector_wait_s
         self._note_tokens = lru_cache(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
 
     def _profile(self, name: str, asked: Asked) -> Profile:
@@ -145,7 +148,7 @@ class Compiler:
         shares = self._shares(request, figures, story, live, wants)
         summary = _summary(request, story, live, shares.memories, counter)
         further = widened(request.standing, query)
-        packed, scored = await self._choose(
+        packed, scored, reason = await self._choose(
             request, asked, profile, further, opened.memories, story, live, summary, shares.memories, counter
         )
         said = say(
@@ -175,6 +178,8 @@ class Compiler:
             live_blocks=len(live.blocks),
             sections=said.account | _sections(figures, story, shares, packed),
             widened=further,
+            status="degraded" if reason else "ok",
+            reason=reason,
         )
         explained = explain(audit)
         considered = [each.candidate for each in scored]
@@ -192,6 +197,7 @@ class Compiler:
             eta=eta.eta,
             audit=explained,
             inputs=given(request, query, figures.scale, live.blocks) | kept,
+            reason=reason,
             considered=considered,
         )
 
@@ -284,16 +290,21 @@ class Compiler:
         summary: str | None,
         room: int,
         counter: TokenCounter,
-    ) -> tuple[Packed, list[Scored]]:
-        """Phase 3: candidates, scores, and the greedy choice within `room` tokens."""
+    ) -> tuple[Packed, list[Scored], str | None]:
+        """Phase 3: candidates, scores, and the greedy choice within `room` tokens; and what the search had to do without."""
         meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0)
         if room <= 0 or not asked.text or not request.search:
-            return Packed((), (), meter.used), []
+            return Packed((), (), meter.used), [], None
         scope = request.scope
         if request.path:
             scope = replace(scope, visible_from=visible_from(request, story))
         words = " ".join(word for _, own in further for word in own)
-        found, _ = await self._retriever.candidates(asked, scope, Wanted(room, further=words), profile)
+        sought, reason = Wanted(room, further=words, wait_s=self._vector_wait_s), None
+        try:
+            found, _ = await self._retriever.candidates(asked, scope, sought, profile)
+        except NoVector:
+            found, _ = await self._retriever.candidates(asked, scope, sought._replace(wait_s=0), profile)
+            reason = "embeddings"
         scored = score(found, QuerySignals.of(asked), profile, request.now)
         said = _said([*request.messages, *story.messages])
         packed = pack(
@@ -306,7 +317,7 @@ class Compiler:
             suppressed=request.gone,
             diversity=self._diversity,
         )
-        return packed, scored
+        return packed, scored, reason
 
 
 def _only(request: SearchRequest) -> int | None:

@@ -87,6 +87,8 @@ class Compilation:
     eta: float
     audit: dict[str, Any]
     inputs: dict[str, Any]
+    reason: str | None = None
+    """Why the search was poorer than it should be, as `x-mneme-reason` calls it."""
     considered: Sequence[Candidate] = ()
 
 
