@@ -187,7 +187,10 @@ class Settings(BaseSettings):
         description="λ of MMR (seed 004: 0.7): the lower, the less alike what is chosen; unset: no MMR.",
     )
     retrieval_deadline_ms: int = Field(
-        50, ge=1, description="Milliseconds; past it the request goes with what is there."
+        50,
+        ge=1,
+        description="Milliseconds; past it the request goes with what is there. Six tenths of it are for the question's "
+        "vector; past those it is searched for by words alone.",
     )
     embedder: Literal["wordllama", "minilm", "openai", "none"] = Field(
         "wordllama",
