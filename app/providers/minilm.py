@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 in this very process: vectors of whole sentences, a hundred times dearer than the static ones.
+"""all-MiniLM-L6-v2 in this very process: vectors of whole sentences, four hundred times as dear as the static ones.
 
 Nothing of torch or sentence-transformers is needed or imported; the files are read as they are (`bert`).
 """
