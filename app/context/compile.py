@@ -121,7 +121,9 @@ class Compiler:
         profile = self._profile(request.profile, asked)
         budget = request.token_budget if request.token_budget is not None else self._cap
         filtered = request.tiers is not None or request.kinds is not None
-        wanted = Wanted(budget * (FILTERED if filtered else 1), None if filtered else request.k, _only(request))
+        further = widened(await self._retriever.habits(request.scope), request.query)
+        most = None if filtered else request.k
+        wanted = Wanted(budget * (FILTERED if filtered else 1), most, _only(request), _words(further))
         found, statuses = await self._retriever.candidates(asked, request.scope, wanted, profile)
         if request.tiers is not None:
             found = [each for each in found if each.tier in request.tiers]
@@ -130,7 +132,7 @@ class Compiler:
             found = [each for each in found if each.kind in kinds]
         scored = score(found, QuerySignals.of(asked), profile, request.now)
         packed = pack(scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity)
-        return SearchResult(packed.chosen, packed.tokens, statuses)
+        return SearchResult(packed.chosen, packed.tokens, statuses, further)
 
     async def compile(self, request: CompileRequest) -> Compilation:
         """The prompt of a request. Raises StoreUnavailable, Unavailable."""
@@ -298,8 +300,7 @@ class Compiler:
         scope = request.scope
         if request.path:
             scope = replace(scope, visible_from=visible_from(request, story))
-        words = " ".join(word for _, own in further for word in own)
-        sought, reason = Wanted(room, further=words, wait_s=self._vector_wait_s), None
+        sought, reason = Wanted(room, further=_words(further), wait_s=self._vector_wait_s), None
         try:
             found, _ = await self._retriever.candidates(asked, scope, sought, profile)
         except NoVector:
@@ -318,6 +319,10 @@ class Compiler:
             diversity=self._diversity,
         )
         return packed, scored, reason
+
+
+def _words(further: Widened) -> str:
+    return " ".join(word for _, own in further for word in own)
 
 
 def _only(request: SearchRequest) -> int | None:

@@ -108,8 +108,10 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The chosen items, best first, and what they cost. `statuses`: of items that are not in force."""
+    """The chosen items, best first, and what they cost. `statuses`: of items that are not in force. `widened`: by which
+    procedures, and words, more was looked for."""
 
     items: Sequence[Scored]
     tokens: int
     statuses: Mapping[UUID, str] = field(default_factory=dict)
+    widened: Sequence[tuple[UUID, Sequence[str]]] = ()

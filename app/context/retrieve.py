@@ -20,6 +20,7 @@ from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Ra
 from app.errors import Unavailable
 from app.providers.embeddings import Embedder, Vectors
 from app.store.places import MEMORY_KIND, NO_MORE, More, Places, Scan
+from app.store.standing import NOTHING, Standing
 from app.store.turns import ROLE_NAMES, RetrievedRow, TurnStore, Vector
 
 
@@ -148,6 +149,10 @@ class Retriever:
             if tokens >= wanted.tokens or (wanted.items is not None and len(found) >= wanted.items):
                 break
         return await self._standing(found, scope) if profile.standing else found, statuses
+
+    async def habits(self, scope: Scope) -> Standing:
+        """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
+        return NOTHING if scope.confine is not None else await self._store.procedures(scope.tenant_id, scope.user_id)
 
     async def _more(
         self, asked: Asked, scan: Scan, vector: Vector | None, scope: Scope, wanted: Wanted, profile: Profile

@@ -21,7 +21,7 @@ from app.context.sections import Budgets
 from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens, prompt_tokens
-from app.store.standing import Standing, StandingFact
+from app.store.standing import NOTHING, Procedure, Standing, StandingFact
 from tests.support.context_samples import NOW, memory, message
 from tests.support.journey import TOKENIZERS
 
@@ -35,7 +35,11 @@ class Found:
 
     def __init__(self, *candidates: Candidate) -> None:
         self.candidates_given = list(candidates)
+        self.standing = NOTHING
         self.asked: list[tuple[Asked, Scope, Wanted]] = []
+
+    async def habits(self, scope: Scope) -> Standing:
+        return self.standing
 
     async def candidates(
         self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile
@@ -467,6 +471,19 @@ async def test_a_search_is_what_the_compiler_would_choose() -> None:
     assert result.tokens == 40
     assert result.statuses == {UUID(int=1): "superseded"}
     assert found.asked[0][2] == Wanted(CAP)
+
+
+async def test_a_habit_widens_a_search_as_it_widens_a_prompt() -> None:
+    details = {"trigger": {"topics": ["number"]}, "action": {"topics": ["invoice", "receipt"]}}
+    found = Found(*FACTS)
+    found.standing = Standing(procedures=(Procedure(UUID(int=77), details),))
+    result = await compiler(found).search(search())
+    compiled = await compiler(found).compile(request(standing=found.standing))
+    assert [wanted.further for _, _, wanted in found.asked] == ["invoice receipt"] * 2
+    assert result.widened == [(UUID(int=77), ["invoice", "receipt"])]
+    assert compiled.audit["widened"] == [{"procedure": UUID(int=77), "words": ["invoice", "receipt"]}]
+    other = await compiler(found).search(search(query="Good morning"))
+    assert (other.widened, found.asked[-1][2].further) == ([], "")
 
 
 async def test_a_search_has_its_own_limits() -> None:
