@@ -28,7 +28,7 @@ from app.context.budget import allocate, available, epoch_budget, memory_budget
 from app.context.candidates import Candidate
 from app.context.classify import classify
 from app.context.inputs import Terms, given, keep, keep_notes
-from app.context.notes import NO_OPENINGS, Openings, Place, Said, Widened, due_now, openings, say, widened
+from app.context.notes import NO_OPENINGS, Openings, Place, Said, Widened, due_now, openings, say, widened, words_of
 from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, pack
 from app.context.profiles import PROFILES, STRATEGY, Profile
 from app.context.request import (
@@ -123,7 +123,7 @@ class Compiler:
         filtered = request.tiers is not None or request.kinds is not None
         further = widened(await self._retriever.habits(request.scope), request.query)
         most = None if filtered else request.k
-        wanted = Wanted(budget * (FILTERED if filtered else 1), most, _only(request), _words(further))
+        wanted = Wanted(budget * (FILTERED if filtered else 1), most, request.only, words_of(further))
         found, statuses = await self._retriever.candidates(asked, request.scope, wanted, profile)
         if request.tiers is not None:
             found = [each for each in found if each.tier in request.tiers]
@@ -300,7 +300,7 @@ class Compiler:
         scope = request.scope
         if request.path:
             scope = replace(scope, visible_from=visible_from(request, story))
-        sought, reason = Wanted(room, further=_words(further), wait_s=self._vector_wait_s), None
+        sought, reason = Wanted(room, further=words_of(further), wait_s=self._vector_wait_s), None
         try:
             found, _ = await self._retriever.candidates(asked, scope, sought, profile)
         except NoVector:
@@ -319,17 +319,6 @@ class Compiler:
             diversity=self._diversity,
         )
         return packed, scored, reason
-
-
-def _words(further: Widened) -> str:
-    return " ".join(word for _, own in further for word in own)
-
-
-def _only(request: SearchRequest) -> int | None:
-    """Whether only memories (1), or only raw turns (0), are asked for."""
-    if request.tiers is not None or (request.kinds is not None and not RAW_KINDS & set(request.kinds)):
-        return 1
-    return 0 if request.kinds is not None and set(request.kinds) <= RAW_KINDS else None
 
 
 def _length(messages: Sequence[Mapping[str, Any]]) -> int:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from app.context.assemble import Block, Edit
 from app.context.candidates import Candidate
-from app.context.retrieve import Scope
+from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored
 from app.context.transcript import Transcript
 from app.settings import Placement
@@ -104,6 +104,13 @@ class SearchRequest:
     tiers: Collection[int] | None = None
     kinds: Collection[str] | None = None
     profile: str = "auto"
+
+    @property
+    def only(self) -> int | None:
+        """Whether only memories (1), or only raw turns (0), are asked for."""
+        if self.tiers is not None or (self.kinds is not None and not RAW_KINDS & set(self.kinds)):
+            return 1
+        return 0 if self.kinds is not None and set(self.kinds) <= RAW_KINDS else None
 
 
 @dataclass(frozen=True, slots=True)
