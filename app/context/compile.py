@@ -28,7 +28,7 @@ from app.context.budget import allocate, available, epoch_budget, memory_budget
 from app.context.candidates import Candidate
 from app.context.classify import classify
 from app.context.inputs import Terms, given, keep, keep_notes
-from app.context.notes import NO_OPENINGS, Openings, Place, Said, Widened, due_now, openings, say, widened
+from app.context.notes import NO_OPENINGS, Openings, Place, Said, Widened, due_now, openings, say, widened, words_of
 from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, pack
 from app.context.profiles import PROFILES, STRATEGY, Profile
 from app.context.request import (
@@ -38,7 +38,7 @@ from app.context.request import (
     SearchRequest,
     SearchResult,
 )
-from app.context.retrieve import RAW_KINDS, Retriever, Wanted
+from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Wanted
 from app.context.score import QuerySignals, Scored, score
 from app.context.sections import Budgets, Shares, Wants, share_out, wanted
 from app.context.story import SYSTEM_ROLES, Figures, Story, tell, visible_from
@@ -92,10 +92,12 @@ class Compiler:
         diversity: float | None = None,
         budgets: Budgets = DEFAULT_BUDGETS,
         questions: int = 1,
+        vector_wait_s: float | None = None,
     ) -> None:
         """`memory_cap`: most tokens that memories take in one turn's block; `budgets`: the other sections. `nonce_key`: what
         keys the delimiters (up to 64 bytes). `diversity`: λ of `pack.diverse`; None: as the scores say. `questions`: most
-        questions to the user in a turn."""
+        questions to the user in a turn. `vector_wait_s`: most seconds that a prompt waits for the question's vector, where the
+        embedder is no local one; then words find alone. None: as long as it takes."""
         self._profiles = profiles
         self._diversity = diversity
         self._retriever = retriever
@@ -106,6 +108,7 @@ class Compiler:
         self._cap = memory_cap
         self._budgets = budgets
         self._questions = questions
+        self._vector_wait_s = vector_wait_s
         self._note_tokens = lru_cache(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
 
     def _profile(self, name: str, asked: Asked) -> Profile:
@@ -118,7 +121,9 @@ class Compiler:
         profile = self._profile(request.profile, asked)
         budget = request.token_budget if request.token_budget is not None else self._cap
         filtered = request.tiers is not None or request.kinds is not None
-        wanted = Wanted(budget * (FILTERED if filtered else 1), None if filtered else request.k, _only(request))
+        further = widened(await self._retriever.habits(request.scope), request.query)
+        most = None if filtered else request.k
+        wanted = Wanted(budget * (FILTERED if filtered else 1), most, request.only, words_of(further))
         found, statuses = await self._retriever.candidates(asked, request.scope, wanted, profile)
         if request.tiers is not None:
             found = [each for each in found if each.tier in request.tiers]
@@ -127,7 +132,7 @@ class Compiler:
             found = [each for each in found if each.kind in kinds]
         scored = score(found, QuerySignals.of(asked), profile, request.now)
         packed = pack(scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity)
-        return SearchResult(packed.chosen, packed.tokens, statuses)
+        return SearchResult(packed.chosen, packed.tokens, statuses, further)
 
     async def compile(self, request: CompileRequest) -> Compilation:
         """The prompt of a request. Raises StoreUnavailable, Unavailable."""
@@ -145,7 +150,7 @@ class Compiler:
         shares = self._shares(request, figures, story, live, wants)
         summary = _summary(request, story, live, shares.memories, counter)
         further = widened(request.standing, query)
-        packed, scored = await self._choose(
+        packed, scored, reason = await self._choose(
             request, asked, profile, further, opened.memories, story, live, summary, shares.memories, counter
         )
         said = say(
@@ -175,6 +180,8 @@ class Compiler:
             live_blocks=len(live.blocks),
             sections=said.account | _sections(figures, story, shares, packed),
             widened=further,
+            status="degraded" if reason else "ok",
+            reason=reason,
         )
         explained = explain(audit)
         considered = [each.candidate for each in scored]
@@ -192,6 +199,7 @@ class Compiler:
             eta=eta.eta,
             audit=explained,
             inputs=given(request, query, figures.scale, live.blocks) | kept,
+            reason=reason,
             considered=considered,
         )
 
@@ -284,16 +292,20 @@ class Compiler:
         summary: str | None,
         room: int,
         counter: TokenCounter,
-    ) -> tuple[Packed, list[Scored]]:
-        """Phase 3: candidates, scores, and the greedy choice within `room` tokens."""
+    ) -> tuple[Packed, list[Scored], str | None]:
+        """Phase 3: candidates, scores, and the greedy choice within `room` tokens; and what the search had to do without."""
         meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0)
         if room <= 0 or not asked.text or not request.search:
-            return Packed((), (), meter.used), []
+            return Packed((), (), meter.used), [], None
         scope = request.scope
         if request.path:
             scope = replace(scope, visible_from=visible_from(request, story))
-        words = " ".join(word for _, own in further for word in own)
-        found, _ = await self._retriever.candidates(asked, scope, Wanted(room, further=words), profile)
+        sought, reason = Wanted(room, further=words_of(further), wait_s=self._vector_wait_s), None
+        try:
+            found, _ = await self._retriever.candidates(asked, scope, sought, profile)
+        except NoVector:
+            found, _ = await self._retriever.candidates(asked, scope, sought._replace(wait_s=0), profile)
+            reason = "embeddings"
         scored = score(found, QuerySignals.of(asked), profile, request.now)
         said = _said([*request.messages, *story.messages])
         packed = pack(
@@ -306,14 +318,7 @@ class Compiler:
             suppressed=request.gone,
             diversity=self._diversity,
         )
-        return packed, scored
-
-
-def _only(request: SearchRequest) -> int | None:
-    """Whether only memories (1), or only raw turns (0), are asked for."""
-    if request.tiers is not None or (request.kinds is not None and not RAW_KINDS & set(request.kinds)):
-        return 1
-    return 0 if request.kinds is not None and set(request.kinds) <= RAW_KINDS else None
+        return packed, scored, reason
 
 
 def _length(messages: Sequence[Mapping[str, Any]]) -> int:

@@ -107,6 +107,11 @@ def widened(standing: Standing, query: str) -> Widened:
     return found
 
 
+def words_of(further: Widened) -> str:
+    """All the words of `widened`."""
+    return " ".join(word for _, own in further for word in own)
+
+
 def openings(standing: Standing, blocks: Sequence[Block], place: Place) -> Openings:
     """What is to be said beside the blocks that stay in the prompt."""
     if standing.profile is None and not standing.facts:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from app.context.assemble import Block, Edit
 from app.context.candidates import Candidate
-from app.context.retrieve import Scope
+from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored
 from app.context.transcript import Transcript
 from app.settings import Placement
@@ -87,6 +87,8 @@ class Compilation:
     eta: float
     audit: dict[str, Any]
     inputs: dict[str, Any]
+    reason: str | None = None
+    """Why the search was poorer than it should be, as `x-mneme-reason` calls it."""
     considered: Sequence[Candidate] = ()
 
 
@@ -103,11 +105,20 @@ class SearchRequest:
     kinds: Collection[str] | None = None
     profile: str = "auto"
 
+    @property
+    def only(self) -> int | None:
+        """Whether only memories (1), or only raw turns (0), are asked for."""
+        if self.tiers is not None or (self.kinds is not None and not RAW_KINDS & set(self.kinds)):
+            return 1
+        return 0 if self.kinds is not None and set(self.kinds) <= RAW_KINDS else None
+
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The chosen items, best first, and what they cost. `statuses`: of items that are not in force."""
+    """The chosen items, best first, and what they cost. `statuses`: of items that are not in force. `widened`: by which
+    procedures, and words, more was looked for."""
 
     items: Sequence[Scored]
     tokens: int
     statuses: Mapping[UUID, str] = field(default_factory=dict)
+    widened: Sequence[tuple[UUID, Sequence[str]]] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,8 +17,10 @@ from app.context.candidates import Candidate, Provenance
 from app.context.passages import PASSAGE_TOKENS, Cutter
 from app.context.profiles import Profile
 from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Ranking, gains, rank
-from app.providers.embeddings import Embedder
+from app.errors import Unavailable
+from app.providers.embeddings import Embedder, Vectors
 from app.store.places import MEMORY_KIND, NO_MORE, More, Places, Scan
+from app.store.standing import NOTHING, Standing
 from app.store.turns import ROLE_NAMES, RetrievedRow, TurnStore, Vector
 
 
@@ -75,6 +78,12 @@ class Wanted(NamedTuple):
     items: int | None = None
     only: int | None = None
     further: str = ""
+    wait_s: float | None = None
+    """Most seconds that the question's vector may take; None: any time; 0: words are enough."""
+
+
+class NoVector(Unavailable):
+    """The question has no vector: its embedder is away, or too slow."""
 
 
 class Retriever:
@@ -93,10 +102,10 @@ class Retriever:
         """The candidates most likely to be chosen, not yet scored by what only their rows tell, and the status of those that
         are not in force (only with `history`).
 
-        Raises StoreUnavailable, Unavailable (a remote embedder).
+        Raises StoreUnavailable, NoVector (an embedder that is away, or too late for `wanted.wait_s`).
         """
         query = asked.text.replace("\0", " ")  # Postgres takes none
-        vector = await self._vector(query)
+        vector = await self._vector(query, wanted.wait_s)
         if wanted.further:
             query = f"{query} {wanted.further}"
         scan = await self._store.retrieve(
@@ -141,6 +150,10 @@ class Retriever:
                 break
         return await self._standing(found, scope) if profile.standing else found, statuses
 
+    async def habits(self, scope: Scope) -> Standing:
+        """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
+        return NOTHING if scope.confine is not None else await self._store.procedures(scope.tenant_id, scope.user_id)
+
     async def _more(
         self, asked: Asked, scan: Scan, vector: Vector | None, scope: Scope, wanted: Wanted, profile: Profile
     ) -> More:
@@ -182,15 +195,26 @@ class Retriever:
             for each in found
         ]
 
-    async def _vector(self, query: str) -> Vector | None:
-        if not self._embedder.dimensions or not query:
+    async def _vector(self, query: str, wait_s: float | None) -> Vector | None:
+        if not self._embedder.dimensions or not query or wait_s == 0:
             return None
         if self._space is None:
             self._space = await self._store.space_of(self._embedder.space)
         if self._space is None:
             return None
-        (vector,) = await self._embedder.embed([query])
+        (vector,) = await self._waited_for(query, wait_s)
         return vector if vector.any() else None
+
+    async def _waited_for(self, query: str, wait_s: float | None) -> Vectors:
+        try:
+            async with asyncio.timeout(wait_s) as limit:
+                return await self._embedder.embed([query])
+        except Unavailable as error:
+            raise NoVector(error.message) from error
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise NoVector("The embedder took too long for the question.") from error
 
     async def _fetch(self, places: Places, scope: Scope) -> list[RetrievedRow]:
         return await self._store.fetch_items(

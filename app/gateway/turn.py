@@ -265,6 +265,13 @@ class Gateway:
             await self._without_search(call, chat, error)
         else:
             call.status = "ok"
+            if call.prepared is not None and call.prepared.compilation.reason is not None:
+                call.status, call.reason = "degraded", call.prepared.compilation.reason
+                self._metrics.degraded(call.reason)
+                log.warning(
+                    "answering with a search of memory by words alone",
+                    extra={"call_id": str(call.id), "reason": call.reason},
+                )
             self._took("remember", began)
 
     async def _recall(self, call: Call, chat: ChatRequest) -> None:

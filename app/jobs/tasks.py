@@ -1,6 +1,6 @@
 """What the worker does with a turn, or with a batch of imported messages: index them, and learn from them.
 
-read the messages ─> vectors, where the embedder is remote ─> statements (rules, or the helper LLM) ─> their vectors
+read the messages ─> vectors, where no turn waits for them ─> statements (rules, or the helper LLM) ─> their vectors
     └── nothing is held meanwhile; then, in one transaction that notes the job as done:
         vectors, words, new memories and what they repeat or replace
 """
@@ -267,8 +267,9 @@ class Learner:
         """Ingest statements; the memories that are new, and in force."""
         now = self._clock.now()
         scope = job.session if job.confined else ids.NIL
-        # Remote spaces are alike enough for one threshold, which an operator may set; a static space has its own.
-        threshold = self._embedder.duplicate_threshold if self._embedder.local else setting.dedup_threshold
+        # A space that was measured has its own; the others are alike enough for one, which an operator may set.
+        own = self._embedder.duplicate_threshold
+        threshold = own if own is not None else setting.dedup_threshold
         near = await self._near(effect, scope, statements, min(threshold, NOT_FAR))
         claims = {pair for each in statements for pair in _claims(each)}
         hashes = [each.content_hash for each in statements]

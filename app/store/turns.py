@@ -284,6 +284,12 @@ class TurnStore:
             rows = await connection.fetch(self._sql["turns.standing"], tenant, user, list(memories))
         return {memory: (times, since) for memory, times, since in rows}
 
+    async def procedures(self, tenant: UUID, user: UUID) -> Standing:
+        """A user's habits, and nothing else of what holds for him."""
+        async with self._memory.acquire() as connection:
+            row = await connection.fetchrow(self._sql["turns.procedures"], tenant, user)
+        return take_standing(dict(row)) if row is not None else NOTHING
+
     async def strategies(self) -> str:
         """The weights of seed 004's strategies, JSON; empty where there are none."""
         async with self._pool.acquire() as connection:

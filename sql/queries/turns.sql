@@ -20,6 +20,10 @@ SELECT * FROM agent_data.retrieve_more($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 
 -- How often memories were said again, and since when they are sure.
 SELECT * FROM agent_data.memory_standing($1, $2, $3)
 
+-- name: procedures
+-- A user's habits, which widen a search; a prompt has them with all else that holds for its user (`recognise`).
+SELECT procedures, procedure_details FROM agent_data.standing($1, $2, true, 0, 0)
+
 -- name: strategies
 -- The weights of seed 004's strategies, as JSON text.
 SELECT value::text FROM agent_data.system_config WHERE key = 'retrieval_strategy_weights'

@@ -167,7 +167,7 @@ class Remote:
     local = False
     dimensions = 2
     space = "scripted"
-    duplicate_threshold = 0.5
+    duplicate_threshold = None
 
     def __init__(self, known: dict[str, list[float]] | None = None, *, away: bool = False) -> None:
         self.known = known or {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from uuid import UUID
 
 import httpx
 
@@ -73,9 +74,11 @@ async def test_how_an_answer_is_shown(client: httpx.AsyncClient, doors: Doors) -
         [Scored(one, 0.9, 0.8, ("similarity",), (0.5,)), Scored(two, 0.1, 0.1, ("similarity",), (0.1,))],
         tokens=one.token_count + two.token_count,
         statuses={two.id: "superseded"},
+        widened=[(UUID(int=7), ("invoice",))],
     )
     found = (await client.post("/api/v1/memories/search", json={"user": "ana", "query": "x"})).json()
-    assert set(found) == {"items", "tokens", "took_ms"}
+    assert set(found) == {"items", "tokens", "widened", "took_ms"}
+    assert found["widened"] == [{"procedure": str(UUID(int=7)), "words": ["invoice"]}]
     assert found["tokens"] == one.token_count + two.token_count
     assert [each["text"] for each in found["items"]] == ["Lives in Lisbon", "Lives in Porto"]
     assert [each["status"] for each in found["items"]] == ["active", "superseded"]

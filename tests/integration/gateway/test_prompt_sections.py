@@ -12,13 +12,14 @@ import asyncpg
 import pytest
 
 from app.clock import SystemClock
+from app.context.retrieve import Retriever, Scope
 from app.settings import Settings
 from app.store import ids
 from app.store.facts import Facts
 from app.store.instructions import Instructions
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.standing import MAX_FACTS
+from app.store.standing import MAX_FACTS, NOTHING
 from app.store.tenancy import UserRef
 from app.store.turns import TurnStore
 from tests.integration.gateway.test_journey import PATIENT, World
@@ -293,5 +294,15 @@ async def test_a_procedure_widens_the_search(world: World) -> None:
     at = told["items"]["id"].index(str(wanted["memory_id"]))
     assert told["items"]["reason"][at] == "chosen"
     assert told["items"]["legs"][at] & 2  # found by its words
+    # A search knows it, too: that user's, and nobody else's.
+    retriever = Retriever(world.store, HashEmbedder(), len)
+    found = await retriever.habits(Scope(ids.LOCAL_TENANT, LOCAL.id))
+    assert [(each.memory_id, each.details) for each in found.procedures] == [(habit, details)]
+    assert (found.facts, found.due) == ((), None)
+    for other in (
+        Scope(ids.LOCAL_TENANT, UUID(int=5)), Scope(UUID(int=5), LOCAL.id),
+        Scope(ids.LOCAL_TENANT, LOCAL.id, confine=UUID(int=5)),
+    ):  # fmt: skip
+        assert await retriever.habits(other) == NOTHING
     await world.ask([user("Good morning to you")], headers={"x-mneme-session": "a third"})
     assert (await audit(world))["widened"] == []

@@ -16,12 +16,12 @@ from app.context.assemble import SEPARATOR, AppendTo, Block, InsertMessage, Prep
 from app.context.candidates import Candidate
 from app.context.compile import Compilation, Compiler, CompileRequest, PathMessage, SearchRequest
 from app.context.profiles import Profile
-from app.context.retrieve import Scope, Wanted
+from app.context.retrieve import NoVector, Scope, Wanted
 from app.context.sections import Budgets
 from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens, prompt_tokens
-from app.store.standing import Standing, StandingFact
+from app.store.standing import NOTHING, Procedure, Standing, StandingFact
 from tests.support.context_samples import NOW, memory, message
 from tests.support.journey import TOKENIZERS
 
@@ -35,7 +35,11 @@ class Found:
 
     def __init__(self, *candidates: Candidate) -> None:
         self.candidates_given = list(candidates)
+        self.standing = NOTHING
         self.asked: list[tuple[Asked, Scope, Wanted]] = []
+
+    async def habits(self, scope: Scope) -> Standing:
+        return self.standing
 
     async def candidates(
         self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile
@@ -44,7 +48,9 @@ class Found:
         return self.candidates_given, {UUID(int=1): "superseded"}
 
 
-def compiler(found: Found | None = None, windows: dict[str, int] | None = None, cap: int = CAP) -> Compiler:
+def compiler(
+    found: Found | None = None, windows: dict[str, int] | None = None, cap: int = CAP, wait_s: float | None = None
+) -> Compiler:
     return Compiler(
         found or Found(),  # type: ignore[arg-type]  # all it needs of a retriever
         ModelRegistry(windows=windows or {"gpt-4o": 8000}, default_response=100),
@@ -52,6 +58,7 @@ def compiler(found: Found | None = None, windows: dict[str, int] | None = None, 
         CountCache(),
         nonce_key=lambda: b"key",
         memory_cap=cap,
+        vector_wait_s=wait_s,
     )
 
 
@@ -127,6 +134,29 @@ async def test_what_was_found_goes_before_the_question() -> None:
 async def test_nothing_found_adds_nothing() -> None:
     compiled = await compiler().compile(request())
     assert (compiled.edits, compiled.new_block, compiled.tokens, compiled.eta) == ([], None, 0, 1.0)
+
+
+class Vectorless(Found):
+    """Has nothing to find by vectors with."""
+
+    async def candidates(
+        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile
+    ) -> tuple[list[Candidate], dict[UUID, str]]:
+        found = await super().candidates(asked, scope, wanted, profile)
+        if wanted.wait_s != 0:
+            raise NoVector("away")
+        return found
+
+
+async def test_without_a_vector_of_the_question_words_find() -> None:
+    found = Vectorless(*FACTS)
+    compiled = await compiler(found, wait_s=0.03).compile(request())
+    assert [wanted.wait_s for _, _, wanted in found.asked] == [0.03, 0]
+    assert compiled.memories == 8
+    assert compiled.reason == "embeddings"
+    assert (compiled.audit["status"], compiled.audit["reason"]) == ("degraded", "embeddings")
+    with pytest.raises(NoVector):  # whoever searches can wait, and is told
+        await compiler(found).search(search())
 
 
 async def test_without_words_nothing_is_looked_for() -> None:
@@ -441,6 +471,19 @@ async def test_a_search_is_what_the_compiler_would_choose() -> None:
     assert result.tokens == 40
     assert result.statuses == {UUID(int=1): "superseded"}
     assert found.asked[0][2] == Wanted(CAP)
+
+
+async def test_a_habit_widens_a_search_as_it_widens_a_prompt() -> None:
+    details = {"trigger": {"topics": ["number"]}, "action": {"topics": ["invoice", "receipt"]}}
+    found = Found(*FACTS)
+    found.standing = Standing(procedures=(Procedure(UUID(int=77), details),))
+    result = await compiler(found).search(search())
+    compiled = await compiler(found).compile(request(standing=found.standing))
+    assert [wanted.further for _, _, wanted in found.asked] == ["invoice receipt"] * 2
+    assert result.widened == [(UUID(int=77), ["invoice", "receipt"])]
+    assert compiled.audit["widened"] == [{"procedure": UUID(int=77), "words": ["invoice", "receipt"]}]
+    other = await compiler(found).search(search(query="Good morning"))
+    assert (other.widened, found.asked[-1][2].further) == ([], "")
 
 
 async def test_a_search_has_its_own_limits() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from app.context.asked import Asked, understand
 from app.context.candidates import Candidate, Provenance
 from app.context.profiles import AUTO, PREFILL, PROFILES
-from app.context.retrieve import LIMITS, Retriever, Scope, Wanted, highest
+from app.context.retrieve import LIMITS, NoVector, Retriever, Scope, Wanted, highest
 from app.errors import Unavailable
 from app.providers.embeddings import Embedder, NoEmbedder
 from app.store.places import PLACE, More, Places, Scan, ids_of
@@ -229,8 +230,36 @@ class Away(HashEmbedder):
 
 
 async def test_an_embedder_that_is_away_is_said() -> None:
-    with pytest.raises(Unavailable, match="away"):
+    with pytest.raises(NoVector, match="away"):
         await retriever(Shelf(), Away()).candidates(Asked("q"), SCOPE, WANTED, AUTO)
+
+
+class Late(HashEmbedder):
+    """Answers when it is let."""
+
+    local = False
+
+    def __init__(self) -> None:
+        self.given_up = False
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.given_up = True
+            raise
+
+
+async def test_a_vector_is_waited_for_as_long_as_is_wanted() -> None:
+    shelf, late = Shelf(row(), legs=[2]), Late()
+    with pytest.raises(NoVector, match="took too long"):
+        await retriever(shelf, late).candidates(Asked("q"), SCOPE, WANTED._replace(wait_s=0.001), AUTO)
+    assert (late.given_up, shelf.asked) == (True, [])
+    found, _ = await retriever(shelf, late).candidates(Asked("q"), SCOPE, WANTED._replace(wait_s=0), AUTO)
+    assert (shelf.asked[0]["vector"], len(found)) == (None, 1)
+    with pytest.raises(TimeoutError):  # of the caller's own deadline nothing is said that is not so
+        async with asyncio.timeout(0.001):
+            await retriever(shelf, late).candidates(Asked("q"), SCOPE, WANTED, AUTO)
 
 
 async def one(given: RetrievedRow, legs: int = 1) -> Candidate:

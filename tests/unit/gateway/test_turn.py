@@ -57,6 +57,8 @@ class StubPreparer:
         self.fail: dict[str, BaseException | asyncio.Event] = {}
         self.found: Replay | None = None
         self.steps: list[str] = []
+        self.reason: str | None = None
+        """What the search had to do without."""
 
     async def _step(self, name: str) -> None:
         self.steps.append(name)
@@ -91,7 +93,7 @@ class StubPreparer:
         await self._step("compile" if search else "compile-without-search")
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
         audit = {"history": {"messages": 1}}
-        compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"})
+        compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"}, self.reason)
         body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *renamed(chat, target.model_alias)])
         return Prepared(body, compiled)
 
@@ -251,6 +253,16 @@ async def test_a_search_that_fails_leaves_what_the_place_knows(trouble: Exceptio
     assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", reason)
     assert stage.recorder.records[0][2] is not None
     assert stage.journey.count("mneme_degradations_total", reason=reason) == 1
+
+
+async def test_a_search_by_words_alone_is_said() -> None:
+    stage = Stage()
+    stage.preparer.reason = "embeddings"
+    answer = await stage.ask(HI)
+    assert stage.preparer.steps == ["replay", "place", "compile"]
+    assert stage.upstream.asked[0]["messages"] == [user("<memory> hi")]
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", "embeddings")
+    assert stage.journey.count("mneme_degradations_total", reason="embeddings") == 1
 
 
 async def test_a_turn_that_found_no_place_in_time_looks_again_at_its_end() -> None:

@@ -1,17 +1,22 @@
-"""The calibration of the duplicate threshold of the local space (docs/learning.md has the table).
+"""The calibration of the duplicate thresholds of the local spaces (docs/learning.md has the tables).
 
 How it was found: of all pairs that differ in the one word that matters, none may be merged, with room to spare; then as many
-of those that say the same as that leaves. `python -m tests.unit.memory.test_duplicates` prints the whole curve.
+of those that say the same as that leaves. `python -m tests.unit.memory.test_duplicates` prints the whole curve,
+and with a folder behind it that of the MiniLM in it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from app.memory.ingest_text import gist, same_claim
-from app.providers.embeddings import WordLlamaEmbedder
+from app.providers.embeddings import Vectors, WordLlamaEmbedder
+from app.providers.minilm import MiniLMEmbedder
 from tests.unit.memory.duplicates import other, same
 
 Measured = tuple[float, bool, bool]
@@ -20,7 +25,13 @@ ROOM = 0.02
 """Cosine between the threshold and the first wrong merger."""
 
 
-def measured(embedder: WordLlamaEmbedder, pairs: Sequence[tuple[str, str]]) -> list[Measured]:
+class Local(Protocol):
+    """What computes in this process."""
+
+    def embed_now(self, texts: Sequence[str]) -> Vectors: ...
+
+
+def measured(embedder: Local, pairs: Sequence[tuple[str, str]]) -> list[Measured]:
     """(cosine, may be one claim, one gist) of each pair."""
     found = []
     for pair in pairs:
@@ -51,9 +62,8 @@ def test_the_cosine_alone_could_not_do_it(embedder: WordLlamaEmbedder) -> None:
     assert sum(cosine > embedder.duplicate_threshold for cosine, _, _ in measured(embedder, other())) > 15
 
 
-def table() -> str:
+def table(embedder: Local) -> str:
     """The curve, as docs/learning.md has it."""
-    embedder = WordLlamaEmbedder()
     alike, unlike = measured(embedder, same()), measured(embedder, other())
     lines = [f"{len(alike)} pairs of one memory, {len(unlike)} of two"]
     for step in range(76, 98, 2):
@@ -64,4 +74,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    print(table())
+    print(table(MiniLMEmbedder(Path(sys.argv[1])) if sys.argv[1:] else WordLlamaEmbedder()))
