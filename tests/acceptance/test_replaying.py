@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,43 +20,13 @@ from mneme_replay.files import load, write
 from tests.support.cassettes import asking, cassette
 from tests.support.clients import Api, ask
 from tests.support.replies import Fin, Pause, Reply, Send, chat_script, chunked, head_of, reply_events, reply_json
+from tests.support.round_trip import port_of, replaying
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 from tests.support.sockets import fetch
 
 MODEL = "tiny"
 ROOT = Path(__file__).parents[2]
-
-
-@contextmanager
-def replaying(*arguments: str) -> Iterator[str]:
-    """`mneme replay serve` on a free port, without any database; its base URL. It ends with 0 at SIGTERM."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("MNEME_", "OPENAI_", "PYTEST_"))
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "replay", "serve", "--port", "0", *arguments],
-        env=environment | {"PYTHONPATH": str(ROOT), "MNEME_DATABASE_URL": "postgresql://127.0.0.1:1/none"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    heard: list[str] = []
-    listening = threading.Thread(target=lambda: heard.extend(process.stderr or ()), daemon=True)
-    listening.start()
-    try:
-        first = process.stdout.readline()
-        assert " on http://127.0.0.1:" in first, heard
-        yield first.split()[-1]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        code = process.wait(20)
-        listening.join(5)
-        process.stdout.close()
-        process.stderr.close()
-    assert code == 0, heard
 
 
 def refused(*arguments: str) -> str:
@@ -142,7 +109,7 @@ async def test_bytes_pieces_errors_and_breaks_are_those_of_the_recording(
         "complete", "broken", "complete", "complete", "failed",
     ]  # fmt: skip
     with replaying(str(tmp_path), "--speed", "0") as url:
-        port = int(url.split(":")[2].split("/")[0])
+        port = port_of(url)
         for name, before in seen.items():
             after = await fetch(port, "POST", "/v1/chat/completions", headers, asking(name, stream=True))
             assert (after.status, after.body, after.ended) == (before.status, before.body, before.ended), name
