@@ -28,6 +28,7 @@ from loadtests.stack import START_S, Service, Stack, StackFailed, running, versi
 from loadtests.terminal import console, keep, measuring
 from mneme_replay.cassette import Cassette
 from mneme_replay.files import load
+from mneme_replay.player import HEALTH
 from tests.support.round_trip import (
     Call,
     Compared,
@@ -40,12 +41,16 @@ from tests.support.round_trip import (
     play_all,
 )
 from tests.support.scripted import ScriptedUpstream
+from tests.support.sockets import RawResponse, fetch
 
 VLLM_VARIABLE = "MNEME_TEST_VLLM_URL"
 CLIENTS = (1, 16)
 """One after the other, and as many at once as a small test run under xdist has."""
 SETTLE_S = 60.0
 """Seconds that recordings may take to be stored after the last answer."""
+WARM = 20
+"""Requests before the first that counts: a server's first ones take some 10 ms each."""
+TICK_S = 0.01
 Say = Callable[[str], None]
 
 
@@ -70,6 +75,8 @@ class Played:
     max_ms: float
     late_ms: float
     """The mean, with its sign: how much later everything is."""
+    timer_p95_ms: float
+    """By how much a bare timer of the client's came late in the meantime: that was the machine."""
 
     @property
     def true(self) -> bool:
@@ -103,9 +110,17 @@ class Session:
         }
 
 
-def summarise(session: str, clients: int, rounds: Sequence[Sequence[Compared]]) -> Played:
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A session played once: the answers beside their recordings, and seconds by which a bare timer came late."""
+
+    compared: Sequence[Compared]
+    timer_s: Sequence[float]
+
+
+def summarise(session: str, clients: int, rounds: Sequence[Round]) -> Played:
     """The figures of a session's replays."""
-    compared = [each for one in rounds for each in one]
+    compared = [each for one in rounds for each in one.compared]
     chunked = [each for each in compared if each.pieces]
     late = [each for one in compared for each in one.late_ms]
     off = sorted(map(abs, late))
@@ -123,6 +138,7 @@ def summarise(session: str, clients: int, rounds: Sequence[Sequence[Compared]]) 
         p95_ms=quantile(off, 0.95),
         max_ms=quantile(off, 1.0),
         late_ms=sum(late) / len(late) if late else float("nan"),
+        timer_p95_ms=1000 * quantile(sorted(each for one in rounds for each in one.timer_s), 0.95),
     )
 
 
@@ -153,16 +169,35 @@ def record(stack: Stack, name: str, calls: list[Call], before: Say, say: Say) ->
     return Session(name, calls, made, load([folder]), folder)
 
 
-def play(session: Session, clients: int, folder: Path) -> list[Compared]:
+def play(session: Session, clients: int, folder: Path) -> Round:
     """Play a session once, on a fresh server at speed 1. Raises StackFailed."""
     arguments = ["replay", "serve", str(session.folder), "--port", "0", "--speed", "1", "--match", "strict", "--once"]
     server = Service("replay", ["-m", "app.cli", *arguments], folder, {})
     try:
         port = server.port(r" on http://127\.0\.0\.1:([0-9]+)")
-        answers = asyncio.run(play_all(port, session.calls, clients))
+        answers, late = asyncio.run(_played(port, session.calls, clients))
     finally:
         server.stop()
-    return beside(session.cassettes, answers, session.made)
+    return Round(beside(session.cassettes, answers, session.made), late)
+
+
+async def _played(port: int, calls: Sequence[Call], clients: int) -> tuple[list[RawResponse], list[float]]:
+    """The answers, and by how much a bare timer came late."""
+    for _ in range(WARM):
+        await fetch(port, "GET", HEALTH)
+    late: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(TICK_S)
+            late.append(time.perf_counter() - began - TICK_S)
+
+    async with asyncio.TaskGroup() as group:
+        ticking = group.create_task(tick())
+        answers = await play_all(port, calls, clients)
+        ticking.cancel()
+    return answers, late
 
 
 def measure(name: str, upstream: str | None, rounds: int, say: Say) -> tuple[Session, list[Played], list[str], str]:
@@ -180,13 +215,15 @@ def measure(name: str, upstream: str | None, rounds: int, say: Say) -> tuple[Ses
         with running(settings=settings) as stack:
             calls = live_calls() if upstream else captured_calls()
             session = record(stack, name, calls, now, say)
-            found = {clients: [] for clients in CLIENTS}
+            found: dict[int, list[Round]] = {clients: [] for clients in CLIENTS}
             for n in range(rounds):
                 for clients in CLIENTS:  # in turn: the machine has other things to do
                     say(f"{name}: playing for {clients} at once, round {n + 1} of {rounds}")
                     found[clients].append(play(session, clients, stack.folder))
             played = [summarise(name, clients, each) for clients, each in found.items()]
-            told = [told for each in found.values() for one in each for c in one for told in (*c.bytes, *c.chunks)]
+            told = [
+                told for each in found.values() for one in each for c in one.compared for told in (*c.bytes, *c.chunks)
+            ]
             return session, played, told, version_of(stack)
 
 
@@ -207,7 +244,7 @@ def show(out: Console, played: Sequence[Played]) -> None:
     table = Table(*head, title="Replays at speed 1; ms: how far each piece is from its recorded time")
     for each in played:
         counts = [each.clients, each.calls, each.equal, each.chunked, each.chunks_equal, each.pieces]
-        times = [each.p50_ms, each.p95_ms, each.max_ms, each.late_ms]
+        times = [each.p50_ms, each.p95_ms, each.max_ms, each.late_ms, each.timer_p95_ms]
         table.add_row(each.session, *map(str, counts), *map(number, times))
     out.print(table)
 

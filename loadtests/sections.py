@@ -36,8 +36,8 @@ LINE = 120
 """Characters of a line of prose."""
 RECALL, REUSE, AMPLIFICATION, COMPILE_MS = 0.98, 0.99, 1.5, 15.0
 """The bars."""
-LATE_MS = 5.0
-"""How far a played piece may be from its recorded time, 95 of 100: a tenth of the gap between tokens at 20 a second."""
+LATE_MS = 10.0
+"""How far a played piece may be from its recorded time, 95 of 100: a fifth of the gap between tokens at 20 a second."""
 GIVEN = ("CPU", "memory")
 """Of a machine, told first."""
 BARS = ("asked", "measured", "met")
@@ -293,7 +293,7 @@ def replaying(document: Document) -> list[str]:
     )
     worst = max(each["p95_ms"] for each in played)
     recorded = ("answers", "ended", "with memory", "errors", "bytes", "pieces", "seconds")
-    times = ("p50 ms", "p95 ms", "most, ms", "late on average, ms")
+    times = ("p50 ms", "p95 ms", "most, ms", "late on average, ms", "a bare timer, p95 ms")
     return [
         *table(("recorded from", *recorded), [_recording(each) for each in document["recorded"]]),
         *table(
@@ -318,7 +318,9 @@ def replaying(document: Document) -> list[str]:
             "`/v1/messages`), a conversation with memory, long streams, and clients that go away. Its model is tiny and "
             "random: the words are gibberish, the protocol is not.",
             "The time of a piece is from the client's request to its last byte, beside the cassette's from the request's "
-            f"coming in to the piece. Each session is played {document['rounds']} times, by one client and by sixteen.",
+            f"coming in to the piece. Each session is played {document['rounds']} times, by one client and by sixteen, on a "
+            "server that has answered before. *A bare timer* is how late a sleep of 10 ms in the client woke meanwhile: "
+            "that much was the machine.",
             "An answer that has a `Content-Length` has no borders on the wire; its times count all the same.",
         ),
     ]
@@ -332,7 +334,7 @@ def _recording(found: Entry) -> list[str]:
 
 def _played(found: Entry) -> list[str]:
     equal = [f"{found['equal']:,} of {found['calls']:,}", f"{found['chunks_equal']:,} of {found['chunked']:,}"]
-    times = [figure(found[name]) for name in ("p50_ms", "p95_ms", "max_ms", "late_ms")]
+    times = [figure(found[name]) for name in ("p50_ms", "p95_ms", "max_ms", "late_ms", "timer_p95_ms")]
     return [found["session"], str(found["clients"]), *equal, f"{found['pieces']:,}", *times]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from loadtests.replaying import summarise
+from loadtests.replaying import Round, summarise
 from mneme_replay.cassette import Cassette, Response
 from tests.support.cassettes import captured, streamed
 from tests.support.round_trip import Call, Compared, Made, compare
@@ -66,8 +66,9 @@ def test_the_figures_are_of_all_rounds() -> None:
     good = Compared(bytes=[], chunks=[], pieces=2, late_ms=[1.0, -2.0])
     plain = Compared(bytes=["x: body"], chunks=[], pieces=0, late_ms=[3.0])
     torn = Compared(bytes=[], chunks=["x: [1] became [2]"], pieces=1, late_ms=[4.0])
-    found = summarise("live", 16, [[good, plain], [good, torn]])
+    found = summarise("live", 16, [Round([good, plain], [0.001]), Round([good, torn], [0.003])])
     assert (found.calls, found.equal, found.chunked, found.chunks_equal, found.true) == (4, 3, 3, 2, False)
     assert (found.rounds, found.pieces, found.timed) == (2, 5, 6)
     assert (found.p50_ms, found.max_ms, found.late_ms) == (2.0, 4.0, 5 / 6)
-    assert summarise("live", 1, [[good]]).true
+    assert found.timer_p95_ms == 3.0
+    assert summarise("live", 1, [Round([good], [])]).true
