@@ -244,7 +244,7 @@ def show(out: Console, played: Sequence[Played]) -> None:
     table = Table(*head, title="Replays at speed 1; ms: how far each piece is from its time; timer: a bare one's p95")
     for each in played:
         counts = [each.clients, each.calls, each.equal, each.chunked, each.chunks_equal, each.pieces]
-        times = [each.p50_ms, each.p95_ms, each.max_ms, each.late_ms, each.timer_p95_ms]
+        times = [each.p50_ms, each.p95_ms, each.max_ms, each.timer_p95_ms]
         table.add_row(each.session, *map(str, counts), *map(number, times))
     out.print(table)
 
