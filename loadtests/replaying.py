@@ -239,7 +239,7 @@ def show(out: Console, played: Sequence[Played]) -> None:
         "p50 ms",
         "p95 ms",
         "max ms",
-        "late",
+        "timer",
     )
     table = Table(*head, title="Replays at speed 1; ms: how far each piece is from its time; timer: a bare one's p95")
     for each in played:

@@ -316,7 +316,7 @@ def replaying(document: Document) -> list[str]:
             "The session of captures is every case in `tests/fixtures/captures`, each in its time; that of a vLLM the same "
             "requests sent once more (chats, streams, tools, structured output, errors, completions, `/v1/responses`, "
             "`/v1/messages`), a conversation with memory, long streams, and clients that go away. Its model is tiny and "
-            "random: the words are gibberish, the protocol is not.",
+            "random: the words are gibberish, the protocol is not. On two cores its tokens come in bursts: in few pieces.",
             "The time of a piece is from the client's request to its last byte, beside the cassette's from the request's "
             f"coming in to the piece. Each session is played {document['rounds']} times, by one client and by sixteen, on a "
             "server that has answered before. *A bare timer* is how late a sleep of 10 ms in the client woke meanwhile: "
