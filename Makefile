@@ -13,8 +13,8 @@ serve: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -n $(WORKERS) -m "not heavy"
 
-# The heavy set too: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), the real MiniLM (its package
-# installed, or MNEME_TEST_MINILM_FOLDER), peers, and the clients of docs/clients.md, which it installs.
+# The heavy set too: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), the real MiniLM (its package installed, or
+# MNEME_TEST_MINILM_FOLDER), peers, fresh installations, and the clients of docs/clients.md, which it installs.
 test-all: $(STAMP)
 	$(BIN)/pytest -n $(WORKERS)
 
@@ -29,7 +29,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 # All measurements, in turn, some ninety minutes; `make bench BENCH=--quick`: ten, for the shape. Each also runs alone:
-# .venv/bin/python -m loadtests.bench, .scale, .wal, .prefix or .soak.
+# .venv/bin/python -m loadtests.bench, .scale, .wal, .prefix, .replaying or .soak.
 bench: $(STAMP)
 	$(BIN)/python -m loadtests $(BENCH)
 

@@ -104,6 +104,7 @@ SECTIONS: Mapping[str, Callable[[results.Document], list[str]]] = {
     "scale": sections.scale,
     "wal": sections.wal,
     "prefix": sections.prefix,
+    "replaying": sections.replaying,
     "soak": sections.soak,
 }
 

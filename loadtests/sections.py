@@ -29,6 +29,7 @@ ABOUT: Mapping[Name, About] = {
     "scale": About("What a compile costs as the tables grow", 25, 3),
     "wal": About("What a turn writes", 4, 2),
     "prefix": About("What of a prompt stays the same", 4, 2),
+    "replaying": About("How true a replay is", 2, 1),
     "soak": About("What happens in a long run", 35, 3),
 }
 LINE = 120
@@ -37,6 +38,8 @@ RECALL, REUSE, AMPLIFICATION, COMPILE_MS = 0.98, 0.99, 1.5, 15.0
 GRAPH_ROWS = 500
 """What `agent_data.retrieve` asks the graph for, at most."""
 """The bars."""
+LATE_MS = 10.0
+"""How far a played piece may be from its recorded time, 95 of 100: a fifth of the gap between tokens at 20 a second."""
 GIVEN = ("CPU", "memory")
 """Of a machine, told first."""
 BARS = ("asked", "measured", "met")
@@ -277,6 +280,64 @@ def _session(found: Entry) -> list[str]:
 
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
+
+
+# --- replaying -----------------------------------------------------------------------------------------------------------
+
+SESSIONS = {"captures": "what was captured of a vLLM, from a script", "live": "a vLLM that runs"}
+
+
+def replaying(document: Document) -> list[str]:
+    """Replays beside their recordings."""
+    played, tolerance = document["played"], document["tolerance_ms"]
+    equal, calls, same, chunked = (
+        sum(each[n] for each in played) for n in ("equal", "calls", "chunks_equal", "chunked")
+    )
+    worst = max(each["p95_ms"] for each in played)
+    recorded = ("answers", "ended", "with memory", "errors", "bytes", "pieces", "seconds")
+    times = ("p50 ms", "p95 ms", "most, ms", "late on average, ms", "a bare timer, p95 ms")
+    return [
+        *table(("recorded from", *recorded), [_recording(each) for each in document["recorded"]]),
+        *table(
+            ("played", "at once", "answers equal", "borders equal", "pieces", *times),
+            [_played(each) for each in played],
+        ),
+        *table(
+            BARS,
+            [
+                ["status, headers, every byte and the end as recorded", f"{equal:,} of {calls:,}", met(equal == calls)],
+                ["borders of all pieces as recorded", f"{same:,} of {chunked:,} answers", met(same == chunked)],
+                [f"pieces within {tolerance:g} ms of their time (p95)", f"{figure(worst)} ms", met(worst <= tolerance)],
+            ],
+        ),
+        *HOW,
+        *bullets(
+            "Calls are made of Mneme, with memory on, over raw sockets that keep every byte, border and time; exported by "
+            "`mneme capture export`; and played by `mneme replay serve --speed 1 --match strict --once`. What is played is "
+            "compared with the cassette and with what the client of the recording saw.",
+            "The session of captures is every case in `tests/fixtures/captures`, each in its time; that of a vLLM the same "
+            "requests sent once more (chats, streams, tools, structured output, errors, completions, `/v1/responses`, "
+            "`/v1/messages`), a conversation with memory, long streams, and clients that go away. Its model is tiny and "
+            "random: the words are gibberish, the protocol is not. On two cores its tokens come in bursts: in few pieces.",
+            "The time of a piece is from the client's request to its last byte, beside the cassette's from the request's "
+            f"coming in to the piece. Each session is played {document['rounds']} times, by one client and by sixteen, on a "
+            "server that has answered before. *A bare timer* is how late a sleep of 10 ms in the client woke meanwhile: "
+            "that much was the machine.",
+            "An answer that has a `Content-Length` has no borders on the wire; its times count all the same.",
+        ),
+    ]
+
+
+def _recording(found: Entry) -> list[str]:
+    ended = ", ".join(f"{count} {name}" for name, count in found["outcomes"].items())
+    counts = [f"{found[name]:,}" for name in ("with_memory", "errors", "bytes", "pieces")]
+    return [SESSIONS[found["session"]], str(found["calls"]), ended, *counts, figure(found["seconds"])]
+
+
+def _played(found: Entry) -> list[str]:
+    equal = [f"{found['equal']:,} of {found['calls']:,}", f"{found['chunks_equal']:,} of {found['chunked']:,}"]
+    times = [figure(found[name]) for name in ("p50_ms", "p95_ms", "max_ms", "late_ms", "timer_p95_ms")]
+    return [found["session"], str(found["clients"]), *equal, f"{found['pieces']:,}", *times]
 
 
 # --- soak ----------------------------------------------------------------------------------------------------------------

@@ -93,6 +93,16 @@ class Service:
                 raise StackFailed(f"{self.name} {how}:\n{self._log.read_text(errors='replace')[-2000:]}")
             time.sleep(POLL_S)
 
+    def finish(self, seconds: float) -> None:
+        """Wait for its end, which must be a good one. Raises StackFailed."""
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise StackFailed(f"{self.name} has not ended after {seconds:g} s.") from None
+        if code:
+            raise StackFailed(f"{self.name} ended with {code}:\n{self._log.read_text(errors='replace')[-2000:]}")
+
     def stop(self) -> None:
         if self._process.poll() is None:
             self._process.terminate()

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from mneme_replay.files import load, write
 from tests.support.cassettes import asking, cassette, streamed, streaming
+from tests.support.projects import FIVE_LINES, Project
 from tests.support.replies import Recorded, Reply, Stall, chat_script, reply_events, reply_json
 from tests.support.scripted import ScriptedUpstream
 
-ROOT = Path(__file__).parents[2]
 KEY = "sk-proj-" + "a1B2" * 8
-
-FIVE_LINES = re.search(
-    r"```python\n(from openai import OpenAI\n\n\ndef test_[\s\S]*?)```", (ROOT / "README.md").read_text()
-)
 
 SUITE = """
 import asyncio
@@ -67,64 +58,6 @@ def test_async(mneme_replay):
 """
 
 
-def _summary(told: str) -> str:
-    """The line with the figures; clients that nobody closed may complain behind it."""
-    return next((line for line in reversed(told.splitlines()) if re.search(r" in \d+\.\d+s", line)), "")
-
-
-class Project:
-    """A folder with tests in it, which pytest runs by itself."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def write(self, name: str, text: str) -> None:
-        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.folder / name).write_text(text)
-
-    def run(self, *arguments: str, passed: int = 0, failed: int = 0, errors: int = 0, **environment: str) -> str:
-        """What pytest says; its figures are as given."""
-        installed = any(each.value == "mneme_replay.plugin" for each in entry_points(group="pytest11"))
-        named = [] if installed else ["-p", "mneme_replay.plugin"]
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "MNEME_", "PYTEST_"))
-        }
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-W",
-                "error",
-                "-W",
-                "ignore::ResourceWarning",  # the suites do not close their clients
-                "-W",
-                "ignore::pytest.PytestUnraisableExceptionWarning",
-                "-p",
-                "no:cacheprovider",
-                "-p",
-                "no:asyncio",  # which warns where it is not configured
-                "--strict-markers",
-                *named,
-                *arguments,
-            ],
-            cwd=self.folder,
-            env=inherited | {"PYTHONPATH": str(ROOT)} | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=110,
-        )
-        told = done.stdout + done.stderr
-        found = {name: int(n) for n, name in re.findall(r"(\d+) (passed|failed|error)", _summary(told))}
-        assert found == {n: c for n, c in (("passed", passed), ("failed", failed), ("error", errors)) if c}, told
-        return told
-
-    @property
-    def cassettes(self) -> list[str]:
-        return sorted(str(each.relative_to(self.folder)) for each in self.folder.rglob("*.json"))
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """A project that has a package of the name `app`, as many do."""
@@ -135,9 +68,8 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_five_lines_as_the_readme_has_them(project: Project, upstream: ScriptedUpstream) -> None:
-    assert FIVE_LINES is not None
     upstream.script = chat_script(lambda asked: "Hello, and welcome!")
-    project.write("test_greeting.py", FIVE_LINES[1])
+    project.write("test_greeting.py", FIVE_LINES)
     project.run(failed=1)
     project.run("--mneme-record=once", passed=1, MNEME_RECORD_UPSTREAM=upstream.url, OPENAI_API_KEY=KEY)
     assert upstream.requests[-1].body.startswith(b"{")

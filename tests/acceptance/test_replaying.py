@@ -32,6 +32,7 @@ from tests.support.replies import (
     reply_events,
     reply_json,
 )
+from tests.support.round_trip import port_of
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 from tests.support.sockets import fetch
@@ -120,7 +121,7 @@ async def test_bytes_pieces_errors_and_breaks_are_those_of_the_recording(
         "complete", "broken", "complete", "complete", "failed",
     ]  # fmt: skip
     with replaying(str(tmp_path), "--speed", "0") as url:
-        port = int(url.split(":")[2].split("/")[0])
+        port = port_of(url)
         for name, before in seen.items():
             after = await fetch(port, "POST", "/v1/chat/completions", headers, asking(name, stream=True))
             assert (after.status, after.body, after.ended) == (before.status, before.body, before.ended), name

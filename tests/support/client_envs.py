@@ -101,6 +101,11 @@ def install(client: Client) -> Installed:
     return Installed(client, [binary], found["version"], {"CLIENT_MODULES": str(folder / "node_modules")})
 
 
+def unreachable(told: str) -> bool:
+    """Whether an installer says that its registry cannot be reached."""
+    return _UNREACHABLE.search(told) is not None
+
+
 def _cache() -> Path:
     return Path(os.environ.get("MNEME_TEST_CACHE") or Path.home() / ".cache" / "mneme-tests") / "clients"
 
@@ -121,7 +126,7 @@ def _fetch(client: Client, folder: Path) -> None:
     if done.returncode == 0:
         return
     told = done.stdout + done.stderr
-    if _UNREACHABLE.search(told):
+    if unreachable(told):
         pytest.skip(f"{client.shown} cannot be installed, for its registry cannot be reached: {told.strip()[-300:]}")
     pytest.fail(f"{client.shown} cannot be installed:\n{told[-3000:]}")
 

@@ -122,15 +122,16 @@ def reply_events(
     return Reply([*steps, *(end if end is not None else [Send(b"0\r\n\r\n")])])
 
 
-def reply_capture(case: str, *, timing: bool = False) -> Reply:
-    """A captured response, in the reads in which it came; `timing`: with the pauses too. Ends as the capture did."""
+def reply_capture(case: str, *, timing: bool = False, pause: float = 0) -> Reply:
+    """A captured response, in the reads in which it came; `timing`: with the pauses too, else with `pause` seconds before each.
+    Ends as the capture did."""
     raw = (CAPTURES / f"{case}.response.raw").read_bytes()
     lines = [json.loads(line) for line in (CAPTURES / f"{case}.reads.jsonl").read_text().splitlines()]
     steps: list[Step] = []
     before = 0.0
     for read in lines[:-1]:
         steps += [
-            Pause(read["t"] - before if timing else 0),
+            Pause(read["t"] - before if timing else pause),
             Send(raw[read["off"] : read["off"] + read["len"]]),
         ]
         before = read["t"]

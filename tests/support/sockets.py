@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal
 
@@ -32,6 +32,12 @@ class RawResponse:
     """The chunks of the transfer encoding; for a body with a length, what each read brought."""
     ended: Literal["whole", "eof", "reset"]
     """`whole`: to the end its framing announced (or, without any framing, to the end of the connection)."""
+    times: list[float] = field(default_factory=list)
+    """Of each of `chunks`: seconds from the request to when it was here."""
+
+    def add(self, chunk: bytes, at: float) -> None:
+        self.chunks.append(chunk)
+        self.times.append(at)
 
     def header(self, name: str) -> str | None:
         for given, value in self.headers:
@@ -51,6 +57,7 @@ class RawClient:
         self._port = port
         self._receive_buffer = receive_buffer
         self._buffer = b""
+        self._began = 0.0
 
     async def __aenter__(self) -> RawClient:
         sock = socket.socket()
@@ -85,6 +92,7 @@ class RawClient:
         lines += [name + b": " + value for name, value in headers]
         if body:
             lines.append(b"content-length: %d" % len(body))
+        self._began = time.perf_counter()
         await self.write(b"\r\n".join([*lines, b"", b""]) + body)
 
     async def write(self, data: bytes) -> None:
@@ -136,7 +144,7 @@ class RawClient:
             if not piece:
                 answer.ended = "whole" if left is None else "eof"
                 return
-            answer.chunks.append(piece)
+            answer.add(piece, self._elapsed())
             left = None if left is None else left - len(piece)
 
     async def _read_chunks(self, answer: RawResponse) -> None:
@@ -150,13 +158,16 @@ class RawClient:
             while len(piece) < size + 2:
                 more = await self.read(size + 2 - len(piece))
                 if not more:
-                    answer.chunks.append(piece[:size])
+                    answer.add(piece[:size], self._elapsed())
                     answer.ended = "eof"
                     return
                 piece += more
             if size == 0:
                 return
-            answer.chunks.append(piece[:-2])
+            answer.add(piece[:-2], self._elapsed())
+
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self._began
 
 
 async def fetch(

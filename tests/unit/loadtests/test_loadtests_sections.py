@@ -49,6 +49,15 @@ def prefix(reused: float | None = 1.0) -> dict[str, Any]:
     return head("prefix") | {"messages": 1000, "sessions": sessions}
 
 
+def replaying(p95_ms: float = 2.5, equal: int = 270, chunks_equal: int = 90) -> dict[str, Any]:
+    recorded = {"session": "captures", "calls": 90, "outcomes": {"broken": 3, "complete": 87}, "with_memory": 40, "errors": 25,
+                "bytes": 100_000, "pieces": 850, "seconds": 10.0}  # fmt: skip
+    counts = {"calls": 270, "equal": equal, "chunked": 90, "chunks_equal": chunks_equal, "pieces": 2300, "timed": 2500}
+    times = {"p50_ms": 1.0, "p95_ms": p95_ms, "max_ms": 9.0, "late_ms": 0.5, "timer_p95_ms": 1.2}
+    played = [{"session": "captures", "clients": 1, "rounds": 3, **counts, **times}]
+    return head("replaying") | {"rounds": 3, "tolerance_ms": 10.0, "recorded": [recorded], "played": played}
+
+
 def soak(against: list[str], tasks: float | None = 9.0) -> dict[str, Any]:
     held = {"server": 100, "worker": 90, "Postgres": 200}
     sample = {
@@ -83,6 +92,12 @@ def soak(against: list[str], tasks: float | None = 9.0) -> dict[str, Any]:
         (sections.prefix(prefix()), "≥ 99% | 100.0% | yes |"),
         (sections.prefix(prefix(0.98)), "≥ 99% | 98.0% | **no** |"),
         (sections.prefix(prefix(None)), "≥ 99% | – | **no** |"),
+        (sections.replaying(replaying()), "| 270 of 270 | yes |"),
+        (sections.replaying(replaying(equal=269)), "| 269 of 270 | **no** |"),
+        (sections.replaying(replaying(chunks_equal=89)), "| 89 of 90 answers | **no** |"),
+        (sections.replaying(replaying()), "within 10 ms of their time (p95) | 2.50 ms | yes |"),
+        (sections.replaying(replaying(p95_ms=12.0)), "within 10 ms of their time (p95) | 12.0 ms | **no** |"),
+        (sections.replaying(replaying()), "| 90 | 3 broken, 87 complete | 40 | 25 | 100,000 | 850 | 10.0 |"),
         (sections.soak(soak([])), "**Passed.**"),
         (sections.soak(soak(["it leaks", "it grows"])), "**Failed:** it leaks; it grows."),
         (sections.soak(soak([])), "tasks of the server 9 → 9"),
@@ -101,7 +116,7 @@ def test_what_is_not_told_by_the_server_is_left_out() -> None:
 
 
 def test_the_page_says_where_and_how_each_was_measured() -> None:
-    documents = {"scale": scale(), "wal": wal(), "prefix": prefix(), "soak": soak([])}
+    documents = {"scale": scale(), "wal": wal(), "prefix": prefix(), "replaying": replaying(), "soak": soak([])}
     text = page(documents)
     for name in documents:
         assert f"`.venv/bin/python -m loadtests.{name}`" in text
