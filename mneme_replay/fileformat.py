@@ -38,7 +38,7 @@ def document(cassette: Cassette) -> dict[str, Any]:
     """The cassette as the JSON of its file."""
     request, response = cassette.request, cassette.response
     doc: dict[str, Any] = {MARK: VERSION, "id": cassette.id, "recorded_at": cassette.recorded_at}
-    doc |= {"label": cassette.label} if cassette.label is not None else {}
+    doc |= {"labels": list(cassette.labels)} if cassette.labels is not None else {}
     doc["outcome"] = cassette.outcome
     doc |= {"error": cassette.error} if cassette.error is not None else {}
     doc |= {"redacted": list(cassette.redacted)} if cassette.redacted else {}
@@ -135,7 +135,7 @@ def _cassette(doc: Any, file: str) -> Cassette:
         raise _Wrong("a version is a whole number from 1 on", MARK)
     if version > VERSION:
         raise _Wrong(f"it was written by a newer Mneme: version {version}, and this one reads up to {VERSION}", MARK)
-    known = {MARK, "id", "recorded_at", "label", "outcome", "error", "redacted", "request", "sent", "response", "call"}
+    known = {MARK, "id", "recorded_at", "labels", "outcome", "error", "redacted", "request", "sent", "response", "call"}
     _no_others(doc, known)
     outcome = _of(doc, "outcome", str)
     if outcome not in OUTCOMES:
@@ -147,7 +147,7 @@ def _cassette(doc: Any, file: str) -> Cassette:
     return Cassette(
         id=_of(doc, "id", str),
         recorded_at=_of(doc, "recorded_at", str),
-        label=_maybe(doc, "label"),
+        labels=tuple(_each(doc, "labels", str)) if "labels" in doc else None,
         outcome=outcome,
         error=_maybe(doc, "error"),
         redacted=tuple(_each(doc, "redacted", str)) if "redacted" in doc else (),

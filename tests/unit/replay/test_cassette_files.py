@@ -50,7 +50,7 @@ def calls(draw: st.DrawFn) -> Cassette:
     return Cassette(
         id=draw(st.text(st.characters(exclude_categories=["Cs"]))),
         recorded_at="2026-05-03T10:00:00Z",
-        label=draw(st.none() | st.text(st.characters(exclude_categories=["Cs"]))),
+        labels=draw(st.none() | st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=3).map(tuple)),
         outcome=outcome,  # type: ignore[arg-type]
         error=draw(st.none() | st.just("The upstream broke off.")),
         redacted=draw(st.lists(st.just("$.user")).map(tuple)),
