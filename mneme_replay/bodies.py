@@ -175,9 +175,9 @@ def decode(form: Any) -> bytes:
 
 def _style(form: dict[str, Any]) -> str:
     style = form.get("style", "compact")
-    if style not in STYLES:
+    if not isinstance(style, str) or style not in STYLES:
         raise BadForm(f"a style is one of {', '.join(STYLES)}", "style")
-    return str(style)
+    return style
 
 
 def _read_json(form: dict[str, Any]) -> bytes:
