@@ -23,7 +23,7 @@ def capture() -> None:
 @click.option("--until", type=click.DateTime(), help="Only calls before, UTC.")
 @click.option("--model", help="Only calls for this model, as the client asked for it.")
 @click.option("--status", type=click.IntRange(100, 599), help="Only calls with this answer.")
-@click.option("--label", help="Only calls with this label, or this X-Mneme-Label.")
+@click.option("--label", "labels", multiple=True, help="Only calls with this label; of several, all.")
 @click.option("--call", "calls", multiple=True, metavar="ID", help="Only this call; may be given several times.")
 @click.option("--redact", multiple=True, metavar="PATH", help="A JSON path to take out of the bodies, such as $.user.")
 @click.option("--redact-header", multiple=True, metavar="NAME", help="A header to take the value out of.")
@@ -41,7 +41,7 @@ def export(
     until: datetime | None,
     model: str | None,
     status: int | None,
-    label: str | None,
+    labels: tuple[str, ...],
     calls: tuple[str, ...],
     redact: tuple[str, ...],
     redact_header: tuple[str, ...],
@@ -70,10 +70,9 @@ def export(
         "until": until.isoformat() if until else None,
         "model": model,
         "status": status,
-        "label": label,
     }
     params = [(name, str(value)) for name, value in wanted.items() if value is not None]
-    params += [("call", each) for each in calls]
+    params += [*(("label", each) for each in labels), *(("call", each) for each in calls)]
     files = export_cassettes(params, base or base_of(load_settings()), key, out, redaction, har)
     show(
         {"cassettes": len(files), "folder": str(out)}, as_json, lambda: click.echo(f"{len(files)} cassettes in {out}.")

@@ -11,7 +11,7 @@ import click
 from app.errors import MnemeError
 from mneme_replay.cassette import CassetteError
 from mneme_replay.deck import Deck, Miss, Reuse
-from mneme_replay.files import load
+from mneme_replay.files import answered, load
 from mneme_replay.player import App, Player
 from mneme_replay.requests import Reader
 from mneme_replay.serving import bound, server_of, url_of
@@ -26,15 +26,15 @@ def serve_cassettes(
 ) -> None:
     """Serve until stopped. Raises ReplayFailed for cassettes that are not whole, for none, and for an address that is taken."""
     try:
-        deck = Deck(load(paths), Reader.of(matching, ignore), reuse)
+        deck = Deck(load(paths, answers=False), Reader.of(matching, ignore), reuse)
     except CassetteError as error:
         raise ReplayFailed(str(error)) from error
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    if not deck.cassettes:
+    if not deck:
         raise ReplayFailed(f"There is no cassette in {', '.join(map(str, paths))}.")
     app = App()
-    app.mount("", Player(deck, speed=speed, on_miss=_tell))
+    app.mount("", Player(deck, speed=speed, on_miss=_tell, answered=answered))
     try:
         sock = bound(host, port)
     except OSError as error:
@@ -44,7 +44,7 @@ def serve_cassettes(
             signal.signal(
                 each, lambda *_: None
             )  # uvicorn ends in good order, and then passes the signal on to whom it found
-        click.echo(f"{len(deck.cassettes)} cassettes on {url_of(sock)}/v1")
+        click.echo(f"{len(deck)} cassettes on {url_of(sock)}/v1")
         server_of(app).run(sockets=[sock])
 
 

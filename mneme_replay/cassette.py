@@ -53,8 +53,9 @@ class Response:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cassette:
     """`sent`: the body that went upstream, where that was another. `response` is None where there was none; `error` says why,
-    or why it broke. `redacted`: JSON paths that were taken out of the bodies. `call`: what else was known of it (user,
-    session, model, usage, …), of which a replay looks at `latency_ms` only."""
+    or why it broke. `labels`: None where those of the request's X-Mneme-Label stand. `redacted`: JSON paths that were taken
+    out of the bodies. `call`: what else was known of it (user, session, model, usage, …), of which a replay looks at
+    `latency_ms` only."""
 
     id: str
     recorded_at: str
@@ -63,7 +64,7 @@ class Cassette:
     sent: bytes | None = None
     response: Response | None = None
     error: str | None = None
-    label: str | None = None
+    labels: Sequence[str] | None = None
     redacted: Sequence[str] = ()
     call: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Literal, get_args
 
 from mneme_replay.cassette import Cassette
+from mneme_replay.nearest import Nearest
 from mneme_replay.requests import Asked, Reader, asked_of
 
 Reuse = Literal["once", "again"]
@@ -18,8 +19,6 @@ REUSES: tuple[str, ...] = get_args(Reuse)
 
 MOST_LINES = 120
 """Lines of a difference that are told."""
-MOST_COMPARED = 500
-"""Cassettes that are looked at for the nearest: each is some tenth of a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +51,12 @@ class Deck:
         self._lock = Lock()
         self._cassettes: list[Cassette] = []
         self._plays: list[int] = []
-        self._places: dict[tuple[tuple[str, ...], bytes], list[int]] = defaultdict(list)
+        self._places: dict[tuple[tuple[str, ...], bytes], _Places] = defaultdict(_Places)
         self._redactions: dict[tuple[str, ...], None] = {}
         self._next = 0
+        self._near: dict[tuple[str, str, tuple[str, ...]], Nearest] = defaultdict(Nearest)
+        self._compared = 0
+        """How many of them `_near` knows: it is made when something is missed first."""
         for each in cassettes:
             self.add(each)
 
@@ -64,7 +66,7 @@ class Deck:
         key = self.reader.key(asked_of(cassette), redactions)
         with self._lock:
             self._redactions.setdefault(redactions)
-            self._places[redactions, key].append(len(self._cassettes))
+            self._places[redactions, key].all.append(len(self._cassettes))
             self._cassettes.append(cassette)
             self._plays.append(0)
 
@@ -72,6 +74,9 @@ class Deck:
     def cassettes(self) -> Sequence[Cassette]:
         """All of them."""
         return tuple(self._cassettes)
+
+    def __len__(self) -> int:
+        return len(self._cassettes)
 
     @property
     def unplayed(self) -> Sequence[Cassette]:
@@ -108,15 +113,18 @@ class Deck:
 
     def _matching(self, asked: Asked) -> int | list[int]:
         """The place of the cassette, or those that would fit and are used up."""
-        found = sorted(
-            place
+        found = [
+            places
             for redactions in self._redactions
-            for place in self._places.get((redactions, self.reader.key(asked, redactions)), ())
-        )
-        fresh = next((each for each in found if not self._plays[each]), None)
+            if (places := self._places.get((redactions, self.reader.key(asked, redactions)))) is not None
+        ]
+        fresh = min((each for each in found if each.played < len(each.all)), key=lambda each: each.next, default=None)
         if fresh is not None:
-            return fresh
-        return found[-1] if found and self._reuse == "again" else found
+            fresh.played += 1
+            return fresh.all[fresh.played - 1]
+        if found and self._reuse == "again":
+            return max(each.all[-1] for each in found)
+        return sorted(place for each in found for place in each.all)
 
     def _in_turn(self, asked: Asked) -> int | list[int]:
         if self._next >= len(self._cassettes) and self._reuse == "again":
@@ -156,22 +164,20 @@ class Deck:
         return Miss(asked, f"{target} is out of turn: {turn}.", expected)
 
     def _nearest(self, asked: Asked) -> Cassette | None:
-        """The one with the most lines in common, of those for the same path; among equals, the first that was not played."""
-        path = asked.path.partition("?")[0]
-        candidates = [
-            (each, plays)
-            for each, plays in zip(self._cassettes, self._plays, strict=True)
-            if each.request.path.partition("?")[0] == path and each.request.method.upper() == asked.method.upper()
-        ]
-        best: tuple[float, bool] | None = None
-        nearest = None
-        for each, plays in candidates[:MOST_COMPARED]:
-            lines = set(self.reader.text(asked_of(each), each.redacted).splitlines())
-            own = set(self.reader.text(asked, each.redacted).splitlines())
-            score = (len(lines & own) / max(1, len(lines | own)), not plays)
-            if best is None or score > best:
-                best, nearest = score, each
-        return nearest
+        """The one with the most in common, of those for the same path; among equals, the first that was not played."""
+        with self._lock:
+            for place in range(self._compared, len(self._cassettes)):
+                recorded = asked_of(self._cassettes[place])
+                redactions = tuple(self._cassettes[place].redacted)
+                self._near[*_door(recorded), redactions].add(place, self.reader.text(recorded, redactions))
+            self._compared = len(self._cassettes)
+            best: tuple[float, bool, int] | None = None
+            for redactions in self._redactions:
+                near = self._near.get((*_door(asked), redactions))
+                for share, place in near.to(self.reader.text(asked, redactions)) if near is not None else ():
+                    found = (share, not self._plays[place], -place)
+                    best = found if best is None or found > best else best
+        return self._cassettes[-best[2]] if best is not None else None
 
     def difference(self, cassette: Cassette, asked: Asked) -> str:
         """How a request differs from that of a cassette, as a unified difference of what counts of the two."""
@@ -183,6 +189,26 @@ class Deck:
         lines = list(difflib.unified_diff(before, after, cassette.name or cassette.id, "the request", lineterm=""))
         more = len(lines) - MOST_LINES
         return "\n".join(lines[:MOST_LINES] + ([f"… and {more} lines more"] if more > 0 else []))
+
+
+class _Places:
+    """The places of equal cassettes, in order, and how many of them were played."""
+
+    __slots__ = ("all", "played")
+
+    def __init__(self) -> None:
+        self.all: list[int] = []
+        self.played = 0
+
+    @property
+    def next(self) -> int:
+        """The first that was not played, while there is one."""
+        return self.all[self.played]
+
+
+def _door(asked: Asked) -> tuple[str, str]:
+    """The method and the path, without its query."""
+    return asked.method.upper(), asked.path.partition("?")[0]
 
 
 def _lines(target: str, text: str) -> list[str]:

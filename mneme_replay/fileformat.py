@@ -14,6 +14,7 @@ from typing import Any
 
 from mneme_replay import bodies
 from mneme_replay.cassette import OUTCOMES, VERSION, Cassette, CassetteError, Chunk, Request, Response
+from mneme_replay.paths import parse_path
 
 MARK = "mneme_cassette"
 """The first field of a file: the version of its format."""
@@ -21,6 +22,9 @@ MARK = "mneme_cassette"
 _ONE_LINE_EACH = frozenset({"headers", "chunks", "sse"})
 """Lists whose elements each stand on one line."""
 _SHA = re.compile(r"[0-9a-f]{64}")
+_METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token of RFC 9110 §5.6.2."""
+_TARGET = re.compile(r"[^\x00-\x20\x7f]+")
 
 
 class BadCassette(CassetteError):
@@ -38,7 +42,7 @@ def document(cassette: Cassette) -> dict[str, Any]:
     """The cassette as the JSON of its file."""
     request, response = cassette.request, cassette.response
     doc: dict[str, Any] = {MARK: VERSION, "id": cassette.id, "recorded_at": cassette.recorded_at}
-    doc |= {"label": cassette.label} if cassette.label is not None else {}
+    doc |= {"labels": list(cassette.labels)} if cassette.labels is not None else {}
     doc["outcome"] = cassette.outcome
     doc |= {"error": cassette.error} if cassette.error is not None else {}
     doc |= {"redacted": list(cassette.redacted)} if cassette.redacted else {}
@@ -135,7 +139,7 @@ def _cassette(doc: Any, file: str) -> Cassette:
         raise _Wrong("a version is a whole number from 1 on", MARK)
     if version > VERSION:
         raise _Wrong(f"it was written by a newer Mneme: version {version}, and this one reads up to {VERSION}", MARK)
-    known = {MARK, "id", "recorded_at", "label", "outcome", "error", "redacted", "request", "sent", "response", "call"}
+    known = {MARK, "id", "recorded_at", "labels", "outcome", "error", "redacted", "request", "sent", "response", "call"}
     _no_others(doc, known)
     outcome = _of(doc, "outcome", str)
     if outcome not in OUTCOMES:
@@ -147,10 +151,10 @@ def _cassette(doc: Any, file: str) -> Cassette:
     return Cassette(
         id=_of(doc, "id", str),
         recorded_at=_of(doc, "recorded_at", str),
-        label=_maybe(doc, "label"),
+        labels=tuple(_each(doc, "labels", str)) if "labels" in doc else None,
         outcome=outcome,
         error=_maybe(doc, "error"),
-        redacted=tuple(_each(doc, "redacted", str)) if "redacted" in doc else (),
+        redacted=tuple(_redacted(doc)) if "redacted" in doc else (),
         request=_request(_of(doc, "request", dict)),
         sent=None if sent is None else _exact(_of(doc, "sent", dict), "sent"),
         response=response,
@@ -159,11 +163,25 @@ def _cassette(doc: Any, file: str) -> Cassette:
     )
 
 
+def _redacted(doc: Mapping[str, Any]) -> Iterator[str]:
+    for n, each in enumerate(_each(doc, "redacted", str)):
+        try:
+            parse_path(each)
+        except ValueError as error:
+            raise _Wrong(str(error), "redacted", n) from error
+        yield each
+
+
 def _request(part: Mapping[str, Any]) -> Request:
     _no_others(part, {"method", "path", "headers", "truncated", "sha256", "body"}, "request")
+    method, path = _of(part, "method", str, "request"), _of(part, "path", str, "request")
+    if not _METHOD.fullmatch(method):
+        raise _Wrong("this is no method of HTTP", "request", "method")
+    if not _TARGET.fullmatch(path):
+        raise _Wrong("a path is not empty, and has neither spaces nor control characters", "request", "path")
     return Request(
-        method=_of(part, "method", str, "request"),
-        path=_of(part, "path", str, "request"),
+        method=method,
+        path=path,
         headers=_headers(part, "request"),
         body=_exact(part, "request"),
         truncated=_flag(part, "request"),

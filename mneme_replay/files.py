@@ -8,6 +8,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mneme_replay.cassette import Cassette, CassetteError
@@ -24,18 +25,34 @@ class Duplicate(CassetteError):
     """Two files have the same call."""
 
 
-def load(paths: Iterable[Path]) -> list[Cassette]:
+def load(paths: Iterable[Path], *, answers: bool = True) -> list[Cassette]:
     """The cassettes of files, and of folders with all that is in them, in the order in which they were recorded.
 
-    Raises CassetteError: for a path that is not there, for a file that is no whole cassette, for a call that is there twice.
+    Without `answers` the files are read and checked as well, and only the requests are kept: `answered` reads an answer when it
+    is to be played. Raises CassetteError: for a path that is not there, for a file that is no whole cassette, for a call that
+    is there twice.
     """
     found: dict[str, Cassette] = {}
     for file in _files(paths):
-        cassette = read(file)
+        cassette = read(file) if answers else _asking(read(file))
         if (other := found.get(cassette.id)) is not None:
             raise Duplicate(f"{file}: call {cassette.id} is there twice: {other.name} has it, too.")
         found[cassette.id] = cassette
     return sorted(found.values(), key=lambda each: (each.recorded_at, each.name))
+
+
+def _asking(cassette: Cassette) -> Cassette:
+    """Without what only its answer needs."""
+    response = cassette.response and replace(cassette.response, headers=(), body=b"", chunks=())
+    return replace(cassette, sent=None, response=response, call={})
+
+
+def answered(cassette: Cassette) -> Cassette:
+    """A cassette of `load` with its answer, from its file. Raises CassetteError, also where the file has another by now."""
+    whole = read(Path(cassette.name))
+    if (whole.id, whole.request) != (cassette.id, cassette.request):
+        raise CassetteError(f"{cassette.name} was changed since it was loaded.")
+    return whole
 
 
 def read(file: Path) -> Cassette:
@@ -47,14 +64,19 @@ def read(file: Path) -> Cassette:
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    seen = set()
+    seen = set[tuple[int, int]]()
     for path in paths:
         if not path.exists():
             raise CassetteError(f"{path} is not there.")
         for file in sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]:
-            if not any(part.startswith(".") for part in file.relative_to(path).parts) and file.resolve() not in seen:
-                seen.add(file.resolve())
-                yield file
+            if any(part.startswith(".") for part in file.relative_to(path).parts):
+                continue
+            with contextlib.suppress(OSError):  # what it is, reading it says
+                known = file.stat()
+                if (known.st_dev, known.st_ino) in seen:
+                    continue
+                seen.add((known.st_dev, known.st_ino))
+            yield file
 
 
 def write(folder: Path, cassettes: Iterable[tuple[str, Cassette]]) -> list[Path]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 
-from mneme_replay.cassette import Cassette
+from mneme_replay.cassette import Cassette, CassetteError
 from mneme_replay.deck import Deck, Miss
 from mneme_replay.requests import Asked
 from mneme_replay.timing import error_body, failure_of, headers_to_play, latency_s, left_in_silence, pieces, silence_s
@@ -33,9 +33,18 @@ class Answerer(Protocol):
 class Player:
     """Answers from a deck."""
 
-    def __init__(self, deck: Deck, *, speed: float = 0.0, on_miss: Callable[[Miss], None] | None = None) -> None:
-        """`speed`: 1 as recorded, 2 twice as fast, 0 without waiting. `on_miss` hears of each request without a cassette."""
+    def __init__(
+        self,
+        deck: Deck,
+        *,
+        speed: float = 0.0,
+        on_miss: Callable[[Miss], None] | None = None,
+        answered: Callable[[Cassette], Cassette] | None = None,
+    ) -> None:
+        """`speed`: 1 as recorded, 2 twice as fast, 0 without waiting. `on_miss` hears of each request without a cassette.
+        `answered` gives a cassette of the deck its answer, where the deck has none: in a thread; it may raise CassetteError."""
         self.deck = deck
+        self._answered = answered
         self._speed = speed
         self._on_miss = on_miss
 
@@ -52,6 +61,12 @@ class Player:
     async def play(self, cassette: Cassette, receive: Receive, send: Send) -> None:
         """Send the answer of a cassette."""
         started = asyncio.get_running_loop().time()
+        if self._answered is not None:
+            try:
+                cassette = await asyncio.to_thread(self._answered, cassette)
+            except CassetteError as error:
+                await send_error(send, 500, error_body(str(error), "server_error", "bad_cassette"))
+                return
         await _play(cassette, send, _Waiter(receive, started), self._speed)
 
 

@@ -167,7 +167,7 @@ def _texts(cassette: Cassette) -> Iterator[tuple[str, str]]:
         yield from ((f"response header {name}", value) for name, value in response.headers)
         yield "response.body", _read(response.body)
     yield "error", cassette.error or ""
-    yield "label", cassette.label or ""
+    yield from (("labels", each) for each in cassette.labels or ())
     yield "call", json.dumps(dict(cassette.call), default=str)
 
 
@@ -218,6 +218,6 @@ def _masked(cassette: Cassette) -> Cassette:
         sent=None if cassette.sent is None else body(cassette.sent),
         response=response and replace(response, headers=headers(response.headers), body=body(response.body)),
         error=without_keys(cassette.error) if cassette.error else cassette.error,
-        label=without_keys(cassette.label) if cassette.label else cassette.label,
+        labels=cassette.labels and tuple(map(without_keys, cassette.labels)),
         call=call(cassette.call),
     )

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from app.api.common import (
     DEFAULT_PAGE,
     Cursor,
+    Label,
     Limit,
     Model,
     Moment,
@@ -26,6 +27,7 @@ from app.api.common import (
 )
 from app.api.finding import find_call, find_session
 from app.api.scope import Admitted, Gate, Scope
+from app.capture.labels import MAX_LABELS
 from app.capture.recipe import rebuild
 from app.context.audit import expand, shown_texts
 from app.errors import BadRequest, MnemeError, NotFound
@@ -36,9 +38,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Outcome = Literal["complete", "broken", "gone", "cancelled", "failed"]
 Part = Literal["response", "request", "sent"]
-
-MAX_LABELS = 32
-"""Labels of one call: each names a set of calls, and nobody looks through more."""
 
 
 class Usage(BaseModel):
@@ -82,7 +81,7 @@ class CallOut(BaseModel):
 class LabelsIn(Model):
     """A call's labels, in place of those that it had."""
 
-    labels: Annotated[list[Word], Field(max_length=MAX_LABELS)]
+    labels: Annotated[list[Label], Field(max_length=MAX_LABELS)]
 
 
 class CallDetailOut(CallOut):
@@ -183,7 +182,7 @@ class _Doors:
         status: Annotated[int | None, Query(ge=100, le=599, description="Of the upstream's answer.")] = None,
         outcome: Annotated[Outcome | None, Query(description="How the call ended.")] = None,
         label: Annotated[
-            list[Word], Query(description="With this label; of several, all.", max_length=MAX_LABELS)
+            list[Label], Query(description="With this label; of several, all.", max_length=MAX_LABELS)
         ] = [],  # noqa: B006
         tools: Annotated[bool | None, Query(description="Whether the answer called tools.")] = None,
         has_error: Annotated[

@@ -13,11 +13,12 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from app.api.appending import check_time
-from app.api.common import MAX_NAME_CHARS, Moment, Name, Word
+from app.api.common import MAX_NAME_CHARS, Label, Moment, Name, Word
 from app.api.finding import find_call, find_session
 from app.api.importer import CONTENT_TYPES
 from app.api.scope import Admitted, Gate, Scope
 from app.capture.cassettes import cassette_of, facts_of
+from app.capture.labels import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.capture.recipe import rebuild
 from app.capture.record import Recorder
 from app.clock import Clock
@@ -95,7 +96,9 @@ class _Doors:
         status: Annotated[int | None, Query(ge=100, le=599, description="Of the upstream's answer.")] = None,
         since: Annotated[Moment | None, Query(description="Only calls that came in then or later.")] = None,
         until: Annotated[Moment | None, Query(description="Only calls that came in before.")] = None,
-        label: Annotated[Word | None, Query(description="Only calls with this label, or this X-Mneme-Label.")] = None,
+        label: Annotated[
+            list[Label], Query(description="Only calls with this label; of several, all.", max_length=MAX_LABELS)
+        ] = [],  # noqa: B006 - FastAPI makes a new one for each request
         call: Annotated[list[str] | None, Query(description="Only these calls.", max_length=MAX_CALLS)] = None,
     ) -> Lines:
         """Export captured calls, oldest first: a cassette a line, and last `{"end": {"calls": n}}`. Without that line it broke
@@ -111,7 +114,7 @@ class _Doors:
             status=status,
             since=_within(since),
             until=_within(until),
-            label=label,
+            labels=label,
             calls=[find_call(each) for each in call] if call is not None else None,
         )
         return Lines(self._lines(scope.tenant, owner, wanted))
@@ -179,6 +182,9 @@ class _Doors:
         name = cassette.call.get("user")
         if name is not None and not (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARS and "\0" not in name):
             raise BadBody(f"Line {number}: call.user: this is no name of a user.")
+        labels = cassette.labels or ()
+        if len(labels) > MAX_LABELS or not all(map(is_label, labels)):
+            raise BadBody(f"Line {number}: labels: up to {MAX_LABELS}, each of 1 to {MAX_LABEL_CHARS} characters.")
         named = scope.named(*([name] if name is not None else []))
         try:
             at = datetime.fromisoformat(cassette.recorded_at)

@@ -25,6 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import errors
+from app.capture.labels import MAX_LABEL_CHARS, is_label
 from app.errors import BadBody, BadRequest, MnemeError, TooLarge
 
 PREFIX = "/api/v1"
@@ -76,6 +77,12 @@ def _segment(text: str) -> str:
     return clean(text.replace(_SLASH, "/"))
 
 
+def _label(text: str) -> str:
+    if not is_label(text):
+        raise ValueError("must hold no control characters and no lone surrogates")
+    return text
+
+
 def utc(moment: datetime) -> datetime:
     """`moment` in UTC; without a time zone it is taken to be UTC already. Raises ValueError outside of what UTC has."""
     if moment.tzinfo is None:
@@ -92,6 +99,10 @@ Segment = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHA
 """The same in a path, where an encoded slash belongs to the name."""
 Word = Annotated[str, StringConstraints(min_length=1, max_length=MAX_WORD_CHARS), AfterValidator(clean)]
 """A tag, the name of a speaker, the name of a model."""
+Label = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_LABEL_CHARS), AfterValidator(_label)
+]
+"""A label of calls."""
 Text = Annotated[str, AfterValidator(clean)]
 Moment = Annotated[datetime, AfterValidator(utc)]
 

@@ -25,7 +25,9 @@ class ReplayIn(Model):
 
     mode: Mode = "today"
     send: bool = Field(False, description="Send it upstream, and compare the answers. It costs what a call costs.")
-    messages: bool = Field(False, description="Show the messages that would go upstream.")
+    messages: bool = Field(
+        False, description="Show the messages that would go upstream, in the shape of chat completions."
+    )
 
 
 class Side(BaseModel):
@@ -114,7 +116,7 @@ class _Doors:
             "notes": list(again.notes),
         }
         if wanted.messages:
-            told["messages"] = orjson.loads(again.body)["messages"]
+            told["messages"] = again.chat.dialect.messages(orjson.loads(again.body)) or []
         if wanted.send:
             told["answer"] = await self._asker.ask(
                 scope.tenant, again, list(request.headers.raw), scope.principal.key_id

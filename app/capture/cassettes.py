@@ -10,14 +10,13 @@ from uuid import UUID
 
 from app.capture import recipe
 from app.capture.facts import CallFacts, Outcome
+from app.capture.labels import LABEL_HEADER, labels_of, settled
 from app.store import ids
 from app.store.captures import CallDetail
 from app.store.cassettes import Answer
 from app.store.records import StreamRecord
 from mneme_replay.cassette import Cassette, Chunk, Request, Response
 
-LABEL_HEADER = "x-mneme-label"
-"""The header by which an application marks the calls that it wants to find again."""
 IMPORTED = "imported"
 """Where the metadata of a call say what its cassette said of it."""
 MAX_WORD = 256
@@ -26,7 +25,7 @@ MAX_WORD = 256
 
 def cassette_of(call: CallDetail, request: bytes, sent: bytes | None, answer: Answer | None) -> Cassette:
     """The cassette of a captured call."""
-    labels = [value for name, value in call.request_headers if name.lower() == LABEL_HEADER]
+    labelled = any(name.encode("latin-1", "replace").lower() == LABEL_HEADER for name, _ in call.request_headers)
     imported = call.metadata.get(IMPORTED)
     imported = imported if isinstance(imported, Mapping) else {}
     response = None
@@ -52,7 +51,8 @@ def cassette_of(call: CallDetail, request: bytes, sent: bytes | None, answer: An
         sent=sent,
         response=response,
         error=call.error,
-        label=labels[0] if labels else imported.get("label"),
+        # That it has none any more is to be said where its header would say otherwise.
+        labels=tuple(call.labels) if call.labels or labelled else None,
         redacted=tuple(imported.get("redacted", ())),
         call=imported["call"] if "call" in imported else _known(call),
     )
@@ -91,9 +91,9 @@ def _known(call: CallDetail) -> dict[str, Any]:
 def facts_of(cassette: Cassette, tenant: UUID, user: UUID, at: datetime, stream: StreamRecord | None) -> CallFacts:
     """The call that a cassette records: whole, of no conversation, and at no cost. `at`: its time."""
     request, call = cassette.request, cassette.call
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers]
     known = {
         "id": cassette.id,
-        "label": cassette.label,
         "redacted": list(cassette.redacted) or None,
         "call": dict(call),
     }
@@ -114,7 +114,7 @@ def facts_of(cassette: Cassette, tenant: UUID, user: UUID, at: datetime, stream:
         answered_model=_text(call, "answered_model"),
         streamed=call.get("stream") is True,
         status=cassette.response.status if cassette.response else None,
-        request_headers=[(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers],
+        request_headers=headers,
         response_headers=[
             (name.encode("latin-1"), value.encode("latin-1"))
             for name, value in (cassette.response.headers if cassette.response else ())
@@ -126,6 +126,7 @@ def facts_of(cassette: Cassette, tenant: UUID, user: UUID, at: datetime, stream:
         sent=recipe.make(cassette.sent, 0, ()) if cassette.sent is not None else None,
         error=cassette.error,
         stream=stream,
+        labels=settled(cassette.labels) if cassette.labels is not None else labels_of(headers),
         imported={name: value for name, value in known.items() if value is not None},
     )
 

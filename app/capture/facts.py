@@ -80,6 +80,8 @@ class CallFacts:
     """What of it lacks values that the settings say are not to be stored: request, sent, response."""
     tool_calls: int = 0
     """Tools that the answer called."""
+    labels: Sequence[str] = ()
+    """By which it is found, sorted, each once."""
     imported: Mapping[str, Any] | None = None
     """What its cassette says of it, where it came from one."""
 

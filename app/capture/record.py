@@ -280,6 +280,7 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         metadata=_json(call.metadata),
         key_id=call.key_id,
         priced=call.priced,
+        labels=call.labels or None,
     )
 
 

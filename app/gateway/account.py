@@ -12,6 +12,7 @@ import orjson
 
 from app.capture import recipe
 from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage
+from app.capture.labels import labels_of
 from app.capture.masking import MASK
 from app.context.story import SYSTEM_ROLES
 from app.context.transcript import canonical, chain, message_hash
@@ -147,10 +148,12 @@ class Accountant:
         if received is None and call.body is not None:
             body = self._redactor.body(call.body)
             lacking += ["request"] if body is not call.body else []
+        headers = self._redactor.headers(call.raw_headers)
         return replace(
             facts,
             error=error,
-            request_headers=self._redactor.headers(call.raw_headers),
+            request_headers=headers,
+            labels=labels_of(headers),
             response_headers=self._redactor.headers(response.headers) if response is not None else (),
             request=received,
             sent=sent,

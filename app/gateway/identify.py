@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
+from app.capture.labels import LABEL_HEADER
 from app.context.profiles import PROFILE_NAMES
 from app.errors import BadHeader, Forbidden
 from app.gateway.headers import OWN_PREFIX
@@ -99,11 +100,11 @@ def switches(headers: Mapping[str, str], *, captured: bool = True) -> Switches:
 
 def check_agreement(headers: Iterable[tuple[bytes, bytes]]) -> None:
     """Raises BadHeader where a header of Mneme's own comes more than once and says different things: whoever reads the
-    first and whoever reads the last would serve two users."""
+    first and whoever reads the last would serve two users. Labels are many."""
     seen: dict[bytes, bytes] = {}
     for name, value in headers:
         low = name.lower()
-        if low.startswith(OWN_PREFIX) and seen.setdefault(low, value) != value:
+        if low.startswith(OWN_PREFIX) and seen.setdefault(low, value) != value and low != LABEL_HEADER:
             shown = low.decode("latin-1")
             raise BadHeader(f"{shown} comes twice, with different values.", param=shown)
 

@@ -18,14 +18,14 @@ PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which calls; None: any. `since` and later, before `until`. `label`: their X-Mneme-Label, or one given later."""
+    """Which calls; None: any. `since` and later, before `until`. `labels`: all of them."""
 
     session: UUID | None = None
     model: str | None = None
     status: int | None = None
     since: datetime | None = None
     until: datetime | None = None
-    label: str | None = None
+    labels: Sequence[str] = ()
     calls: Sequence[UUID] | None = None
 
 
@@ -47,7 +47,8 @@ class CassetteStore:
     async def ids(self, tenant: UUID, user: UUID | None, wanted: Wanted) -> AsyncIterator[UUID]:
         """The calls, oldest first. Each page is a transaction of its own: a slow reader holds no connection."""
         after: UUID | None = None
-        filters = (wanted.session, wanted.model, wanted.status, wanted.since, wanted.until, wanted.label)
+        labels = list(wanted.labels) or None
+        filters = (wanted.session, wanted.model, wanted.status, wanted.since, wanted.until, labels)
         calls = list(wanted.calls) if wanted.calls is not None else None
         while True:
             async with self._pool.transaction(tenant) as connection:

@@ -76,6 +76,7 @@ class CallRecord(NamedTuple):
     metadata: str
     key_id: UUID | None = None
     priced: bool = True
+    labels: Sequence[str] | None = None
 
 
 class StreamRecord(NamedTuple):

@@ -31,13 +31,15 @@ def report(mneme: MnemeServer, *arguments: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def labelled(mneme: MnemeServer) -> list[str]:
-    """Three questions of Ana's, with what is known of her in them, labelled as a set."""
+    """Three questions of Ana's, with what is known of her in them, labelled as a set: the last by its header."""
     headers = {"x-mneme-user": "ana"}
     with httpx.Client(base_url=mneme.base_url, headers=headers, timeout=30) as client:
         for text in ("Ana plays chess on Mondays.", "Ana's chess club is in Graz."):
             assert client.post("/api/v1/memories", json={"user": "ana", "text": text}).status_code == 201
-        calls = [call_of(ask(mneme, text, headers={**headers, "x-mneme-session": "s"})) for text in QUESTIONS]
-        for call in calls:
+        headers["x-mneme-session"] = "s"
+        calls = [call_of(ask(mneme, text, headers=headers)) for text in QUESTIONS[:2]]
+        calls.append(call_of(ask(mneme, QUESTIONS[2], headers=headers | {"x-mneme-label": "golden, " + "x" * 300})))
+        for call in calls[:2]:
             answer = client.patch(f"/api/v1/calls/{call}", json={"labels": ["golden"]})
             assert answer.status_code == 200, answer.text
     return calls

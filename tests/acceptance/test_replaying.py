@@ -189,7 +189,7 @@ def test_a_key_is_not_exported(mneme: MnemeServer, tmp_path: Path) -> None:
     assert KEY not in "".join(each.read_text() for each in out.glob("*.json"))
     # What was said before went upstream with it, as memory.
     labelled = exported(mneme, tmp_path / "labelled", "--user", "keys", "--label", "harmless", "--mask-keys")
-    assert [each.label for each in load(labelled)] == ["harmless"]
+    assert [each.labels for each in load(labelled)] == [("harmless",)]
 
 
 async def test_async_clients_in_crowds_get_each_their_own(tmp_path: Path) -> None:

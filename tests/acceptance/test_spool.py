@@ -88,7 +88,7 @@ async def test_a_conversation_that_goes_on_through_an_outage(own_server: StartSe
             if turn == 5:
                 await give_back(database)
             for who in ("ana", "ben"):
-                answer = await ask(mneme, talk(turn, f"{who}'s "), who)
+                answer = await ask(mneme, talk(turn, f"{who}'s "), who, x_mneme_label=f"golden, turn {turn}")
                 assert answer.ended == "whole"
                 assert answer.body.endswith(DONE)
                 ledger.append(answer.header("x-mneme-call-id"))
@@ -106,7 +106,8 @@ async def test_a_conversation_that_goes_on_through_an_outage(own_server: StartSe
         calls = [each["id"] for who in ("ana", "ben") for each in await asyncio.to_thread(Api(mneme, user=who).calls)]
         assert sorted(calls) == sorted(str(each) for each in ledger)
         call = await asyncio.to_thread(Api(mneme, user="ana").call, str(ledger[2]))
-        assert (call["outcome"], call["status"]) == ("complete", 200)
+        assert (call["outcome"], call["status"], call["labels"]) == ("complete", 200, ["golden", "turn 2"])
+        assert len(await asyncio.to_thread(Api(mneme, user="ana").calls, label="golden")) == 5
         events = await asyncio.to_thread(Api(mneme, user="ana").stream, str(ledger[2]))
         assert events.endswith(DONE)
         assert await asyncio.to_thread(metric, mneme, 'mneme_spool_calls_total{event="drained"}') >= 6
@@ -215,19 +216,20 @@ async def test_a_server_that_is_killed_in_mid_stream_leaves_what_had_arrived(
         mneme = own_server(upstream.url, **SHORT)
         body = json.dumps({"model": "gpt-4o", "messages": [user("Count.")], "stream": True}).encode()
         async with RawClient(mneme.port) as client:
-            await client.send("POST", CHAT, [(b"x-mneme-user", b"ana"), (b"authorization", CANARY.encode())], body)
+            lines = [(b"x-mneme-user", b"ana"), (b"x-mneme-label", b"cut"), (b"authorization", CANARY.encode())]
+            await client.send("POST", CHAT, lines, body)
             head = await client.read_until(b"\r\n\r\n")
             await client.read_until(b"One ")
             journals = list((spool_of(mneme) / "running").glob("*.journal"))
             assert CANARY.encode() not in b"".join(each.read_bytes() for each in journals)
             mneme.kill9()
-        lines = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:] if line)
-        call, session = (lines[name].decode() for name in (b"x-mneme-call-id", b"x-mneme-session-id"))
+        told = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:] if line)
+        call, session = (told[name].decode() for name in (b"x-mneme-call-id", b"x-mneme-session-id"))
         await asyncio.to_thread(mneme.restart)
         await drained(mneme)
         api = Api(mneme, user="ana")
         found = await asyncio.to_thread(api.call, call)
-        assert (found["outcome"], found["session_id"]) == ("cancelled", session)
+        assert (found["outcome"], found["session_id"], found["labels"]) == ("cancelled", session, ["cut"])
         history = await asyncio.to_thread(api.history, session)
         assert [(each["role"], each["content"]) for each in history] == [("user", "Count."), ("assistant", "One ")]
         events = await asyncio.to_thread(api.events, call)

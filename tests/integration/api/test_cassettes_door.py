@@ -55,7 +55,7 @@ async def test_every_capture_of_a_real_server_comes_out_as_it_went_in(client: ht
 
 async def test_calls_are_chosen(client: httpx.AsyncClient) -> None:
     mine = {"user": "ana", "model": "tiny", "session": "s"}
-    labelled = cassette(2, call=mine, label="checkout")
+    labelled = cassette(2, call=mine)
     headers = (*labelled.request.headers, ("X-Mneme-Label", "checkout"))
     labelled = replace(labelled, request=replace(labelled.request, headers=headers))
     failed = cassette(
@@ -80,8 +80,33 @@ async def test_calls_are_chosen(client: httpx.AsyncClient) -> None:
     assert await chosen(call=[first]) == [1]
     assert (await client.patch(f"/api/v1/calls/{first}", json={"labels": ["golden"]})).status_code == 200
     assert await chosen(label="golden") == [1]
+    assert await chosen(label=["golden", "checkout"]) == []
     assert error_of(await client.get(PATH, params={"call": "x"}))["type"] == "not_found_error"
     assert error_of(await client.get(PATH, params={"session": "none"}))["type"] == "not_found_error"
+
+
+async def test_labels_are_the_same_wherever_they_come_from(client: httpx.AsyncClient) -> None:
+    headers = (("content-type", "application/json"), ("X-Mneme-Label", "checkout, golden"))
+    by_header = cassette(1)
+    by_header = replace(by_header, request=replace(by_header.request, headers=headers))
+    await put(client, by_header, cassette(2, labels=("golden", "größe")), cassette(3))
+
+    async def labelled(*labels: str) -> list[int]:
+        calls = (await client.get("/api/v1/calls", params={"label": list(labels)})).json()["calls"]
+        exported = [int(each.id[-12:]) for each in await got(client, label=list(labels))]
+        assert [int(each["id"][-12:]) for each in reversed(calls)] == exported
+        return exported
+
+    assert await labelled("golden") == [1, 2]
+    assert await labelled("golden", "checkout") == [1]
+    assert await labelled("größe") == [2]
+    first, second, third = await got(client)
+    assert (first.labels, second.labels, third.labels) == (("checkout", "golden"), ("golden", "größe"), None)
+    # What is given afterwards stands in the place of the header's, out and in again.
+    assert (await client.patch(f"/api/v1/calls/{first.id}", json={"labels": []})).status_code == 200
+    assert await labelled("checkout") == []
+    (first, *_) = await got(client)
+    assert first.labels == ()
 
 
 async def test_an_imported_call_is_read_like_any_other(
@@ -117,6 +142,10 @@ async def test_an_imported_call_is_read_like_any_other(
         ),
         (json.dumps(document(cassette(3, call={"user": 1}))).encode(), "Line 2: call.user"),
         (json.dumps(document(cassette(3)) | {"id": "\ud800"}).encode(), "Line 2 is no JSON"),
+        (json.dumps(document(cassette(3, labels=("a\0b",)))).encode(), "Line 2: labels"),
+        (json.dumps(document(cassette(3, labels=("x" * 257,)))).encode(), "Line 2: labels"),
+        (json.dumps(document(cassette(3, labels=[str(n) for n in range(33)]))).encode(), "Line 2: labels"),
+        (json.dumps(document(cassette(3)) | {"labels": "x"}).encode(), "Line 2: labels: this must be a JSON array"),
         (b"\xff", "Line 2 is no JSON"),
         (b"[" * 100_000, "Line 2 is no JSON"),
     ],
@@ -129,7 +158,7 @@ async def test_a_bad_line_is_named_and_nothing_is_stored(client: httpx.AsyncClie
 
 
 async def test_what_postgres_cannot_keep_is_no_surprise(client: httpx.AsyncClient) -> None:
-    call = cassette(1, call={"user": "ana", "model": "a\0b", "session": "\0"}, error="\0", label="\0")
+    call = cassette(1, call={"user": "ana", "model": "a\0b", "session": "\0"}, error="\0")
     assert await put(client, call) == {"imported": 1, "skipped": 0}
     assert len(await got(client)) == 1
 

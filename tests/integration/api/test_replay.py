@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -32,8 +33,9 @@ from app.store.replays import ReplayStore
 from app.store.sessions import Sessions
 from app.store.tenancy import Tenancy
 from tests.support.doors import TTL, error_of
-from tests.support.journey import TOKENIZERS, UPSTREAM, ScriptedTransport, completion, error, stream, user
+from tests.support.journey import TOKENIZERS, UPSTREAM, Reply, ScriptedTransport, completion, error, stream, user
 from tests.support.replaying import ANA, TENANT, ReplayStage, make_stage
+from tests.support.responses import response_of, said
 
 FACT = "Ana plays chess on Mondays."
 
@@ -82,6 +84,19 @@ class Desk:
 @pytest.fixture
 async def desk(pool: Pool, admin: asyncpg.Connection[Any]) -> Desk:
     return Desk(await make_stage(pool, admin), pool)
+
+
+async def test_messages_of_a_response_are_shown_as_those_of_a_chat(desk: Desk) -> None:
+    await desk.stage.remember(FACT)
+    made = [json.dumps(response_of({"model": "gpt-4o"}, [said("On Mondays.")], "resp_1")).encode()]
+    desk.stage.journey.upstream.script = lambda asked: Reply(chunks=made)
+    body = {"model": "gpt-4o", "instructions": "Be brief.", "input": "What about my chess?"}
+    answer = await desk.stage.journey.post(json.dumps(body).encode(), path="/v1/responses")
+    await desk.stage.journey.settled()
+    same = await desk.replay(answer.headers["x-mneme-call-id"], mode="as_of", messages=True)
+    assert same["identical"]
+    assert [each["role"] for each in same["messages"]] == ["system", "user"]
+    assert FACT in same["messages"][-1]["content"]
 
 
 async def test_a_call_is_replayed_item_by_item(desk: Desk) -> None:

@@ -7,12 +7,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from mneme_replay import timing
 from mneme_replay.cassette import Cassette, Chunk, Response
 from mneme_replay.deck import Deck
+from mneme_replay.files import answered, load, numbered, write
 from mneme_replay.player import App, Player
 from mneme_replay.requests import Reader
 from mneme_replay.serving import Background
@@ -154,6 +156,19 @@ async def test_a_miss_is_a_404_that_shows_the_difference() -> None:
     assert "GET /v1/models" in wrong_path.json()["error"]["message"]
     assert (health.status, again.status) == (200, 200)
     assert again.header("x-mneme-cassette") == call.id
+
+
+async def test_a_file_that_was_damaged_since_is_told(tmp_path: Path) -> None:
+    (file,) = write(tmp_path, numbered([cassette()]))
+    app = App()
+    app.mount("", Player(Deck(load([tmp_path], answers=False)), answered=answered))
+    with Background(app) as server:
+        port = int(server.url.rpartition(":")[2])
+        assert (await ask(port, cassette())).json() == json.loads((cassette().response or Response(status=0)).body)
+        file.write_bytes(b'{"mneme_cassette": 1')
+        answer = await ask(port, cassette())
+    assert (answer.status, answer.json()["error"]["code"]) == (500, "bad_cassette")
+    assert f"{file}:1: no JSON: the file is cut off" in answer.json()["error"]["message"]
 
 
 async def test_time_is_kept_by_the_speed() -> None:

@@ -3,14 +3,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import asyncpg
 import pytest
 
 from app.errors import NotReady
+from app.store import ids
 from app.store import migrate as module
 from app.store.migrate import load_migrations, migrate, missing, pending
 from tests.support.database import connected
@@ -237,3 +240,33 @@ async def test_an_old_installed_extension_is_named(
     assert await missing(connection) == ["pg_trgm 1.3 is too old: run `ALTER EXTENSION pg_trgm UPDATE` as its owner."]
     monkeypatch.setattr(module, "EXTENSIONS", {"pg_trgm": (99,)})
     assert "Mneme needs pg_trgm 99 or newer: update" in (await missing(connection))[0]
+
+
+async def test_labels_of_calls_that_were_recorded_before(connection: asyncpg.Connection[Any], tmp_path: Path) -> None:
+    """Migration 023: those of the header, of a cassette, and those that were given afterwards, become one set."""
+    texts = {each.name: each.text for each in load_migrations()}
+    before = files(tmp_path, {name: text for name, text in texts.items() if name < "022"})
+    await run(connection, before)
+    rows: list[tuple[str, str, list[str] | None]] = [
+        ('[["X-Mneme-Label", " checkout,golden"], ["x-mneme-label", "b"]]', "{}", ["golden", "a"]),
+        ('[["accept", "x-mneme-label"]]', "{}", None),
+        ("[]", '{"imported": {"label": "from a cassette"}}', None),
+        ('[["x-mneme-label", "bell\\u0007"]]', "{}", None),
+        ("[]", "{}", ["kept"]),
+    ]
+    for n, (headers, metadata, labels) in enumerate(rows):
+        await connection.execute(
+            "INSERT INTO agent_data.upstream_calls (call_id, tenant_id, user_id, method, path, upstream, outcome,"
+            " memory_status, request_headers, metadata, labels)"
+            " VALUES ($1, $2, $2, 'POST', '/v1/x', 'u', 0, 'ok', $3, $4, $5)",
+            ids.uuid7(datetime(2026, 5, 3, tzinfo=UTC) + timedelta(seconds=n)), UUID(int=1), headers, metadata, labels,
+        )  # fmt: skip
+    await run(connection, files(tmp_path, texts))
+    found = await connection.fetch("SELECT labels FROM agent_data.upstream_calls ORDER BY call_id")
+    assert [row["labels"] for row in found] == [
+        ["a", "b", "checkout", "golden"],
+        None,
+        ["from a cassette"],
+        None,
+        ["kept"],
+    ]

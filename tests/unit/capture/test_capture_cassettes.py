@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,7 +17,7 @@ from app.api.cassettes import _stream
 from app.capture.cassettes import call_id, cassette_of, facts_of
 from app.store.captures import CallDetail
 from app.store.cassettes import Answer
-from mneme_replay.cassette import Chunk, Response
+from mneme_replay.cassette import Cassette, Chunk, Response
 from tests.support.cassettes import SSE_HEADERS, asking, cassette
 
 AT = datetime(2026, 5, 3, 10, 0, 1, tzinfo=UTC)
@@ -62,9 +65,9 @@ def detail(**fields: object) -> CallDetail:
 
 
 def test_a_captured_call_says_what_is_known_of_it() -> None:
-    made = cassette_of(detail(), asking(), None, Answer(b"{}", False, [(1500, 2)]))
+    made = cassette_of(detail(labels=["checkout"]), asking(), None, Answer(b"{}", False, [(1500, 2)]))
     assert (made.id, made.recorded_at) == (cassette().id, "2026-05-03T10:00:01.000000Z")
-    assert (made.label, made.whole, made.sent) == ("checkout", True, None)
+    assert (made.labels, made.whole, made.sent) == (("checkout",), True, None)
     assert made.call == {
         "user": "ana", "session": str(UUID(int=3)), "upstream": "local", "model": "tiny", "answered_model": "tiny",
         "stream": False, "memory_status": "ok", "usage": {"prompt_tokens": 3, "completion_tokens": 2}, "latency_ms": 2,
@@ -77,3 +80,20 @@ def test_one_without_an_answer(outcome: str) -> None:
     made = cassette_of(detail(status=None, outcome=outcome, error="It cannot be reached."), asking(), None, None)
     assert made.response is None
     assert (made.outcome, made.error, made.whole) == (outcome, "It cannot be reached.", False)
+
+
+def test_labels_go_out_and_come_in() -> None:
+    """Those that the call has now; of its header only where the cassette says nothing."""
+
+    def made(**fields: Any) -> Cassette:
+        return cassette_of(detail(**fields), asking(), None, Answer(b"{}", False, [(1500, 2)]))
+
+    def back(call: Cassette) -> Sequence[str]:
+        return facts_of(call, TENANT, USER, AT, None).labels
+
+    assert back(made(labels=["checkout", "golden"])) == ("checkout", "golden")
+    assert made(labels=[]).labels == ()
+    assert back(made(labels=[])) == ()
+    assert made(labels=[], request_headers=[]).labels is None
+    assert back(made(labels=[], request_headers=[])) == ()
+    assert back(replace(made(), labels=None)) == ("checkout",)

@@ -168,6 +168,18 @@ def test_without_capture_only_the_row_is_left() -> None:
     assert (facts.request, facts.body, facts.stream, facts.request_headers, facts.error) == (None, None, None, (), None)
 
 
+LABELLED = [(b"x-mneme-label", b"golden, " + b"x" * 300)]
+
+
+def test_labels_come_from_the_header_that_is_kept() -> None:
+    facts, _ = closed(call(chat_of(ASKED), place(), raw_headers=LABELLED), completion("a"))
+    assert facts.labels == ("golden",)
+    facts, _ = closed(call(None, raw_headers=LABELLED), Reply(chunks=[b"x"]))
+    assert facts.labels == ("golden",)
+    off = call(chat_of(ASKED), place(), raw_headers=LABELLED, switches=Switches(capture=False))
+    assert closed(off, completion("a"))[0].labels == ()
+
+
 def test_what_is_not_understood_is_kept_whole() -> None:
     facts, exchange = closed(call(None), Reply(chunks=[b"x"]))
     assert (facts.body, facts.request, exchange) == (b"raw", None, None)

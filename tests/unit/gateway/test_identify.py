@@ -7,7 +7,7 @@ import pytest
 
 from app.api.auth import Principal
 from app.errors import BadHeader, Forbidden
-from app.gateway.identify import LOCAL_USER, MAX_NAME, Switches, identify, switches
+from app.gateway.identify import LOCAL_USER, MAX_NAME, Switches, check_agreement, identify, switches
 from app.store import ids
 
 TENANT = UUID(int=7)
@@ -131,3 +131,10 @@ def test_a_switch_that_is_none_is_refused_and_says_what_it_takes(name: str) -> N
     with pytest.raises(BadHeader, match=r"on or off|client or server") as caught:
         switches({f"x-mneme-{name}": "maybe"})
     assert caught.value.param == f"x-mneme-{name}"
+
+
+def test_a_header_of_ours_says_one_thing_but_labels_are_many() -> None:
+    check_agreement([(b"x-mneme-user", b"ana"), (b"X-Mneme-User", b"ana"), (b"accept", b"a"), (b"accept", b"b")])
+    check_agreement([(b"x-mneme-label", b"golden"), (b"X-Mneme-Label", b"checkout")])
+    with pytest.raises(BadHeader, match="comes twice"):
+        check_agreement([(b"x-mneme-user", b"ana"), (b"X-Mneme-User", b"ben")])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mneme_replay.cassette import Cassette, CassetteError, Chunk, Request, Response
 from mneme_replay.fileformat import BadCassette, document, parse, render
-from mneme_replay.files import load, name_of, numbered, write
+from mneme_replay.files import answered, load, name_of, numbered, write
 from tests.support.cassettes import captured, cassette, streamed, streaming
 from tests.support.replies import captured_cases
 
@@ -50,7 +50,7 @@ def calls(draw: st.DrawFn) -> Cassette:
     return Cassette(
         id=draw(st.text(st.characters(exclude_categories=["Cs"]))),
         recorded_at="2026-05-03T10:00:00Z",
-        label=draw(st.none() | st.text(st.characters(exclude_categories=["Cs"]))),
+        labels=draw(st.none() | st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=3).map(tuple)),
         outcome=outcome,  # type: ignore[arg-type]
         error=draw(st.none() | st.just("The upstream broke off.")),
         redacted=draw(st.lists(st.just("$.user")).map(tuple)),
@@ -139,6 +139,10 @@ def changed(**fields: Any) -> bytes:
         ({"request__sha256": "0" * 64}, f'"sha256": "{"0" * 64}",', "request.sha256: the body is not the recorded one"),
         ({"request__sha256": "0"}, '"sha256": "0",', "request.sha256: a SHA-256 is"),
         ({"request__body": {"text": [1]}}, "1", "request.body.text[0]: text is"),
+        ({"request__body": {"style": [], "json": 1}}, '"style": [],', "request.body.style: a style is one of"),
+        ({"request__method": "GE\0T"}, '"method": "GE\\u0000T",', "request.method: this is no method of HTTP"),
+        ({"request__path": "/v1/\n"}, '"path": "/v1/\\n",', "request.path: a path is not empty"),
+        ({"redacted": ["$.a", "a"]}, '"a"', "redacted[1]: 'a' is no JSON path"),
         ({"response__status": 99}, '"status": 99,', "response.status: a status is"),
         ({"response__chunks": [[1, 2]]}, '"chunks": [', "response.chunks: the chunks add up to 2 bytes"),
         ({"response__chunks": [[2, 0], [1, 0]]}, "[", "response.chunks[1]: a chunk is"),
@@ -201,6 +205,37 @@ def test_a_folder_is_read_in_the_order_of_the_recording(tmp_path: Path) -> None:
 def test_a_call_that_is_there_twice_is_told_with_both_files(tmp_path: Path) -> None:
     write(tmp_path, [("a.json", cassette()), ("b.json", cassette())])
     with pytest.raises(CassetteError, match=r"b\.json: call .* is there twice: .*a\.json has it"):
+        load([tmp_path])
+
+
+def test_answers_can_be_read_when_they_are_played(tmp_path: Path) -> None:
+    calls = [streamed(1, sent=b"{}", call={"user": "ana"}), replace(cassette(2), response=None, outcome="failed")]
+    write(tmp_path, numbered(calls))
+    found = load([tmp_path], answers=False)
+    assert [each.request for each in found] == [each.request for each in calls]
+    assert [each.response and each.response.body for each in found] == [b"", None]
+    assert [render(answered(each)) for each in found] == [render(each) for each in calls]
+    # Whatever is wrong with a file is told when it is loaded, or when it went wrong.
+    file = Path(found[0].name)
+    file.write_bytes(render(cassette(3)))
+    with pytest.raises(CassetteError, match=r"001-chat-completions\.json was changed since it was loaded"):
+        answered(found[0])
+    file.write_bytes(b"{")
+    with pytest.raises(BadCassette, match=r"001-chat-completions\.json:1"):
+        answered(found[0])
+    with pytest.raises(BadCassette):
+        load([tmp_path], answers=False)
+    file.unlink()
+    with pytest.raises(CassetteError, match="cannot be read"):
+        answered(found[0])
+
+
+def test_a_file_that_is_named_twice_is_one(tmp_path: Path) -> None:
+    write(tmp_path, [("a.json", cassette())])
+    (tmp_path / "b.json").symlink_to(tmp_path / "a.json")
+    assert len(load([tmp_path, tmp_path / "a.json"])) == 1
+    (tmp_path / "c.json").symlink_to(tmp_path / "nowhere.json")
+    with pytest.raises(CassetteError, match=r"c\.json cannot be read"):
         load([tmp_path])
 
 

@@ -246,3 +246,24 @@ def test_a_difference_without_end_is_cut() -> None:
     told = missed(deck_of(recorded), posting(asking("\n".join(map(str, range(1000, 2000))))))
     assert told.endswith("lines more")
     assert told.count("\n") < 150
+
+
+def test_the_nearest_is_found_among_very_many() -> None:
+    calls = [cassette(n, body=asking(f"How many guests has table {n}?")) for n in range(1500)]
+    deck = deck_of(*calls)
+    miss = deck.play(posting(asking("How many guests has table 1399 now?")))
+    assert isinstance(miss, Miss)
+    assert miss.nearest is calls[1399]
+    # One that comes later is known, too.
+    deck.add(late := cassette(1500, body=asking("How many chairs has the hall?")))
+    miss = deck.play(posting(asking("How many chairs has the hall then?")))
+    assert isinstance(miss, Miss)
+    assert miss.nearest is late
+
+
+def test_of_what_was_taken_out_the_nearest_is_found_too() -> None:
+    plain = cassette(1, body=asking("Something else."))
+    hidden = cassette(2, body=asking("***", temperature=0.5), redacted=("$.messages",))
+    miss = deck_of(plain, hidden).play(posting(asking("Whatever.", temperature=0.4)))
+    assert isinstance(miss, Miss)
+    assert miss.nearest is hidden

@@ -97,7 +97,7 @@ def test_headers_lose_what_is_secret() -> None:
         (cassette(answer=asking(KEY)), "response.body"),
         (cassette(sent=asking(KEY)), "sent.body"),
         (cassette(error=f"refused: {KEY}"), "error"),
-        (cassette(label=KEY), "label"),
+        (cassette(labels=("a", KEY)), "labels"),
         (cassette(call={"user": KEY}), "call"),
         (
             replace(cassette(), request=replace(cassette().request, headers=(("x-trace", KEY),))),
@@ -116,7 +116,7 @@ def test_a_key_is_refused_wherever_it_stands(call: Cassette, where: str) -> None
 
 
 def test_keys_can_be_masked_and_nothing_moves() -> None:
-    call = cassette(body=asking(f"größe {KEY}!"), answer=asking(KEY), label=KEY, call={"user": KEY}, error=KEY)
+    call = cassette(body=asking(f"größe {KEY}!"), answer=asking(KEY), labels=(KEY,), call={"user": KEY}, error=KEY)
     shown = Redaction(mask_keys=True).apply(call)
     assert KEY not in render(shown).decode()
     assert shown.request.body == asking(f"größe {'*' * len(KEY)}!")
