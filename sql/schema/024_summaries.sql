@@ -77,10 +77,14 @@ BEGIN
     WHERE s.tenant_id = p_tenant AND s.user_id = p_user AND s.session_id IN (SELECT q.session_id FROM quoting q);
 END $$;
 
+-- Whether a memory is the summary of a session.
+CREATE FUNCTION agent_data.of_session(p_kind text, p_session uuid) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT p_kind = 'summary' AND p_session IS NOT NULL
+$$;
+
 -- In the place of a memory (see `item_place`) the role says what it sums up: 10 a session, 11 anything else, 9 nothing. NULL: 9.
 CREATE FUNCTION agent_data.summary_mark(p_kind text, p_session uuid) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN p_kind NOT IN ('summary', 'entity_profile') THEN NULL
-                WHEN p_kind = 'summary' AND p_session IS NOT NULL THEN 10 ELSE 11 END::smallint
+    SELECT CASE WHEN agent_data.of_session(p_kind, p_session) THEN 10 WHEN p_kind IN ('summary', 'entity_profile') THEN 11 END::smallint
 $$;
 
 -- As 015 has it; new: what a memory sums up.
@@ -117,11 +121,6 @@ WHERE m.kind IN ('summary', 'entity_profile') AND m.content_text <> ''
 -- What a session's summary says, its turns have said: counted once more, the rarest words of a conversation, which are the ones that
 -- find its turns, would be half as rare.
 
--- Whether the words of a memory are counted.
-CREATE FUNCTION agent_data.counted(p_kind text, p_session uuid) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT NOT (p_kind = 'summary' AND p_session IS NOT NULL)
-$$;
-
 -- As 015 has it; new: what is not counted.
 CREATE OR REPLACE FUNCTION agent_data.count_words(
     p_tenant uuid, p_user uuid, p_messages uuid[], p_memories uuid[],
@@ -142,7 +141,7 @@ BEGIN
         UNION ALL
         SELECT m.content_tsv, m.token_count FROM agent_data.memory_store m
         WHERE m.user_id = p_user AND m.memory_id = ANY (p_memories) AND m.content_text <> ''
-          AND agent_data.counted(m.kind, m.session_id)
+          AND NOT agent_data.of_session(m.kind, m.session_id)
     ), counted AS (
         INSERT INTO agent_data.lexemes AS l (user_id, tenant_id, lexeme, documents)
         SELECT p_user, p_tenant, w.lexeme, count(*) FROM documents d, unnest(d.words) AS w
@@ -162,8 +161,8 @@ END $$;
 
 CREATE OR REPLACE FUNCTION agent_data.recount_memory() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    was   boolean := agent_data.counted(OLD.kind, OLD.session_id);
-    stays boolean := agent_data.counted(NEW.kind, NEW.session_id);
+    was   boolean := NOT agent_data.of_session(OLD.kind, OLD.session_id);
+    stays boolean := NOT agent_data.of_session(NEW.kind, NEW.session_id);
 BEGIN
     PERFORM agent_data.exchange_words(
         NEW.tenant_id, NEW.user_id, CASE WHEN was THEN OLD.content_tsv END, CASE WHEN stays THEN NEW.content_tsv END,
@@ -175,7 +174,7 @@ DROP TRIGGER recount_memory ON agent_data.memory_store;
 CREATE CONSTRAINT TRIGGER recount_memory AFTER UPDATE OF content_text, kind, session_id ON agent_data.memory_store
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
         OLD.content_text IS DISTINCT FROM NEW.content_text
-        OR agent_data.counted(OLD.kind, OLD.session_id) <> agent_data.counted(NEW.kind, NEW.session_id))
+        OR agent_data.of_session(OLD.kind, OLD.session_id) <> agent_data.of_session(NEW.kind, NEW.session_id))
     EXECUTE FUNCTION agent_data.recount_memory();
 
 CREATE OR REPLACE FUNCTION agent_data.remove_memories(p_now timestamptz DEFAULT now(), p_limit integer DEFAULT 2000) RETURNS bigint
@@ -201,7 +200,7 @@ BEGIN
         FROM unnest(users, items) AS d (user_id, memory_id)
         JOIN agent_data.memory_store m ON m.user_id = d.user_id AND m.memory_id = d.memory_id
         CROSS JOIN LATERAL unnest(m.content_tsv) AS w
-        WHERE agent_data.counted(m.kind, m.session_id)
+        WHERE NOT agent_data.of_session(m.kind, m.session_id)
         GROUP BY m.user_id, w.lexeme
     ), held AS (
         SELECT l.user_id, l.lexeme, l.documents - w.n AS rest
@@ -213,8 +212,8 @@ BEGIN
     UPDATE agent_data.lexemes l SET documents = h.rest
     FROM held h WHERE l.user_id = h.user_id AND l.lexeme = h.lexeme AND h.rest > 0;
     WITH fewer AS (
-        SELECT m.user_id, count(*) FILTER (WHERE agent_data.counted(m.kind, m.session_id)) AS n,
-               COALESCE(sum(m.token_count) FILTER (WHERE agent_data.counted(m.kind, m.session_id)), 0) AS tokens,
+        SELECT m.user_id, count(*) FILTER (WHERE NOT agent_data.of_session(m.kind, m.session_id)) AS n,
+               COALESCE(sum(m.token_count) FILTER (WHERE NOT agent_data.of_session(m.kind, m.session_id)), 0) AS tokens,
                count(*) FILTER (WHERE EXISTS (
                    SELECT FROM agent_data.embeddings e WHERE e.user_id = m.user_id AND e.item_id = m.memory_id)) AS vectors
         FROM unnest(users, items) AS d (user_id, memory_id)
@@ -237,6 +236,13 @@ BEGIN
     WHERE m.user_id = d.user_id AND m.memory_id = d.memory_id;
     RETURN cardinality(items);
 END $$;
+
+-- As 010 has it; new: a session's summary stands as long as its session does. It says what was said, not what is so, and a question
+-- about March comes when nobody has asked about March for months.
+CREATE OR REPLACE FUNCTION agent_data.shielded(m agent_data.memory_store) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT COALESCE(m.validated_by = 'user' AND m.memory_tier >= 3 AND (m.provenance_turn_id IS NULL OR m.provenance_type = 0), false)
+        OR agent_data.grounded(m) AND m.status = 'active' OR agent_data.of_session(m.kind, m.session_id)
+$$;
 
 -- Sessions that were summarised before are summarised again, by and by: of the old summaries nobody knows what they quote.
 UPDATE agent_data.session_work w SET pending = true
