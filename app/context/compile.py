@@ -29,7 +29,7 @@ from app.context.candidates import Candidate
 from app.context.classify import classify
 from app.context.inputs import Terms, given, keep, keep_notes
 from app.context.notes import NO_OPENINGS, Openings, Place, Said, Widened, due_now, openings, say, widened
-from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, pack
+from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.profiles import PROFILES, STRATEGY, Profile
 from app.context.request import (
     Compilation,
@@ -52,9 +52,6 @@ __all__ = ["Compilation", "CompileRequest", "Compiler", "PathMessage", "SearchRe
 LONG_TEXT = 100_000
 """Characters of a request from which it is counted in a thread, so that the other requests do not wait: some 50 ms."""
 
-DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3
-"""Most of a budget that summaries may take, and where it is asked what a conversation was about: a session's summary is as long
-as a third of a block (docs/consolidation.md); the rest is for what was said in so many words."""
 FILTERED = 8
 """How many times the budget is looked through where only some tiers or kinds are wanted."""
 
@@ -129,16 +126,10 @@ class Compiler:
             kinds = {*request.kinds, *(("passage",) if RAW_KINDS & set(request.kinds) else ())}
             found = [each for each in found if each.kind in kinds]
         scored = score(found, QuerySignals.of(asked), profile, request.now)
+        digests = None if filtered else digest_room(budget, asked.recap)  # who asks for summaries gets nothing else
         packed = pack(
-            scored,
-            budget,
-            PlainMeter(),
-            order=profile.order,
-            limit=request.k,
-            diversity=self._diversity,
-            # Who asks for summaries alone gets nothing else.
-            digests=_digests(asked, budget) if not filtered else None,
-        )
+            scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity, digests=digests
+        )  # fmt: skip
         return SearchResult(packed.chosen, packed.tokens, statuses)
 
     async def compile(self, request: CompileRequest) -> Compilation:
@@ -308,27 +299,21 @@ class Compiler:
         found, _ = await self._retriever.candidates(asked, scope, Wanted(room, further=words), profile)
         scored = score(found, QuerySignals.of(asked), profile, request.now)
         said = _said([*request.messages, *story.messages])
-        budget = int(room / (1.0 + counter.margin))
         shown = {item for block in live.blocks for item in block.item_ids}
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         shown.update(each.id for each in found if each.of_session and each.session_id == scope.session)
         packed = pack(
             scored,
-            budget,
+            int(room / (1.0 + counter.margin)),
             meter,
             order=profile.order,
             visible=shown | set(spoken_for),
             visible_hashes={each.content_hash for each in found if each.source == "message" and _stands(each, said)},
             suppressed=request.gone,
             diversity=self._diversity,
-            digests=_digests(asked, budget),
+            digests=digest_room(room, asked.recap),
         )
         return packed, scored
-
-
-def _digests(asked: Asked, budget: int) -> int:
-    """Tokens that summaries may take of a budget."""
-    return int(budget * (RECAP_SHARE if asked.recap else DIGEST_SHARE))
 
 
 def _only(request: SearchRequest) -> int | None:

@@ -14,6 +14,9 @@ from app.context.candidates import Candidate
 from app.context.score import Scored, by_score
 
 _WORD = re.compile(r"[^\W_]+")
+DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3
+"""Most of a budget that summaries may take, and where it is asked what a conversation was about: a session's summary is as long
+as a third of a block (docs/consolidation.md); the rest is for what was said in so many words."""
 
 
 class Reason(StrEnum):
@@ -86,6 +89,11 @@ class Packed:
         """The chosen items and those that only lacked room or score: what `efficiency` compares the choice with."""
         kept = {Reason.OVER_BUDGET, Reason.BELOW_FLOOR}
         return self.chosen + tuple(each.item for each in self.dropped if each.reason in kept)
+
+
+def digest_room(budget: int, recap: bool) -> int:
+    """Tokens that summaries may take of a budget."""
+    return int(budget * (RECAP_SHARE if recap else DIGEST_SHARE))
 
 
 def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:

@@ -244,6 +244,28 @@ CREATE OR REPLACE FUNCTION agent_data.shielded(m agent_data.memory_store) RETURN
         OR agent_data.grounded(m) AND m.status = 'active' OR agent_data.of_session(m.kind, m.session_id)
 $$;
 
+-- Counts the vectors of $2 users after $1 anew: what takes vectors away (forgetting, in many ways) leaves `user_stats.vectors` as it
+-- was, and what adds them apart from words (a change of the embedder) as well. Each user's row first: whoever adds vectors changes
+-- it in the same transaction, so that none is missed. How many were wrong, and after whom to go on (NULL: those were all).
+CREATE FUNCTION agent_data.recount_vectors(INOUT p_user uuid, p_limit integer, OUT changed bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    users uuid[] := ARRAY(SELECT u.user_id FROM agent_data.user_stats u WHERE u.user_id > p_user ORDER BY u.user_id LIMIT p_limit);
+    own   uuid;
+    many  bigint;
+BEGIN
+    changed := 0;
+    FOREACH own IN ARRAY users LOOP
+        PERFORM FROM agent_data.user_stats u WHERE u.user_id = own FOR UPDATE;
+        SELECT COALESCE(max(s.n), 0) INTO many FROM (
+            SELECT count(*) AS n FROM agent_data.embeddings e WHERE e.user_id = own GROUP BY e.space) s;
+        UPDATE agent_data.user_stats u SET vectors = many WHERE u.user_id = own AND u.vectors <> many;
+        IF FOUND THEN
+            changed := changed + 1;
+        END IF;
+    END LOOP;
+    p_user := CASE WHEN cardinality(users) = p_limit THEN users[p_limit] END;
+END $$;
+
 -- Sessions that were summarised before are summarised again, by and by: of the old summaries nobody knows what they quote.
 UPDATE agent_data.session_work w SET pending = true
 FROM agent_data.sessions s
