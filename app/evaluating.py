@@ -15,7 +15,7 @@ import asyncio
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -43,11 +43,13 @@ from app.metrics import Metrics
 from app.proxy import Proxy, open_proxy
 from app.settings import Settings
 from app.store import ids
+from app.store.consolidation import SESSION_END, ConsolidationStore, session_job
 from app.store.history import History
 from app.store.queue import Queue
+from app.store.records import JobRecord
 from app.store.sessions import Sessions
 from app.supervise import database
-from app.work import learner
+from app.work import consolidation, learner
 
 BUDGETS = (500, 1000, 1500, 2000, 3000, 4000)
 """Tokens; 1,500 is what a turn's block may cost by default."""
@@ -82,11 +84,13 @@ class Question(BaseModel):
 
 @dataclass(slots=True)
 class Sheet:
-    """A file, read: the lines to import, the words of each message by user and id, the questions."""
+    """A file, read: the lines to import, the words of each message by user and id, the questions, (user, session) of what is to
+    be ended."""
 
     lines: list[bytes] = field(default_factory=list)
     words: dict[str, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(dict))
     questions: list[Question] = field(default_factory=list)
+    sessions: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
 def read(file: Path) -> Sheet:
@@ -107,6 +111,8 @@ def read(file: Path) -> Sheet:
             except (ValueError, ValidationError, KeyError, TypeError, AttributeError) as error:
                 raise BadBody(f"Line {number} is neither a message nor a question: {error}.") from error
             sheet.lines.append(line)
+            if session := value.get("session"):
+                sheet.sessions[str(value.get("user")), str(session)] = None
     for each in sheet.questions:
         if unknown := set(each.evidence) - sheet.words[each.user].keys():
             raise BadBody(f"No message of {each.user} has the id {min(unknown)}, which {each.question!r} names.")
@@ -156,12 +162,13 @@ async def _evaluate(
         open_core(settings, dsn, SystemClock()) as core,
         open_proxy(core, Metrics(CollectorRegistry())) as proxy,
     ):
-        await fill(core, sheet.lines, say)
+        await fill(core, sheet, say)
         return await ask(proxy, sheet, profile, budgets, say)
 
 
-async def fill(core: Core, lines: Sequence[bytes], say: Say) -> None:
-    """Import the lines, and do all that comes of it."""
+async def fill(core: Core, sheet: Sheet, say: Say) -> None:
+    """Import the lines, and do all that comes of it, and of the sessions' end: summaries, patterns, procedures."""
+    lines = sheet.lines
     pool, sql, clock = core.pools.background, core.queries, core.clock
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
     space = await core.turns.space_of(core.embedder.space)
@@ -178,20 +185,35 @@ async def fill(core: Core, lines: Sequence[bytes], say: Say) -> None:
     worker = Worker(
         connect=connector(core.dsn, role=APP_ROLE, name="mneme eval"),
         sql=sql,
-        handlers=(await learner(core, None)).handlers(),
+        handlers=(await learner(core, None)).handlers() | await consolidation(core, None),
         lease_s=core.settings.job_lease_s,
         attempts=core.settings.job_attempts,
         grace_s=CLOSING_S,
     )
-    deadline = time.monotonic() + LONGEST_S
     queue = Queue(pool, sql)
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(stop))
-        while (counts := await queue.counts()).queued or counts.running:
-            if time.monotonic() > deadline:
-                raise EvalFailed("The jobs did not come to an end.")
-            await asyncio.sleep(POLL_S)
+        await _quiet(queue)
+        await ConsolidationStore(pool, sql).enqueue(ids.LOCAL_TENANT, list(_ends(sheet)))
+        await _quiet(queue)
         stop.set()
+    say(f"ended {len(sheet.sessions)} sessions")
+
+
+def _ends(sheet: Sheet) -> Iterator[JobRecord]:
+    """The session-end work that five idle minutes would bring."""
+    for name, session in sheet.sessions:
+        user = ids.user_id(ids.LOCAL_TENANT, name)
+        own = ids.session_id(ids.LOCAL_TENANT, user, session)
+        yield session_job(SESSION_END, ids.LOCAL_TENANT, user, own, asked=True)
+
+
+async def _quiet(queue: Queue) -> None:
+    deadline = time.monotonic() + LONGEST_S
+    while (counts := await queue.counts()).queued or counts.running:
+        if time.monotonic() > deadline:
+            raise EvalFailed("The jobs did not come to an end.")
+        await asyncio.sleep(POLL_S)
 
 
 async def _chunks(lines: Sequence[bytes]) -> AsyncIterator[bytes]:

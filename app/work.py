@@ -61,7 +61,7 @@ async def run_worker(settings: Settings) -> None:
             worker = Worker(
                 connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
-                handlers=(await learner(core, helper)).handlers() | await _consolidation(core, helper),
+                handlers=(await learner(core, helper)).handlers() | await consolidation(core, helper),
                 schedule=schedule(settings, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
@@ -125,7 +125,8 @@ async def learner(core: Core, helper: HelperClient | None) -> Learner:
     )
 
 
-async def _consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
+async def consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
+    """What many turns come to; without a helper extractively."""
     space = await core.turns.space_of(core.embedder.space)
     store = ConsolidationStore(core.pools.background, core.queries, space=space)
     keeper = SessionKeeper(store, embedder=core.embedder, count=core.counter.count, clock=core.clock, helper=helper)

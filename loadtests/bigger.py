@@ -191,7 +191,7 @@ async def grow(
             open_proxy(core, Metrics(CollectorRegistry())) as proxy,
         ):
             collector.settle()  # as in a server
-            await fill(core, sheet.lines, say)
+            await fill(core, sheet, say)
             await admin.execute(VACUUM, timeout=None)
             turns = 0
             for size in (len(sheet.lines), *sizes):

@@ -28,6 +28,17 @@ _EXPLORATORY = re.compile(
     r"|everything (?:about|on)|catch me up|what(?:'s| is| are| has been) (?:new|going on))\b",
     re.IGNORECASE,
 )
+_TALK = r"(?:conversation|chat|discussion|session|talk|call|exchange)s?"
+_RECAP = re.compile(
+    r"\bwhat (?:all |else |things |topics |subjects )?(?:did|have|had|were|was) (?:we|you and i|i and you)"
+    r"(?: \w+)?? (?:talk|discuss|chat|speak|spoke|cover|go over|gone over|been over|work(?:ed|ing)? (?:on|through))"
+    rf"|\b(?:recap|summari[sz]e|sum up|summary of|overview of|gist of|catch me up on|remind me of|minutes of)"
+    rf" (?:\w+ ){{0,4}}{_TALK}\b"
+    rf"|\bwhat (?:was|were) (?:\w+ ){{0,3}}{_TALK} (?:\w+ ){{0,3}}about\b"
+    r"|\b(?:recap|summari[sz]e|sum up) (?:what|everything|all) (?:that )?(?:we|you and i)\b"
+    r"|\bwhere (?:did we (?:leave|stop)|were we)\b",
+    re.IGNORECASE,
+)
 _HAPPENED = re.compile(
     r"\b(?:what (?:has |had )?happened|what (?:was|were) .{1,40}\bdoing|when (?:did|was|were|is|will|do|does|has|had)|timeline"
     r"|how long ago|in (?:which|what) (?:order|year|month)|what order|chronological)\b",
@@ -37,13 +48,14 @@ _HAPPENED = re.compile(
 
 class Asked(NamedTuple):
     """`entities`: ids of what the question names, else (not `named`) of what it is about, as memories have them; `about`: of
-    both together. `span`: the time that it speaks of."""
+    both together. `span`: the time that it speaks of. `recap`: it asks what a conversation was about, as a whole."""
 
     text: str
     entities: frozenset[str] = frozenset()
     about: frozenset[str] = frozenset()
     named: bool = False
     span: Span | None = None
+    recap: bool = False
 
     @property
     def strategy(self) -> Strategy:
@@ -69,4 +81,4 @@ def understand(query: str, now: datetime) -> Asked:
     head = query[:MAX_CHARS]
     named = frozenset(found for each in names(head) if each[:1].isupper() and (found := slug(each)))
     about = named.union(found for each in terms(head) if (found := slug(each)))
-    return Asked(query, named or about, about, bool(named), asked_time(query, now))
+    return Asked(query, named or about, about, bool(named), asked_time(query, now), _RECAP.search(head) is not None)

@@ -19,6 +19,10 @@ LONG = 60.0
 """Tokens from which a message is long: it is shown as a passage (see `passages`), which may not be the one."""
 
 
+SUMMARIES = frozenset({"summary", "entity_profile"})
+"""Kinds of memories that sum up others."""
+
+
 class Provenance(IntEnum):
     """How an item came to be known: `provenance_type` of seed 000 §2.2."""
 
@@ -102,6 +106,16 @@ class Candidate(NamedTuple):
     def own_words(self) -> bool:
         """Whether this is a raw message of the user's."""
         return self.source == "message" and self.role == "user"
+
+    @property
+    def digest(self) -> bool:
+        """Whether it sums up much."""
+        return self.source == "memory" and self.kind in SUMMARIES
+
+    @property
+    def of_session(self) -> bool:
+        """Whether it is the summary of a session."""
+        return self.source == "memory" and self.kind == "summary" and self.session_id is not None
 
     @property
     def session_label(self) -> str:

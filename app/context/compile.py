@@ -29,7 +29,7 @@ from app.context.candidates import Candidate
 from app.context.classify import classify
 from app.context.inputs import Terms, given, keep, keep_notes
 from app.context.notes import NO_OPENINGS, Openings, Place, Said, Widened, due_now, openings, say, widened, words_of
-from app.context.pack import Efficiency, Packed, PlainMeter, efficiency, pack
+from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.profiles import PROFILES, STRATEGY, Profile
 from app.context.request import (
     Compilation,
@@ -131,7 +131,10 @@ class Compiler:
             kinds = {*request.kinds, *(("passage",) if RAW_KINDS & set(request.kinds) else ())}
             found = [each for each in found if each.kind in kinds]
         scored = score(found, QuerySignals.of(asked), profile, request.now)
-        packed = pack(scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity)
+        digests = None if filtered else digest_room(budget, asked.recap)  # who asks for summaries gets nothing else
+        packed = pack(
+            scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity, digests=digests
+        )  # fmt: skip
         return SearchResult(packed.chosen, packed.tokens, statuses, further)
 
     async def compile(self, request: CompileRequest) -> Compilation:
@@ -308,15 +311,19 @@ class Compiler:
             reason = "embeddings"
         scored = score(found, QuerySignals.of(asked), profile, request.now)
         said = _said([*request.messages, *story.messages])
+        shown = {item for block in live.blocks for item in block.item_ids}
+        # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
+        shown.update(each.id for each in found if each.of_session and each.session_id == scope.session)
         packed = pack(
             scored,
             int(room / (1.0 + counter.margin)),
             meter,
             order=profile.order,
-            visible={item for block in live.blocks for item in block.item_ids} | set(spoken_for),
+            visible=shown | set(spoken_for),
             visible_hashes={each.content_hash for each in found if each.source == "message" and _stands(each, said)},
             suppressed=request.gone,
             diversity=self._diversity,
+            digests=digest_room(room, asked.recap),
         )
         return packed, scored, reason
 

@@ -14,6 +14,9 @@ from app.context.candidates import Candidate
 from app.context.score import Scored, by_score
 
 _WORD = re.compile(r"[^\W_]+")
+DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3
+"""Most of a budget that summaries may take, and where it is asked what a conversation was about: a session's summary is as long
+as a third of a block (docs/consolidation.md); the rest is for what was said in so many words."""
 
 
 class Reason(StrEnum):
@@ -88,6 +91,11 @@ class Packed:
         return self.chosen + tuple(each.item for each in self.dropped if each.reason in kept)
 
 
+def digest_room(budget: int, recap: bool) -> int:
+    """Tokens that summaries may take of a budget."""
+    return int(budget * (RECAP_SHARE if recap else DIGEST_SHARE))
+
+
 def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:
     """The order of maximal marginal relevance (Carbonell and Goldstein; seed 004, stage 3, λ = 0.7): the next is the one of the
     highest λ · score − (1 − λ) · its likeness to the likest of those before it. Scores count as parts of the highest; likeness
@@ -123,12 +131,14 @@ def pack(
     floor: float | None = None,
     limit: int | None = None,
     diversity: float | None = None,
+    digests: int | None = None,
 ) -> Packed:
     """The greedy knapsack of seed 000 §6.3, but one that skips what does not fit and goes on.
 
     `order`: by score per token (the seed's efficiency η_i = s_i / w_i), or by score. Ties go by id. `visible`,
     `suppressed`: ids of items or of messages; a memory is visible, or suppressed, with the only message that it comes
     from.
+    `digests`: most tokens of items that sum up others, together; what they leave out is over budget.
     `diversity`: λ of `diverse`, in whose order they are taken then. `floor`: lowest score taken. `limit`: most items taken
     (what it leaves out is over budget). A meter that costs more than `budget` before any item is added (a summary too long for
     it) is the caller's to see: nothing is chosen then, and `tokens` is what the meter says.
@@ -136,7 +146,7 @@ def pack(
     The same words go in once: of two items with one content hash the first, and of a raw message and a memory that
     comes from it alone the message, which says all that the memory says; a memory already chosen makes room for it.
     """
-    state = _Packing(budget, meter, limit)
+    state = _Packing(budget, meter, limit, digests)
     gone, seen = frozenset(suppressed), frozenset(visible)
     if diversity is not None:
         ordered = diverse(list(scored), diversity)
@@ -157,8 +167,9 @@ def pack(
 
 
 class _Packing:
-    def __init__(self, budget: int, meter: Meter, limit: int | None) -> None:
+    def __init__(self, budget: int, meter: Meter, limit: int | None, digests: int | None) -> None:
         self.budget = budget
+        self.digests = digests  # tokens left for them
         self.meter = meter
         self.limit = limit
         self.chosen: dict[UUID, Scored] = {}
@@ -190,6 +201,8 @@ class _Packing:
     def _fits(self, candidate: Candidate, replaced: Sequence[UUID]) -> bool:
         if self.limit is not None and len(self.chosen) - len(replaced) >= self.limit:
             return False
+        if self.digests is not None and candidate.digest and candidate.token_count > self.digests:
+            return False
         room = self.budget - self.meter.used
         if not replaced:
             return candidate.token_count <= room and self.meter.cost(candidate) <= room
@@ -203,6 +216,7 @@ class _Packing:
     def _add(self, item: Scored, origin: UUID | None) -> None:
         candidate = item.candidate
         self.meter.add(candidate)
+        self._spend_digest(candidate, 1)
         self.chosen[candidate.id] = item
         self._hashes[candidate.content_hash] = candidate.id
         if origin is not None:
@@ -211,8 +225,13 @@ class _Packing:
     def _remove(self, memory: UUID, because_of: UUID) -> None:
         item = self.chosen.pop(memory)
         self.meter.remove(item.candidate)
+        self._spend_digest(item.candidate, -1)
         self._hashes.pop(item.candidate.content_hash, None)
         self.drop(item, Reason.DUPLICATE, because_of)
+
+    def _spend_digest(self, candidate: Candidate, sign: int) -> None:
+        if self.digests is not None and candidate.digest:
+            self.digests -= sign * candidate.token_count
 
 
 def _by_efficiency(item: Scored) -> tuple[float, UUID]:

@@ -56,6 +56,8 @@ AUTO = Profile(
             "speaker": 0.6,
             "timely": 0.6,
             "excess": -0.4,
+            "digest": -0.8,
+            "recap": 2.0,
             "freshness": 0.05,
             "entity_match": 0.05,
         }

@@ -43,6 +43,8 @@ NEAR = 30.0
 KNOWN_ROLES = frozenset({"user", "assistant", "system", "tool"})
 """Names that are none: "the user" in a question names nobody."""
 USER_ROLE = 1
+OF_SESSION, OF_OTHERS = 10, 11
+"""The role in the place of a memory that sums up a session, or anything else (`agent_data.summary_mark`)."""
 VECTOR_LEG, TEXT_LEG, FREQUENT_LEG, ENTITY_LEG, TIME_LEG, RECENT_LEG, SUMMARY_LEG = (1 << n for n in range(7))
 _MORE_LEGS = 3
 """Bits of the legs that `retrieve` has; those of `retrieve_more` follow."""
@@ -79,6 +81,8 @@ class Ranking:
     tokens: Column
     own_words: Column
     memory: Column
+    digest: Column
+    recap: Column
     counts: Column
     legs: NDArray[np.uint8]
     brought: NDArray[np.uint8]
@@ -94,6 +98,8 @@ class Ranking:
             "speaker": self.speaker,
             "timely": self.timely,
             "excess": np.log(np.maximum(self.tokens, LONG) / LONG),
+            "digest": self.digest,
+            "recap": self.recap,
             "similarity": np.nan_to_num(self.similarity),
         }
 
@@ -123,13 +129,15 @@ def rank(
     visible_from: int = 1,
     ancestors: Sequence[UUID] = (),
     span: Span | None = None,
+    recap: bool = False,
     more: More = NO_MORE,
 ) -> Ranking:
-    """Everything that was found, for a question that speaks of the time `span`; what stands in the prompt already (see
+    """Everything that was found, for a question that speaks of the time `span`, or asks for a `recap` of a conversation; what
+    stands in the prompt already (see
     `agent_data.retrieve`) is context for the rest, and then left out."""
     found = np.concatenate([scan.places, more.places], dtype=PLACE) if len(more.places) else scan.places
     columns = columns_of(found)
-    at, sims, counts, legs, brought, moments = _merged(scan, more, columns)
+    at, sims, counts, legs, brought, moments, sums = _merged(scan, more, columns)
     owner, turn, memory, speaker = columns.owner[at], columns.turn[at], columns.memory[at], columns.speaker[at]
     many, lengths = len(at), columns.tokens[at].astype(np.float32)
     told, marks = _speakers(speaker, query)
@@ -150,14 +158,16 @@ def rank(
         legs |= RECENT_LEG
     named = np.isin(speaker, marks) if marks else np.zeros(many, bool)
     own = (columns.role[at] == USER_ROLE) & ~memory
+    told_whole = sums == OF_SESSION if recap else np.zeros(many, bool)
+    digest = (sums >= OF_SESSION) & ~told_whole
     kept: NDArray[np.bool_] | slice = slice(None)
     if confine is not None or session is not None or ancestors:
         kept = memory | _apart(owner, turn, confine, session, visible_from, ancestors)
     return Ranking(
         scan, found, at[kept], _normalised(text[kept]), _normalised(vector[kept]), sims[kept], named[kept].astype(np.float32),
         timely[kept],
-        lengths[kept], own[kept].astype(np.float32), memory[kept].astype(np.float32), counts[:, kept], legs[kept],
-        brought[kept], )  # fmt: skip
+        lengths[kept], own[kept].astype(np.float32), memory[kept].astype(np.float32), digest[kept].astype(np.float32),
+        told_whole[kept].astype(np.float32), counts[:, kept], legs[kept], brought[kept], )  # fmt: skip
 
 
 def smooth(rows: Column, owner: NDArray[np.uint64], turn: NDArray[np.uint64], tokens: Column) -> Column:
@@ -199,9 +209,12 @@ def saturation(scan: Scan, tokens: Column) -> Column:
 
 def _merged(
     scan: Scan, more: More, columns: Columns
-) -> tuple[NDArray[np.intp], Column, Column, NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]]:
+) -> tuple[
+    NDArray[np.intp], Column, Column, NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]
+]:
     """Each item once, session by session in the order of its turns: where its place is, cosine (NaN: unknown), word counts
-    (words, n), legs, those of `more`, when it was (the vectors' places know from when a memory holds)."""
+    (words, n), legs, those of `more`, when it was (the vectors' places know from when a memory holds), and what a memory sums
+    up (those places know that, too)."""
     item, owner, turn = columns[:3]
     # Session, turn, item in one number: two sessions that are alike in 32 bits do no harm, for their owners differ.
     order = np.argsort((owner & _HIGH) | (np.minimum(turn, _MOST_TURNS) << _TURN_BITS) | (item >> _ITEM_BITS))
@@ -220,6 +233,9 @@ def _merged(
     moments = np.empty(len(kept), np.int64)
     moments[rank_of[n:]] = columns.at[n:]
     moments[rank_of[:n]] = columns.at[:n]
+    sums = np.zeros(len(kept), np.uint64)
+    sums[rank_of[:n]] = np.where(columns.memory[:n], columns.role[:n], 0)
+    sums[rank_of[end:][(more.legs & SUMMARY_LEG >> _MORE_LEGS) != 0]] = OF_SESSION
     counts = np.zeros((len(scan.words), len(kept)), np.float32)
     counts[:, rank_of[n:m]] = scan.counts[:, : len(scan.words)].T
     legs = np.zeros(len(kept), np.uint8)
@@ -227,7 +243,7 @@ def _merged(
         legs[part] |= bit
     brought = np.zeros(len(kept), np.uint8)
     brought[rank_of[end:]] = more.legs << _MORE_LEGS
-    return kept, sims, counts, legs | brought, brought, moments
+    return kept, sims, counts, legs | brought, brought, moments, sums
 
 
 _HIGH = np.uint64(0xFFFFFFFF << 32)

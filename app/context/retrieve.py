@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.context.asked import Asked
-from app.context.candidates import Candidate, Provenance
+from app.context.candidates import SUMMARIES, Candidate, Provenance
 from app.context.passages import PASSAGE_TOKENS, Cutter
 from app.context.profiles import Profile
 from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Ranking, gains, rank
@@ -131,6 +131,7 @@ class Retriever:
             visible_from=scope.visible_from,
             ancestors=scope.ancestors,
             span=asked.span,
+            recap=asked.recap,
             more=more,
         )
         cutter = Cutter(scan.words, gains(scan).tolist(), self._count)
@@ -161,7 +162,9 @@ class Retriever:
         a user of whom not all was looked at."""
         legs: Mapping[str, int] = profile.legs
         if profile.ranked:
-            if scan.counted <= MANY * max(len(scan.sims), FEW) or not (asked.named or asked.span):
+            beyond = scan.counted > MANY * max(len(scan.sims), FEW)
+            # Without vectors nothing says which memories are summaries.
+            if not (beyond and (asked.named or asked.span)) and not (asked.recap and (beyond or not len(scan.sims))):
                 return NO_MORE
             legs = BEYOND
         limits = tuple(legs.get(name, 0) for name in ("entity", "time", "recent", "summary"))
@@ -296,8 +299,6 @@ _LEGS: tuple[frozenset[str], ...] = tuple(
     for number in range(128)
 )
 """Which legs brought an item, by number: 1 vector, 2 text, 4 frequent, 8 entity, 16 time, 32 recent, 64 summary."""
-SUMMARIES = frozenset({"summary", "entity_profile"})
-"""Kinds of memories that sum up others."""
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}
 
 

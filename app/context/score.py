@@ -55,7 +55,8 @@ class QuerySignals:
     """What the request brings to the scores.
 
     `entity_ids`: all that the question is about; `entities`: what it names, if it names something. `timed`: it speaks of a
-    time. `max_access` is a_max of seed 000 §6.2 over all of the user's memories; None: the highest among the candidates.
+    time. `recap`: it asks what a conversation was about. `max_access` is a_max of seed 000 §6.2 over all of the user's
+    memories; None: the highest among the candidates.
     """
 
     text: str = ""
@@ -63,10 +64,11 @@ class QuerySignals:
     max_access: int | None = None
     entities: frozenset[str] = frozenset()
     timed: bool = False
+    recap: bool = False
 
     @classmethod
     def of(cls, asked: Asked) -> QuerySignals:
-        return cls(asked.text, asked.about, None, asked.entities, asked.span is not None)
+        return cls(asked.text, asked.about, None, asked.entities, asked.span is not None, asked.recap)
 
 
 class Scored(NamedTuple):
@@ -198,6 +200,17 @@ def _excess(candidates: Sequence[Candidate], context: _Context) -> Column:
     ]
 
 
+def _digest(candidates: Sequence[Candidate], context: _Context) -> Column:
+    """1 for what sums up much, where the question asks for one thing: the turns themselves say it better. Its weight is
+    negative."""
+    return [1.0 if each.digest and not (context.query.recap and each.of_session) else 0.0 for each in candidates]
+
+
+def _recap(candidates: Sequence[Candidate], context: _Context) -> Column:
+    """1 for the summary of a session, where the question asks what a conversation was about."""
+    return [1.0 if context.query.recap and each.of_session else 0.0 for each in candidates]
+
+
 def _entity_overlap(candidates: Sequence[Candidate], context: _Context) -> Column:
     """|query ∩ item| ÷ |query ∪ item| of their entities (seed 004, Jaccard). A raw message has no entities of its own: of it
     the share of the query's whose words stand in it."""
@@ -254,6 +267,8 @@ SIGNALS: Mapping[str, Signal] = MappingProxyType(
         "speaker": _speaker,
         "timely": _timely,
         "excess": _excess,
+        "digest": _digest,
+        "recap": _recap,
     }
 )
 """Every signal by its name; a profile's weights name these."""

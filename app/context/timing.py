@@ -70,6 +70,19 @@ _ONE_MONTH = re.compile(
     re.IGNORECASE,
 )
 """Of "between 3 and 5 May" the first day has the month of the second."""
+_RANGE_LEAD = r"\b(?:between|from|during|in) (?:the (?:months? of |years? )?)?"
+_RANGE_JOIN = r" ?(?:\band\b|\bto\b|\buntil\b|\btill\b|\bthrough\b|\bup to\b|[-\u2013]) ?(?:the )?"
+_PART = r"(?:(?:early|late|mid|(?:the )?(?:beginning|middle|end|start) of)[ -])?"
+_OF_YEAR = r"\.?(?:,? (?:of )?(?P<{}>(?:19|20)\d\d)\b)?"
+_MONTH_RANGE = re.compile(
+    rf"{_RANGE_LEAD}{_PART}(?P<one>{_MONTHS})\b{_OF_YEAR.format('year')}{_RANGE_JOIN}{_PART}(?P<other>{_MONTHS})\b"
+    rf"{_OF_YEAR.format('year2')}(?! ?\d)",
+    re.IGNORECASE,
+)
+_YEAR_RANGE = re.compile(
+    rf"{_RANGE_LEAD}(?P<one>(?:19|20)\d\d){_RANGE_JOIN}(?P<other>(?:19|20)\d\d)\b(?![-/.]\d)", re.IGNORECASE
+)
+"""Months and years that stand alone are dates in a range: "between May and July", "from 2019 to 2021"."""
 _JOIN = re.compile(r"[ ,]*(?:and|to|until|through|till)[ ,]*(?:the )?", re.IGNORECASE)
 _COUNTS_TEXT = "zero one two three four five six seven eight nine ten eleven twelve"
 _COUNTS = {word: n for n, word in enumerate(_COUNTS_TEXT.split())}
@@ -99,6 +112,7 @@ def asked_time(query: str, now: datetime) -> Span | None:
         return None
     query = _ONE_MONTH.sub(r"\1 \2 \4 \3 ", query)
     try:
+        query = _spelled_out(query, now.date())
         days = list(_found(query, now))
         if not days:
             return None
@@ -109,6 +123,30 @@ def asked_time(query: str, now: datetime) -> Span | None:
         return _led(days[at], _lead(query, days[at]), now)
     except (OverflowError, ValueError):  # beyond the calendar
         return None
+
+
+def _spelled_out(query: str, today: date) -> str:
+    """The question with what its ranges of months and years leave out."""
+    query = _YEAR_RANGE.sub(
+        lambda match: "between January {} and December {}".format(*sorted(match.group("one", "other"))), query
+    )
+    past = _FUTURE.search(query) is None
+
+    def months(match: re.Match[str]) -> str:
+        one, other = (_NUMBERS[match[name].lower()[:3]] for name in ("one", "other"))
+        joined = match[0][match.end("one") - match.start() : match.start("other") - match.start()]
+        if match[0][:2].lower() in ("in", "du") and "and" in joined and one % 12 + 1 != other:
+            return match[0]  # "in May and August" are two months
+        turned = int(one > other)
+        if match["year"]:
+            first = int(match["year"])
+            last = int(match["year2"] or first + turned)
+        else:
+            last = int(match["year2"] or _year(today, date(today.year, other, 1), past))
+            first = last - turned
+        return f"between {match['one']} {first} and {match['other']} {last}"
+
+    return _MONTH_RANGE.sub(months, query)
 
 
 def _lead(query: str, days: _Days) -> re.Match[str] | None:

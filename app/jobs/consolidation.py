@@ -23,8 +23,12 @@ import orjson
 from app.clock import Clock
 from app.errors import BadBody
 from app.jobs.schedule import STATEMENT_S, Connection, Tick
+from app.memory.candidate import Provenance
 from app.memory.compaction import Entry, Window, choose, needs_compaction, ratio, summary_budget
+from app.memory.consolidate_entities import SUMMARY_CONFIDENCE, SUMMARY_IMPORTANCE
 from app.memory.consolidate_summary import Count, Line, Summary, extractive, with_helper
+from app.memory.drafts import SEMANTIC
+from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids
@@ -36,9 +40,13 @@ from app.store.consolidation import (
     Said,
     SessionState,
     Stale,
+    Work,
     session_job,
+    summary_key,
     user_job,
 )
+from app.store.drawing import Drawing, NewDrawn
+from app.store.learning import MAX_SOURCES, MemoryRow
 from app.store.queries import Queries
 from app.store.records import Vector
 
@@ -60,6 +68,7 @@ MIN_SUMMARY_TOKENS = 300
 """Tokens of a session worth a summary: shorter ones are their own."""
 SUMMARY_LABEL = "[Conversation Summary]: "
 """What the synthetic message begins with (seed 000 §7.3, step 4)."""
+_GLOBAL = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +140,7 @@ class SessionKeeper:
             return
         whole = sum(each.token_count for each in state.messages)
         summary = vector = None
-        if whole >= MIN_SUMMARY_TOKENS:
+        if whole >= MIN_SUMMARY_TOKENS and not state.forgotten:
             summary = await self._summary(state, state.messages, summary_budget(whole))
             vector = await self._vector(summary)
         try:
@@ -143,6 +152,8 @@ class SessionKeeper:
                 await work.hold_session(job.session, state.version)
                 if summary is not None:
                     await work.summarise(job.session, summary.text, summary.tokens, vector)
+                    if not job.confined:  # what is nobody's is found in its own session alone, which has it already
+                        await self._remember(work, job, state, remembered(job, state, summary, vector, began))
                 await work.end_session(job.session, began, _active(state))
                 await work.clear_working(job.session)
                 further = []
@@ -153,6 +164,12 @@ class SessionKeeper:
                 await work.enqueue(further)
         except Stale:
             log.info("a summary is void: something was forgotten meanwhile", extra={"session": str(job.session)})
+
+    async def _remember(self, work: Work, job: SessionJob, state: SessionState, new: NewDrawn) -> None:
+        drawing = Drawing(work, work.sql, job.tenant, job.user, new.row.created_at)
+        made = await drawing.add([new], state.hmac_key, work.space, scope=job.session)
+        if made and new.previous is not None:
+            await drawing.retire(made[0], new.previous)
 
     async def compact(self, payload: bytes) -> None:
         """Compaction (seed 000 §7.3), where it is due or was asked for. Raises as `end`."""
@@ -248,6 +265,73 @@ def lines_of(state: SessionState, told: Sequence[Said]) -> list[Line]:
             place = min(each.turn_index for each in origin)
             lines.append(Line(known.memory_id, known.text, place, None, 0.5 + known.importance))
     return lines
+
+
+def remembered(
+    job: SessionJob, state: SessionState, summary: Summary, vector: Vector | None, now: datetime
+) -> NewDrawn:
+    """The summary of a session as a memory of its user: it stands at the time of the session's end, so that a question about
+    that time finds it, and takes the place of the one before."""
+    at = {each.message_id: each for each in state.messages}
+    facts = [each for each in state.statements if each.memory_id in summary.sources]
+    named = dict.fromkeys([*summary.sources, *(message for fact in facts for message in fact.messages)])
+    messages = sorted((at[each] for each in named if each in at), key=lambda each: (each.turn_index, each.message_id))
+    last = state.messages[-1]
+    row = MemoryRow(
+        memory_id=ids.uuid7(now),
+        session_id=job.session,
+        tier=SEMANTIC,
+        scope=_GLOBAL,
+        kind="summary",
+        text=summary.text,
+        content_hash=content_hash(summary.text),
+        provenance_type=Provenance.SYSTEM_INFERRED,
+        turn_id=last.message_id,
+        turn_index=last.turn_index,
+        source_message_ids=[each.message_id for each in messages[:MAX_SOURCES]],
+        sources=[
+            {
+                "session": state.name,
+                "session_id": str(job.session),
+                "message_id": str(each.message_id),
+                "turn_index": each.turn_index,
+            }
+            for each in messages[:MAX_SOURCES]
+        ],
+        confidence=SUMMARY_CONFIDENCE,
+        confidence_factors={},
+        importance=SUMMARY_IMPORTANCE,
+        access_count=0,
+        reinforcement_count=0,
+        created_at=last.created_at,
+        expires_at=None,
+        validated=False,
+        token_count=summary.tokens,
+        valid_from=last.created_at,
+        stated_at=last.created_at,
+        vector=vector,
+        details={
+            "key": summary_key(job.session),
+            "scope_type": "session_window",
+            "scope_identifier": state.name,
+            "source_data": {
+                "memory_ids": [str(each.memory_id) for each in facts],
+                "sessions": 1,
+                "time_range": {
+                    "start": state.messages[0].created_at.isoformat(),
+                    "end": last.created_at.isoformat(),
+                },
+                "consolidation_method": summary.method,
+            },
+        },
+    )
+    return NewDrawn(
+        row,
+        summary_key(job.session),
+        tuple(each.memory_id for each in facts),
+        tuple(each.message_id for each in messages),
+        previous=state.remembered,
+    )
 
 
 def _active(state: SessionState) -> int:

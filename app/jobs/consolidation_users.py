@@ -141,7 +141,7 @@ class Consolidator:
                 sorted({fact for each in new for fact in each.facts}),
                 sorted({message for each in new for message in each.messages}),
             )
-            made = set(await drawing.add(new, state, self._space))
+            made = set(await drawing.add(new, state.hmac_key, self._space))
             confirmed = sorted({fact for each in new if each.row.memory_id in made for fact in each.confirms})
             await drawing.confirm(confirmed, CONFIRMS, CONFIRMS_UP_TO)
             await drawing.done(began, more=len(entities) > EACH_RUN)

@@ -116,7 +116,7 @@ POLICY = Policy()
 @dataclass(frozen=True, slots=True)
 class Life:
     """What the life cycle looks at in a memory. `sources`: distinct messages that say so. `by_hand`: added without a
-    message, over the API."""
+    message, over the API. `of_session`: it is the summary of a session."""
 
     tier: int
     kind: str
@@ -130,6 +130,7 @@ class Life:
     reinforcement_count: int = 0
     sources: int = 1
     by_hand: bool = False
+    of_session: bool = False
     validated_by: str | None = None
     last_accessed_at: datetime | None = None
     last_validated_at: datetime | None = None
@@ -159,8 +160,9 @@ class Life:
 
     @property
     def shielded(self) -> bool:
-        """Whether disuse alone cannot take it away: it was asked for, or somebody's word for it still holds."""
-        return self.asked_for or (self.grounded and self.status == "active")
+        """Whether disuse alone cannot take it away: it was asked for, or somebody's word for it still holds, or it is the
+        summary of a session, which says what was said and not what is so."""
+        return self.asked_for or (self.grounded and self.status == "active") or self.of_session
 
     def in_force(self, now: datetime) -> bool:
         """Whether it counts now, swept or not."""

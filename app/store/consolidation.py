@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 import orjson
 from asyncpg.pool import PoolConnectionProxy
 
+from app.store.forgetting import content_hmac
 from app.store.learning import Effect
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
@@ -62,7 +63,8 @@ class Statement:
 @dataclass(frozen=True, slots=True)
 class SessionState:
     """A session when its summary was begun. `epoch`: its user's erasure epoch, None: there is no such user. `shared_turn`: the
-    last turn that a branch of it shares, 0 without one."""
+    last turn that a branch of it shares, 0 without one. `remembered`: the memory that is its summary now; `forgotten`: its user
+    had one forgotten, so that there is to be none. `hmac_key`: of this database's keyed hashes."""
 
     epoch: int | None
     version: int
@@ -73,6 +75,9 @@ class SessionState:
     summary: str | None
     messages: tuple[Said, ...]
     statements: tuple[Statement, ...]
+    remembered: UUID | None
+    forgotten: bool
+    hmac_key: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,14 @@ class ConsolidationStore:
             row = await connection.fetchrow(self._sql["consolidation.session"], user, session)
             if row is None or owner is None:
                 return None
+            key = bytes.fromhex(await connection.fetchval(self._sql["memories.secret"]))
+            drawn = await connection.fetchrow(
+                self._sql["consolidation.session_drawn"],
+                user,
+                session,
+                content_hmac(key, summary_key(session).encode()),
+            )
+            assert drawn is not None, "a query without FROM has one row"
             said: list[Said] = []
             if row["first_message_at"] is not None:
                 found = await connection.fetch(
@@ -141,6 +154,9 @@ class ConsolidationStore:
             row["summary_text"],
             tuple(said),
             statements,
+            drawn["memory_id"],
+            drawn["forgotten"],
+            key,
         )
 
     @contextlib.asynccontextmanager
@@ -200,6 +216,16 @@ class Work:
         self._tenant = tenant
         self._user = user
         self._now = now
+
+    @property
+    def sql(self) -> Queries:
+        """For what else belongs to the same effect (see `app/store/drawing.py`)."""
+        return self._sql
+
+    @property
+    def space(self) -> int | None:
+        """Of the vectors that summaries come with."""
+        return self._space
 
     @property
     def effect(self) -> Effect:
@@ -268,6 +294,11 @@ class Work:
 
     async def _run(self, name: str, *arguments: object) -> None:
         await self.connection.execute(self._sql[f"consolidation.{name}"], self._tenant, self._user, *arguments)
+
+
+def summary_key(session: UUID) -> str:
+    """By which the summary of a session is known among all that is drawn."""
+    return f"session:{session}"
 
 
 def session_job(

@@ -170,18 +170,21 @@ class Drawing:
         if await connection.fetchval(self.sql["consolidation.suppressed"], self.user, [*facts, *messages]):
             raise Stale
 
-    async def add(self, new: Sequence[NewDrawn], state: UserState, space: int | None) -> list[UUID]:
-        """Write memories, but for those whose words are in force already; which."""
+    async def add(self, new: Sequence[NewDrawn], key: bytes, space: int | None, *, scope: UUID = ids.NIL) -> list[UUID]:
+        """Write memories, but for those whose words are in force already, within `scope` (a session, for its summary: two
+        sessions may come to the same words); which. `key`: of this database's keyed hashes."""
         effect = self.work.effect
         hashes = [each.row.content_hash for each in new]
-        there = {each.content_hash for each in await effect.members(ids.NIL, hashes, (), ())}
-        there |= await effect.forgotten(state.hmac_key, hashes)
+        there = {
+            each.content_hash for each in await effect.members(scope, hashes, (), ()) if each.root == each.memory_id
+        }
+        there |= await effect.forgotten(key, hashes)
         fresh = list({each.row.content_hash: each for each in new if each.row.content_hash not in there}.values())
         if not fresh:
             return []
         made = [each.row.memory_id for each in fresh]
         await effect.change(
-            ids.NIL,
+            scope,
             space,
             Changes(
                 new=[each.row for each in fresh],
@@ -202,8 +205,14 @@ class Drawing:
         await effect.count_words([], made, self.now, self.now)
         pairs = [(source, each.row.memory_id) for each in fresh for source in (*each.facts, *each.messages)]
         await self._run("derive", [one for one, _ in pairs], [other for _, other in pairs])
-        await self._run("name_keys", [key_hmac(state.hmac_key, each.key) for each in fresh], made)
+        await self._run("name_keys", [key_hmac(key, each.key) for each in fresh], made)
         return made
+
+    async def retire(self, heir: UUID, previous: UUID) -> None:
+        """Of the summaries that `heir` took the place of, only `previous` is kept, without its vectors: the others go in their
+        time, as what has expired does. (A session that goes on for years is summarised anew every day.)"""
+        await self._run("retire_summaries", heir, previous)
+        await self.work.connection.execute(self.sql["memories.drop_vectors"], self.tenant, self.user, [previous])
 
     async def confirm(self, facts: Sequence[UUID], by: float, up_to: float) -> None:
         """These memories are a little surer."""

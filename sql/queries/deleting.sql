@@ -30,12 +30,14 @@ FROM agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at = $4 AND length(h.content_tsv) > 0
 
 -- name: learned
--- What was learned from a message, and the summary that stands for it, held in the order in which all take memories.
+-- What was learned from a message, and the summary that stands for it, held in the order in which all take memories. Not what was
+-- drawn from many: that goes with the message (`forget_derived`), and is not what its user wants forgotten, but drawn anew.
 SELECT m.memory_id, m.kind, m.content_text, m.sources, m.source_message_ids,
        m.provenance_turn_id IS NULL AND m.is_validated AS stated
 FROM agent_data.memory_store m
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.status <> 'forgotten'
   AND ($3 = ANY (m.source_message_ids) OR m.provenance_turn_id = $3 OR m.memory_id = $4::uuid)
+  AND NOT (m.kind = 'summary' AND m.details ? 'key')
 ORDER BY m.memory_id
 FOR UPDATE
 

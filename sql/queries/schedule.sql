@@ -47,6 +47,10 @@ UPDATE agent_data.user_stats u SET vectors = COALESCE((
 WHERE u.user_id = $1
 RETURNING u.vectors > (SELECT c.value::bigint FROM agent_data.system_config c WHERE c.key = 'vector_exact_limit')
 
+-- name: recount_vectors
+-- Counts the vectors of $2 users after $1 anew (as the owner).
+SELECT * FROM agent_data.recount_vectors($1, $2)
+
 -- name: graph_users
 -- Users whose vectors are searched by the graph.
 SELECT u.user_id FROM agent_data.user_stats u WHERE u.use_hnsw

@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 SELECT_LIFE = """
 SELECT memory_id, memory_tier, kind, status, provenance_type, created_at, confidence, importance, relevance_accumulator,
        access_count, reinforcement_count, source_message_ids, provenance_turn_id, validated_by, last_accessed_at,
-       last_validated_at, importance_at, expires_at
+       last_validated_at, importance_at, expires_at, session_id
 FROM agent_data.memory_store
 """
 
@@ -64,6 +64,7 @@ def life(row: Any) -> Life:
         reinforcement_count=row["reinforcement_count"],
         sources=len(set(row["source_message_ids"])),
         by_hand=row["provenance_turn_id"] is None,
+        of_session=row["kind"] == "summary" and row["session_id"] is not None,
         validated_by=row["validated_by"],
         last_accessed_at=row["last_accessed_at"],
         last_validated_at=row["last_validated_at"],

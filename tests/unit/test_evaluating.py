@@ -25,6 +25,7 @@ def written(folder: Path, *lines: Any) -> Path:
 def test_messages_and_questions(tmp_path: Path) -> None:
     sheet = read(written(tmp_path, TALK, b"", {**TALK, "metadata": {}}, ASKED))
     assert len(sheet.lines) == 2
+    assert list(sheet.sessions) == [("ana", "s")]
     assert sheet.words["ana"] == {"1": ["i", "moved", "to", "rome"]}
     assert [(each.question, each.kind) for each in sheet.questions] == [("Where does Ana live?", "plain")]
 

@@ -166,6 +166,26 @@ async def test_who_has_too_many_vectors_goes_over_to_the_graph(
     assert await schedule.sweep("vectors") == 1  # one that a turn added while the user went over
 
 
+async def test_counts_of_vectors_follow_what_was_forgotten(
+    schedule: Schedule, pool: Pool, admin: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.jobs.schedule.USERS_AT_ONCE", 2)
+    await admin.execute("SELECT agent_data.ensure_embedding_space('test', 8)")
+    await _vectors(pool, range(5))
+    for n in range(1, 6):  # others, of whom nothing is left
+        await admin.execute(
+            "INSERT INTO agent_data.user_stats (user_id, tenant_id, vectors) VALUES ($1, $2, $3)",
+            UUID(int=1000 + n), TENANTS[0], n % 2,
+        )  # fmt: skip
+    async with pool.transaction(TENANTS[0]) as connection:
+        await connection.execute(SQL["memories.drop_vectors"], TENANTS[0], USER, [UUID(int=1), UUID(int=2)])
+    assert (await _stats(admin))[0] == 5
+    assert await schedule.sweep("vector_counts") == 4
+    assert (await _stats(admin))[0] == 3
+    assert await admin.fetchval("SELECT sum(vectors) FROM agent_data.user_stats") == 3
+    assert await schedule.sweep("vector_counts") == 0
+
+
 async def test_a_wrong_count_is_set_right_before_anything_is_changed(
     schedule: Schedule, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
@@ -229,7 +249,15 @@ async def test_what_calls_cost_is_added_up_and_budgets_learn_of_it(
 
 
 async def test_a_task_runs_when_it_is_due(schedule: Schedule, clock: FakeClock) -> None:
-    assert set(await schedule.look()) == {"partitions", "expiry", "vectors", "purge", "spend", "budgets"}
+    assert set(await schedule.look()) == {
+        "partitions",
+        "expiry",
+        "vectors",
+        "vector_counts",
+        "purge",
+        "spend",
+        "budgets",
+    }
     assert await schedule.look() == {}
     clock.move(timedelta(minutes=16))
     assert set(await schedule.look()) == {"vectors", "spend"}
@@ -248,7 +276,7 @@ async def test_a_task_that_fails_does_not_stop_the_others_and_is_tried_again(
     schedule: Schedule, admin: asyncpg.Connection[Any]
 ) -> None:
     await admin.execute("ALTER TABLE agent_data.sessions RENAME COLUMN expires_at TO was")
-    assert set(await schedule.look()) == {"partitions", "vectors", "purge", "spend", "budgets"}
+    assert set(await schedule.look()) == {"partitions", "vectors", "vector_counts", "purge", "spend", "budgets"}
     await admin.execute("ALTER TABLE agent_data.sessions RENAME COLUMN was TO expires_at")
     assert set(await schedule.look()) == {"expiry"}
 
@@ -280,7 +308,7 @@ async def test_the_worker_runs_what_is_due_at_its_start(
     database: str, schedule: Schedule, admin: asyncpg.Connection[Any]
 ) -> None:
     async def ran() -> bool:
-        return bool(await admin.fetchval("SELECT count(*) = 6 FROM agent_data.ticks"))
+        return bool(await admin.fetchval("SELECT count(*) = 7 FROM agent_data.ticks"))
 
     async with working(database, {}, schedule=schedule):
         await until(ran)

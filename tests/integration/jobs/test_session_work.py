@@ -292,7 +292,11 @@ async def test_with_a_helper_and_with_one_that_fails(pool: Pool, admin: Admin) -
 
 
 async def forget(pool: Pool, admin: Admin, talk: Talk, text: str) -> None:
-    (row,) = await rows(admin, "SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE $1", f"%{text}%")
+    (row,) = await rows(
+        admin,
+        "SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE $1 AND kind <> 'summary'",
+        f"%{text}%",
+    )
     assert await Memories(pool, SQL, FakeClock(NOW), space=None).forget(talk.tenant, talk.user, row["memory_id"])
 
 
@@ -314,6 +318,134 @@ async def test_a_forgotten_memory_does_not_come_back_through_a_summary(pool: Poo
     row = await session_row(admin, talk)
     assert "Lisbon" in row["summary_text"]
     assert "peanuts" not in row["summary_text"]
+
+
+# --- the summary as a memory ------------------------------------------------------------------------------------------
+
+
+async def summaries(admin: Admin) -> list[dict[str, Any]]:
+    found = await rows(admin, "SELECT * FROM agent_data.memory_store WHERE kind = 'summary' ORDER BY memory_id")
+    return [each | {name: orjson.loads(each[name]) for name in ("details", "sources")} for each in found]
+
+
+async def ended(pool: Pool, talk: Talk, at: timedelta = timedelta()) -> None:
+    """The session is over."""
+    await keeper(pool, FakeClock(NOW + at)).end(payload(talk))
+
+
+async def test_a_sessions_summary_is_a_memory_with_its_sources(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk)
+    before = await counts(admin)
+    await ended(pool, talk)
+    (summary,) = await summaries(admin)
+    session = await session_row(admin, talk)
+    assert summary["content_text"] == session["summary_text"]
+    assert (summary["session_id"], summary["memory_scope"], summary["memory_tier"]) == (talk.session, 1, 3)
+    assert (summary["importance"], summary["confidence"]) == (pytest.approx(0.9), pytest.approx(0.8))  # seed 004
+    last = talk.said[-1].created_at
+    assert (summary["created_at"], summary["valid_from"], summary["valid_to"]) == (last, last, None)
+    assert summary["details"]["scope_type"] == "session_window"
+    assert summary["details"]["source_data"]["time_range"] == {
+        "start": talk.said[0].created_at.isoformat(),
+        "end": last.isoformat(),
+    }
+    said = {str(each.message_id): each for each in talk.said}
+    assert all(said[each["message_id"]] and each["session_id"] == str(talk.session) for each in summary["sources"])
+    assert [each["turn_index"] for each in summary["sources"]] == sorted(
+        each["turn_index"] for each in summary["sources"]
+    )
+    drawn = await rows(
+        admin, "SELECT source_id FROM agent_data.derivations WHERE derived_id = $1", summary["memory_id"]
+    )
+    assert {UUID(each["message_id"]) for each in summary["sources"]} <= {each["source_id"] for each in drawn}
+    (route,) = await rows(admin, "SELECT 1 FROM agent_data.routes WHERE id = $1", summary["memory_id"])
+    assert route
+    assert await counts(admin) == before  # its words were counted where they were said
+
+
+async def counts(admin: Admin) -> tuple[int, int, int]:
+    """Documents and tokens of the user, and documents with each word."""
+    (stats,) = await rows(admin, "SELECT documents, total_terms FROM agent_data.user_stats")
+    held = await admin.fetchval("SELECT sum(documents) FROM agent_data.lexemes")
+    return stats["documents"], stats["total_terms"], held
+
+
+async def test_a_later_summary_supersedes_the_one_before_and_two_are_kept(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk)
+    for n, told in enumerate(("I'm allergic to celery.", "My cat is called Minka.", "My sister is called Clara.")):
+        await build_learner(pool, FakeClock(NOW)).learn(talk.job(await talk.say(pool, told)))
+        await ended(pool, talk, timedelta(hours=n))
+    oldest, former, latest = await summaries(admin)
+    assert [each["status"] for each in (oldest, former, latest)] == ["expired", "superseded", "active"]
+    assert (former["superseded_by"], former["superseded_how"]) == (latest["memory_id"], "merged")
+    assert former["valid_to"] == latest["valid_from"] == talk.said[-1].created_at
+    assert "Clara" in latest["content_text"]
+    assert "Clara" not in former["content_text"]
+    await ended(pool, talk, timedelta(hours=4))  # nothing new: nothing is written
+    assert [each["memory_id"] for each in await summaries(admin)] == [
+        each["memory_id"] for each in (oldest, former, latest)
+    ]
+    await forget(pool, admin, talk, "peanuts")  # no version keeps the words
+    assert [each["content_text"] for each in await summaries(admin)] == ["", "", ""]
+
+
+async def test_what_is_not_so_any_more_takes_the_summary_out_of_force(pool: Pool, admin: Admin) -> None:
+    talk, later = Talk(), Talk(name="chat-2", begun=NOW - timedelta(minutes=5))
+    await long_talk(pool, talk)
+    await ended(pool, talk)
+    assert "Lisbon" in (await summaries(admin))[0]["content_text"]
+    said = await later.say(pool, "I live in Porto now, not in Lisbon any more.")
+    await build_learner(pool, FakeClock(NOW)).learn(later.job(said))
+    (summary,) = await summaries(admin)
+    assert (summary["status"], summary["valid_to"] is not None) == ("invalidated", True)
+    await ended(pool, talk, timedelta(hours=1))
+    _, anew = await summaries(admin)
+    assert anew["status"] == "active"
+    assert "Lisbon" not in anew["content_text"]
+
+
+async def test_a_summary_that_was_forgotten_is_not_made_again(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk)
+    before = await counts(admin)
+    await ended(pool, talk)
+    (summary,) = await summaries(admin)
+    memories = Memories(pool, SQL, FakeClock(NOW), space=None)
+    assert await memories.forget(talk.tenant, talk.user, summary["memory_id"])
+    assert (await session_row(admin, talk))["summary_text"] is None
+    await ended(pool, talk, timedelta(hours=1))
+    assert [each["content_text"] for each in await summaries(admin)] == [""]
+    assert (await session_row(admin, talk))["summary_text"] is None
+    assert await counts(admin) == before
+
+
+async def test_nobodys_session_leaves_no_such_memory(pool: Pool, admin: Admin) -> None:
+    talk = Talk(confined=True)
+    await long_talk(pool, talk)
+    await ended(pool, talk)
+    assert (await session_row(admin, talk))["summary_text"]
+    assert not await summaries(admin)
+
+
+async def test_the_memory_of_a_summary_goes_with_a_deleted_message_and_is_made_again(
+    database: str, pool: Pool, admin: Admin
+) -> None:
+    talk = Talk()
+    await long_talk(pool, talk)
+    await ended(pool, talk)
+    (message,) = await rows(
+        admin, "SELECT message_id FROM agent_data.conversation_history WHERE content LIKE '%peanuts%'"
+    )
+    deleter = Deleter(own_connection(database, ERASER_ROLE), SQL, FakeClock(NOW))
+    assert await deleter.delete(talk.tenant, SessionRef(talk.user, talk.session), message["message_id"])
+    (summary,) = await summaries(admin)
+    assert (summary["status"], summary["content_text"]) == ("forgotten", "")
+    await ended(pool, talk, timedelta(hours=1))
+    _, anew = await summaries(admin)
+    assert "Lisbon" in anew["content_text"]
+    assert "peanuts" not in anew["content_text"]
 
 
 async def test_a_deleted_message_takes_the_summary_along_and_is_in_no_later_one(

@@ -288,6 +288,15 @@ async def test_fetching_what_was_found(watch: Watch, teller: Teller) -> None:
     await check(teller, scans, "conversation_history_pkey", "memory_store_pkey", "suppressions_pkey")
 
 
+async def test_the_summary_of_a_session_is_found_by_its_session(watch: Watch, teller: Teller) -> None:
+    scans = await watch.scans(lambda: watch.connection.fetchrow(SQL["consolidation.session_drawn"], ANA, S1, b"key"))
+    await check(teller, scans, "memory_session_summary", "drawn_keys_pkey")
+    scans = await watch.scans(
+        lambda: watch.connection.fetch("SELECT agent_data.drop_session_summaries($1, $2, $3)", TENANT, ANA, [S1])
+    )
+    await check(teller, scans, "memory_session_summary", "sessions_pkey")
+
+
 @pytest.mark.parametrize("stored", [1, 1_000_000], ids=["all of them", "the nearest of more"])
 async def test_vectors_are_read_from_the_index_alone(watch: Watch, teller: Teller, stored: int) -> None:
     space = await teller.store.space_of(HashEmbedder.space)

@@ -224,6 +224,21 @@ async def test_prune(admin: Admin, schedule: Schedule, clock: FakeClock) -> None
     assert json.loads(event["after"]) == {"status": "expired", "reason": "importance"}
 
 
+async def test_the_summary_of_a_session_stands_however_long_nobody_asks(
+    admin: Admin, schedule: Schedule, clock: FakeClock
+) -> None:
+    summary = await put(
+        admin, kind="summary", session_id=UUID(int=5), created_at=NOW - 900 * DAY, validated_by="system"
+    )
+    entity = await put(admin, kind="summary", created_at=NOW - 900 * DAY)
+    for _ in range(3):
+        clock.move(DAY)
+        for name in ("demotion", "decay", "prune"):
+            await schedule.sweep(name)
+    assert ((await one(admin, summary)).status, (await one(admin, summary)).tier) == ("active", 3)
+    assert (await one(admin, entity)).status == "expired"
+
+
 async def test_removal(admin: Admin, schedule: Schedule, clock: FakeClock, pool: Pool) -> None:
     """With all that led to it; what others lead to stays, and so does what may still be restored."""
     await admin.execute("SELECT agent_data.ensure_embedding_space('test', 8)")

@@ -50,3 +50,29 @@ def test_what_names_nothing_is_about_its_words() -> None:
 
 def test_of_a_long_question_the_beginning_is_looked_at() -> None:
     assert understand("x " * MAX_CHARS + "and Lisbon?", NOW).entities == understand("x " * MAX_CHARS, NOW).entities
+
+
+@pytest.mark.parametrize(
+    ("question", "recap"),
+    [
+        ("What did we talk about in March?", True),
+        ("what have we discussed so far", True),
+        ("What topics did we cover last week?", True),
+        ("What were you and I discussing?", True),
+        ("Recap our last session", True),
+        ("Please summarise the conversation of Monday", True),
+        ("Give me a summary of our chats in May", True),
+        ("What was our first conversation about?", True),
+        ("Sum up what we said about Lisbon", True),
+        ("Where did we leave off?", True),
+        ("What did Ana and Bo discuss in May?", False),
+        ("What was discussed in the workshop?", False),
+        ("Can you summarize how my resume progressed over the past months?", False),
+        ("What is the amount offered for the position we discussed?", False),
+        ("How does Tim stay motivated during study sessions?", False),
+        ("Where does Ana live?", False),
+        ("", False),
+    ],
+)
+def test_whether_it_asks_what_a_conversation_was_about(question: str, recap: bool) -> None:
+    assert understand(question, NOW).recap is recap

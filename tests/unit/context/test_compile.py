@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from app.context import compile as compiling
 from app.context.asked import Asked
 from app.context.assemble import SEPARATOR, AppendTo, Block, InsertMessage, Prepend
+from app.context.audit import expand
 from app.context.candidates import Candidate
 from app.context.compile import Compilation, Compiler, CompileRequest, PathMessage, SearchRequest
 from app.context.profiles import Profile
@@ -364,6 +365,34 @@ async def test_a_summary_is_told_once_and_only_where_something_is_missing() -> N
     assert again.new_block is None
     short = await compiler().compile(request(NEW, **{**long, "path": path_of(PAST)}))
     assert short.new_block is None
+
+
+async def test_the_summary_of_the_session_itself_is_no_memory_of_its_prompt() -> None:
+    given = {"kind": "summary", "token_count": 20, "near_vector": 1.0}
+    own = memory(1, "They met in Rome", session_id=SESSION, **given)
+    other = memory(2, "They parted in Oslo", session_id=UUID(int=78), **given)
+    compiled = await compiler(Found(own, other)).compile(request((said("user", "What did we talk about?"),)))
+    assert compiled.new_block is not None
+    assert "Oslo" in compiled.new_block.text
+    assert "Rome" not in compiled.new_block.text
+    told = {each["id"]: each for each in expand(compiled.audit)["items"]}
+    assert (told[str(own.id)]["chosen"], told[str(own.id)]["reason"]) == (False, "visible")
+    assert told[str(other.id)]["chosen"]
+    assert told[str(other.id)]["signals"]["recap"] == 1.0
+    assert told[str(other.id)]["signals"]["digest"] == 0.0
+
+
+async def test_summaries_take_a_third_of_a_block_and_two_where_they_are_asked_for() -> None:
+    found = [
+        memory(n, f"Summary number {n}", kind="summary", session_id=UUID(int=80 + n), token_count=50, near_text=1.0)
+        for n in range(1, 7)
+    ]
+    for question, many in (("Where is Rome?", 2), ("What did we talk about in May?", 4)):
+        result = await compiler(Found(*found)).search(search(query=question, token_budget=310))
+        assert len(result.items) == many, question
+    # Who wants summaries gets them.
+    result = await compiler(Found(*found)).search(search(query="Where is Rome?", token_budget=310, kinds=["summary"]))
+    assert len(result.items) == 6
 
 
 # --- blocks of earlier turns ------------------------------------------------------------------------------------------------

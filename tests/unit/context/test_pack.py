@@ -127,6 +127,27 @@ def test_limit() -> None:
     assert set(fate(packed).values()) == {"over_budget"}
 
 
+def test_summaries_have_a_part_of_the_budget() -> None:
+    digests = [memory(n, kind="summary", token_count=40) for n in (1, 2, 3)]
+    plain = memory(4, token_count=40)
+    packed = pack(
+        [scored(each, 1.0 / n) for n, each in enumerate((*digests, plain), 1)],
+        200,
+        PlainMeter(),
+        order="score",
+        digests=90,
+    )
+    assert ids(packed) == [1, 2, 4]
+    assert fate(packed) == {3: "over_budget"}
+    # One that makes room for its only source gives its part back.
+    alone = memory(5, kind="summary", token_count=60, provenance=(source(6),))
+    other = memory(7, kind="summary", token_count=60)
+    packed = pack(
+        [scored(alone, 3.0), scored(message(6), 2.0), scored(other, 1.0)], 200, PlainMeter(), order="score", digests=70
+    )
+    assert ids(packed) == [6, 7]
+
+
 @st.composite
 def pools(draw: st.DrawFn) -> list[Scored]:
     pool = []

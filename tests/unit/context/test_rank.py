@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context.rank import AHEAD_DAYS, KERNEL, NEAR, REACH, RECENT, TOLD_DAYS, Ranking, rank
+from app.context.rank import AHEAD_DAYS, KERNEL, NEAR, OF_OTHERS, OF_SESSION, REACH, RECENT, TOLD_DAYS, Ranking, rank
 from app.context.timing import Span
 from app.store.places import MEMORY_KIND, NO_MORE, PLACE, US_PER_DAY, More, Scan, speaker_mark
 
@@ -202,6 +202,27 @@ def test_what_a_profile_may_weigh() -> None:
     assert columns["own_words"] == {1: 1.0, 2: 0.0, 3: 0.0}
     assert columns["remembered"] == {1: 0.0, 2: 0.0, 3: 1.0}
     assert columns["excess"] == pytest.approx({1: 0.0, 2: math.log(10), 3: 0.0})
+
+
+def test_a_summary_is_told_from_what_it_sums_up() -> None:
+    """The vectors' places say which memories are summaries, and those of the summaries' own leg are."""
+    fact, session, entity, role_of_a_message = (
+        place(1, kind=MEMORY_KIND, role=9), place(2, kind=MEMORY_KIND, role=OF_SESSION),
+        place(3, kind=MEMORY_KIND, role=OF_OTHERS), place(4, role=OF_SESSION),
+    )  # fmt: skip
+    found = scan([(each, 0.5) for each in (fact, session, entity, role_of_a_message)])
+    brought = More(
+        np.array([place(5, kind=MEMORY_KIND, role=9)], PLACE), np.zeros(1, np.float32), np.array([8], np.uint8)
+    )
+    plain = rank(found, "", more=brought)
+    assert by_number(plain, plain.digest) == {1: 0.0, 2: 1.0, 3: 1.0, 4: 0.0, 5: 1.0}
+    assert not plain.recap.any()
+    asked = rank(found, "", recap=True, more=brought)
+    assert by_number(asked, asked.digest) == {1: 0.0, 2: 0.0, 3: 1.0, 4: 0.0, 5: 0.0}
+    assert by_number(asked, asked.recap) == {1: 0.0, 2: 1.0, 3: 0.0, 4: 0.0, 5: 1.0}
+    # It counts as one whatever leg found it as well.
+    both = rank(scan([(session, 0.5)], said=[(place(2, kind=MEMORY_KIND, role=9), [1])], words=["x"], holding=[1]), "x")
+    assert both.digest.tolist() == [1.0]
 
 
 numbers = st.integers(1, 40)

@@ -192,6 +192,18 @@ async def test_further_legs_only_where_not_all_was_looked_at() -> None:
         assert {each.reinforcements for each in found} == {0}, "nobody asked"
 
 
+async def test_summaries_are_asked_for_where_nothing_says_which_they_are() -> None:
+    """Without vectors, or for a user with more than they cover; else the vectors' places say it."""
+    for legs, counted, times in (([1] * 3, 3, 0), ([2] * 3, 3, 1), ([1] * 3, 10_000, 1)):
+        shelf = Shelf(*crowd(3), legs=legs)
+        shelf.counted = counted
+        shelf.more = [memory(item_id=UUID(int=7), kind="summary", session_id=OTHER)]
+        found, _ = await retriever(shelf).candidates(understand("what did we talk about?", NOW), SCOPE, WANTED, AUTO)
+        assert len(shelf.more_asked) == times
+        summaries = [each for each in found if each.of_session]
+        assert [each.legs for each in summaries] == [frozenset({"summary", "recent"})] * times
+
+
 async def test_a_long_message_comes_as_its_passage() -> None:
     text = " ".join(f"Sentence {n} is about nothing at all, as so many are." for n in range(20))
     shelf = Shelf(row(content=text, token_count=220, turn_index=1))

@@ -128,6 +128,17 @@ def test_a_long_message_has_a_price_and_a_short_one_none() -> None:
     assert value("excess", message(1, token_count=50, whole_tokens=600)) == pytest.approx(math.log(10)), "of the whole"
 
 
+def test_a_summary_gives_way_unless_it_is_asked_what_a_conversation_was_about() -> None:
+    session = memory(1, kind="summary", session_id=UUID(int=5))
+    entity, fact = memory(2, kind="summary"), memory(3, session_id=UUID(int=5))
+    recap = QuerySignals(recap=True)
+    items = (session, entity, memory(4, kind="entity_profile"), fact, message(5))
+    assert [value("digest", each) for each in items] == [1, 1, 1, 0, 0]
+    assert [value("digest", each, query=recap) for each in items] == [0, 1, 1, 0, 0]
+    assert [value("recap", each) for each in items] == [0] * 5
+    assert [value("recap", each, query=recap) for each in items] == [1, 0, 0, 0, 0]
+
+
 def test_auto_prefers_the_shorter_of_two_equals() -> None:
     short, long = (message(i, token_count=t, near_vector=0.5, near_text=0.5) for i, t in ((1, 30), (2, 600)))
     found = score([long, short], NONE, AUTO, NOW)

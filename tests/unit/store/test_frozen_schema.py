@@ -25,6 +25,7 @@ FROZEN = {
     "018_cassettes.sql": "0b8af99e35bda4f57fd88a7ec30258f7a6a7051eac0e9b2b10710b268cc01b5b",
     "019_replay.sql": "94272a96bf3929cdc28d5a63488fab77a5b6456385c834e90f0490bcba0258f8",
     "021_notes.sql": "af3c9b6abd6c820ee99202289db5a48401f3eb8be9a881c6357291a6a41d5491",
+    "024_summaries.sql": "e75272e237568eae3d8f9274e18efe4b052a51be916b52a229a665cf984172f3",
 }
 """SHA-256 of the text of each; a new file joins when it is delivered."""
 
