@@ -13,7 +13,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -35,6 +34,7 @@ from app.gateway.keeping import Keeper
 from app.gateway.limiter import Limiter
 from app.gateway.outbound import Outbound
 from app.gateway.prepare import Preparer, parse_object
+from app.gateway.recalling import Recaller
 from app.gateway.relay import Ending, Tape, peek, relay
 from app.gateway.replayed import Turnstile
 from app.gateway.sealing import Sealer
@@ -87,7 +87,6 @@ class Gateway:
         """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool."""
         self._authenticator = authenticator
         self._router = router
-        self._preparer = preparer
         self._scout = scout
         self._limiter = limiter
         self._metrics = metrics
@@ -103,7 +102,7 @@ class Gateway:
             clock=clock,
             keeper=keeper,
         )
-        self._keeper = keeper
+        self._recaller = Recaller(preparer, keeper, metrics, settings)
         self.settle = self._sealer.settle
         """For the drain, which stores what was kept before."""
         self.sender = Sender(transports, router, metrics, settings, clock)
@@ -246,87 +245,12 @@ class Gateway:
             await passage.enter(self._settings.repeat_wait_s)
         call.waited_ns += time.perf_counter_ns() - began
         try:
-            await self._remember(call, chat)
+            await self._recaller.remember(call, chat)
             if call.answered_before:
                 passage.leave()
             await self._answer(call)
         finally:
             passage.leave()
-
-    async def _remember(self, call: Call, chat: ChatRequest) -> None:
-        """Reconcile and compile within the deadline; else go on with what is there, and say so."""
-        began = time.perf_counter_ns()
-        try:
-            async with asyncio.timeout(self._settings.retrieval_deadline_ms / 1000):
-                await self._recall(call, chat)
-        except Exception as error:  # boundary: memory must never keep a request from its answer
-            if isinstance(error, MnemeError) and error.status < 500:
-                raise
-            await self._without_search(call, chat, error)
-        else:
-            call.status = "ok"
-            if call.prepared is not None and call.prepared.compilation.reason is not None:
-                call.status, call.reason = "degraded", call.prepared.compilation.reason
-                self._metrics.degraded(call.reason)
-                log.warning(
-                    "answering with a search of memory by words alone",
-                    extra={"call_id": str(call.id), "reason": call.reason},
-                )
-            self._took("remember", began)
-
-    async def _recall(self, call: Call, chat: ChatRequest) -> None:
-        """What memory has to say: the very body of before for a repeated Idempotency-Key, else a compiled one."""
-        if self._keeper is not None and self._keeper.behind(call.identity.user_id):
-            await self._keeper.caught_up(call.identity.user_id)
-        call.replay = await self._preparer.replay(call.identity, chat)
-        if call.replay is not None:
-            call.identity = replace(call.identity, repeats=True)
-        began = time.perf_counter_ns()
-        call.place = await self._preparer.place(call.identity, chat, call.switches, call.at)
-        self._took("reconcile", began)
-        if call.replay is not None and call.replay.body is not None:
-            named = call.target.model_alias or call.model  # it may have gone to another upstream
-            call.sent = with_value(call.replay.body, "model", named) if named is not None else call.replay.body
-            call.reason = "replayed"
-            return
-        began = time.perf_counter_ns()
-        call.prepared = await self._preparer.compile(
-            call.identity,
-            chat,
-            call.place,
-            call.target,
-            call.at,
-            profile=call.switches.profile,
-            learns=call.switches.memory == "on",
-        )
-        self._took("compile", began)
-        call.sent = call.prepared.body
-        call.reason = "no-user" if call.identity.confined else None
-        if chat.follows is not None and call.place.how == "new":
-            call.reason = "unknown-response"
-
-    async def _without_search(self, call: Call, chat: ChatRequest, error: Exception) -> None:
-        """Where the place is known: the session's history and earlier blocks need no search, and no database."""
-        if call.place is not None and not call.answered_before:
-            try:
-                # A prompt that takes long to count has as much time once more.
-                async with asyncio.timeout(self._settings.retrieval_deadline_ms / 1000):
-                    call.prepared = await self._preparer.compile(
-                        call.identity, chat, call.place, call.target, call.at, search=False
-                    )
-                call.sent = call.prepared.body
-            except Exception as again:  # boundary: as above; what fails here only leaves more out
-                log.info("no history either", extra={"call_id": str(call.id)}, exc_info=again)
-        self._degrade(call, _missing(error), error)
-
-    def _degrade(self, call: Call, reason: str, error: BaseException) -> None:
-        call.status, call.reason = "degraded", reason
-        self._metrics.degraded(reason)
-        log.warning(
-            "answering without memory" if call.prepared is None else "answering without a search of memory",
-            extra={"call_id": str(call.id), "reason": reason, "error": type(error).__name__},
-            exc_info=error if reason == "memory" else None,
-        )
 
     def _aliased(self, call: Call) -> bytes:
         """The client's body; with the upstream's own name for the model, where the settings give it another."""
@@ -360,7 +284,9 @@ class Gateway:
 
     async def _as_written(self, call: Call) -> UpstreamResponse:
         """Once more, as the client wrote it: what was refused may be refused for what Mneme added."""
-        self._degrade(call, "too-long", Unavailable("The upstream refused the compiled prompt for its length."))
+        self._recaller.degrade(
+            call, "too-long", Unavailable("The upstream refused the compiled prompt for its length.")
+        )
         call.prepared = None
         call.sent = self._aliased(call)
         self._sealer.begin(call)
@@ -423,15 +349,3 @@ class Gateway:
         async for chunk in call.inbound.chunks():
             call.body_size += len(chunk)
             yield chunk
-
-    def _took(self, stage: str, began_ns: int) -> None:
-        self._metrics.stage(stage, (time.perf_counter_ns() - began_ns) / 1e9)
-
-
-def _missing(error: Exception) -> str:
-    """What there was not, as `x-mneme-reason` calls it."""
-    if isinstance(error, TimeoutError):
-        return "deadline"
-    if isinstance(error, StoreUnavailable):
-        return "store"
-    return "embeddings" if isinstance(error, Unavailable) else "memory"

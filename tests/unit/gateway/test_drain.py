@@ -29,7 +29,7 @@ from app.store.limits import Limits, Standing
 from tests.support.clients import assistant, user
 from tests.support.journey import UPSTREAM, Client, Journey, Reply, build_journey, completion, stream
 from tests.support.sockets import eventually
-from tests.unit.gateway.test_turn import StubPreparer, StubRecorder
+from tests.support.turns import StubPreparer, StubRecorder
 
 CANARY = "sk-canary-1"
 HI = [user("hi")]

@@ -4,138 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from app.api.auth import Principal
-from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
-from app.context.assemble import Prepend
-from app.context.compile import Compilation
+from app.capture.facts import Outcome
 from app.errors import (
-    NotFound,
     StoreUnavailable,
     Unauthenticated,
-    Unavailable,
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from app.gateway.chat import CHAT
-from app.gateway.dialect import ChatRequest, renamed
-from app.gateway.prepare import Prepared
-from app.gateway.reconcile import Place
 from app.gateway.replayed import Replay
-from app.gateway.splice import splice
 from app.gateway.upstream import UpstreamBroke
-from app.gateway.weave import weave
-from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
 from tests.support.journey import (
     UPSTREAM,
     Client,
-    Journey,
     Message,
     Reply,
-    build_journey,
     completion,
     error,
     stream,
     user,
 )
 from tests.support.sockets import eventually
-
-SESSION = UUID(int=3)
-BLOCK = "<memory> "
-
-
-class StubPreparer:
-    """Knows one session, and adds a block to the last message. `fail`: raised, or waited for, where it stands."""
-
-    def __init__(self) -> None:
-        self.fail: dict[str, BaseException | asyncio.Event] = {}
-        self.found: Replay | None = None
-        self.steps: list[str] = []
-        self.reason: str | None = None
-        """What the search had to do without."""
-
-    async def _step(self, name: str) -> None:
-        self.steps.append(name)
-        trouble = self.fail.get(name)
-        if isinstance(trouble, asyncio.Event):
-            await trouble.wait()
-        elif trouble is not None:
-            raise trouble
-
-    async def replay(self, identity: Any, chat: ChatRequest) -> Replay | None:
-        await self._step("replay")
-        return self.found
-
-    async def place(self, identity: Any, chat: ChatRequest, switches: Any, now: Any) -> Place:
-        self.identity = identity
-        await self._step("place")
-        return Place(SESSION, True, "new", False, 0, identity.user_id)
-
-    async def compile(
-        self,
-        identity: Any,
-        chat: ChatRequest,
-        place: Place,
-        target: Any,
-        now: Any,
-        *,
-        search: bool = True,
-        profile: str = "auto",
-        learns: bool = False,
-    ) -> Prepared:
-        self.profile = profile
-        await self._step("compile" if search else "compile-without-search")
-        edits = [Prepend(len(chat.messages) - 1, BLOCK)]
-        audit = {"history": {"messages": 1}}
-        compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"}, self.reason)
-        body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *renamed(chat, target.model_alias)])
-        return Prepared(body, compiled)
-
-
-class StubRecorder:
-    """Keeps what it is given. `fail` is raised, or waited for, instead."""
-
-    def __init__(self) -> None:
-        self.records: list[tuple[CallFacts, Exchange | None, CompileFacts | None]] = []
-        self.fail: BaseException | None = None
-        self.hold: asyncio.Event | None = None
-
-    async def record(self, facts: CallFacts, exchange: Exchange | None, compiled: CompileFacts | None) -> bool:
-        if self.hold is not None:
-            await self.hold.wait()
-        if self.fail is not None:
-            raise self.fail
-        self.records.append((facts, exchange, compiled))
-        return True
-
-    @property
-    def last(self) -> CallFacts:
-        return self.records[-1][0]
-
-
-class Stage:
-    """A gateway between a scripted client and a scripted upstream."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.preparer, self.recorder = StubPreparer(), StubRecorder()
-        self.journey: Journey = build_journey(
-            None,
-            settings=Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 5000, **settings}),
-            preparer=self.preparer,
-            recorder=self.recorder,
-        )
-        self.upstream = self.journey.upstream
-        self.ask, self.post = self.journey.ask, self.journey.post
-
-    def answering(self, script: Callable[[Message], Reply | Exception]) -> Stage:
-        self.upstream.script = script
-        return self
+from tests.support.turns import BLOCK, SESSION, Stage
 
 
 @pytest.fixture
@@ -206,119 +102,6 @@ async def test_best_effort_is_said_in_every_answer() -> None:
     answer = await stage.ask(HI)
     assert answer.whole
     assert answer.headers["x-mneme-durability"] == "best-effort"
-
-
-@pytest.mark.parametrize(
-    ("step", "trouble", "reason"),
-    [
-        ("place", StoreUnavailable(), "store"),
-        ("compile", StoreUnavailable(), "store"),
-        ("compile", Unavailable("the embedder is away"), "embeddings"),
-        ("replay", StoreUnavailable(), "store"),
-        ("compile", ValueError("a bug"), "memory"),
-        ("place", RuntimeError("another"), "memory"),
-    ],
-)
-async def test_memory_that_fails_keeps_no_answer_away(stage: Stage, step: str, trouble: Exception, reason: str) -> None:
-    stage.preparer.fail |= {step: trouble, "compile-without-search": trouble}
-    if step == "place":
-        stage.recorder.fail = None
-    answer = await stage.ask(HI)
-    assert stage.upstream.asked[0]["messages"] == HI
-    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", reason)
-    assert stage.journey.count("mneme_degradations_total", reason=reason) == 1
-    assert answer.whole == (step != "place"), "without a place the turn cannot be stored"
-
-
-async def test_memory_that_is_slow_keeps_no_answer_waiting() -> None:
-    stage = Stage(retrieval_deadline_ms=20)
-    stage.preparer.fail |= {"compile": asyncio.Event(), "compile-without-search": asyncio.Event()}
-    answer = await stage.ask(HI)
-    assert (answer.headers["x-mneme-reason"], answer.whole) == ("deadline", True)
-    facts, exchange, compiled = stage.recorder.records[0]
-    assert exchange is not None, "the place was found in time"
-    assert compiled is None
-    assert facts.reason == "deadline"
-
-
-@pytest.mark.parametrize(
-    ("trouble", "reason"), [(None, "deadline"), (StoreUnavailable(), "store"), (Unavailable("no vector"), "embeddings")]
-)
-async def test_a_search_that_fails_leaves_what_the_place_knows(trouble: Exception | None, reason: str) -> None:
-    stage = Stage(retrieval_deadline_ms=200)
-    stage.preparer.fail["compile"] = trouble or asyncio.Event()
-    answer = await stage.ask(HI)
-    assert stage.preparer.steps == ["replay", "place", "compile", "compile-without-search"]
-    assert stage.upstream.asked[0]["messages"] == [user("<memory> hi")]
-    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", reason)
-    assert stage.recorder.records[0][2] is not None
-    assert stage.journey.count("mneme_degradations_total", reason=reason) == 1
-
-
-async def test_a_search_by_words_alone_is_said() -> None:
-    stage = Stage()
-    stage.preparer.reason = "embeddings"
-    answer = await stage.ask(HI)
-    assert stage.preparer.steps == ["replay", "place", "compile"]
-    assert stage.upstream.asked[0]["messages"] == [user("<memory> hi")]
-    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", "embeddings")
-    assert stage.journey.count("mneme_degradations_total", reason="embeddings") == 1
-
-
-async def test_a_turn_that_found_no_place_in_time_looks_again_at_its_end() -> None:
-    stage = Stage(retrieval_deadline_ms=1)
-    waiting = asyncio.Event()
-    stage.preparer.fail["place"] = waiting
-
-    def answer(asked: Message) -> Reply:
-        waiting.set()
-        return completion("a")
-
-    stage.answering(answer)
-    got = await stage.ask(HI)
-    assert got.whole
-    assert stage.recorder.records[0][1] is not None
-    assert stage.preparer.steps == ["replay", "place", "place"]
-
-
-async def test_what_should_have_been_refused_but_was_answered_is_a_call_of_no_session() -> None:
-    stage = Stage(retrieval_deadline_ms=1)
-    stage.preparer.fail["place"] = asyncio.Event()
-
-    def answer(asked: Message) -> Reply:
-        stage.preparer.fail["place"] = NotFound("foreign")
-        return completion("a")
-
-    stage.answering(answer)
-    assert (await stage.ask(HI)).whole
-    assert stage.recorder.records[0][1] is None
-
-
-async def test_what_is_mnemes_to_refuse_is_refused_before_the_upstream(stage: Stage) -> None:
-    stage.preparer.fail["place"] = NotFound("There is no such session for this user.", param="X-Mneme-Session")
-    answer = await stage.ask(HI)
-    assert answer.status == 404
-    assert answer.json()["error"] == {
-        "message": "There is no such session for this user.",
-        "type": "not_found_error",
-        "param": "X-Mneme-Session",
-        "code": None,
-    }
-    assert stage.upstream.requests == []
-    assert "x-mneme-call-id" in answer.headers
-
-
-async def test_a_repeated_key_sends_the_stored_body(stage: Stage) -> None:
-    before = b'{"messages": [{"role": "user", "content": "as it was sent"}]}'
-    stage.preparer.found = Replay(before, UUID(int=8), answered=True)
-    stage.answering(lambda asked: completion("a"))
-    answer = await stage.ask(HI)
-    assert stage.upstream.sent == [before]
-    assert stage.preparer.identity.retried
-    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("ok", "replayed")
-    assert answer.session == str(UUID(int=8))
-    assert stage.recorder.records[0][1] is None
-    assert stage.recorder.last.retry_count == 0, "the client did not say so"
 
 
 # --- switches -----------------------------------------------------------------------------------------------------------

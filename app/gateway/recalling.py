@@ -1,0 +1,117 @@
+"""What memory adds to a request, within its deadline: whatever fails here, the request goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+
+from app.errors import MnemeError, StoreUnavailable, Unavailable
+from app.gateway.call import Call
+from app.gateway.dialect import ChatRequest
+from app.gateway.keeping import Keeper
+from app.gateway.prepare import Preparer
+from app.gateway.splice import with_value
+from app.metrics import Metrics
+from app.settings import Settings
+
+log = logging.getLogger("mneme.turn")
+
+
+class Recaller:
+    """Places a request in its conversation and compiles its context."""
+
+    def __init__(self, preparer: Preparer, keeper: Keeper | None, metrics: Metrics, settings: Settings) -> None:
+        """`keeper`: None where there is no spool."""
+        self._preparer = preparer
+        self._keeper = keeper
+        self._metrics = metrics
+        self._deadline_s = settings.retrieval_deadline_ms / 1000
+
+    async def remember(self, call: Call, chat: ChatRequest) -> None:
+        """Reconcile and compile within the deadline; else go on with what is there, and say so."""
+        began = time.perf_counter_ns()
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                await self._recall(call, chat)
+        except Exception as error:  # boundary: memory must never keep a request from its answer
+            if isinstance(error, MnemeError) and error.status < 500:
+                raise
+            await self._without_search(call, chat, error)
+        else:
+            call.status = "ok"
+            if call.prepared is not None and call.prepared.compilation.reason is not None:
+                call.status, call.reason = "degraded", call.prepared.compilation.reason
+                self._metrics.degraded(call.reason)
+                log.warning(
+                    "answering with a search of memory by words alone",
+                    extra={"call_id": str(call.id), "reason": call.reason},
+                )
+            self._took("remember", began)
+
+    async def _recall(self, call: Call, chat: ChatRequest) -> None:
+        """What memory has to say: the very body of before for a repeated Idempotency-Key, else a compiled one."""
+        if self._keeper is not None and self._keeper.behind(call.identity.user_id):
+            await self._keeper.caught_up(call.identity.user_id)
+        call.replay = await self._preparer.replay(call.identity, chat)
+        if call.replay is not None:
+            call.identity = replace(call.identity, repeats=True)
+        began = time.perf_counter_ns()
+        call.place = await self._preparer.place(call.identity, chat, call.switches, call.at)
+        self._took("reconcile", began)
+        if call.replay is not None and call.replay.body is not None:
+            named = call.target.model_alias or call.model  # it may have gone to another upstream
+            call.sent = with_value(call.replay.body, "model", named) if named is not None else call.replay.body
+            call.reason = "replayed"
+            return
+        began = time.perf_counter_ns()
+        call.prepared = await self._preparer.compile(
+            call.identity,
+            chat,
+            call.place,
+            call.target,
+            call.at,
+            profile=call.switches.profile,
+            learns=call.switches.memory == "on",
+        )
+        self._took("compile", began)
+        call.sent = call.prepared.body
+        call.reason = "no-user" if call.identity.confined else None
+        if chat.follows is not None and call.place.how == "new":
+            call.reason = "unknown-response"
+
+    async def _without_search(self, call: Call, chat: ChatRequest, error: Exception) -> None:
+        """Where the place is known: the session's history and earlier blocks need no search, and no database."""
+        if call.place is not None and not call.answered_before:
+            try:
+                # A prompt that takes long to count has as much time once more.
+                async with asyncio.timeout(self._deadline_s):
+                    call.prepared = await self._preparer.compile(
+                        call.identity, chat, call.place, call.target, call.at, search=False
+                    )
+                call.sent = call.prepared.body
+            except Exception as again:  # boundary: as above; what fails here only leaves more out
+                log.info("no history either", extra={"call_id": str(call.id)}, exc_info=again)
+        self.degrade(call, _missing(error), error)
+
+    def degrade(self, call: Call, reason: str, error: BaseException) -> None:
+        call.status, call.reason = "degraded", reason
+        self._metrics.degraded(reason)
+        log.warning(
+            "answering without memory" if call.prepared is None else "answering without a search of memory",
+            extra={"call_id": str(call.id), "reason": reason, "error": type(error).__name__},
+            exc_info=error if reason == "memory" else None,
+        )
+
+    def _took(self, stage: str, began_ns: int) -> None:
+        self._metrics.stage(stage, (time.perf_counter_ns() - began_ns) / 1e9)
+
+
+def _missing(error: Exception) -> str:
+    """What there was not, as `x-mneme-reason` calls it."""
+    if isinstance(error, TimeoutError):
+        return "deadline"
+    if isinstance(error, StoreUnavailable):
+        return "store"
+    return "embeddings" if isinstance(error, Unavailable) else "memory"

@@ -1,0 +1,118 @@
+"""A gateway between a scripted client and a scripted upstream, with a preparer and a recorder that fail as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from app.capture.facts import CallFacts, CompileFacts, Exchange
+from app.context.assemble import Prepend
+from app.context.compile import Compilation
+from app.gateway.chat import CHAT
+from app.gateway.dialect import ChatRequest, renamed
+from app.gateway.prepare import Prepared
+from app.gateway.reconcile import Place
+from app.gateway.replayed import Replay
+from app.gateway.splice import splice
+from app.gateway.weave import weave
+from app.settings import Settings
+from tests.support.journey import (
+    UPSTREAM,
+    Journey,
+    Message,
+    Reply,
+    build_journey,
+)
+
+SESSION = UUID(int=3)
+BLOCK = "<memory> "
+
+
+class StubPreparer:
+    """Knows one session, and adds a block to the last message. `fail`: raised, or waited for, where it stands."""
+
+    def __init__(self) -> None:
+        self.fail: dict[str, BaseException | asyncio.Event] = {}
+        self.found: Replay | None = None
+        self.steps: list[str] = []
+        self.reason: str | None = None
+        """What the search had to do without."""
+
+    async def _step(self, name: str) -> None:
+        self.steps.append(name)
+        trouble = self.fail.get(name)
+        if isinstance(trouble, asyncio.Event):
+            await trouble.wait()
+        elif trouble is not None:
+            raise trouble
+
+    async def replay(self, identity: Any, chat: ChatRequest) -> Replay | None:
+        await self._step("replay")
+        return self.found
+
+    async def place(self, identity: Any, chat: ChatRequest, switches: Any, now: Any) -> Place:
+        self.identity = identity
+        await self._step("place")
+        return Place(SESSION, True, "new", False, 0, identity.user_id)
+
+    async def compile(
+        self,
+        identity: Any,
+        chat: ChatRequest,
+        place: Place,
+        target: Any,
+        now: Any,
+        *,
+        search: bool = True,
+        profile: str = "auto",
+        learns: bool = False,
+    ) -> Prepared:
+        self.profile = profile
+        await self._step("compile" if search else "compile-without-search")
+        edits = [Prepend(len(chat.messages) - 1, BLOCK)]
+        audit = {"history": {"messages": 1}}
+        compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"}, self.reason)
+        body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *renamed(chat, target.model_alias)])
+        return Prepared(body, compiled)
+
+
+class StubRecorder:
+    """Keeps what it is given. `fail` is raised, or waited for, instead."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[CallFacts, Exchange | None, CompileFacts | None]] = []
+        self.fail: BaseException | None = None
+        self.hold: asyncio.Event | None = None
+
+    async def record(self, facts: CallFacts, exchange: Exchange | None, compiled: CompileFacts | None) -> bool:
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.fail is not None:
+            raise self.fail
+        self.records.append((facts, exchange, compiled))
+        return True
+
+    @property
+    def last(self) -> CallFacts:
+        return self.records[-1][0]
+
+
+class Stage:
+    """A gateway between a scripted client and a scripted upstream."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.preparer, self.recorder = StubPreparer(), StubRecorder()
+        self.journey: Journey = build_journey(
+            None,
+            settings=Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 5000, **settings}),
+            preparer=self.preparer,
+            recorder=self.recorder,
+        )
+        self.upstream = self.journey.upstream
+        self.ask, self.post = self.journey.ask, self.journey.post
+
+    def answering(self, script: Callable[[Message], Reply | Exception]) -> Stage:
+        self.upstream.script = script
+        return self

@@ -1,0 +1,143 @@
+"""What memory adds to a request; and that a request goes on without, whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from app.errors import (
+    NotFound,
+    StoreUnavailable,
+    Unavailable,
+)
+from app.gateway.replayed import Replay
+from tests.support.journey import (
+    Message,
+    Reply,
+    completion,
+    user,
+)
+from tests.support.turns import Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+HI = [user("hi")]
+
+
+@pytest.mark.parametrize(
+    ("step", "trouble", "reason"),
+    [
+        ("place", StoreUnavailable(), "store"),
+        ("compile", StoreUnavailable(), "store"),
+        ("compile", Unavailable("the embedder is away"), "embeddings"),
+        ("replay", StoreUnavailable(), "store"),
+        ("compile", ValueError("a bug"), "memory"),
+        ("place", RuntimeError("another"), "memory"),
+    ],
+)
+async def test_memory_that_fails_keeps_no_answer_away(stage: Stage, step: str, trouble: Exception, reason: str) -> None:
+    stage.preparer.fail |= {step: trouble, "compile-without-search": trouble}
+    if step == "place":
+        stage.recorder.fail = None
+    answer = await stage.ask(HI)
+    assert stage.upstream.asked[0]["messages"] == HI
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", reason)
+    assert stage.journey.count("mneme_degradations_total", reason=reason) == 1
+    assert answer.whole == (step != "place"), "without a place the turn cannot be stored"
+
+
+async def test_memory_that_is_slow_keeps_no_answer_waiting() -> None:
+    stage = Stage(retrieval_deadline_ms=20)
+    stage.preparer.fail |= {"compile": asyncio.Event(), "compile-without-search": asyncio.Event()}
+    answer = await stage.ask(HI)
+    assert (answer.headers["x-mneme-reason"], answer.whole) == ("deadline", True)
+    facts, exchange, compiled = stage.recorder.records[0]
+    assert exchange is not None, "the place was found in time"
+    assert compiled is None
+    assert facts.reason == "deadline"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"), [(None, "deadline"), (StoreUnavailable(), "store"), (Unavailable("no vector"), "embeddings")]
+)
+async def test_a_search_that_fails_leaves_what_the_place_knows(trouble: Exception | None, reason: str) -> None:
+    stage = Stage(retrieval_deadline_ms=200)
+    stage.preparer.fail["compile"] = trouble or asyncio.Event()
+    answer = await stage.ask(HI)
+    assert stage.preparer.steps == ["replay", "place", "compile", "compile-without-search"]
+    assert stage.upstream.asked[0]["messages"] == [user("<memory> hi")]
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", reason)
+    assert stage.recorder.records[0][2] is not None
+    assert stage.journey.count("mneme_degradations_total", reason=reason) == 1
+
+
+async def test_a_search_by_words_alone_is_said() -> None:
+    stage = Stage()
+    stage.preparer.reason = "embeddings"
+    answer = await stage.ask(HI)
+    assert stage.preparer.steps == ["replay", "place", "compile"]
+    assert stage.upstream.asked[0]["messages"] == [user("<memory> hi")]
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", "embeddings")
+    assert stage.journey.count("mneme_degradations_total", reason="embeddings") == 1
+
+
+async def test_a_turn_that_found_no_place_in_time_looks_again_at_its_end() -> None:
+    stage = Stage(retrieval_deadline_ms=1)
+    waiting = asyncio.Event()
+    stage.preparer.fail["place"] = waiting
+
+    def answer(asked: Message) -> Reply:
+        waiting.set()
+        return completion("a")
+
+    stage.answering(answer)
+    got = await stage.ask(HI)
+    assert got.whole
+    assert stage.recorder.records[0][1] is not None
+    assert stage.preparer.steps == ["replay", "place", "place"]
+
+
+async def test_what_should_have_been_refused_but_was_answered_is_a_call_of_no_session() -> None:
+    stage = Stage(retrieval_deadline_ms=1)
+    stage.preparer.fail["place"] = asyncio.Event()
+
+    def answer(asked: Message) -> Reply:
+        stage.preparer.fail["place"] = NotFound("foreign")
+        return completion("a")
+
+    stage.answering(answer)
+    assert (await stage.ask(HI)).whole
+    assert stage.recorder.records[0][1] is None
+
+
+async def test_what_is_mnemes_to_refuse_is_refused_before_the_upstream(stage: Stage) -> None:
+    stage.preparer.fail["place"] = NotFound("There is no such session for this user.", param="X-Mneme-Session")
+    answer = await stage.ask(HI)
+    assert answer.status == 404
+    assert answer.json()["error"] == {
+        "message": "There is no such session for this user.",
+        "type": "not_found_error",
+        "param": "X-Mneme-Session",
+        "code": None,
+    }
+    assert stage.upstream.requests == []
+    assert "x-mneme-call-id" in answer.headers
+
+
+async def test_a_repeated_key_sends_the_stored_body(stage: Stage) -> None:
+    before = b'{"messages": [{"role": "user", "content": "as it was sent"}]}'
+    stage.preparer.found = Replay(before, UUID(int=8), answered=True)
+    stage.answering(lambda asked: completion("a"))
+    answer = await stage.ask(HI)
+    assert stage.upstream.sent == [before]
+    assert stage.preparer.identity.retried
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("ok", "replayed")
+    assert answer.session == str(UUID(int=8))
+    assert stage.recorder.records[0][1] is None
+    assert stage.recorder.last.retry_count == 0, "the client did not say so"
