@@ -116,7 +116,8 @@ POLICY = Policy()
 @dataclass(frozen=True, slots=True)
 class Life:
     """What the life cycle looks at in a memory. `sources`: distinct messages that say so. `by_hand`: added without a
-    message, over the API. `of_session`: it is the summary of a session."""
+    message, over the API. `of_session`: it is the summary of a session. `made_at`: when Mneme learned it, of an import long
+    after it was said (`created_at`)."""
 
     tier: int
     kind: str
@@ -136,13 +137,13 @@ class Life:
     last_validated_at: datetime | None = None
     importance_at: datetime | None = None
     expires_at: datetime | None = None
+    made_at: datetime | None = None
 
     @property
     def used_at(self) -> datetime:
-        """When it last was of use, or was said: what idleness is counted from."""
-        return max(
-            each for each in (self.last_accessed_at, self.last_validated_at, self.created_at) if each is not None
-        )
+        """When it last was of use, or was said, or learned: what idleness is counted from."""
+        known = (self.last_accessed_at, self.last_validated_at, self.created_at, self.made_at)
+        return max(each for each in known if each is not None)
 
     @property
     def grounded(self) -> bool:

@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 SELECT_LIFE = """
 SELECT memory_id, memory_tier, kind, status, provenance_type, created_at, confidence, importance, relevance_accumulator,
        access_count, reinforcement_count, source_message_ids, provenance_turn_id, validated_by, last_accessed_at,
-       last_validated_at, importance_at, expires_at, session_id
+       last_validated_at, importance_at, expires_at, session_id, agent_data.made_at(memory_id) AS made_at
 FROM agent_data.memory_store
 """
 
@@ -27,7 +27,7 @@ FROM agent_data.memory_store
 async def put(connection: asyncpg.Connection[Any], **given: Any) -> UUID:
     """A memory with these columns; said by the user in one message, unless they say otherwise. Its id."""
     known: dict[str, Any] = {
-        "memory_id": ids.uuid7(NOW),
+        "memory_id": ids.uuid7(given.get("created_at", NOW)),
         "user_id": USER,
         "tenant_id": TENANT,
         "memory_tier": 3,
@@ -70,6 +70,7 @@ def life(row: Any) -> Life:
         last_validated_at=row["last_validated_at"],
         importance_at=row["importance_at"],
         expires_at=row["expires_at"],
+        made_at=row["made_at"],
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import numpy as np
@@ -19,6 +19,7 @@ from app.jobs.schedule import LOCK_CLASS, Schedule
 from app.jobs.sweeps import life_ticks
 from app.memory import lifecycle
 from app.memory.lifecycle import POLICY
+from app.store import ids
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from tests.support.database import connected
@@ -75,6 +76,9 @@ def _anything(dice: Random) -> dict[str, Any]:
     vouched = dice.choice((None, "user", "system", "domain_row"))
     lived = NOW - born
     return {
+        "memory_id": ids.uuid7(
+            dice.choice((born, born, NOW - lived * dice.random()))
+        ),  # imported later than it was said
         "memory_tier": dice.randint(1, 4),
         "kind": dice.choice(
             ("fact", "preference", "instruction", "correction", "event", "episode", "pattern", "summary")
@@ -100,7 +104,7 @@ def _anything(dice: Random) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(3))
 async def test_every_decision_is_the_same_on_both_sides(admin: Admin, seed: int) -> None:
     dice = Random(seed)
-    for _ in range(800):
+    for _ in range(1000):
         await put(admin, **_anything(dice))
     known = await lives(admin)
     made = dict.fromkeys(("promotes", "demotes", "ages", "settles", "prunes", "decay_due"), 0)
@@ -222,6 +226,36 @@ async def test_prune(admin: Admin, schedule: Schedule, clock: FakeClock) -> None
     assert (event["at"], event["actor"]) == (clock.now(), "system")
     assert json.loads(event["before"]) == {"status": "active"}
     assert json.loads(event["after"]) == {"status": "expired", "reason": "importance"}
+
+
+async def test_what_is_imported_starts_its_life_with_the_import(
+    admin: Admin, schedule: Schedule, clock: FakeClock
+) -> None:
+    old = {
+        "created_at": NOW - 700 * DAY,
+        "last_validated_at": NOW - 700 * DAY,
+        "validated_by": "user",
+        "confidence": 0.9,
+    }
+    imported = await put(admin, **old, memory_id=ids.uuid7(NOW))
+    ours = await put(admin, **old)
+    for _ in range(3):
+        for sweep in ("aging", "demotion", "decay", "prune"):
+            await schedule.sweep(sweep)
+    found = await lives(admin)
+    assert (found[imported].status, found[imported].tier) == ("aging", 3), "it may be asked for, and is in force"
+    assert found[ours].status == "expired"
+    clock.move(timedelta(days=6.9))
+    assert await schedule.sweep("demotion") == 0
+    clock.move(timedelta(days=0.2))
+    assert await schedule.sweep("demotion") == 1
+    assert (await one(admin, imported)).tier == 2
+
+
+@pytest.mark.parametrize("at", [datetime(1970, 1, 1, tzinfo=UTC), NOW, datetime(2199, 12, 31, 23, 59, 59, 999000, UTC)])
+async def test_an_id_tells_when_it_was_made(admin: Admin, at: datetime) -> None:
+    assert await admin.fetchval("SELECT agent_data.made_at($1)", ids.uuid7(at)) == at
+    assert await admin.fetchval("SELECT agent_data.made_at($1)", uuid4()) is None
 
 
 async def test_the_summary_of_a_session_stands_however_long_nobody_asks(

@@ -276,6 +276,15 @@ def test_what_nobody_vouches_for_goes_when_nobody_uses_it(importance: float, day
     assert not prunes(replace(life, last_accessed_at=BORN + (day - 10) * DAY), BORN + (day + 1) * DAY)
 
 
+def test_idleness_counts_from_when_it_was_learned() -> None:
+    old = a_life(importance=0.0, made_at=BORN + 700 * DAY)
+    assert not prunes(old, BORN + 730 * DAY)
+    assert prunes(old, BORN + 731 * DAY)
+    assert demotes(old, BORN + 706 * DAY) is None
+    assert demotes(old, BORN + 707 * DAY) == 2
+    assert decayed_importance(replace(old, importance=0.5), BORN + 707 * DAY) == 0.5
+
+
 def test_thirty_idle_days_come_first() -> None:
     life = a_life(importance=0.05)
     assert not prunes(life, BORN + 30 * DAY)
