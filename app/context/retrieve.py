@@ -269,8 +269,9 @@ def highest(worth: NDArray[np.float32], many: int) -> NDArray[np.intp]:
     takes ten times as long as finding these and sorting them.)"""
     if len(worth) <= many:
         return np.argsort(-worth, kind="stable")
-    best = np.sort(np.argpartition(-worth, many)[:many])
-    return best[np.argsort(-worth[best], kind="stable")]
+    lowest = -worth
+    best = np.flatnonzero(lowest <= np.partition(lowest, many - 1)[many - 1])
+    return best[np.argsort(lowest[best], kind="stable")][:many]
 
 
 class _Numbers(NamedTuple):

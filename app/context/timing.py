@@ -76,9 +76,10 @@ _PART = r"(?:(?:early|late|mid|(?:the )?(?:beginning|middle|end|start) of)[ -])?
 _OF_YEAR = r"\.?(?:,? (?:of )?(?P<{}>(?:19|20)\d\d)\b)?"
 _MONTH_RANGE = re.compile(
     rf"{_RANGE_LEAD}{_PART}(?P<one>{_MONTHS})\b{_OF_YEAR.format('year')}{_RANGE_JOIN}{_PART}(?P<other>{_MONTHS})\b"
-    rf"{_OF_YEAR.format('year2')}(?! ?\d)",
+    rf"{_OF_YEAR.format('year2')}(?! ?\d)(?:,? (?:of )?(?P<which>last|this|next) year\b)?",
     re.IGNORECASE,
 )
+_WHICH_YEAR = {"last": -1, "this": 0, "next": 1}
 _YEAR_RANGE = re.compile(
     rf"{_RANGE_LEAD}(?P<one>(?:19|20)\d\d){_RANGE_JOIN}(?P<other>(?:19|20)\d\d)\b(?![-/.]\d)", re.IGNORECASE
 )
@@ -138,7 +139,10 @@ def _spelled_out(query: str, today: date) -> str:
         if match[0][:2].lower() in ("in", "du") and "and" in joined and one % 12 + 1 != other:
             return match[0]  # "in May and August" are two months
         turned = int(one > other)
-        if match["year"]:
+        if match["which"] and not match["year"] and not match["year2"]:
+            last = today.year + _WHICH_YEAR[match["which"].lower()]
+            first = last - turned
+        elif match["year"]:
             first = int(match["year"])
             last = int(match["year2"] or first + turned)
         else:

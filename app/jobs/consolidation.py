@@ -150,6 +150,7 @@ class SessionKeeper:
                 if work is None:
                     return
                 await work.hold_session(job.session, state.version)
+                await work.hold_summaries(job.session, state.remembered)
                 if summary is not None:
                     await work.summarise(job.session, summary.text, summary.tokens, vector)
                     if not job.confined:  # what is nobody's is found in its own session alone, which has it already
@@ -163,13 +164,14 @@ class SessionKeeper:
                     further.append(session_job(COMPACT, job.tenant, job.user, job.session))
                 await work.enqueue(further)
         except Stale:
-            log.info("a summary is void: something was forgotten meanwhile", extra={"session": str(job.session)})
+            log.info(
+                "a summary is void: something was forgotten, or made, meanwhile", extra={"session": str(job.session)}
+            )
 
     async def _remember(self, work: Work, job: SessionJob, state: SessionState, new: NewDrawn) -> None:
         drawing = Drawing(work, work.sql, job.tenant, job.user, new.row.created_at)
-        made = await drawing.add([new], state.hmac_key, work.space, scope=job.session)
-        if made and new.previous is not None:
-            await drawing.retire(made[0], new.previous)
+        if await drawing.add([new], state.hmac_key, work.space, scope=job.session):
+            await drawing.retire(job.session)
 
     async def compact(self, payload: bytes) -> None:
         """Compaction (seed 000 §7.3), where it is due or was asked for. Raises as `end`."""

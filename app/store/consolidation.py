@@ -63,8 +63,8 @@ class Statement:
 @dataclass(frozen=True, slots=True)
 class SessionState:
     """A session when its summary was begun. `epoch`: its user's erasure epoch, None: there is no such user. `shared_turn`: the
-    last turn that a branch of it shares, 0 without one. `remembered`: the memory that is its summary now; `forgotten`: its user
-    had one forgotten, so that there is to be none. `hmac_key`: of this database's keyed hashes."""
+    last turn that a branch of it shares, 0 without one. `remembered`: the memories that are its summary now; `forgotten`: its
+    user had one forgotten, so that there is to be none. `hmac_key`: of this database's keyed hashes."""
 
     epoch: int | None
     version: int
@@ -75,7 +75,7 @@ class SessionState:
     summary: str | None
     messages: tuple[Said, ...]
     statements: tuple[Statement, ...]
-    remembered: UUID | None
+    remembered: tuple[UUID, ...]
     forgotten: bool
     hmac_key: bytes
 
@@ -122,13 +122,9 @@ class ConsolidationStore:
             if row is None or owner is None:
                 return None
             key = bytes.fromhex(await connection.fetchval(self._sql["memories.secret"]))
-            drawn = await connection.fetchrow(
-                self._sql["consolidation.session_drawn"],
-                user,
-                session,
-                content_hmac(key, summary_key(session).encode()),
-            )
-            assert drawn is not None, "a query without FROM has one row"
+            remembered = await connection.fetchval(self._sql["consolidation.session_summaries"], user, session)
+            named = content_hmac(key, summary_key(session).encode())
+            forgotten: bool = await connection.fetchval(self._sql["consolidation.forgot_summary"], user, named)
             said: list[Said] = []
             if row["first_message_at"] is not None:
                 found = await connection.fetch(
@@ -154,8 +150,8 @@ class ConsolidationStore:
             row["summary_text"],
             tuple(said),
             statements,
-            drawn["memory_id"],
-            drawn["forgotten"],
+            tuple(remembered),
+            forgotten,
             key,
         )
 
@@ -239,6 +235,13 @@ class Work:
             await self._run("begin_session", session, self._now)
             held = await self.connection.fetchval(self._sql["consolidation.hold_session"], self._user, session)
         if held != version:
+            raise Stale
+
+    async def hold_summaries(self, session: UUID, remembered: Sequence[UUID]) -> None:
+        """These are the session's summary still (after `hold_session`). Raises `Stale` where another job has made one since:
+        two would be in force for good."""
+        now = await self.connection.fetchval(self._sql["consolidation.session_summaries"], self._user, session)
+        if tuple(now) != tuple(remembered):
             raise Stale
 
     async def summarise(self, session: UUID, text: str | None, tokens: int, vector: Vector | None) -> None:

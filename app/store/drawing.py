@@ -95,7 +95,7 @@ class NewDrawn:
     facts: tuple[UUID, ...]
     messages: tuple[UUID, ...]
     confirms: tuple[UUID, ...] = ()
-    previous: UUID | None = None
+    previous: tuple[UUID, ...] = ()
 
 
 class DrawingStore:
@@ -190,15 +190,15 @@ class Drawing:
                 new=[each.row for each in fresh],
                 # What replaces a summary says the same of more: the old one is only another wording of it.
                 superseded=[
-                    Superseded(each.previous, each.row.memory_id, "merged", self.now)
+                    Superseded(previous, each.row.memory_id, "merged", self.now)
                     for each in fresh
-                    if each.previous is not None
+                    for previous in each.previous
                 ],
                 events=[Event(each.row.memory_id, "created", None, {"kind": each.row.kind}) for each in fresh]
                 + [
-                    Event(each.previous, "superseded", None, {"superseded_by": str(each.row.memory_id)})
+                    Event(previous, "superseded", None, {"superseded_by": str(each.row.memory_id)})
                     for each in fresh
-                    if each.previous is not None
+                    for previous in each.previous
                 ],
             ),
         )
@@ -208,11 +208,13 @@ class Drawing:
         await self._run("name_keys", [key_hmac(key, each.key) for each in fresh], made)
         return made
 
-    async def retire(self, heir: UUID, previous: UUID) -> None:
-        """Of the summaries that `heir` took the place of, only `previous` is kept, without its vectors: the others go in their
-        time, as what has expired does. (A session that goes on for years is summarised anew every day.)"""
-        await self._run("retire_summaries", heir, previous)
-        await self.work.connection.execute(self.sql["memories.drop_vectors"], self.tenant, self.user, [previous])
+    async def retire(self, session: UUID) -> None:
+        """Of a session's summaries that are not in force any more only the last is kept, without its vectors: the others go in
+        their time, as what has expired does. (A session that goes on for years is summarised anew every day.)"""
+        sql, connection = self.sql, self.work.connection
+        former = await connection.fetch(sql["consolidation.retire_summaries"], self.tenant, self.user, session)
+        gone = [each["memory_id"] for each in former]
+        await connection.execute(sql["memories.drop_vectors"], self.tenant, self.user, gone)
 
     async def confirm(self, facts: Sequence[UUID], by: float, up_to: float) -> None:
         """These memories are a little surer."""

@@ -44,20 +44,29 @@ FROM agent_data.memory_store m
 WHERE m.user_id = $1 AND m.is_active AND m.kind NOT IN ('summary', 'pattern', 'procedure', 'episode', 'tool_outcome')
   AND m.source_message_ids && $2::uuid[]
 
--- name: session_drawn
--- The memory that is the summary of a session, and whether its user had one forgotten ($3: the keyed hash of its key).
-SELECT (SELECT m.memory_id FROM agent_data.memory_store m
-        WHERE m.user_id = $1 AND m.session_id = $2 AND m.kind = 'summary' AND m.is_active
-          AND m.details ->> 'scope_type' = 'session_window' LIMIT 1) AS memory_id,
-       EXISTS (SELECT FROM agent_data.drawn_keys k
+-- name: session_summaries
+-- The memories that are the summary of a session: one, but for an older one that was restored.
+SELECT ARRAY(SELECT m.memory_id FROM agent_data.memory_store m
+             WHERE m.user_id = $1 AND m.session_id = $2 AND m.kind = 'summary' AND m.is_active
+               AND m.details ->> 'scope_type' = 'session_window' ORDER BY m.memory_id)
+
+-- name: forgot_summary
+-- Whether a user had a summary forgotten ($2: the keyed hash of its key).
+SELECT EXISTS (SELECT FROM agent_data.drawn_keys k
                JOIN agent_data.suppressions x ON x.user_id = $1 AND x.item_id = k.memory_id
-               WHERE k.user_id = $1 AND k.key_hmac = $3) AS forgotten
+               WHERE k.user_id = $1 AND k.key_hmac = $2)
 
 -- name: retire_summaries
--- Of the summaries that a new one ($3) took the place of, all but the last ($4) expire.
-UPDATE agent_data.memory_store SET status = 'expired', updated_at = now()
-WHERE tenant_id = $1 AND user_id = $2 AND superseded_by = $3 AND superseded_how = 'merged' AND memory_id <> $4
-  AND kind = 'summary' AND status = 'superseded'
+-- Of the summaries of a session ($3) that are not in force any more all but the last expire; all that were left so far.
+WITH former AS (
+    SELECT m.memory_id, row_number() OVER (ORDER BY m.memory_id DESC) AS n FROM agent_data.memory_store m
+    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.session_id = $3 AND m.kind = 'summary'
+      AND m.details ->> 'scope_type' = 'session_window' AND m.status IN ('superseded', 'invalidated')
+), old AS (
+    UPDATE agent_data.memory_store m SET status = 'expired', updated_at = now()
+    FROM former f WHERE f.n > 1 AND m.user_id = $2 AND m.memory_id = f.memory_id
+)
+SELECT f.memory_id FROM former f
 
 -- name: hold_session
 -- What is still to be done for a session, held until the end of this transaction; no row where nothing is known of it. Whoever

@@ -260,11 +260,12 @@ async def test_an_answer_that_was_taken_back_is_quoted_by_no_summary(pool: Pool,
 
 
 class Helper:
-    """Quotes the first line that it is shown; may do something first."""
+    """Quotes the first line that it is shown, or the first with a word; may do something first."""
 
-    def __init__(self, then: Any = None, *, fails: bool = False) -> None:
+    def __init__(self, then: Any = None, *, fails: bool = False, word: str | None = None) -> None:
         self.then = then
         self.fails = fails
+        self.words = ("Lisbon", "ferries") if word is None else (word,)
         self.asked = 0
 
     async def ask(self, shape: Any, *, system: str, user: str, max_tokens: int) -> Any:
@@ -273,7 +274,7 @@ class Helper:
             raise HelperError("the helper LLM answered prose")
         if self.then is not None:
             await self.then()
-        lines = [line for line in user.splitlines() if "Lisbon" in line or "ferries" in line]
+        lines = [line for line in user.splitlines() if any(word in line for word in self.words)]
         number, _, text = lines[0].partition("] ")
         return shape.model_validate({"points": [{"text": text.partition(": ")[2], "lines": [int(number.strip("["))]}]})
 
@@ -389,6 +390,45 @@ async def test_a_later_summary_supersedes_the_one_before_and_two_are_kept(pool: 
     ]
     await forget(pool, admin, talk, "peanuts")  # no version keeps the words
     assert [each["content_text"] for each in await summaries(admin)] == ["", "", ""]
+
+
+async def test_two_ends_at_once_leave_one_summary(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk)
+    for n in range(2):  # the first summary, and one that takes its place
+        await talk.say(pool, f"Harbour {n} has {n + 900} ferries, I heard.")
+        both = asyncio.Barrier(2)
+        helpers = [Helper(both.wait, word="Lisbon"), Helper(both.wait, word=f"{n + 900} ferries")]
+        ends = (keeper(pool, FakeClock(NOW + timedelta(hours=n)), each).end(payload(talk)) for each in helpers)
+        await asyncio.gather(*ends)
+        found = await summaries(admin)
+        (active,) = [each for each in found if each["status"] == "active"]
+        assert active["content_text"] == (await session_row(admin, talk))["summary_text"]
+        assert len(found) <= n + 1
+
+
+async def test_an_older_summary_that_was_restored_gives_way_to_the_next(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk)
+    for n, told in enumerate(("I'm allergic to celery.", "My cat is called Minka.", "My sister is called Clara.")):
+        await build_learner(pool, FakeClock(NOW)).learn(talk.job(await talk.say(pool, told)))
+        await ended(pool, talk, timedelta(hours=n))
+        if n == 1:
+            oldest, _ = await summaries(admin)
+            memories = Memories(pool, SQL, FakeClock(NOW), space=None)
+            assert await memories.restore(talk.tenant, talk.user, oldest["memory_id"])
+    assert [each["status"] for each in await summaries(admin)] == ["expired", "superseded", "active"]
+
+
+async def test_of_summaries_that_were_outdated_the_last_is_kept(pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    await long_talk(pool, talk)
+    for n, city in enumerate(("Porto", "Braga", "Faro")):
+        await ended(pool, talk, timedelta(hours=n))
+        said = await talk.say(pool, f"Actually, I moved: I live in {city} now.")
+        await build_learner(pool, FakeClock(NOW)).learn(talk.job(said))
+    await ended(pool, talk, timedelta(hours=9))
+    assert [each["status"] for each in await summaries(admin)] == ["expired", "expired", "invalidated", "active"]
 
 
 async def test_what_is_not_so_any_more_takes_the_summary_out_of_force(pool: Pool, admin: Admin) -> None:

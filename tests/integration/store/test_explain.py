@@ -289,8 +289,10 @@ async def test_fetching_what_was_found(watch: Watch, teller: Teller) -> None:
 
 
 async def test_the_summary_of_a_session_is_found_by_its_session(watch: Watch, teller: Teller) -> None:
-    scans = await watch.scans(lambda: watch.connection.fetchrow(SQL["consolidation.session_drawn"], ANA, S1, b"key"))
-    await check(teller, scans, "memory_session_summary", "drawn_keys_pkey")
+    scans = await watch.scans(lambda: watch.connection.fetchval(SQL["consolidation.session_summaries"], ANA, S1))
+    await check(teller, scans, "memory_session_summary")
+    scans = await watch.scans(lambda: watch.connection.fetchval(SQL["consolidation.forgot_summary"], ANA, b"key"))
+    await check(teller, scans, "drawn_keys_pkey")
     scans = await watch.scans(
         lambda: watch.connection.fetch("SELECT agent_data.drop_session_summaries($1, $2, $3)", TENANT, ANA, [S1])
     )

@@ -193,11 +193,23 @@ def test_a_tokenizer_that_is_missing_broken_or_anothers(tmp_path: Path) -> None:
     file.write_text("{}")
     with pytest.raises(NotReady, match=r"tokenizer\.json is no tokenizer"):
         MiniLMEmbedder(tmp_path)
+    told = json.loads(tokenizer().to_str())
+    told["model"]["unk_token"] = "[NONE]"
+    file.write_text(json.dumps(told))
+    with pytest.raises(NotReady, match=r"tokenizer\.json reads no text: .*UNK"):
+        MiniLMEmbedder(tmp_path)
     file.unlink()
     with pytest.raises(NotReady, match=r"tokenizer\.json is missing"):
         MiniLMEmbedder(tmp_path)
     with pytest.raises(NotReady, match="nowhere"):
         MiniLMEmbedder(tmp_path / "nowhere")
+
+
+def test_weights_that_make_no_numbers_are_refused(tmp_path: Path) -> None:
+    made = tensors()
+    made["embeddings.word_embeddings.weight"][:] = 3e38  # each is a number; their sums are none
+    with pytest.raises(NotReady, match=r"model\.safetensors makes vectors that are no numbers"):
+        MiniLMEmbedder(make_model(tmp_path, weights=made))
 
 
 # --- the real one ------------------------------------------------------------------------------------------------------
