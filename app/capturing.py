@@ -45,8 +45,10 @@ def export_cassettes(
     staged = out / f".export-{os.getpid()}"
     kept: list[Cassette] = []
     keys: list[str] = []
+    fetched = 0
     try:
         for cassette in _fetched(params, base, key):
+            fetched += 1
             try:
                 shown = redaction.apply(cassette)
             except KeyFound as error:
@@ -58,6 +60,10 @@ def export_cassettes(
         if keys:
             more = f"\n… and {len(keys) - MAX_TOLD} more" if len(keys) > MAX_TOLD else ""
             raise CaptureFailed("Nothing was exported:\n" + "\n".join(keys[:MAX_TOLD]) + more)
+        if missing := max(0, len({value for name, value in params if name == "call"}) - fetched):
+            raise CaptureFailed(
+                f"Nothing was exported: of the calls that are named, {missing} are not there, or left out."
+            )
         if archive is not None:
             text = json.dumps(har(kept, version("mneme-proxy")), ensure_ascii=False, indent=1)
             archive.write_text(text + "\n", encoding="utf-8")

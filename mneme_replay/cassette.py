@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, get_args
 
 VERSION = 1
@@ -74,3 +75,14 @@ class Cassette:
     def whole(self) -> bool:
         """Whether a client that reads the answer to its end sees an end."""
         return self.outcome == "complete" and self.response is not None and not self.response.truncated
+
+    @property
+    def at(self) -> datetime:
+        """`recorded_at`, in UTC. Raises ValueError and OverflowError."""
+        return moment(self.recorded_at)
+
+
+def moment(text: str) -> datetime:
+    """A time in ISO 8601; without a zone it is in UTC. Raises ValueError and OverflowError."""
+    found = datetime.fromisoformat(text)
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

@@ -13,7 +13,7 @@ from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
 from mneme_replay import bodies
-from mneme_replay.cassette import OUTCOMES, VERSION, Cassette, CassetteError, Chunk, Request, Response
+from mneme_replay.cassette import OUTCOMES, VERSION, Cassette, CassetteError, Chunk, Request, Response, moment
 from mneme_replay.paths import parse_path
 
 MARK = "mneme_cassette"
@@ -150,7 +150,7 @@ def _cassette(doc: Any, file: str) -> Cassette:
     sent = doc.get("sent")
     return Cassette(
         id=_of(doc, "id", str),
-        recorded_at=_of(doc, "recorded_at", str),
+        recorded_at=_time(doc),
         labels=tuple(_each(doc, "labels", str)) if "labels" in doc else None,
         outcome=outcome,
         error=_maybe(doc, "error"),
@@ -161,6 +161,15 @@ def _cassette(doc: Any, file: str) -> Cassette:
         call=_of(doc, "call", dict) if "call" in doc else {},
         name=file,
     )
+
+
+def _time(doc: Mapping[str, Any]) -> str:
+    text: str = _of(doc, "recorded_at", str)
+    try:
+        moment(text)
+    except (ValueError, OverflowError) as error:
+        raise _Wrong("this is no time in ISO 8601", "recorded_at") from error
+    return text
 
 
 def _redacted(doc: Mapping[str, Any]) -> Iterator[str]:

@@ -38,7 +38,7 @@ def load(paths: Iterable[Path], *, answers: bool = True) -> list[Cassette]:
         if (other := found.get(cassette.id)) is not None:
             raise Duplicate(f"{file}: call {cassette.id} is there twice: {other.name} has it, too.")
         found[cassette.id] = cassette
-    return sorted(found.values(), key=lambda each: (each.recorded_at, each.name))
+    return sorted(found.values(), key=lambda each: (each.at, each.name))
 
 
 def _asking(cassette: Cassette) -> Cassette:

@@ -24,6 +24,7 @@ MAX_FOLDER_CHARS = 100
 """Longest name of a folder; file systems take 255 bytes."""
 
 _PASSED = pytest.StashKey[bool]()
+_CASSETTES = pytest.StashKey["TestCassettes"]()
 _MARKER = (
     "mneme(cassettes=None, record=None, match='normalised', reuse='once', speed=0, ignore=(), misses='fail'): "
     "how the fixtures mneme_replay and mneme_cassette answer this test"
@@ -54,10 +55,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that failed leaves no cassettes."""
+    """A test that failed leaves no cassettes, and tells what it missed: the application may have kept that to itself."""
     report = yield
     if report.when == "call" and "mneme_cassette" in getattr(item, "fixturenames", ()):
         item.stash[_PASSED] = report.passed
+        cassettes = item.stash.get(_CASSETTES, None)
+        if report.failed and cassettes is not None and (missed := cassettes.missed()):
+            report.sections.append(("Requests without a cassette", missed))
     return report
 
 
@@ -79,6 +83,7 @@ def mneme_cassette(request: pytest.FixtureRequest) -> Iterator[TestCassettes]:
         cassettes = TestCassettes(**_options(request))
     except (CassetteError, ValueError, TypeError) as error:
         pytest.fail(str(error), pytrace=False)
+    request.node.stash[_CASSETTES] = cassettes
     yield cassettes
     try:
         told = cassettes.finish(passed=request.node.stash.get(_PASSED, False))

@@ -6,28 +6,35 @@ A body keeps its other bytes; where one was changed the pieces of an answer move
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from mneme_replay import bodies
 from mneme_replay.cassette import Cassette, CassetteError, Chunk, Headers, Response
 from mneme_replay.paths import MASK, Path, parse_path, redacted
 from mneme_replay.secrets import is_secret, keys_in, masked_path, without_keys
+from mneme_replay.unwrapping import texts_in
 
 _TELLING = frozenset(
     {"content", "text", "delta", "arguments", "reasoning", "reasoning_content", "refusal", "partial_json"}
 )
 """Members of a streamed event that carry a piece of what is said: a key may be cut in two between them."""
+_NUMBERS = ("output_index", "content_index", "summary_index", "index")
+"""Members that say of which choice, item or tool call it is a piece."""
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 class KeyFound(CassetteError):
     """There is a key in a cassette; where, and how each begins."""
 
-    def __init__(self, cassette: Cassette, found: Sequence[tuple[str, str]]) -> None:
-        places = "; ".join(f"{where} has {key}" for where, key in found)
+    def __init__(self, cassette: Cassette, found: Sequence[tuple[str, str]], *, masked: bool = False) -> None:
+        places = "; ".join(f"{where} has {key}" for where, key in dict.fromkeys(found))
+        remedy = ", where no mask reaches it" if masked else ", or mask all keys"
         super().__init__(
-            f"call {cassette.id} holds what looks like a key: {places}. Take it out by its JSON path, or mask all keys."
+            f"call {cassette.id} holds what looks like a key: {places}. Take it out by its JSON path{remedy}."
         )
         self.found = found
 
@@ -60,7 +67,7 @@ class Redaction:
         if self._mask:
             shown = _masked(shown)
         if found := list(find_keys(shown)):
-            raise KeyFound(shown, found)
+            raise KeyFound(shown, found, masked=self._mask)
         return shown
 
     def _headers(self, headers: Headers) -> Headers:
@@ -150,51 +157,59 @@ def _moved(chunks: Sequence[Chunk], parts: Sequence[tuple[int, bytes]]) -> tuple
 
 def find_keys(cassette: Cassette) -> Iterator[tuple[str, str]]:
     """Where there is a key in a cassette, and how it begins."""
-    for where, text in _texts(cassette):
-        yield from ((where, key) for key in keys_in(text))
-    if cassette.response is not None and not any(keys_in(_read(cassette.response.body))):
+    for where, data in _places(cassette):
+        yield from ((where, key) for key in _keys(data))
+    if cassette.response is not None and not _keys(cassette.response.body):
         for text in _said(cassette.response.body):
-            yield from (("response.body, in several events", key) for key in keys_in(text))
+            yield from (("response.body, in several events", key) for key in _keys(text.encode(errors="replace")))
 
 
-def _texts(cassette: Cassette) -> Iterator[tuple[str, str]]:
+def _keys(data: bytes) -> list[str]:
+    """The keys in bytes as they are, or else in what is packed into them."""
+    return next((found for text in texts_in(data) if (found := list(keys_in(text)))), [])
+
+
+def _places(cassette: Cassette) -> Iterator[tuple[str, bytes]]:
     request, response = cassette.request, cassette.response
-    yield "request.path", request.path
-    yield from ((f"request header {name}", value) for name, value in request.headers)
-    yield "request.body", _read(request.body)
-    yield "sent.body", _read(cassette.sent or b"")
+    yield "request.path", unquote_to_bytes(request.path)
+    yield from ((f"request header {name}", _bytes(value)) for name, value in request.headers)
+    yield "request.body", request.body
+    yield "sent.body", cassette.sent or b""
     if response is not None:
-        yield from ((f"response header {name}", value) for name, value in response.headers)
-        yield "response.body", _read(response.body)
-    yield "error", cassette.error or ""
-    yield from (("labels", each) for each in cassette.labels or ())
-    yield "call", json.dumps(dict(cassette.call), default=str)
+        yield from ((f"response header {name}", _bytes(value)) for name, value in response.headers)
+        yield "response.body", response.body
+    yield "error", _bytes(cassette.error or "")
+    yield from (("labels", _bytes(each)) for each in cassette.labels or ())
+    yield "call", _bytes(json.dumps(dict(cassette.call), default=str))
 
 
-def _read(body: bytes) -> str:
-    return body.decode("utf-8", "replace")
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="replace")
 
 
 def _said(body: bytes) -> Iterator[str]:
-    """What a stream says, put together: once for each kind of piece."""
-    form = bodies.encode(body)
-    pieces: dict[str, list[str]] = {}
-    for entry in form.get("sse", ()) if form else ():
-        if isinstance(entry, dict):
-            _gather(entry.get("data"), pieces)
+    """What a stream says, put together: once for each kind of piece and each of the things that it tells side by side."""
+    pieces: dict[tuple[object, ...], list[str]] = {}
+    for line in _LINE_END.split(body):
+        if line.startswith(b"data:"):
+            try:
+                _gather(bodies.parse_json(line[5:].decode()), pieces, ())
+            except (ValueError, RecursionError):
+                continue  # [DONE], or what broke off
     yield from ("".join(each) for each in pieces.values())
 
 
-def _gather(value: Any, pieces: dict[str, list[str]]) -> None:
+def _gather(value: Any, pieces: dict[tuple[object, ...], list[str]], place: tuple[object, ...]) -> None:
     if isinstance(value, Mapping):
+        place += tuple(value[name] for name in _NUMBERS if isinstance(value.get(name), int))
         for name, child in value.items():
             if name in _TELLING and isinstance(child, str):
-                pieces.setdefault(name, []).append(child)
+                pieces.setdefault((*place, name), []).append(child)
             else:
-                _gather(child, pieces)
+                _gather(child, pieces, place)
     elif isinstance(value, list):
         for child in value:
-            _gather(child, pieces)
+            _gather(child, pieces, place)
 
 
 def _masked(cassette: Cassette) -> Cassette:

@@ -17,17 +17,20 @@ KNOWN_NAMES = 1024
 
 FORMATS = r"""
     -----BEGIN\ (?:[A-Z]+\ )*PRIVATE\ KEY
-    | \bsk-[A-Za-z0-9_-]{16,}            # OpenAI and many others
-    | \bsk-ant-[A-Za-z0-9_-]{10,}
-    | \b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}   # Stripe
-    | \bmneme_[A-Za-z0-9_-]{16,}
-    | \b(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,} | \bgithub_pat_[A-Za-z0-9_]{20,} | \bglpat-[A-Za-z0-9_-]{16,}
-    | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b      # AWS
-    | \bAIza[0-9A-Za-z_-]{30,}           # Google
-    | \bxox[abprs]-[A-Za-z0-9-]{10,}     # Slack
-    | \bhf_[A-Za-z0-9]{20,}
-    | \beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*   # a JSON web token
-    | \b[a-z][a-z0-9+]{1,15}://[^\s:/@]{1,64}:[^\s@/]{1,128}@    # a URL with a password
+    # A key begins where no letter or digit of ASCII stands before it, but for that of JSON's \n or \u00e9.
+    | (?:(?<![A-Za-z0-9]) | (?<=\\[bfnrt]) | (?<=\\u[0-9A-Fa-f]{4})) (?:
+        sk-[A-Za-z0-9_-]{16,}            # OpenAI and many others
+        | sk-ant-[A-Za-z0-9_-]{10,}
+        | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}   # Stripe
+        | (?<!_)mneme_[A-Za-z0-9_-]{16,}
+        | (?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,} | glpat-[A-Za-z0-9_-]{16,}
+        | (?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9_])      # AWS
+        | AIza[0-9A-Za-z_-]{30,}           # Google
+        | xox[abprs]-[A-Za-z0-9-]{10,}     # Slack
+        | hf_[A-Za-z0-9]{20,}
+        | eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*   # a JSON web token
+        | [a-z][a-z0-9+]{1,15}://[^\s:/@]{1,64}:[^\s@/]{1,128}@    # a URL with a password
+    )
 """
 """How keys of the well-known kinds look; for `re.VERBOSE`. Linear in the text."""
 

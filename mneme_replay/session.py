@@ -95,9 +95,11 @@ class TestCassettes:
         recorded = [self._redaction.apply(each) for each in self.recorded]
         if recorded and passed:
             self._write(recorded)
-        if self.deck.misses and self._misses == "fail" and passed:
-            return "\n\n".join(_told(each, self) for each in self.deck.misses)
-        return ""
+        return self.missed() if passed else ""
+
+    def missed(self) -> str:
+        """What no cassette answered, where that is to fail the test."""
+        return "\n\n".join(_told(each, self) for each in self.deck.misses) if self._misses == "fail" else ""
 
     def _write(self, recorded: Sequence[Cassette]) -> None:
         if self._record != "all":

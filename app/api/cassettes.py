@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -17,7 +18,7 @@ from app.api.common import MAX_NAME_CHARS, Label, Moment, Name, Word
 from app.api.finding import find_call, find_session
 from app.api.importer import CONTENT_TYPES
 from app.api.scope import Admitted, Gate, Scope
-from app.capture.cassettes import cassette_of, facts_of
+from app.capture.cassettes import call_id, cassette_of, facts_of
 from app.capture.labels import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.capture.recipe import rebuild
 from app.capture.record import Recorder
@@ -164,8 +165,13 @@ class _Doors:
             raise BadBody(f"An import holds up to {MAX_IMPORTED} cassettes: send it in parts.")
         now = self._clock.now()
         checked = [self._checked(scope, line, number, now) for number, line in lines]
+        holders = await self._store.holders(scope.tenant, [call_id(each.id, at) for each, _, at in checked])
         imported = 0
         for cassette, user, at in checked:
+            users = holders.setdefault(call_id(cassette.id, at), set())
+            if users and user not in users:  # no two calls of a tenant have one id
+                cassette = replace(cassette, id=str(call_id(f"{cassette.id} {user}", at)))
+            users.add(user)
             facts = facts_of(cassette, scope.tenant, user, at, _stream(cassette.response))
             imported += await self._recorder.record(facts, None, None)
         return CassettesIn(imported=imported, skipped=len(checked) - imported)
@@ -187,8 +193,7 @@ class _Doors:
             raise BadBody(f"Line {number}: labels: up to {MAX_LABELS}, each of 1 to {MAX_LABEL_CHARS} characters.")
         named = scope.named(*([name] if name is not None else []))
         try:
-            at = datetime.fromisoformat(cassette.recorded_at)
-            at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+            at = cassette.at
             check_time(at, now)
         except (ValueError, OverflowError) as error:
             raise BadBody(f"Line {number}: recorded_at: this is no time in ISO 8601.") from error

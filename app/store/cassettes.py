@@ -59,6 +59,15 @@ class CassetteStore:
                 return
             after = rows[-1]["call_id"]
 
+    async def holders(self, tenant: UUID, calls: Sequence[UUID]) -> dict[UUID, set[UUID]]:
+        """Whose calls these are, of those that are there."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["cassettes.holders"], tenant, list(calls))
+        found: dict[UUID, set[UUID]] = {}
+        for row in rows:
+            found.setdefault(row["call_id"], set()).add(row["user_id"])
+        return found
+
     async def answer(self, tenant: UUID, call: UUID, user: UUID | None) -> Answer | None:
         """The answer of a call; None: nothing was captured."""
         async with self._pool.transaction(tenant) as connection:

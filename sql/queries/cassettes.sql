@@ -18,3 +18,7 @@ LIMIT $11
 -- An answer: its bytes, and where and when each piece of it began.
 SELECT b.body, b.truncated, b.chunk_offsets, b.chunk_times FROM agent_data.streams b
 WHERE b.tenant_id = $1 AND b.call_id = $2 AND ($3::uuid IS NULL OR b.user_id = $3)
+
+-- name: holders
+-- Whose the calls $2 are, of those that are there.
+SELECT c.call_id, c.user_id FROM agent_data.upstream_calls c WHERE c.tenant_id = $1 AND c.call_id = ANY ($2::uuid[])

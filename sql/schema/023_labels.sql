@@ -3,26 +3,44 @@
 
 ALTER TYPE agent_data.call_record ADD ATTRIBUTE labels text[];  -- sorted, each once; NULL: none
 
--- Calls recorded before: the labels of their header, or of the cassette that they came from.
+-- Calls recorded before: the labels of their header, or of the cassette that they came from, as app/capture/labels.py reads them.
+-- A header is kept with a character for each byte; what is UTF-8 is read as that.
+CREATE FUNCTION pg_temp.header_text(p_value text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN convert_from(convert_to(p_value, 'LATIN1'), 'UTF8');
+EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
+    RETURN p_value;
+END $$;
+
 UPDATE agent_data.upstream_calls c SET labels = f.labels
 FROM (
-    SELECT x.call_id, x.user_id, array_agg(x.label ORDER BY x.label COLLATE "C") AS labels
+    SELECT y.call_id, y.user_id, array_agg(y.label ORDER BY y.label COLLATE "C") AS labels
     FROM (
-        SELECT DISTINCT k.call_id, k.user_id, btrim(l.label) AS label
-        FROM agent_data.upstream_calls k
-        CROSS JOIN LATERAL (
-            SELECT p.label FROM json_array_elements(k.request_headers) h, string_to_table(h ->> 1, ',') AS p (label)
-            WHERE lower(h ->> 0) = 'x-mneme-label'
-            UNION ALL SELECT k.metadata #>> '{imported,label}'
-            UNION ALL SELECT unnest(k.labels)
-        ) l
-        WHERE k.request_headers::text ILIKE '%x-mneme-label%' OR k.metadata::text LIKE '%"imported"%'
-    ) x
-    WHERE length(x.label) BETWEEN 1 AND 256 AND x.label !~ '[\u0001-\u001f\u007f-\u009f]'
-    GROUP BY x.call_id, x.user_id
+        SELECT x.call_id, x.user_id, x.label,
+               row_number() OVER (PARTITION BY x.call_id, x.user_id ORDER BY min(x.source), min(x.place)) AS place
+        FROM (
+            SELECT k.call_id, k.user_id, btrim(l.label) AS label, l.source, l.place
+            FROM agent_data.upstream_calls k
+            CROSS JOIN LATERAL (
+                SELECT g.label, 0 AS source, g.place FROM unnest(k.labels) WITH ORDINALITY AS g (label, place)
+                UNION ALL SELECT k.metadata #>> '{imported,label}', 1, 1
+                UNION ALL
+                SELECT p.label, 1 + h.n, p.place
+                FROM json_array_elements(k.request_headers) WITH ORDINALITY AS h (field, n),
+                     string_to_table(pg_temp.header_text(h.field ->> 1), ',') WITH ORDINALITY AS p (label, place)
+                WHERE lower(h.field ->> 0) = 'x-mneme-label' AND h.field ->> 1 <> '***'
+            ) l
+            WHERE k.request_headers::text ILIKE '%x-mneme-label%' OR k.metadata::text LIKE '%"imported"%'
+        ) x
+        WHERE length(x.label) BETWEEN 1 AND 256 AND x.label !~ '[\u0001-\u001f\u007f-\u009f]'
+        GROUP BY x.call_id, x.user_id, x.label
+    ) y
+    WHERE y.place <= 32  -- labels of one call
+    GROUP BY y.call_id, y.user_id
 ) f
-WHERE c.call_id = f.call_id AND c.user_id = f.user_id AND cardinality(f.labels) <= 32
-  AND c.labels IS DISTINCT FROM f.labels;
+WHERE c.call_id = f.call_id AND c.user_id = f.user_id AND c.labels IS DISTINCT FROM f.labels;
+
+DROP FUNCTION pg_temp.header_text(text);
 
 -- As before, with the labels.
 CREATE OR REPLACE FUNCTION agent_data.record_turns(

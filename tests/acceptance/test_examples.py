@@ -60,9 +60,10 @@ def test_its_tests_pass_offline(desk: Project) -> None:
 def test_a_prompt_that_was_changed_is_shown(desk: Project) -> None:
     code = (desk.folder / "support_desk" / "desk.py").read_text()
     desk.write("support_desk/desk.py", code.replace("one or two friendly sentences", "one friendly sentence"))
-    told = desk.run("-p", "offline", "tests/test_desk.py", "-k", "test_a_question_is_answered", failed=1)
-    assert re.search(r'^E? +-\s+"content": ".* in one or two friendly sentences\."', told, re.MULTILINE)
-    assert re.search(r'^E? +\+\s+"content": ".* in one friendly sentence\."', told, re.MULTILINE)
+    for test in ("test_a_question_is_answered", "test_a_question_from_the_command_line and whole"):
+        told = desk.run("-p", "offline", "-k", test, failed=1)
+        assert re.search(r'^(E +)?-\s+"content": ".* in one or two friendly sentences\."', told, re.MULTILINE), told
+        assert re.search(r'^(E +)?\+\s+"content": ".* in one friendly sentence\."', told, re.MULTILINE), told
 
 
 def test_no_cassette_holds_a_key_or_a_machine() -> None:
@@ -108,4 +109,9 @@ def test_it_is_recorded_anew(desk: Project, stand_in: str, own_server: OwnServer
     for name in in_turn:
         assert json.loads(after[name].request.body) == json.loads(before[name].request.body), name
         assert said(after[name]) == said(before[name]), name
+    desk.run("-p", "offline", passed=TESTS)
+    # And what a changed prompt lacks.
+    code = (desk.folder / "support_desk" / "desk.py").read_text()
+    desk.write("support_desk/desk.py", code.replace("one or two friendly sentences", "one friendly sentence"))
+    desk.run("-p", "offline", "--mneme-record=new", "--mneme-upstream", mneme.url, passed=TESTS)
     desk.run("-p", "offline", passed=TESTS)

@@ -132,6 +132,10 @@ def test_a_miss_that_the_code_swallows_fails_the_test(project: Project) -> None:
     project.write("test_it.py", head + swallowing)
     told = project.run(passed=1, errors=1)
     assert "pytest --mneme-record=new records what is missing" in told
+    project.write("test_it.py", head + swallowing + "    assert False\n")  # and trips over it later
+    told = project.run(failed=1)
+    assert told.count("No cassette answers POST /v1/chat/completions") == 1
+    assert "pytest --mneme-record=new records what is missing" in told
     project.write("test_it.py", head + "@pytest.mark.mneme(misses='allow')\n" + swallowing)
     project.run(passed=1)
 

@@ -190,6 +190,14 @@ def test_a_key_is_not_exported(mneme: MnemeServer, tmp_path: Path) -> None:
     # What was said before went upstream with it, as memory.
     labelled = exported(mneme, tmp_path / "labelled", "--user", "keys", "--label", "harmless", "--mask-keys")
     assert [each.labels for each in load(labelled)] == [("harmless",)]
+    # A key on a line of its own, which JSON writes as \\nsk-…
+    call = ask(mneme, f"My keys:\n{KEY}", headers={"x-mneme-user": "lines"}).headers["x-mneme-call-id"]
+    options = ("capture", "export", "--out", str(tmp_path / "lines"), "--base", mneme.base_url, "--call", call)
+    assert "request.body has sk-pro…" in mneme.command(*options).stderr
+    done = mneme.command(*options, "--mask-keys", "--call", call[:-1] + ("0" if call[-1] != "0" else "1"))
+    assert done.returncode == 1
+    assert "of the calls that are named, 1 are not there" in done.stderr
+    assert not (tmp_path / "lines").exists() or not list((tmp_path / "lines").iterdir())
 
 
 async def test_async_clients_in_crowds_get_each_their_own(tmp_path: Path) -> None:

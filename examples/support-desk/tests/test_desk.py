@@ -45,7 +45,8 @@ def test_a_busy_model_is_asked_again(mneme_replay: Replay) -> None:
     """The 429 is a cassette like any other, and comes back before the answer to the second try."""
     with Desk("ana") as desk:
         assert "open on Sundays" in desk.answer("Are you open on Sundays?")
-    calls = [*mneme_replay.cassettes.deck.cassettes, *mneme_replay.recorded]
+    old = mneme_replay.unplayed  # recorded before the prompt was changed
+    calls = [*(each for each in mneme_replay.cassettes.deck.cassettes if each not in old), *mneme_replay.recorded]
     assert [each.response.status for each in calls if each.response] == [429, 200]
 
 

@@ -85,6 +85,21 @@ async def test_calls_are_chosen(client: httpx.AsyncClient) -> None:
     assert error_of(await client.get(PATH, params={"session": "none"}))["type"] == "not_found_error"
 
 
+async def test_a_copy_for_another_user_is_a_call_of_its_own(client: httpx.AsyncClient) -> None:
+    mine, other = streamed(1, call={"user": "ana"}), streamed(1, events=streaming("Edited."), call={"user": "ben"})
+    assert await put(client, mine) == {"imported": 1, "skipped": 0}
+    for imported in (1, 0):
+        assert await put(client, other, mine) == {"imported": imported, "skipped": 2 - imported}
+    assert [same(each, mine) for each in await got(client, user="ana")] == [True]
+    (copy,) = await got(client, user="ben")
+    assert copy.id != mine.id
+    assert same(replace(copy, id=mine.id), other)
+    assert [each.id for each in await got(client)] == sorted([mine.id, copy.id])
+    both = [cassette(2, call={"user": "ana"}), cassette(2, call={"user": "ben"})]
+    assert await put(client, *both) == {"imported": 2, "skipped": 0}
+    assert await put(client, *both) == {"imported": 0, "skipped": 2}
+
+
 async def test_labels_are_the_same_wherever_they_come_from(client: httpx.AsyncClient) -> None:
     headers = (("content-type", "application/json"), ("X-Mneme-Label", "checkout, golden"))
     by_header = cassette(1)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -253,6 +254,10 @@ async def test_labels_of_calls_that_were_recorded_before(connection: asyncpg.Con
         ("[]", '{"imported": {"label": "from a cassette"}}', None),
         ('[["x-mneme-label", "bell\\u0007"]]', "{}", None),
         ("[]", "{}", ["kept"]),
+        (json.dumps([["x-mneme-label", "año, 日本".encode().decode("latin-1")]]), "{}", None),
+        (json.dumps([["x-mneme-label", "a\xf1o"]]), "{}", None),  # no UTF-8
+        ('[["x-mneme-label", "***"]]', "{}", None),
+        (json.dumps([["x-mneme-label", ",".join(f"{n:02}" for n in range(99, -1, -1))]]), "{}", ["late"]),
     ]
     for n, (headers, metadata, labels) in enumerate(rows):
         await connection.execute(
@@ -269,4 +274,8 @@ async def test_labels_of_calls_that_were_recorded_before(connection: asyncpg.Con
         ["from a cassette"],
         None,
         ["kept"],
+        ["año", "日本"],
+        ["año"],
+        None,
+        [*(f"{n:02}" for n in range(69, 100)), "late"],
     ]

@@ -128,6 +128,7 @@ def changed(**fields: Any) -> bytes:
         ({"mneme_cassette": 2}, '"mneme_cassette": 2,', "newer Mneme: version 2, and this one reads up to 1"),
         ({"mneme_cassette": "1"}, '"mneme_cassette": "1",', "a version is"),
         ({"mneme_cassette": None}, "{", "this is no cassette"),
+        ({"recorded_at": "yesterday"}, '"recorded_at": "yesterday",', "recorded_at: this is no time in ISO 8601"),
         ({"outcome": "odd"}, '"outcome": "odd",', "outcome: an outcome is one of"),
         ({"outcome": "failed"}, '"response": {', "response: there is no response exactly where"),
         ({"request": None}, "{", "`request` is missing"),
@@ -250,3 +251,10 @@ def test_names_say_when_and_what() -> None:
         "001-chat-completions.json",
         "002-chat-completions.json",
     ]
+
+
+def test_the_order_is_that_of_times_however_they_are_written(tmp_path: Path) -> None:
+    times = ["2026-05-03T10:00:00Z", "2026-05-03T10:00:00.5Z", "2026-05-03T12:00:01+02:00", "2026-05-03T10:00:02"]
+    calls = [replace(cassette(n), recorded_at=each) for n, each in enumerate(times, 1)]
+    write(tmp_path, [(f"{9 - n}.json", each) for n, each in enumerate(calls)])
+    assert [each.recorded_at for each in load([tmp_path])] == times

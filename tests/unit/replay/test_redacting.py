@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from base64 import b64encode
 from dataclasses import replace
 from itertools import pairwise
 
@@ -90,6 +92,18 @@ def test_headers_lose_what_is_secret() -> None:
     assert response_of(shown).headers == (("set-cookie", "***"),)
 
 
+def crlf(events: list[bytes]) -> list[bytes]:
+    return [each.replace(b"data: ", b"data:").replace(b"\n", b"\r\n") for each in events]
+
+
+def side_by_side(pieces: list[str]) -> list[bytes]:
+    """A stream of two choices, in turns."""
+    return [
+        b"data: " + json.dumps({"choices": [{"index": n % 2, "delta": {"content": each}}]}).encode() + b"\n\n"
+        for n, each in enumerate(pieces)
+    ]
+
+
 @pytest.mark.parametrize(
     ("call", "where"),
     [
@@ -105,6 +119,22 @@ def test_headers_lose_what_is_secret() -> None:
         ),
         (replace(cassette(), request=replace(cassette().request, path=f"/v1/{KEY}")), "request.path"),
         (streamed(events=streaming("The key: ", KEY[:12], KEY[12:])), "response.body, in several events"),
+        (streamed(events=crlf(streaming("The key: ", KEY[:12], KEY[12:]))), "response.body, in several events"),
+        (streamed(events=side_by_side(["a", KEY[:12], "b", KEY[12:]])), "response.body, in several events"),
+        (cassette(body=asking(f"The keys:\n{KEY}")), "request.body"),
+        (cassette(body=asking(f"The keys:\t{KEY}")), "request.body"),
+        (cassette(body=asking(f"Maß{KEY}")), "request.body"),
+        (cassette(body=json.dumps({"messages": f"日本{KEY}"}).encode()), "request.body"),
+        (cassette(body=json.dumps({"arguments": json.dumps({"env": f"a\n{KEY}"})}).encode()), "request.body"),
+        (cassette(body=asking(KEY).replace(b"sk-", b"s\\u006b\\u002d")), "request.body"),
+        (cassette(body=asking("data:text/plain;base64," + b64encode(f"KEY={KEY}".encode()).decode())), "request.body"),
+        (cassette(body=gzip.compress(asking(KEY))), "request.body"),
+        (cassette(body=asking(KEY).decode().encode("utf-16")), "request.body"),
+        (cassette(body=asking(f"_{KEY}_")), "request.body"),
+        (
+            replace(cassette(), request=replace(cassette().request, path="/v1/x?y=" + KEY.replace("-", "%2D"))),
+            "request.path",
+        ),
     ],
 )
 def test_a_key_is_refused_wherever_it_stands(call: Cassette, where: str) -> None:
@@ -122,6 +152,27 @@ def test_keys_can_be_masked_and_nothing_moves() -> None:
     assert shown.request.body == asking(f"größe {'*' * len(KEY)}!")
     assert response_of(shown).chunks == response_of(call).chunks
     assert json.loads(shown.request.body)
+
+
+@pytest.mark.parametrize("before", ["\n", "\t", "ß", "日本"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_key_is_masked_whatever_stands_before_it(before: str, ascii_only: bool) -> None:
+    body = json.dumps({"messages": before + KEY}, ensure_ascii=ascii_only).encode()
+    shown = Redaction(mask_keys=True).apply(cassette(body=body))
+    assert json.loads(shown.request.body) == {"messages": before + "*" * len(KEY)}
+
+
+def test_what_no_mask_reaches_is_refused_with_masks_too() -> None:
+    packed = b64encode(f"KEY={KEY}".encode()).decode()
+    with pytest.raises(KeyFound, match="where no mask reaches it"):
+        Redaction(mask_keys=True).apply(cassette(body=asking(packed)))
+
+
+@pytest.mark.parametrize(
+    "text", ["risk-assessment-of-the-project", "test_mneme_replay_answers_again", "a\\task-of-many-words-here"]
+)
+def test_what_is_no_key_passes(text: str) -> None:
+    Redaction().apply(cassette(body=asking(text), answer=asking("a" * 4000)))
 
 
 def test_bytes_that_are_no_text_stay_where_they_are() -> None:
