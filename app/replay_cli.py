@@ -9,6 +9,7 @@ import click
 
 from app.console import failing_clearly
 from mneme_replay.requests import MATCHINGS
+from mneme_replay.timing import parse_speed
 
 if TYPE_CHECKING:
     from mneme_replay.requests import Matching
@@ -27,7 +28,8 @@ def replay() -> None:
     "--speed",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(0),
+    type=parse_speed,
+    metavar="SPEED",
     help="1: as recorded; 2: twice as fast; 0: at once.",
 )
 @click.option("--match", "matching", default="normalised", show_default=True, type=click.Choice(MATCHINGS))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
@@ -107,18 +108,34 @@ class _Wrong(Exception):
 
 def parse(data: bytes, file: str) -> Cassette:
     """The cassette of a file. Raises BadCassette."""
+    text, doc = _json(data, file, 1)
+    return read(doc, file, lambda path: _line_of(text, path))
+
+
+def parse_line(data: bytes, file: str, line: int) -> Cassette | None:
+    """The cassette of a line of what `GET /api/v1/cassettes` gives; None for its last line. Raises BadCassette."""
+    _, doc = _json(data, file, line)
+    if isinstance(doc, dict) and MARK not in doc:
+        if "end" in doc:
+            return None
+        if isinstance(broken := doc.get("error"), dict):
+            raise BadCassette(file, line, f"here the export broke off: {broken.get('message')}")
+    return replace(read(doc, file, lambda path: line), name=f"{file}:{line}")
+
+
+def _json(data: bytes, file: str, line: int) -> tuple[str, Any]:
+    """Text that begins at `line` of a file, and what it says."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise BadCassette(file, data.count(b"\n", 0, error.start) + 1, "this line is not UTF-8") from error
+        raise BadCassette(file, line + data.count(b"\n", 0, error.start), "this line is not UTF-8") from error
     try:
-        doc = bodies.parse_json(text)
+        return text, bodies.parse_json(text)
     except JSONDecodeError as error:
         cut = ": the file is cut off" if error.pos >= len(text.rstrip()) else ""
-        raise BadCassette(file, error.lineno, f"no JSON{cut} ({error.msg})") from error
+        raise BadCassette(file, line - 1 + error.lineno, f"no JSON{cut} ({error.msg})") from error
     except ValueError as error:
-        raise BadCassette(file, 1, f"no JSON: {error}") from error
-    return read(doc, file, lambda path: _line_of(text, path))
+        raise BadCassette(file, line, f"no JSON: {error}") from error
 
 
 def read(doc: Any, file: str, line_of: Callable[[Sequence[str | int]], int] = lambda path: 1) -> Cassette:
@@ -139,7 +156,20 @@ def _cassette(doc: Any, file: str) -> Cassette:
         raise _Wrong("a version is a whole number from 1 on", MARK)
     if version > VERSION:
         raise _Wrong(f"it was written by a newer Mneme: version {version}, and this one reads up to {VERSION}", MARK)
-    known = {MARK, "id", "recorded_at", "labels", "outcome", "error", "redacted", "request", "sent", "response", "call"}
+    known = {
+        MARK,
+        "id",
+        "recorded_at",
+        "label",
+        "labels",
+        "outcome",
+        "error",
+        "redacted",
+        "request",
+        "sent",
+        "response",
+        "call",
+    }
     _no_others(doc, known)
     outcome = _of(doc, "outcome", str)
     if outcome not in OUTCOMES:
@@ -151,7 +181,7 @@ def _cassette(doc: Any, file: str) -> Cassette:
     return Cassette(
         id=_of(doc, "id", str),
         recorded_at=_time(doc),
-        labels=tuple(_each(doc, "labels", str)) if "labels" in doc else None,
+        labels=_labels(doc),
         outcome=outcome,
         error=_maybe(doc, "error"),
         redacted=tuple(_redacted(doc)) if "redacted" in doc else (),
@@ -161,6 +191,15 @@ def _cassette(doc: Any, file: str) -> Cassette:
         call=_of(doc, "call", dict) if "call" in doc else {},
         name=file,
     )
+
+
+def _labels(doc: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """`label` is how a file says it that was written when a call had one at most."""
+    if "label" in doc and "labels" in doc:
+        raise _Wrong("this stands in `labels`", "label")
+    if "label" in doc:
+        return (_of(doc, "label", str),)
+    return tuple(_each(doc, "labels", str)) if "labels" in doc else None
 
 
 def _time(doc: Mapping[str, Any]) -> str:

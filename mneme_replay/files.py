@@ -1,4 +1,4 @@
-"""Cassettes on disk: a folder with one file for each call."""
+"""Cassettes on disk: a folder with one file for each call; what `GET /api/v1/cassettes` gave is read as well."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from mneme_replay.cassette import Cassette, CassetteError
-from mneme_replay.fileformat import parse, render
+from mneme_replay.fileformat import parse, parse_line, render
 
-SUFFIX = ".json"
+SUFFIX, LINES = ".json", ".jsonl"
+"""A file with a cassette; with one on each line."""
 SLUG_CHARS = 40
 """Characters of the path that stand in the name of a file."""
 
@@ -33,11 +34,10 @@ def load(paths: Iterable[Path], *, answers: bool = True) -> list[Cassette]:
     is there twice.
     """
     found: dict[str, Cassette] = {}
-    for file in _files(paths):
-        cassette = read(file) if answers else _asking(read(file))
+    for cassette in (each for file in _files(paths) for each in _in(file)):
         if (other := found.get(cassette.id)) is not None:
-            raise Duplicate(f"{file}: call {cassette.id} is there twice: {other.name} has it, too.")
-        found[cassette.id] = cassette
+            raise Duplicate(f"{cassette.name}: call {cassette.id} is there twice: {other.name} has it, too.")
+        found[cassette.id] = cassette if answers else _asking(cassette)
     return sorted(found.values(), key=lambda each: (each.at, each.name))
 
 
@@ -49,16 +49,35 @@ def _asking(cassette: Cassette) -> Cassette:
 
 def answered(cassette: Cassette) -> Cassette:
     """A cassette of `load` with its answer, from its file. Raises CassetteError, also where the file has another by now."""
-    whole = read(Path(cassette.name))
-    if (whole.id, whole.request) != (cassette.id, cassette.request):
+    file, _, line = cassette.name.rpartition(":")
+    in_lines = file.endswith(LINES)
+    whole = next(_in(Path(file), int(line)), None) if in_lines else read(Path(cassette.name))
+    if whole is None or (whole.id, whole.request) != (cassette.id, cassette.request):
         raise CassetteError(f"{cassette.name} was changed since it was loaded.")
     return whole
 
 
 def read(file: Path) -> Cassette:
     """The cassette of a file. Raises CassetteError."""
-    try:
+    with _reading(file):
         return parse(file.read_bytes(), str(file))
+
+
+def _in(file: Path, only: int | None = None) -> Iterator[Cassette]:
+    """The cassettes of a file; of JSON lines, all or that of one line."""
+    if file.suffix != LINES:
+        yield read(file)
+        return
+    with _reading(file), file.open("rb") as lines:
+        for n, line in enumerate(lines, 1):
+            if line.strip() and only in (None, n) and (cassette := parse_line(line, str(file), n)) is not None:
+                yield cassette
+
+
+@contextlib.contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise CassetteError(f"{file} cannot be read: {error.strerror}.") from error
 
@@ -68,7 +87,8 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         if not path.exists():
             raise CassetteError(f"{path} is not there.")
-        for file in sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]:
+        inside = (each for each in path.rglob("*.json*") if each.suffix in (SUFFIX, LINES))
+        for file in sorted(inside) if path.is_dir() else [path]:
             if any(part.startswith(".") for part in file.relative_to(path).parts):
                 continue
             with contextlib.suppress(OSError):  # what it is, reading it says

@@ -31,6 +31,12 @@ _MARKER = (
 )
 
 
+def _speed(text: str) -> float:
+    from mneme_replay.timing import parse_speed
+
+    return parse_speed(text)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("mneme", "replay of recorded LLM calls")
     group.addoption(
@@ -39,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="none: only replay; once: what has no cassettes; new: what is missing; all.",
     )
     group.addoption("--mneme-upstream", metavar="URL", help="Where recordings go, with /v1 (MNEME_RECORD_UPSTREAM).")
-    group.addoption("--mneme-speed", type=float, help="Of replays: 0 at once, 1 as recorded, 2 twice as fast.")
+    group.addoption("--mneme-speed", type=_speed, help="Of replays: 0 at once, 1 as recorded, 2 twice as fast.")
     parser.addini("mneme_record", f"one of {', '.join(MODES)}", default="none")
     parser.addini("mneme_upstream", "base URL that is recorded from, with /v1", default="")
     parser.addini("mneme_cassettes", "folder of cassettes beside each test file", default="cassettes")

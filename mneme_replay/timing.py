@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -23,6 +24,14 @@ class Piece(NamedTuple):
 
     at_s: float
     data: bytes
+
+
+def parse_speed(text: str) -> float:
+    """How many times as fast as recorded; 0: at once. Raises ValueError."""
+    speed = float(text)
+    if not (math.isfinite(speed) and speed >= 0):
+        raise ValueError("a speed is a number from 0 on")
+    return speed
 
 
 def pieces(response: Response, speed: float) -> Iterator[Piece]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -258,3 +259,54 @@ def test_the_order_is_that_of_times_however_they_are_written(tmp_path: Path) -> 
     calls = [replace(cassette(n), recorded_at=each) for n, each in enumerate(times, 1)]
     write(tmp_path, [(f"{9 - n}.json", each) for n, each in enumerate(calls)])
     assert [each.recorded_at for each in load([tmp_path])] == times
+
+
+def in_lines(calls: Sequence[Cassette], last: object) -> bytes:
+    """As `GET /api/v1/cassettes` gives them."""
+    return b"".join(json.dumps(each).encode() + b"\n" for each in [*map(document, calls), last])
+
+
+def test_what_the_door_gave_is_read_as_it_is(tmp_path: Path) -> None:
+    calls = [streamed(1), cassette(2)]
+    file = tmp_path / "calls.jsonl"
+    file.write_bytes(in_lines(calls, {"end": {"calls": 2}}))
+    found = load([tmp_path], answers=False)
+    assert [each.name for each in found] == [f"{file}:1", f"{file}:2"]
+    assert [render(answered(each)) for each in found] == [render(each) for each in calls]
+    assert load([file]) == [answered(each) for each in found]
+    write(tmp_path, [("a.json", calls[1])])
+    with pytest.raises(CassetteError, match=r"calls\.jsonl:2: call .* is there twice: .*a\.json has it"):
+        load([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        ({"error": {"message": "Postgres is away."}}, r"calls\.jsonl:2: here the export broke off: Postgres is away\."),
+        ({"mneme_cassette": 9}, r"calls\.jsonl:2: .*newer Mneme"),
+        ([], r"calls\.jsonl:2: this is no cassette"),
+    ],
+)
+def test_a_line_that_is_no_cassette_is_told(tmp_path: Path, last: object, message: str) -> None:
+    file = tmp_path / "calls.jsonl"
+    file.write_bytes(in_lines([cassette()], last))
+    with pytest.raises(BadCassette, match=message):
+        load([file])
+
+
+def test_lines_that_are_cut_off_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "calls.jsonl"
+    file.write_bytes(in_lines([cassette(1)], document(cassette(2)))[:-9])
+    with pytest.raises(BadCassette, match=r"calls\.jsonl:2: no JSON: the file is cut off"):
+        load([file])
+    file.write_bytes(in_lines([cassette(1)], {"end": {"calls": 1}}))
+    (found,) = load([file])
+    file.write_bytes(b"\n" + file.read_bytes())
+    with pytest.raises(CassetteError, match="was changed since it was loaded"):
+        answered(found)
+
+
+def test_the_one_label_of_an_older_file() -> None:
+    assert parse(changed(label="tried"), "a.json").labels == ("tried",)
+    with pytest.raises(BadCassette, match="label: this stands in `labels`"):
+        parse(changed(labels=["a"], label="b"), "a.json")

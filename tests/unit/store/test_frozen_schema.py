@@ -26,6 +26,10 @@ FROZEN = {
     "019_replay.sql": "94272a96bf3929cdc28d5a63488fab77a5b6456385c834e90f0490bcba0258f8",
     "021_notes.sql": "af3c9b6abd6c820ee99202289db5a48401f3eb8be9a881c6357291a6a41d5491",
     "024_summaries.sql": "e75272e237568eae3d8f9274e18efe4b052a51be916b52a229a665cf984172f3",
+    "022_scanning.sql": "65934800afa1d8bcf69b29d0161cee83b84359e3d368d64779ba98aeeef343f5",
+    "023_labels.sql": "44588e850ad5d48f9920e9005720dbc3a288108c460218118c79124bc20984b1",
+    "024_summaries.sql": "e75272e237568eae3d8f9274e18efe4b052a51be916b52a229a665cf984172f3",
+    "025_learned.sql": "b851ab36bd53b9e98e280c5d4d90638e0369bcd4480672eb9050952662ac13d6",
 }
 """SHA-256 of the text of each; a new file joins when it is delivered."""
 
