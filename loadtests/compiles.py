@@ -36,6 +36,8 @@ from loadtests.work import MODEL
 ROUNDS = 5
 """In which everything is measured in turn."""
 WARM = 20
+GRAPH_ROWS = 500
+"""What `agent_data.retrieve` asks the graph for, at most."""
 K = 50
 """Nearest vectors that count (seed 000 §6.4)."""
 
@@ -165,6 +167,7 @@ class Compiles:
             "recall_least": min(shares),
             "rows": sum(counts) / len(counts),
             "rows_least": min(counts),
+            "asked": min(GRAPH_ROWS, LIMITS.vectors),
             "exact_ms": took[False],
             "graph_ms": took[True],
         }

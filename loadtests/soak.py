@@ -23,6 +23,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from app.core import WORKER_CONNECTIONS, pool_limits
+from app.settings import Settings
 from loadtests import fill, results
 from loadtests.figures import number
 from loadtests.load import END_OF_STREAM
@@ -241,11 +243,20 @@ class Watcher:
         return await self.look()
 
 
+def pooled() -> int:
+    """Connections that server and worker may hold at most: a pool opens what it needs, and keeps it."""
+    settings = Settings()
+    limits = [*pool_limits(settings, serving=True).values(), *pool_limits(settings, serving=False).values()]
+    return sum(each.size for each in limits) + WORKER_CONNECTIONS
+
+
 def counts(sample: Sample) -> dict[str, float]:
     """What can leak, by name."""
-    found: dict[str, float] = {"connections to Postgres": sample.connections}
+    found: dict[str, float] = {
+        "connections to Postgres than the pools may hold": max(0, sample.connections - pooled()),
+        "files beside connections": sample.files["server"] + sample.files["worker"] - sample.connections,
+    }
     for name in ("server", "worker"):
-        found[f"files of the {name}"] = sample.files[name]
         found[f"threads of the {name}"] = sample.threads[name]
     if sample.tasks is not None:
         found["tasks of the server"] = sample.tasks
@@ -260,13 +271,11 @@ def leaks(half: Sample, after: Sample) -> dict[str, float]:
 
 
 def slopes(samples: Sequence[Sample]) -> dict[str, Slope]:
-    """MiB an hour over the second half: of server and worker all that is resident, of Postgres its processes' own (its shared
-    buffers fill up to their size, and say nothing)."""
+    """MiB an hour over the second half of what each holds for itself. (Of what is shared, Postgres' buffers fill up to their
+    size, and a library is the more theirs the fewer others use it.)"""
     half = samples[len(samples) // 2 :]
     times = [each.at_s for each in half]
-    return {
-        name: slope(times, [(each.own if name == "Postgres" else each.resident)[name] for each in half]) for name in WHO
-    }
+    return {name: slope(times, [each.own[name] for each in half]) for name in WHO}
 
 
 def verdict(

@@ -22,7 +22,15 @@ def cell(case: str, memories: int, p99_ms: float, cpu_ms: float) -> dict[str, An
 
 
 def scale(cpu_ms: float = 5.0, p99_ms: float = 12.0, recall: float = 0.99, rows: int = 500) -> dict[str, Any]:
-    found = {"recall": recall, "recall_least": 0.9, "rows": 500.0, "rows_least": rows, "exact_ms": 7.0, "graph_ms": 1.0}
+    found = {
+        "recall": recall,
+        "recall_least": 0.9,
+        "rows": 500.0,
+        "rows_least": rows,
+        "asked": 500,
+        "exact_ms": 7.0,
+        "graph_ms": 1.0,
+    }
     return head("scale") | {
         "amount": {"sizes": [1000, 1_000_000], "compiles": 500, "messages": 1000, "questions": 100},
         "cells": [cell("light", 1000, 3.0, 4.0), cell("heavy", 1_000_000, p99_ms, 6.0), cell("light", 1_000_000, 4.0, cpu_ms)],

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadtests.soak import TASKS, WHO, Sample, counts, leaks, slopes, verdict
+from loadtests.soak import TASKS, WHO, Sample, counts, leaks, pooled, slopes, verdict
 from loadtests.watch import Slope
 
 FLAT = {name: Slope(0.0, 1.0) for name in WHO}
@@ -22,10 +22,17 @@ def sample(
 def test_what_is_held_at_rest_afterwards_and_was_not_after_half_leaked() -> None:
     assert leaks(sample(), sample(mb=900.0)) == {}
     assert leaks(sample(files=12), sample(files=10)) == {}
-    found = leaks(sample(), sample(files=12, connections=4, tasks=6))
-    assert found == {
-        "files of the server": 2, "files of the worker": 2, "connections to Postgres": 1, "tasks of the server": 1
-    }  # fmt: skip
+    assert leaks(sample(), sample(files=12, connections=4, tasks=6)) == {
+        "files beside connections": 3,
+        "tasks of the server": 1,
+    }
+
+
+def test_a_pool_may_open_up_to_its_size() -> None:
+    full = sample(connections=pooled(), files=10 + pooled())
+    assert leaks(full, full) == {}
+    found = leaks(full, sample(connections=pooled() + 2, files=11 + pooled()))
+    assert found == {"connections to Postgres than the pools may hold": 2}
 
 
 def test_postgres_opens_files_as_it_likes() -> None:
@@ -47,9 +54,9 @@ def test_the_slope_is_that_of_the_second_half() -> None:
 
 def test_a_run_passes_or_says_why_not() -> None:
     assert verdict(30, FLAT, {}, {}) == []
-    assert verdict(30, FLAT, {"files of the server": 2.0}, {"reply: status 500": 3}) == [
+    assert verdict(30, FLAT, {"files beside connections": 2.0}, {"reply: status 500": 3}) == [
         "3 × reply: status 500",
-        "2 more files of the server",
+        "2 more files beside connections",
     ]
     steep = {**FLAT, "worker": Slope(60.0, 5.0)}
     assert verdict(30, steep, {}, {}) == ["worker grows by 60 MB an hour"]
