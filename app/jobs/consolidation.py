@@ -179,6 +179,9 @@ class SessionKeeper:
         state = await self._store.read_session(job.tenant, job.user, job.session)
         if state is None:
             return
+        if state.forgotten:  # its turns stay as they are: what does not fit a prompt is left to retrieval
+            log.info("a session's summary was forgotten, so there is none to be", extra={"session": str(job.session)})
+            return
         window = self._window(state, job.target)
         if window is None:
             log.info("a session needs no compaction", extra={"session": str(job.session)})

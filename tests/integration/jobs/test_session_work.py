@@ -456,8 +456,10 @@ async def test_a_summary_that_was_forgotten_is_not_made_again(pool: Pool, admin:
     assert await memories.forget(talk.tenant, talk.user, summary["memory_id"])
     assert (await session_row(admin, talk))["summary_text"] is None
     await ended(pool, talk, timedelta(hours=1))
+    await keeper(pool).compact(payload(talk, target=200))
     assert [each["content_text"] for each in await summaries(admin)] == [""]
     assert (await session_row(admin, talk))["summary_text"] is None
+    assert not await rows(admin, "SELECT 1 FROM agent_data.compactions")
     assert await counts(admin) == before
 
 
