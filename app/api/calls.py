@@ -16,6 +16,7 @@ from app.api.common import (
     DEFAULT_PAGE,
     Cursor,
     Label,
+    Labelled,
     Limit,
     Model,
     Moment,
@@ -181,9 +182,7 @@ class _Doors:
         until: Annotated[Moment | None, Query(description="Only calls that came in before that.")] = None,
         status: Annotated[int | None, Query(ge=100, le=599, description="Of the upstream's answer.")] = None,
         outcome: Annotated[Outcome | None, Query(description="How the call ended.")] = None,
-        label: Annotated[
-            list[Label], Query(description="With this label; of several, all.", max_length=MAX_LABELS)
-        ] = [],  # noqa: B006
+        label: Labelled = None,
         tools: Annotated[bool | None, Query(description="Whether the answer called tools.")] = None,
         has_error: Annotated[
             bool | None, Query(description="Whether there was no answer, or an error, or it broke off.")
@@ -206,7 +205,7 @@ class _Doors:
             since=max(since, _EPOCH) if since else None,
             until=max(until, _EPOCH) if until else None,
             outcome=outcome,
-            labels=label,
+            labels=label or (),
             tools=tools,
             failed=has_error,
             min_latency_ms=min_latency_ms,

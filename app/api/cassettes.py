@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from app.api.appending import check_time
-from app.api.common import MAX_NAME_CHARS, Label, Moment, Name, Word
+from app.api.common import MAX_NAME_CHARS, Labelled, Moment, Name, Word
 from app.api.finding import find_call, find_session
 from app.api.importer import CONTENT_TYPES
 from app.api.scope import Admitted, Gate, Scope
@@ -97,9 +97,7 @@ class _Doors:
         status: Annotated[int | None, Query(ge=100, le=599, description="Of the upstream's answer.")] = None,
         since: Annotated[Moment | None, Query(description="Only calls that came in then or later.")] = None,
         until: Annotated[Moment | None, Query(description="Only calls that came in before.")] = None,
-        label: Annotated[
-            list[Label], Query(description="Only calls with this label; of several, all.", max_length=MAX_LABELS)
-        ] = [],  # noqa: B006 - FastAPI makes a new one for each request
+        label: Labelled = None,
         call: Annotated[list[str] | None, Query(description="Only these calls.", max_length=MAX_CALLS)] = None,
     ) -> Lines:
         """Export captured calls, oldest first: a cassette a line, and last `{"end": {"calls": n}}`. Without that line it broke
@@ -115,7 +113,7 @@ class _Doors:
             status=status,
             since=_within(since),
             until=_within(until),
-            labels=label,
+            labels=label or (),
             calls=[find_call(each) for each in call] if call is not None else None,
         )
         return Lines(self._lines(scope.tenant, owner, wanted))

@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import errors
-from app.capture.labels import MAX_LABEL_CHARS, is_label
+from app.capture.labels import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.errors import BadBody, BadRequest, MnemeError, TooLarge
 
 PREFIX = "/api/v1"
@@ -179,6 +179,9 @@ class Model(BaseModel):
 # --- pages ---------------------------------------------------------------------------------------------------------------
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Most rows to return.")]
+Labelled = Annotated[
+    list[Label] | None, Query(description="Only calls with this label; of several, all.", max_length=MAX_LABELS)
+]
 Cursor = Annotated[str | None, Query(description="Where to go on: `next` of the page before.", max_length=4096)]
 
 
