@@ -111,6 +111,8 @@ MADE_BY_TIME = {
         " cost_microcents",
         "'2020-02-02', $2, $2, 'm', 2, 30, 4, 5, 6, 700",
     ),
+    "canonical_entities": ("entity_id, entity_type, canonical_name, name_norm", "$3, 'person', $3, $3"),
+    "entity_aliases": ("entity_id, alias_norm, alias_text, alias_source", "$3, $3, $3, 'learned'"),
     "memory_conflicts": (
         "conflict_id, conflict_type, conflict_data", "$2, 'memory_vs_memory', jsonb_build_object('said', $3::text)"
     ),

@@ -130,6 +130,8 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
             [call],
         ),
         "memory_outcomes": ("memory_id, call_id, change", "$3, $4, 0.1", [session, call]),
+        "canonical_entities": ("entity_id, entity_type, canonical_name, name_norm", "$3, 'person', $3, $3", [name]),
+        "entity_aliases": ("entity_id, alias_norm, alias_text, alias_source", "$3, $3, $3, 'learned'", [name]),
         "spend": (
             "day, key_id, session_id, model, calls, prompt_tokens, completion_tokens, cached_tokens, unpriced_tokens,"
             " cost_microcents",

@@ -1,0 +1,71 @@
+"""The ontology of a business's own database: which tables hold which things, and how they relate (seed 004, table 8). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+Cardinality = Literal["one_to_one", "one_to_many", "many_to_one", "many_to_many"]
+Strategy = Literal["trust_db", "trust_recent", "ask_user", "both"]
+"""What is done where a memory and a row differ (seed 004, table 9)."""
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class EntityType:
+    """A kind of things, and the table that they stand in.
+
+    `key`: the column that tells one row from another; `title`: the column with a thing's name; `label`: how it is called as a
+    whole, with columns in braces ("Sales Order {so_id}"); `also`: further columns that name it. `identifier`: a regular
+    expression that a whole mention matches which is a key of it. `words`: nouns for it ("customer", "client"). `show`: columns
+    that are told. `time`: the column that says when it was. `predicates`: the column that holds what a memory says by a
+    predicate; `conflicts`: what is done where they differ, by predicate (else trust_db). `found_by_name`: whether a name that
+    nobody knows is looked for here.
+    """
+
+    name: str
+    domain: str
+    table: str
+    key: str
+    title: str
+    label: str
+    also: tuple[str, ...] = ()
+    identifier: str | None = None
+    words: tuple[str, ...] = ()
+    show: tuple[str, ...] = ()
+    time: str | None = None
+    predicates: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    conflicts: Mapping[str, Strategy] = field(default_factory=lambda: NOTHING)
+    found_by_name: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """How things of one type lead to those of another. `join`: pairs of columns, of `source` and `target`, that are equal."""
+
+    domain: str
+    source: str
+    name: str
+    target: str
+    cardinality: Cardinality
+    semantics: str
+    join: tuple[tuple[str, str], ...]
+    constraints: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Ontology:
+    """All that a tenant's domains have, by type; `version` moves when any of them is loaded anew."""
+
+    types: Mapping[str, EntityType] = field(default_factory=lambda: NOTHING)
+    relations: Sequence[Relation] = ()
+    version: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.types)
+
+
+NO_ONTOLOGY = Ontology()
