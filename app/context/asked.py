@@ -6,14 +6,24 @@ Seed 004, stages 1 and 2 ("Query Understanding & Strategy Selection"), by rules:
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+from app.context.periods import COUNTS, WORDS
 from app.context.timing import Span, asked_time
 from app.memory.consolidate_text import names, slug, terms
 
 Strategy = Literal["factual_entity_focused", "procedural", "exploratory", "temporal_focused"]
 """The four of seed 004."""
+
+Category = Literal["factual", "procedural", "exploratory", "temporal"]
+"""What kind of question it is, in the words of seed 004."""
+_CATEGORIES: dict[Strategy, Category] = {
+    "factual_entity_focused": "factual",
+    "procedural": "procedural",
+    "exploratory": "exploratory",
+    "temporal_focused": "temporal",
+}
 
 MAX_CHARS = 2000
 """Of a longer question the beginning is looked at."""
@@ -44,11 +54,23 @@ _HAPPENED = re.compile(
     r"|how long ago|in (?:which|what) (?:order|year|month)|what order|chronological)\b",
     re.IGNORECASE,
 )
+_MESSAGES = r"(?:questions?|messages?|turns?|prompts?|exchanges?|answers?|repl(?:y|ies))"
+_TURNS = re.compile(
+    rf"\b(?:(?P<count>\d{{1,2}}|a couple of|a few|an?|{'|'.join(WORDS)}) {_MESSAGES} (?:ago|back|before|earlier)"
+    rf"|(?P<last>(?:my|your|the) (?:last|previous|prior|preceding) {_MESSAGES})(?! (?:of|from|in|on)\b)"
+    r"|(?:earlier|before|already|previously|so far|above|(?:at|near) the (?:start|beginning|top)) (?:in|of|during)"
+    r" (?:this|our|the) (?:\w+ )?(?:conversation|chat|discussion|session|thread)"
+    r"|(?:earlier|so far|already) in here|(?:further|farther) up)\b",
+    re.IGNORECASE,
+)
+EARLIER = 0
+"""Of `Asked.turns`: somewhere before in this conversation."""
 
 
 class Asked(NamedTuple):
     """`entities`: ids of what the question names, else (not `named`) of what it is about, as memories have them; `about`: of
-    both together. `span`: the time that it speaks of. `recap`: it asks what a conversation was about, as a whole."""
+    both together. `span`: the time that it speaks of. `recap`: it asks what a conversation was about, as a whole. `turns`: it
+    speaks of this very conversation, of so many questions ago (`EARLIER`: it does not say how many)."""
 
     text: str
     entities: frozenset[str] = frozenset()
@@ -56,6 +78,12 @@ class Asked(NamedTuple):
     named: bool = False
     span: Span | None = None
     recap: bool = False
+    turns: int | None = None
+
+    @property
+    def timed(self) -> bool:
+        """Whether it speaks of a time, on the clock or in the conversation."""
+        return self.span is not None or self.turns is not None
 
     @property
     def strategy(self) -> Strategy:
@@ -73,12 +101,72 @@ class Asked(NamedTuple):
             return "exploratory"
         if self.named:
             return "factual_entity_focused"
-        return "temporal_focused" if self.span is not None else "exploratory"
+        return "temporal_focused" if self.timed else "exploratory"
+
+
+class QueryType(NamedTuple):
+    """Seed 004's classification of a question (stage 1, step 2). `requires_domain_db`: what it names may have changed, and the
+    business's own database says how it is now."""
+
+    category: Category
+    entity_focused: bool
+    time_focused: bool
+    procedural: bool
+    requires_domain_db: bool
+    strategy: Strategy
+
+
+def query_type(asked: Asked, *, resolved: bool = False, domain: bool = False) -> QueryType:
+    """What kind of question it is. `resolved`: something that it names is a thing that is known, however it is spelled;
+    `domain`: there is a database that knows such things. What was said of them, as a whole, is not asked there."""
+    known = asked._replace(named=asked.named or resolved)
+    strategy = known.strategy
+    return QueryType(
+        category=_CATEGORIES[strategy],
+        entity_focused=known.named,
+        time_focused=asked.timed,
+        procedural=strategy == "procedural",
+        requires_domain_db=domain and resolved and not asked.recap,
+        strategy=strategy,
+    )
+
+
+def temporal_scope(span: Span | None) -> dict[str, str | None] | None:
+    """The time that is asked for as seed 004 shows it: its first and its last day, both included, None where it is open."""
+    if span is None:
+        return None
+    last = span.end - timedelta(days=1) if span.end is not None else None
+    return {
+        "start": span.begin.date().isoformat() if span.begin is not None else None,
+        "end": last.date().isoformat() if last is not None else None,
+    }
+
+
+def turns_ago(query: str) -> int | None:
+    """How many questions ago that was of which a question speaks: "three questions ago", "my last message", "earlier in this
+    conversation" (`EARLIER`); None where it speaks of no such thing."""
+    match = _TURNS.search(query)
+    if match is None:
+        return None
+    if match["last"]:
+        return 1
+    if match["count"] is None:
+        return EARLIER
+    told = match["count"].lower().removeprefix("a ").removesuffix(" of")
+    return int(told) if told.isdecimal() else COUNTS[told]
 
 
 def understand(query: str, now: datetime) -> Asked:
-    """What a question says of what it wants; `now` is when it is asked."""
+    """What a question says of what it wants; `now` is when it is asked, on the clock of who asks."""
     head = query[:MAX_CHARS]
     named = frozenset(found for each in names(head) if each[:1].isupper() and (found := slug(each)))
     about = named.union(found for each in terms(head) if (found := slug(each)))
-    return Asked(query, named or about, about, bool(named), asked_time(query, now), _RECAP.search(head) is not None)
+    return Asked(
+        text=query,
+        entities=named or about,
+        about=about,
+        named=bool(named),
+        span=asked_time(query, now),
+        recap=_RECAP.search(head) is not None,
+        turns=turns_ago(head),
+    )

@@ -130,11 +130,12 @@ def rank(
     ancestors: Sequence[UUID] = (),
     span: Span | None = None,
     recap: bool = False,
+    here: bool = False,
     more: More = NO_MORE,
 ) -> Ranking:
-    """Everything that was found, for a question that speaks of the time `span`, or asks for a `recap` of a conversation; what
-    stands in the prompt already (see
-    `agent_data.retrieve`) is context for the rest, and then left out."""
+    """Everything that was found, for a question that speaks of the time `span`, or of the session that it is asked in (`here`),
+    or asks for a `recap` of a conversation; what stands in the prompt already (see `agent_data.retrieve`) is context for the
+    rest, and then left out."""
     found = np.concatenate([scan.places, more.places], dtype=PLACE) if len(more.places) else scan.places
     columns = columns_of(found)
     at, sims, counts, legs, brought, moments, sums = _merged(scan, more, columns)
@@ -151,6 +152,8 @@ def rank(
         near = near[:-1]
         text = gains(scan, told) @ (near / (near + saturation(scan, lengths)))
     timely = timeliness(moments, span)
+    if here and session is not None:
+        timely[owner == key_of(session)] = 1.0
     legs[timely == 1.0] |= TIME_LEG
     if many > RECENT:
         legs[moments >= np.partition(moments, many - RECENT)[many - RECENT]] |= RECENT_LEG

@@ -132,6 +132,7 @@ class Retriever:
             ancestors=scope.ancestors,
             span=asked.span,
             recap=asked.recap,
+            here=asked.turns is not None,
             more=more,
         )
         cutter = Cutter(scan.words, gains(scan).tolist(), self._count)

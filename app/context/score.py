@@ -68,7 +68,7 @@ class QuerySignals:
 
     @classmethod
     def of(cls, asked: Asked) -> QuerySignals:
-        return cls(asked.text, asked.about, None, asked.entities, asked.span is not None, asked.recap)
+        return cls(asked.text, asked.about, None, asked.entities, asked.timed, asked.recap)
 
 
 class Scored(NamedTuple):

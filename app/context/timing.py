@@ -1,17 +1,18 @@
-"""The time that a question speaks of: "last month", "in May", "on 3 March 2025", "before Christmas", "two weeks ago".
+"""The time that a question speaks of: "last month", "in May", "on 3 March 2025", "before Christmas", "two weeks ago", "in Q3".
 
-Days are those of `now`'s own zone. A question tells of what was, unless it speaks of what is to come.
+Days are those of `now`'s own zone (`zones` has the user's). A question tells of what was, unless it speaks of what is to come.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-from app.memory.extract_dates import find_dates
+from app.context.periods import COUNTS, STEPS, find_periods, months_on
+from app.memory.extract_dates import Found, find_dates
 
 
 class Span(NamedTuple):
@@ -31,6 +32,7 @@ class _Days(NamedTuple):
 
 MAX_CHARS = 500
 """Of a longer question the beginning and the end are looked at: what is pasted between has dates of its own."""
+_ONE_DAY = timedelta(days=1)
 AROUND_WEEKS, AROUND_DAYS = 3, 1
 """Days on either side of "two weeks ago", and of "three days ago": nobody means that very day."""
 
@@ -56,6 +58,9 @@ _FUTURE = re.compile(
     re.IGNORECASE,
 )
 _AGO = re.compile(r"(?P<unit>day|week)s? ago$", re.IGNORECASE)
+_WEEK_OF = re.compile(
+    r"\b(?P<what>week|weekend) (?:of|beginning|starting|commencing|from|with) (?:on )?(?:the )?$", re.IGNORECASE
+)
 _LEAD = re.compile(
     r"(?:(?:the|last|this) (?P<one>day|week|weekend|month|year|(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
     r" (?P<which>before|after|prior to|following)"
@@ -74,27 +79,41 @@ _RANGE_LEAD = r"\b(?:between|from|during|in) (?:the (?:months? of |years? )?)?"
 _RANGE_JOIN = r" ?(?:\band\b|\bto\b|\buntil\b|\btill\b|\bthrough\b|\bup to\b|[-\u2013]) ?(?:the )?"
 _PART = r"(?:(?:early|late|mid|(?:the )?(?:beginning|middle|end|start) of)[ -])?"
 _OF_YEAR = r"\.?(?:,? (?:of )?(?P<{}>(?:19|20)\d\d)\b)?"
+_WHICH = r"(?:last|this past|this|next)"
 _MONTH_RANGE = re.compile(
-    rf"{_RANGE_LEAD}{_PART}(?P<one>{_MONTHS})\b{_OF_YEAR.format('year')}{_RANGE_JOIN}{_PART}(?P<other>{_MONTHS})\b"
-    rf"{_OF_YEAR.format('year2')}(?! ?\d)(?:,? (?:of )?(?P<which>last|this|next) year\b)?",
+    rf"(?:{_RANGE_LEAD}{_PART}(?:(?P<which>{_WHICH}) )?|\b(?P<alone>{_WHICH}) )(?P<one>{_MONTHS})\b{_OF_YEAR.format('year')}"
+    rf"{_RANGE_JOIN}{_PART}(?:(?P<which2>{_WHICH}) )?(?P<other>{_MONTHS})\b{_OF_YEAR.format('year2')}(?! ?\d)",
     re.IGNORECASE,
 )
-_WHICH_YEAR = {"last": -1, "this": 0, "next": 1}
+_NTH = r"(?:the )?[0-3]?\d(?:st|nd|rd|th)?"
+_DAY_TEXT = rf"(?:{_NTH} (?:of )?(?:{_MONTHS})\b|(?:{_MONTHS})\.? {_NTH}\b(?!\d))"
+_YEAR_TEXT = r"(?:,? (?:of )?(?:19|20)\d\d\b)?"
+_TO_MONTH = re.compile(
+    rf"\b((?:between|from) (?:the )?{_DAY_TEXT}{_YEAR_TEXT}){_RANGE_JOIN}(?={_PART}(?:{_MONTHS})\b(?! ?\d?\d\b))",
+    re.IGNORECASE,
+)
+""" "From 5 March to April" ends with the month."""
+_FROM_MONTH = re.compile(
+    rf"\b(between|from) ((?:{_MONTHS})\b\.?{_YEAR_TEXT})(?={_RANGE_JOIN}{_DAY_TEXT})", re.IGNORECASE
+)
+""" "From March to 5 April" begins with the month."""
+_OF_THAT_YEAR = re.compile(
+    rf"\b((?:{_MONTHS})\.?(?: (?:the )?[0-3]?\d(?:st|nd|rd|th)?)?|{'|'.join(_SEASONS)}|christmas|halloween|q[1-4]|quarter"
+    rf"|week \d\d?),? (?:of |in )?(last|this|next) year\b",
+    re.IGNORECASE,
+)
 _YEAR_RANGE = re.compile(
     rf"{_RANGE_LEAD}(?P<one>(?:19|20)\d\d){_RANGE_JOIN}(?P<other>(?:19|20)\d\d)\b(?![-/.]\d)", re.IGNORECASE
 )
 """Months and years that stand alone are dates in a range: "between May and July", "from 2019 to 2021"."""
 _JOIN = re.compile(r"[ ,]*(?:and|to|until|through|till)[ ,]*(?:the )?", re.IGNORECASE)
-_COUNTS_TEXT = "zero one two three four five six seven eight nine ten eleven twelve"
-_COUNTS = {word: n for n, word in enumerate(_COUNTS_TEXT.split())}
-_COUNTS |= {"a": 1, "an": 1, "couple": 2, "few": 3}
 _UNITS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
 
 
 _WORD = re.compile(r"[a-z]+|\d")
 _HINTS_TEXT = """
-    0 1 2 3 4 5 6 7 8 9 day days week weeks weekend month months year years today tonight tomorrow yesterday morning afternoon
-    evening night monday tuesday wednesday thursday friday saturday sunday christmas halloween valentine
+    0 1 2 3 4 5 6 7 8 9 hour hours day days week weeks weekend month months quarter quarters year years today tonight tomorrow
+    yesterday morning afternoon evening night monday tuesday wednesday thursday friday saturday sunday christmas halloween valentine
 """
 _HINTS = frozenset(_HINTS_TEXT.split()).union(_MONTHS.replace("sept?", "sep|sept").split("|"), _SEASONS)
 """A question without one of these speaks of no time: it is looked at no further."""
@@ -128,29 +147,36 @@ def asked_time(query: str, now: datetime) -> Span | None:
 
 def _spelled_out(query: str, today: date) -> str:
     """The question with what its ranges of months and years leave out."""
+    query = _OF_THAT_YEAR.sub(lambda match: f"{match[1]} {today.year + STEPS[match[2].lower()]}", query)
     query = _YEAR_RANGE.sub(
         lambda match: "between January {} and December {}".format(*sorted(match.group("one", "other"))), query
     )
+    query = _FROM_MONTH.sub(r"\1 1 \2", _TO_MONTH.sub(r"\1 until ", query))
     past = _FUTURE.search(query) is None
+    return _MONTH_RANGE.sub(lambda match: _months(match, today, past), query)
 
-    def months(match: re.Match[str]) -> str:
-        one, other = (_NUMBERS[match[name].lower()[:3]] for name in ("one", "other"))
-        joined = match[0][match.end("one") - match.start() : match.start("other") - match.start()]
-        if match[0][:2].lower() in ("in", "du") and "and" in joined and one % 12 + 1 != other:
-            return match[0]  # "in May and August" are two months
-        turned = int(one > other)
-        if match["which"] and not match["year"] and not match["year2"]:
-            last = today.year + _WHICH_YEAR[match["which"].lower()]
-            first = last - turned
-        elif match["year"]:
-            first = int(match["year"])
-            last = int(match["year2"] or first + turned)
-        else:
-            last = int(match["year2"] or _year(today, date(today.year, other, 1), past))
-            first = last - turned
-        return f"between {match['one']} {first} and {match['other']} {last}"
 
-    return _MONTH_RANGE.sub(months, query)
+def _months(match: re.Match[str], today: date, past: bool) -> str:
+    """A range of months with the years of both."""
+    one, other = (_NUMBERS[match[name].lower()[:3]] for name in ("one", "other"))
+    joined = match[0][match.end("one") - match.start() : match.start("other") - match.start()]
+    which = match["which"] or match["alone"]
+    if match[0][:2].lower() in ("in", "du") and "and" in joined and one % 12 + 1 != other:
+        return match[0]  # "in May and August" are two months
+    turned = int(one > other)
+    if match["year"] or which:
+        first = int(match["year"] or _which_year(today, one, which))
+        last = int(match["year2"] or first + turned)
+    else:
+        last = int(match["year2"] or _which_year(today, other, match["which2"] or ("last" if past else "next")))
+        first = last - turned
+    return f"between {match['one']} {first} and {match['other']} {last}"
+
+
+def _which_year(today: date, month: int, which: str) -> int:
+    """The year of last May, this May or next May."""
+    step = STEPS[which.lower()]
+    return _year(today, date(today.year, month, 1), step < 0) if step else today.year
 
 
 def _lead(query: str, days: _Days) -> re.Match[str] | None:
@@ -178,18 +204,37 @@ def _led(days: _Days, lead: re.Match[str] | None, now: datetime) -> Span:
 def _found(query: str, now: datetime) -> Iterator[_Days]:
     """The dates of a question, in its order."""
     past = _FUTURE.search(query) is None
-    found = []
+    found = [_Days(*each) for each in find_periods(query, now.date(), past=past)]
     for each in find_dates(query, now, past=past):
-        first, until = each.first, each.until
-        if ago := _AGO.search(query[each.start : each.end]):
-            around = timedelta(days=AROUND_WEEKS if ago["unit"].lower() == "week" else AROUND_DAYS)
-            first, until = first - around, until + around
-        since = len("since ") if query[each.start : each.end].lower().startswith("since ") else 0
-        found.append(_Days(each.start + since, each.end, first, until, each.year))
+        if not _stands_in(found, each.start, each.end):
+            found.append(_dated(query, each))
     for match in _BARE.finditer(query):
-        if not any(each.start < match.end() and match.start() < each.stop for each in found):
+        if not _stands_in(found, match.start(), match.end()):
             found.append(_bare(match, now.date(), past))
     return iter(sorted(found))
+
+
+def _stands_in(found: Sequence[_Days], start: int, stop: int) -> bool:
+    """Whether what stands there is part of something longer."""
+    return any(each.start < stop and start < each.stop for each in found)
+
+
+def _dated(query: str, date_there: Found) -> _Days:
+    """A date, with the days around it that are meant as well."""
+    start, first, until = date_there.start, date_there.first, date_there.until
+    text = query[start : date_there.end]
+    if ago := _AGO.search(text):
+        around = timedelta(days=AROUND_WEEKS if ago["unit"].lower() == "week" else AROUND_DAYS)
+        first, until = first - around, until + around
+    if text.lower().startswith("since "):
+        start += len("since ")
+    if until - first == _ONE_DAY and (week := _WEEK_OF.search(query[max(0, start - LEAD_CHARS) : start])):
+        start -= len(week[0])
+        first -= timedelta(days=first.weekday())
+        until = first + timedelta(days=7)
+        if week["what"].lower() == "weekend":
+            first += timedelta(days=5)
+    return _Days(start, date_there.end, first, until, date_there.year)
 
 
 def _bare(match: re.Match[str], today: date, past: bool) -> _Days:
@@ -202,10 +247,10 @@ def _bare(match: re.Match[str], today: date, past: bool) -> _Days:
         start = match.start("month" if groups["month"] else "month2")
         number = _NUMBERS[month.lower()[:3]]
         first = date(int(year) if year else _year(today, date(today.year, number, 1), past), number, 1)
-        until = _months_on(first, 1)
+        until = months_on(first, 1)
     elif groups["season"]:
         first = date(int(year or 0), _SEASONS[groups["season"].lower()], 1)
-        until = _months_on(first, 3)
+        until = months_on(first, 3)
     else:
         first, until = date(int(year or 0), 1, 1), date(int(year or 0) + 1, 1, 1)
     return _Days(start, match.end(), first, until, year is not None)
@@ -227,12 +272,7 @@ def _year(today: date, this_year: date, past: bool) -> int:
     """Of what comes every year: the last time that it came, or the next."""
     if past:
         return today.year - (this_year > today)
-    return today.year + (_months_on(this_year, 1) <= today)
-
-
-def _months_on(first: date, by: int) -> date:
-    months = first.year * 12 + first.month - 1 + by
-    return date(months // 12, months % 12 + 1, 1)
+    return today.year + (months_on(this_year, 1) <= today)
 
 
 def _from_to(one: _Days, other: _Days) -> tuple[date, date]:
@@ -252,7 +292,7 @@ def _shifted(first: date, until: date, lead: re.Match[str], now: datetime) -> Sp
         length = timedelta(days=_UNITS.get(lead["one"].lower(), 7))  # "the Sunday before it": within a week
         return _span(first - length, first, now) if back else _span(until, until + length, now)
     told = lead["count"].lower().rsplit(" ", 1)[-1].replace("of", "couple")
-    count = int(told) if told.isdecimal() and len(told) < 4 else _COUNTS.get(told)
+    count = int(told) if told.isdecimal() and len(told) < 4 else COUNTS.get(told)
     if count is None:  # "some days before it"
         return _span(None, first, now) if back else _span(until, None, now)
     unit = lead["unit"].lower()

@@ -14,6 +14,7 @@ from app.context.compile import Compilation, Compiler, CompileRequest
 from app.context.notes import outdated
 from app.context.retrieve import Scope
 from app.context.story import SYSTEM_ROLES
+from app.context.zones import at_home
 from app.gateway.dialect import ChatRequest, renamed
 from app.gateway.held import over_held, reconcile_held
 from app.gateway.identify import Identity, Switches
@@ -71,7 +72,13 @@ class Preparer:
         `profiles.PROFILE_NAMES`. `learns`: what the user says next will be learned from. Raises StoreUnavailable,
         Unavailable."""
         request = _request(identity, chat, place, target, now)
-        request = replace(request, profile=profile, standing=place.standing, learns=learns)
+        request = replace(
+            request,
+            profile=profile,
+            standing=place.standing,
+            learns=learns,
+            now=at_home(now, place.standing),  # "yesterday" is the user's
+        )
         compiled = await self._compiler.compile(request if search else replace(request, search=False))
         if (path := path_of(place)) is not None:
             compiled = replace(compiled, inputs={**compiled.inputs, "path": path})

@@ -306,3 +306,16 @@ async def test_a_procedure_widens_the_search(world: World) -> None:
         assert await retriever.habits(other) == NOTHING
     await world.ask([user("Good morning to you")], headers={"x-mneme-session": "a third"})
     assert (await audit(world))["widened"] == []
+
+
+# --- the user's clock ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("zone", "offset"), [("Asia/Tokyo", timedelta(hours=9)), ("nowhere at all", timedelta(0))])
+async def test_a_question_is_asked_by_the_users_clock(world: World, facts: Facts, zone: str, offset: timedelta) -> None:
+    await know(facts, "time_zone", zone)
+    await world.ask([user("What did I say yesterday?")])
+    (row,) = await world.rows("SELECT inputs FROM agent_data.compilations ORDER BY call_id DESC LIMIT 1")
+    asked = datetime.fromisoformat(json.loads(row["inputs"])["now"])
+    assert asked.utcoffset() == offset
+    assert abs(asked - datetime.now(UTC)) < timedelta(minutes=5)

@@ -257,3 +257,12 @@ def test_the_order_of_what_was_found_does_not_matter(found: list[tuple[int, UUID
     expected = {n: value / top if top > 1e-6 else 0.0 for n, value in sums.items()}
     if top > 1e-3 or top <= 0:
         assert by_number(one, one.vector) == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+def test_what_was_said_here_is_of_the_time_that_is_asked_for() -> None:
+    said = [(place(1, S1), [1]), (place(2, S2), [1]), (place(3, S1), [1])]
+    found = scan(said=said, words=["w"], holding=[3])
+    assert not rank(found, "", session=S1, visible_from=3).timely.any()
+    asked = rank(found, "", session=S1, visible_from=3, here=True)
+    assert by_number(asked, asked.timely) == {1: 1.0, 2: 0.0}, "3 stands in the prompt"
+    assert not rank(found, "", here=True).timely.any(), "there is no session to speak of"

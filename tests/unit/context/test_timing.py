@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -84,6 +85,29 @@ def days(span: Span | None) -> tuple[str | None, str | None] | None:
         ("What will I do next week?", "2026-11-23", "2026-11-30"),
         ("What am I going to do in May?", "2027-05-01", "2027-06-01"),
         ("What is due tomorrow?", "2026-11-21", "2026-11-22"),
+        ("What was it in September last year?", "2025-09-01", "2025-10-01"),
+        ("What was it on 5 March of last year?", "2025-03-05", "2025-03-06"),
+        ("What was it on March 5th last year?", "2025-03-05", "2025-03-06"),
+        ("What did we do at Christmas last year?", "2025-12-24", "2025-12-27"),
+        ("What changed since May last year?", "2025-05-01", None),
+        ("What was it from September last year to May this year?", "2025-09-01", "2026-06-01"),
+        ("What did I read last May to July?", "2026-05-01", "2026-08-01"),
+        ("What did I read from last December to February?", "2025-12-01", "2026-03-01"),
+        ("What did I read between May and last July?", "2026-05-01", "2026-08-01"),
+        ("What will I read between next May and July?", "2027-05-01", "2027-08-01"),
+        ("What happened from 5 March to April?", "2026-03-05", "2026-05-01"),
+        ("What happened from March 5, 2025 to April?", "2025-03-05", "2025-05-01"),
+        ("What happened between 5 December and January?", "2025-12-05", "2026-02-01"),
+        ("What happened from March to 5 April?", "2026-03-01", "2026-04-06"),
+        ("What happened from March to April 5, 2025?", "2025-03-01", "2025-04-06"),
+        ("What was said in the week of 5 May?", "2026-05-04", "2026-05-11"),
+        ("What was said in the week of May 5th, 2025?", "2025-05-05", "2025-05-12"),
+        ("What did we do on the weekend of 9 May 2026?", "2026-05-09", "2026-05-11"),
+        ("What did we sell last quarter?", "2026-07-01", "2026-10-01"),
+        ("What has changed since last quarter?", "2026-07-01", None),
+        ("What was done by the end of Q2?", None, "2026-07-01"),
+        ("What was it before week 34?", None, "2026-08-17"),
+        ("What did we ship between Q1 and Q3?", "2026-01-01", "2026-10-01"),
     ],
 )
 def test_what_time_a_question_speaks_of(question: str, begin: str | None, end: str | None) -> None:
@@ -93,7 +117,10 @@ def test_what_time_a_question_speaks_of(question: str, begin: str | None, end: s
 @pytest.mark.parametrize(
     "question",
     ["", "Where does Ana live?", "May I ask you something?", "How may we march on?",
-     "Which of the 12 was it?", "Do you know a second one?"],
+     "Which of the 12 was it?", "Do you know a second one?", "How do I march to April's house, and may I?",
+     "Who scored in the third quarter of the game?", "What is a quarter of 12?",
+     "How many questions are in week 2 of the course?",
+     "What was the answer three questions ago?", "What is the last thing that I should weekly do?"],
 )  # fmt: skip
 def test_no_time(question: str) -> None:
     assert asked_time(question, FRIDAY) is None
@@ -111,6 +138,16 @@ def test_days_are_those_of_who_asks() -> None:
     span = asked_time("What did I say yesterday?", late)
     assert span is not None
     assert span.begin == datetime(2026, 11, 18, 15, tzinfo=UTC)
+
+
+def test_a_day_is_as_long_as_it_was_there() -> None:
+    """The clocks of Lisbon went back on 25 October 2026."""
+    span = asked_time("What did I say on 25 October?", datetime(2026, 11, 20, 15, tzinfo=ZoneInfo("Europe/Lisbon")))
+    assert span is not None
+    assert [each and each.astimezone(UTC) for each in span] == [
+        datetime(2026, 10, 24, 23, tzinfo=UTC),
+        datetime(2026, 10, 26, 0, tzinfo=UTC),
+    ]
 
 
 def test_of_a_long_question_both_ends_are_looked_at() -> None:
@@ -135,10 +172,11 @@ def test_at_the_edges_of_the_calendar(year: int) -> None:
 
 
 _WORDS = """
+    quarter q3 past hours until this
     what between and before after since by last next may on in the of 3 31 2024 march week weeks two ago christmas to day from
     february 29 99999
 """
-WORDS = st.sampled_from(_WORDS.split())
+WORDS = st.sampled_from([*_WORDS.split(), "last year", "week 34", "a couple of", "the last 30 days"])
 
 
 @given(st.lists(WORDS, max_size=12).map(" ".join), st.datetimes(timezones=st.just(UTC)))
