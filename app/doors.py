@@ -10,6 +10,7 @@ from app.api.appending import Scribe
 from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.cassettes import cassettes_router
+from app.api.chat import chat_router
 from app.api.context import context_router
 from app.api.export import export_router
 from app.api.facts import facts_router
@@ -47,6 +48,7 @@ from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.instructions import Instructions
+from app.store.learned import Learned
 from app.store.memories import Memories
 from app.store.outcomes import Outcomes
 from app.store.queue import Queue
@@ -104,6 +106,14 @@ def open_doors(
         batch_router(gate, memories, sessions, scribe, welcome),
         memories_router(gate, memories, sessions, scribe, welcome),
         context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
+        chat_router(
+            gate,
+            proxy.gateway,
+            Learned(pool, sql),
+            clock,
+            default_model=settings.default_model,
+            learn_wait_ms=settings.chat_learn_wait_ms,
+        ),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, scribe, deleter),
         history_router(gate, sessions, history, scribe, deleter),

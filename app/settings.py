@@ -186,6 +186,12 @@ class Settings(BaseSettings):
         le=1,
         description="λ of MMR (seed 004: 0.7): the lower, the less alike what is chosen; unset: no MMR.",
     )
+    chat_learn_wait_ms: int = Field(
+        2000,
+        ge=0,
+        le=30_000,
+        description="Milliseconds that POST /api/v1/chat waits for what is learned from its turn, to list it.",
+    )
     retrieval_deadline_ms: int = Field(
         50,
         ge=1,

@@ -112,8 +112,9 @@ _UNITS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
 
 _WORD = re.compile(r"[a-z]+|\d")
 _HINTS_TEXT = """
-    0 1 2 3 4 5 6 7 8 9 hour hours day days week weeks weekend month months quarter quarters year years today tonight tomorrow
-    yesterday morning afternoon evening night monday tuesday wednesday thursday friday saturday sunday christmas halloween valentine
+    0 1 2 3 4 5 6 7 8 9 hour hours day days week weeks weekend month months quarter quarters year years today tonight
+    tomorrow yesterday morning afternoon evening night monday tuesday wednesday thursday friday saturday sunday christmas
+    halloween valentine
 """
 _HINTS = frozenset(_HINTS_TEXT.split()).union(_MONTHS.replace("sept?", "sep|sept").split("|"), _SEASONS)
 """A question without one of these speaks of no time: it is looked at no further."""

@@ -49,6 +49,9 @@ from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.turn")
 
+WITNESS = "mneme.witness"
+"""In an ASGI scope of Mneme's own (app/api/inside.py): is told of the call that is made of it."""
+
 
 class Authenticator(Protocol):
     """Says whose key it is."""
@@ -138,6 +141,8 @@ class Gateway:
         call: Call | None = None
         try:
             call = await self._admit(scope, call_id, at, started_ns, inbound, state)
+            if (witness := scope.get(WITNESS)) is not None:
+                witness(call)
             self._tasks.spawn(inbound.watch(), f"watch {call_id}")
             await (self._chat(call, call.dialect) if call.dialect is not None else self._pass_through(call))
         except ClientGone:

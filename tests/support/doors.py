@@ -21,6 +21,7 @@ from app.api.auth import Authenticator
 from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.cassettes import cassettes_router
+from app.api.chat import chat_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import PreviewRequest, context_router
 from app.api.export import export_router
@@ -42,7 +43,7 @@ from app.api.validation import validation_router
 from app.api.welcome import Welcome
 from app.api.working import working_router
 from app.capture.record import Recorder
-from app.clock import FakeClock
+from app.clock import FakeClock, SystemClock
 from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
 from app.errors import NotFound
@@ -60,6 +61,8 @@ from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.instructions import Instructions
+from app.store.learned import Learned
+from app.store.limits import LimitStore
 from app.store.memories import Memories
 from app.store.outcomes import Outcomes
 from app.store.pools import Pool
@@ -72,11 +75,14 @@ from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from app.store.validation import Validation
 from app.tasks import Supervisor
+from tests.support.journey import UPSTREAM, Journey, build_journey
 
 DIMENSIONS = 8
 SPACE = "test-8"
 TTL = timedelta(days=90)
 MAX_BODY = 1024 * 1024
+PATIENT_MS = 20_000
+"""A slow machine must not cost a test its memory."""
 
 
 class HashEmbedder:
@@ -160,6 +166,8 @@ class Doors:
     searcher: StubSearcher
     previewer: StubPreviewer
     checks: dict[str, Any]
+    journey: Journey
+    """The gateway behind the chat's door, and its scripted upstream."""
 
     @asynccontextmanager
     async def client(
@@ -199,6 +207,13 @@ async def build_doors(
     recorder = Recorder(TurnStore(pool, queries), HashEmbedder(), CountCache(), WordCounter())
     deleter = Deleter(own_connection(dsn, ERASER_ROLE), queries, clock)
     registry = process_registry()
+    journey = build_journey(
+        TurnStore(pool, queries),
+        embedder=HashEmbedder(),
+        settings=Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=PATIENT_MS),
+        authenticator=authenticator,
+        ledger=LimitStore(pool, queries),
+    )
     searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
     app = FastAPI()
     install_errors(app)
@@ -209,6 +224,14 @@ async def build_doors(
         memories_router(gate, memories, sessions, scribe, welcome),
         search_router(gate, sessions, searcher, clock, Filtering(memories, 1500)),
         context_router(gate, previewer),
+        chat_router(
+            gate,
+            journey.gateway,
+            Learned(pool, queries),
+            SystemClock(),
+            default_model=settings.default_model,
+            learn_wait_ms=settings.chat_learn_wait_ms,
+        ),
         users_router(gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()),
         sessions_router(gate, sessions, history, scribe, deleter),
         history_router(gate, sessions, history, scribe, deleter),
@@ -231,7 +254,7 @@ async def build_doors(
     return Doors(
         app=app, clock=clock, tenancy=tenancy, authenticator=authenticator, sessions=sessions, history=history,
         memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=Metrics(registry), searcher=searcher,
-        previewer=previewer, checks=checks,
+        previewer=previewer, checks=checks, journey=journey,
     )  # fmt: skip
 
 

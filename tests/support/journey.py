@@ -320,6 +320,7 @@ def build_journey(
     ledger: Any = None,
     spool: Path | None = None,
     profiles: Mapping[str, Profile] = PROFILES,
+    authenticator: Any = None,
 ) -> Journey:
     """A gateway on `store` (a `TurnStore`, or what stands in for it); `spool`: the folder of its spool."""
     settings = settings or Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=5000)
@@ -354,7 +355,7 @@ def build_journey(
             opened, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor
         )
     gateway = Gateway(
-        authenticator=caller,
+        authenticator=authenticator or caller,
         router=Router.from_settings(settings),
         transports={False: upstream, True: upstream},
         preparer=preparer or Preparer(store, compiler),

@@ -1,0 +1,69 @@
+"""The gateway asked from within a door: whoever goes away there goes away from the upstream, too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+
+from app.store.pools import Pool
+from tests.support.doors import build_doors, make_space
+from tests.support.journey import Client, Reply, completion
+from tests.support.sockets import eventually
+
+BODY = json.dumps({"message": "Hello", "user_id": "ana", "model": "gpt-4o"}).encode()
+JSON = [("content-type", "application/json")]
+
+
+async def left(client: Client) -> None:
+    """A request whose client does not stay for the answer."""
+    with suppress(OSError):
+        await client.request("POST", "/api/v1/chat", BODY, JSON)
+
+
+async def test_a_caller_that_goes_takes_the_call_along(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    doors = await build_doors(pool, await make_space(admin), chat_learn_wait_ms=30_000)
+    upstream = doors.journey.upstream
+    upstream.script = lambda asked: Reply(chunks=[b'{"choices": ', asyncio.Event()])
+    client = Client(doors.app)  # type: ignore[arg-type]  # any ASGI application
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(left(client))
+        await eventually(lambda: bool(upstream.requests))
+        client.gone.set()
+    await eventually(lambda: upstream.closed == 1)
+    row = await admin.fetchrow("SELECT outcome, status FROM agent_data.upstream_calls")
+    assert row is not None
+    assert row["outcome"] == 2, "gone"
+    await doors.journey.settled()
+
+
+async def test_nobody_waits_for_the_worker_on_behalf_of_who_is_gone(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    doors = await build_doors(pool, await make_space(admin), chat_learn_wait_ms=30_000)
+    doors.journey.upstream.script = lambda asked: completion("Hi")
+    client = Client(doors.app)  # type: ignore[arg-type]  # any ASGI application
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(left(client))
+        while not await admin.fetchval("SELECT EXISTS (SELECT FROM agent_data.conversation_history)"):
+            pass
+        client.gone.set()
+    await doors.journey.settled()
+
+
+async def test_headers_of_the_outer_body_stay_outside(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    doors = await build_doors(pool, await make_space(admin), chat_learn_wait_ms=0)
+    given = [*JSON, ("x-custom", "a"), ("expect", "100-continue"), ("accept-encoding", "br"), ("x-mneme-user", "bo")]
+    answer = await Client(doors.app).request(  # type: ignore[arg-type]  # any ASGI application
+        "POST", "/api/v1/chat", BODY, [*given, ("content-length", str(len(BODY)))], query=b"a=b"
+    )
+    assert answer.status == 200, answer.body
+    (sent,) = doors.journey.upstream.requests
+    names = [name.lower() for name, _ in sent.headers]
+    assert b"x-custom" in names
+    assert b"expect" not in names
+    assert names.count(b"content-type") == 1
+    assert sent.url.endswith("/chat/completions")
+    (row,) = await admin.fetch("SELECT external_id FROM agent_data.users")
+    assert row["external_id"] == "ana", "the body's name counts"
