@@ -169,6 +169,7 @@ async def others(admin: Admin, users: int = 500, each: int = 20) -> None:
          "gen_random_uuid(), gen_random_uuid(), i, 1, 'text', 5", of_rows),
         ("episodes", "message_id, session_id, at, event_type",
          "gen_random_uuid(), gen_random_uuid(), now(), 'question'", of_rows),
+        ("job_effects", "job_key, at", "'learn:' || gen_random_uuid(), now()", of_rows),
         ("memory_conflicts", "conflict_id, conflict_type, conflict_data", "gen_random_uuid(), 'temporal', '{}'", of_rows),
         ("ui_cards_shown", "card_id, session_id, turn_index, message_id, question, card_type, card_data, display_order, source,"
          " token_count", "gen_random_uuid(), gen_random_uuid(), i, gen_random_uuid(), i, 'x', '{}', 1, 'api', 1", of_rows),
@@ -182,3 +183,11 @@ async def others(admin: Admin, users: int = 500, each: int = 20) -> None:
             *bound,
         )
     await admin.execute("ANALYZE")
+
+
+def scans(plan: dict[str, Any]) -> list[tuple[str, str]]:
+    """(relation, how it is read) of what was really read."""
+    own = []
+    if plan.get("Relation Name") and plan.get("Actual Loops", 0):
+        own = [(plan["Relation Name"], plan["Node Type"])]
+    return own + [each for child in plan.get("Plans", []) for each in scans(child)]

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from app.store import ids
+from app.store.limits import Limits
 from app.store.pools import Pool
 from tests.support.doors import Doors, build_doors, error_of, make_space
 from tests.support.jobs import until
@@ -262,3 +263,15 @@ async def test_keys_may_do_here_what_they_may_do_on_v1(pool: Pool, admin: asyncp
     async with doors.client(own) as client:
         assert (await client.post("/api/v1/chat", json=body)).status_code == 403
         assert (await client.post("/api/v1/chat", json={"message": "Hello", "model": MODEL})).status_code == 200
+
+
+async def test_limits_hold_here_as_they_do_on_v1(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    doors = await build_doors(pool, await make_space(admin), auth="keys", chat_learn_wait_ms=0)
+    limited, _ = await doors.tenancy.create_key("acme", "slow", limits=Limits(requests_per_minute=1))
+    async with doors.client(limited) as client:
+        await chat(client, "Hello")
+        refused = await client.post("/api/v1/chat", json={"message": "Hello", "user_id": "ana", "model": MODEL})
+    assert (refused.status_code, error_of(refused)["code"]) == (429, "rate_limit_exceeded")
+    assert refused.headers["retry-after"]
+    assert refused.headers["x-ratelimit-limit-requests"] == "1"
+    assert len(doors.journey.upstream.requests) == 1

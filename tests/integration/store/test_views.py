@@ -21,7 +21,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.doors import HashEmbedder, WordCounter, make_space
-from tests.support.seeded import GAI, fill, others, query_vector, session_of
+from tests.support.seeded import GAI, fill, others, query_vector, scans, session_of
 from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller
 
 Admin = asyncpg.Connection
@@ -465,14 +465,6 @@ async def test_the_vectors_are_of_one_space(pool: Pool, filled: Admin) -> None:
     async with pool.transaction(TENANT) as connection:
         await connection.execute("SET LOCAL mneme.space = 'test-8'")
         assert await connection.fetchval("SELECT count(embedding) FROM seed_003.user_memories") == 5
-
-
-def scans(plan: dict[str, Any]) -> list[tuple[str, str]]:
-    """(relation, how it is read) of what was really read."""
-    own = []
-    if plan.get("Relation Name") and plan.get("Actual Loops", 0):
-        own = [(plan["Relation Name"], plan["Node Type"])]
-    return own + [each for child in plan.get("Plans", []) for each in scans(child)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""What became of one turn: found by its call, read in one partition, and told once its job has had its effect."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from app.capture.record import Recorder
+from app.providers.tokens import CountCache
+from app.store import ids
+from app.store.learned import Learned, NewMemory, Said
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.turns import TurnStore
+from tests.support.doors import HashEmbedder, WordCounter, make_space
+from tests.support.seeded import memory, others, scans
+from tests.support.teller import ANA, NOW, OTHER_TENANT, TENANT, Teller, talk
+
+Admin = asyncpg.Connection
+SQL = Queries.load()
+SESSION = UUID(int=0x51)
+CALL = ids.uuid7(NOW)
+LATER = NOW + timedelta(minutes=5)
+
+
+@pytest.fixture
+async def learned(pool: Pool, admin: Admin) -> Learned:
+    """After one turn of ana's."""
+    await make_space(admin)
+    store = TurnStore(pool, SQL)
+    teller = Teller(store, Recorder(store, HashEmbedder(), CountCache(), WordCounter()), admin)
+    await teller.tell(talk("Remember, it is Friday"), "All right", session=SESSION, call=CALL)
+    return Learned(pool, SQL)
+
+
+async def told(learned: Learned) -> Said:
+    said = await learned.said(TENANT, ANA, SESSION, CALL, NOW, LATER)
+    assert said is not None
+    return said
+
+
+async def test_a_turn_is_found_by_its_call(learned: Learned) -> None:
+    said = await told(learned)
+    assert len(said.messages) == 2
+    assert said.question == said.messages[0]
+    assert await learned.said(TENANT, ANA, SESSION, uuid4(), NOW, LATER) is None
+    assert await learned.said(OTHER_TENANT, ANA, SESSION, CALL, NOW, LATER) is None
+    assert await learned.said(TENANT, ANA, SESSION, CALL, LATER, LATER) is None
+
+
+async def test_what_was_made_of_it(learned: Learned, admin: Admin) -> None:
+    said = await told(learned)
+    assert not await learned.done(TENANT, ANA, said)
+    nothing = await learned.made(TENANT, ANA, said, NOW)
+    assert nothing == (None, ())
+    await admin.execute(
+        "INSERT INTO agent_data.job_effects (user_id, tenant_id, job_key, at) VALUES ($1, $2, $3, now())",
+        ANA, TENANT, f"learn:{said.question}",
+    )  # fmt: skip
+    await admin.execute(
+        "INSERT INTO agent_data.episodes (user_id, tenant_id, message_id, session_id, at, event_type)"
+        " VALUES ($1, $2, $3, $4, now(), 'statement')",
+        ANA, TENANT, said.question, SESSION,
+    )  # fmt: skip
+    own = await memory(admin, 1, "preference", "It is Friday", provenance_turn_id=said.question)
+    drawn = await memory(admin, 2, "fact", "Drawn from it", source_message_ids=[said.messages[1]])
+    await memory(admin, 3, "fact", "Of another message", provenance_turn_id=uuid4())
+    await memory(admin, 4, "fact", "Gone", provenance_turn_id=said.question, status="superseded")
+    before = NOW - timedelta(days=1)
+    await memory(admin, 5, "fact", "Said again only", source_message_ids=[said.question], created_at=before)
+    assert await learned.done(TENANT, ANA, said)
+    assert not await learned.done(OTHER_TENANT, ANA, said)
+    made = await learned.made(TENANT, ANA, said, NOW)
+    assert made.event_type == "statement"
+    assert made.memories == (
+        NewMemory(own, "preference", "It is Friday", 0.5),
+        NewMemory(drawn, "fact", "Drawn from it", 0.5),
+    )
+
+
+@pytest.mark.parametrize("name", ["said", "learned", "episode", "made"])
+async def test_each_look_reads_one_partition_by_an_index(learned: Learned, pool: Pool, admin: Admin, name: str) -> None:
+    said = await told(learned)
+    bound: dict[str, list[Any]] = {
+        "said": [ANA, SESSION, CALL, NOW, LATER],
+        "learned": [ANA, f"learn:{said.question}"],
+        "episode": [ANA, said.question],
+        "made": [ANA, list(said.messages), NOW],
+    }
+    await others(admin)
+    async with pool.transaction(TENANT) as connection:
+        answer = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {SQL[f'chat.{name}']}", *bound[name])
+    (plan,) = json.loads(answer) if isinstance(answer, str | bytes) else answer
+    read = scans(plan["Plan"])
+    assert len({table.partition("_p")[2].partition("_")[0] for table, _ in read}) == 1, read
+    assert "Seq Scan" not in {kind for _, kind in read}, read
