@@ -1,5 +1,6 @@
-"""Which card somebody means: "the second card from three questions ago", "that table again", "card 3 from question two" (seed 003,
-voice navigation).
+"""Which card somebody means: "the second card from three questions ago", "that table again", "card 3 from question two".
+
+It is the voice navigation of seed 003.
 
 Two steps: `understand` reads a sentence, or says that it asks for no card; `pick` finds what it asks for among the cards that a
 conversation showed. Cards count questions, not messages; 0 questions ago is the one that is being talked about now.
@@ -18,14 +19,23 @@ MAX_ASKED_CHARS = 300
 MAX_ORDINAL = 999
 """Highest number of a card or a question that is looked for."""
 
-_UNITS = (
+
+def _list(text: str) -> list[str]:
+    return text.split()
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_UNITS = _list(
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen"
     " nineteen twenty"
-).split()
-_ORDINALS = (
+)
+_ORDINALS = _list(
     "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth"
     " sixteenth seventeenth eighteenth nineteenth twentieth"
-).split()
+)
 _CARDINAL = {word: n for n, word in enumerate(_UNITS, 1)}
 _ORDINAL = {word: n for n, word in enumerate(_ORDINALS, 1)}
 _ORDINAL_DIGITS = re.compile(r"(\d{1,3})(?:st|nd|rd|th)")
@@ -33,41 +43,41 @@ _LAST = frozenset({"last", "final", "latest", "newest"})
 _BEFORE = frozenset({"previous", "prior", "preceding"})
 _POINTING = frozenset({"that", "this", "those", "these", "same"})
 _ALL = frozenset({"all", "every", "each", "both"})
-_NOT_SHOWN = frozenset("a an any no my his her their our another some which what".split())
+_NOT_SHOWN = _words("a an any no my his her their our another some which what")
 """Before a noun: something else than a card that was shown."""
 
-_THINGS = frozenset(
-    "card chart table graph diagram map image picture photo gallery carousel form tile widget panel plot video".split()
+_THINGS = _words(
+    "card chart table graph diagram map image picture photo gallery carousel form tile widget panel plot video"
 )
 """What a card may be called by anybody; a conversation adds the words of the types that it showed."""
 _PLAIN = frozenset({"card", "one", "widget", "tile"})
 """Words that say nothing of a card's type."""
 _EMPTY = frozenset({"ui", "very", "exact", "other", "of", "the", "different"})
-_ELSEWHERE = frozenset(
+_ELSEWHERE = _words(
     "credit debit sim graphics business gift id identity birthday greeting sd memory boarding playing score loyalty membership"
-    " library wild christmas phone bank travel insurance dinner dining coffee kitchen pool bedside periodic road".split()
+    " library wild christmas phone bank travel insurance dinner dining coffee kitchen pool bedside periodic road"
 )
 """Before a noun: a thing of the world, unless a question is named that showed it."""
 
-_SHOWING = frozenset(
+_SHOWING = _words(
     "show open display bring pull get give go see view expand enlarge zoom repeat return select pick choose read explain"
-    " describe compare tell what whats where wheres which how reopen reshow find fetch".split()
+    " describe compare tell what whats where wheres which how reopen reshow find fetch"
 )
 """Words that a sentence about a card begins with."""
-_BEGINNINGS = frozenset(
-    "please can could would will you hey ok okay now and then so well i want to like let me us lets id need wanna just".split()
+_BEGINNINGS = _words(
+    "please can could would will you hey ok okay now and then so well i want to like let me us lets id need wanna just"
 )
-_AROUND = frozenset(
+_AROUND = _words(
     "me us up back to at out about more again please you showed shown displayed gave sent had on screen the from before"
     " earlier above now here there once too was were is are did does do in this that conversation session chat so far say says"
     " said show shows mean means contain look like inside detail details it them my our i saw have seen price name title"
-    " total number numbers and a bit closer into see of for what content contents".split()
+    " total number numbers and a bit closer into see of for what content contents"
 )
 """What else such a sentence may hold."""
 _ONCE_SHOWN = frozenset({"showed", "shown", "displayed", "gave", "saw", "seen", "earlier", "before", "above", "screen"})
 _FROM_THE_BEGINNING = frozenset({"conversation", "session", "chat", "ever", "far"})
-_CONNECTING = frozenset("from in of on for with after to at by under during".split())
-_LINKING = _CONNECTING | frozenset("the my our your you showed me us gave had was that i asked shown displayed back".split())
+_CONNECTING = _words("from in of on for with after to at by under during")
+_LINKING = _CONNECTING | _words("the my our your you showed me us gave had was that i asked shown displayed back")
 
 _N = r"(?:\d{1,3}|" + "|".join(_UNITS) + r")"
 _O = r"(?:\d{1,3}(?:st|nd|rd|th)|" + "|".join(_ORDINALS) + r")"
@@ -86,7 +96,10 @@ _QUESTIONS: Sequence[tuple[str, re.Pattern[str]]] = [
         ("previous", rf"(?:{_B}\s+{_Q}|{_Q}\s+before(?:\s+(?:this|that)(?:\s+one)?)?)"),
         ("this", rf"(?:this|current|present)\s+{_Q}"),
         ("at", rf"(?P<n>{_O})\s+{_Q}"),
-        ("at", rf"(?:question|turn|answer|reply|response|prompt|exchange|message|query)\s+(?:number\s+|no\s+)?#?\s*(?P<n>{_N})"),
+        (
+            "at",
+            rf"(?:question|turn|answer|reply|response|prompt|exchange|message|query)\s+(?:number\s+|no\s+)?#?\s*(?P<n>{_N})",
+        ),
     )
 ]
 """Ways to name a question, the more telling ones first."""
@@ -95,12 +108,12 @@ _QUESTION = "\u00a7"
 
 
 class Wanted(NamedTuple):
-    """What a sentence asks for. `order`: 1 the first, -1 the last, None all; `count`: so many from there on. `kind`: words of the
-    type. `question`: 1 the first of the conversation, -1 the last one that showed something; `ago`: so many questions ago; neither:
-    the newest that showed such a card, or (`anywhere`) the whole conversation."""
+    """What a sentence asks for. `order`: 1 the first, -1 the last, None all; `take`: so many from there on. `kind`: words of
+    the type. `question`: 1 the first of the conversation, -1 the last one that showed something; `ago`: so many questions ago;
+    neither: the newest that showed such a card, or (`anywhere`) the whole conversation."""
 
     order: int | None = None
-    count: int = 1
+    take: int = 1
     kind: tuple[str, ...] = ()
     question: int | None = None
     ago: int | None = None
@@ -131,8 +144,8 @@ class Picked(NamedTuple):
 
 
 def understand(text: str, types: Collection[str] = ()) -> Wanted | None:
-    """What a sentence asks for; None: for no card. `types`: of the cards that the conversation showed, whose words are things to
-    ask for, too."""
+    """What a sentence asks for; None: for no card. `types`: of the cards that the conversation showed, whose words are things
+    to ask for, too."""
     if len(text) > MAX_ASKED_CHARS:
         return None
     plain = " ".join(re.findall(r"#|\w+", text.casefold().replace("'", "").replace("\u2019", "")))
@@ -185,7 +198,7 @@ class _Noun(NamedTuple):
     start: int
     end: int
     order: int | None
-    count: int
+    take: int
     every: bool
     pointing: bool
     kind: tuple[str, ...]
@@ -200,12 +213,16 @@ def _phrase(tokens: Sequence[str], at: int, where: dict[str, int] | None) -> Wan
     told = noun.order is not None or noun.every or noun.pointing
     plural = tokens[at] != _singular(tokens[at])
     if where is not None:
-        return Wanted(noun.order, noun.count, noun.kind, **where) if _belongs(before, after, told=told) else None
+        if not _belongs(before, after, told=told):
+            return None
+        return Wanted(noun.order, noun.take, noun.kind, question=where.get("question"), ago=where.get("ago"))
     rest = [each for each in (*before, *after) if each not in _BEGINNINGS]
     lead = next((each for each in before if each not in _BEGINNINGS), None)
     again = "again" in after or any(each in _ONCE_SHOWN for each in after)
-    if noun.odd or (lead is not None and lead not in _SHOWING) or any(
-        each not in _AROUND and each not in _SHOWING for each in rest
+    if (
+        noun.odd
+        or (lead is not None and lead not in _SHOWING)
+        or any(each not in _AROUND and each not in _SHOWING for each in rest)
     ):
         return None
     if not told and not (again and noun.start < at and tokens[noun.start] == "the"):
@@ -215,7 +232,7 @@ def _phrase(tokens: Sequence[str], at: int, where: dict[str, int] | None) -> Wan
         return Wanted(None, 1, noun.kind, anywhere=noun.every and not noun.pointing)
     if noun.order is None:
         return Wanted(-1, 1, noun.kind, anywhere=True)
-    return Wanted(noun.order, noun.count, noun.kind, anywhere=whole or noun.order < 0)
+    return Wanted(noun.order, noun.take, noun.kind, anywhere=whole or noun.order < 0)
 
 
 def _noun(tokens: Sequence[str], at: int) -> _Noun | None:
@@ -226,7 +243,8 @@ def _noun(tokens: Sequence[str], at: int) -> _Noun | None:
         if tokens[start] not in _EMPTY:
             kind.insert(0, _singular(tokens[start]))
     odd = any(each in _ELSEWHERE for each in kind)
-    order, count, every, pointing = None, 1, False, False
+    order: int | None = None
+    take, every, pointing = 1, False, False
     while start > 0 and (_is_place(tokens[start - 1]) or tokens[start - 1] in _EMPTY | {"to", "from", "your"}):
         token = tokens[start - 1]
         if token in ("to", "from"):
@@ -241,7 +259,7 @@ def _noun(tokens: Sequence[str], at: int) -> _Noun | None:
         if (ordinal := _ordinal(token)) is not None:
             order = ordinal
         elif (number := _number(token)) is not None:
-            count = number
+            take = number
         elif token in _LAST or token in _BEFORE:
             order = -1
         every = every or token in _ALL
@@ -254,14 +272,14 @@ def _noun(tokens: Sequence[str], at: int) -> _Noun | None:
     if order is None and named < len(tokens) and (number := _number(tokens[named])) is not None:
         order, end = number, named + 1
     elif order is None:
-        every = every or count > 1
-    if order is not None and order < 0 and count > 1:
-        order = -count
-    return _Noun(start, end, order, count, every, pointing, tuple(kind), odd)
+        every = every or take > 1
+    if order is not None and order < 0 and take > 1:
+        order = -take
+    return _Noun(start, end, order, take, every, pointing, tuple(kind), odd)
 
 
 def _belongs(before: Sequence[str], after: Sequence[str], *, told: bool) -> bool:
-    """Whether a phrase and the question belong together: "… from §", or, of a phrase that says which one, "in § … the second …"."""
+    """Whether a phrase and the question belong together: "… from §"; or, where it says which one, "in § … the second"."""
     if _QUESTION in after:
         between = after[: after.index(_QUESTION)]
         return all(each in _LINKING for each in between) and (told or (bool(between) and between[-1] in _CONNECTING))
@@ -278,8 +296,8 @@ def _is_attribute(token: str) -> bool:
 
 
 def _is_place(token: str) -> bool:
-    single = token in _LAST or token in _BEFORE or token in _POINTING or token in _ALL
-    return single or token == "next" or _ordinal(token) is not None or _number(token) is not None
+    single = token in _LAST | _BEFORE | _POINTING | _ALL | {"next"}
+    return single or _ordinal(token) is not None or _number(token) is not None
 
 
 def _number(token: str) -> int | None:
@@ -302,9 +320,15 @@ def words_of(kind: str) -> tuple[str, ...]:
     return tuple(_singular(each) for each in re.findall(r"[^\W_]+", apart.casefold()))
 
 
+def kind_of(words: str | None) -> tuple[str, ...]:
+    """The words of a type that somebody names, but for those that say nothing of it: `product_card` and "products" are one."""
+    named = words_of(words or "")
+    return tuple(each for each in named if each not in _PLAIN) or named
+
+
 def pick(wanted: Wanted, shown: Iterable[Shown], questions: int) -> Picked:
-    """What is asked for among the cards of a conversation, in which `questions` were asked, the present one among them. Of answers
-    to one question, given anew, the newest that showed cards counts."""
+    """What is asked for among the cards of a conversation, in which `questions` were asked, the present one among them. Of
+    answers to one question, given anew, the newest that showed cards counts."""
     cards = _newest(shown)
     if not cards:
         return Picked((), None, "No card was shown in this conversation.")
@@ -313,7 +337,11 @@ def pick(wanted: Wanted, shown: Iterable[Shown], questions: int) -> Picked:
     if wanted.anywhere:
         chosen = _nth(alike, wanted)
         asked = {each.question for each in chosen}
-        return Picked(chosen, asked.pop() if len(asked) == 1 else None, "" if chosen else _too_few("This conversation", alike, what))
+        return Picked(
+            chosen,
+            asked.pop() if len(asked) == 1 else None,
+            "" if chosen else _too_few("This conversation", alike, what),
+        )
     question = _asked(wanted, cards, alike, questions)
     if isinstance(question, str):
         return Picked((), None, question)
@@ -354,7 +382,7 @@ def _nth(cards: Sequence[Shown], wanted: Wanted) -> tuple[Shown, ...]:
     if wanted.order is None:
         return tuple(cards)
     at = wanted.order - 1 if wanted.order > 0 else len(cards) + wanted.order
-    return tuple(cards[at : at + wanted.count]) if at >= 0 else ()
+    return tuple(cards[at : at + wanted.take]) if at >= 0 else ()
 
 
 def _too_few(where: str, cards: Sequence[Shown], what: str) -> str:
@@ -366,7 +394,7 @@ def _counted(n: int, what: str) -> str:
 
 
 def _is_kind(card: Shown, kind: Sequence[str]) -> bool:
-    return not kind or set(kind) <= set(words_of(card.kind))
+    return not kind or set(kind) <= {*words_of(card.kind), "card"}
 
 
 def _singular(word: str) -> str:

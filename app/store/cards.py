@@ -18,8 +18,8 @@ from app.store.queries import Queries
 from app.store.sessions import SessionRef
 
 MAX_INDEXED = 10_000
-"""Cards of a conversation that are looked through for the one that is meant, newest first; of the seed's 20 turns with five cards
-each it is a hundred times more."""
+"""Cards of a conversation that are looked through for the one that is meant, newest first: a hundred times those of the seed's
+20 turns with five cards each."""
 
 
 MAX_ORDER = 1000
@@ -28,8 +28,8 @@ MAX_ORDER = 1000
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A card as stored. `question`: how many questions were asked up to the answer that it was shown with. `tokens`: of its data
-    as compact JSON (o200k)."""
+    """A card as stored. `question`: how many questions were asked up to the answer that it was shown with. `tokens`: of its
+    data as compact JSON (o200k)."""
 
     card_id: UUID
     session_id: UUID
@@ -200,7 +200,11 @@ class Cards:
     ) -> Place:
         row = line and await connection.fetchrow(self._sql["cards.place"], tenant, ref.user_id, *line, turn)
         if not row:
-            missing = "Nothing was answered in this session yet" if turn is None else f"Turn {turn} is no answer of this session"
+            missing = (
+                "Nothing was answered in this session yet"
+                if turn is None
+                else f"Turn {turn} is no answer of this session"
+            )
             raise NotFound(f"{missing}: cards are shown with answers.", param="turn")
         return Place(**dict(row))
 
@@ -212,8 +216,8 @@ async def attach(
     ref: SessionRef,
     cards: Mapping[UUID, Sequence[NewCard]],
 ) -> int:
-    """Within the caller's transaction: add cards to messages of a session, by message; how many. Raises Conflict where two are to
-    stand in one place."""
+    """Within the caller's transaction: add cards to messages of a session, by message; how many. Raises Conflict where two are
+    to stand in one place."""
     line = await line_of(connection, sql, tenant, ref)
     if line is None or not cards:
         return 0

@@ -3,8 +3,8 @@
     settle     jobs and calls of the user that write this moment come to their end; later ones find the message gone
     memories   what was learned from it and from nothing else is forgotten; what has other sources loses this one
     quotes     stored memory blocks that quote it or them go, and their sessions' prompts begin a new epoch; summaries go
-    words      the message's text, vectors, indexes and cards; its place in the conversation stays, so that a transcript that is sent
-               again is recognised, and a keyed hash, so that the words are neither found nor learned when they come again
+    words      the message's text, vectors, indexes and cards; its place in the conversation stays, so that a transcript that is
+               sent again is recognised, and a keyed hash, so that the words are neither found nor learned when they come again
 
 It runs as mneme_eraser, the only role that may change what was said. Captured calls keep what they hold, until their time is
 over or the user is erased.
