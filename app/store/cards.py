@@ -218,8 +218,8 @@ async def attach(
 ) -> int:
     """Within the caller's transaction: add cards to messages of a session, by message; how many. Raises Conflict where two are
     to stand in one place."""
-    line = await line_of(connection, sql, tenant, ref)
-    if line is None or not cards:
+    line = await line_of(connection, sql, tenant, ref) if cards else None
+    if line is None:
         return 0
     rows = await connection.fetch(sql["cards.places"], tenant, ref.user_id, *line, list(cards))
     fresh: list[tuple[Card, UUID | None]] = []
