@@ -42,6 +42,7 @@ _ORDINAL_DIGITS = re.compile(r"(\d{1,3})(?:st|nd|rd|th)")
 _LAST = frozenset({"last", "final", "latest", "newest"})
 _BEFORE = frozenset({"previous", "prior", "preceding"})
 _POINTING = frozenset({"that", "this", "those", "these", "same"})
+_NEAR = frozenset({"this", "these"})
 _ALL = frozenset({"all", "every", "each", "both"})
 _NOT_SHOWN = _words("a an any no my his her their our another some which what")
 """Before a noun: something else than a card that was shown."""
@@ -219,6 +220,8 @@ def _phrase(tokens: Sequence[str], at: int, where: dict[str, int] | None) -> Wan
     rest = [each for each in (*before, *after) if each not in _BEGINNINGS]
     lead = next((each for each in before if each not in _BEGINNINGS), None)
     again = "again" in after or any(each in _ONCE_SHOWN for each in after)
+    if noun.kind and noun.order is None and not again and not _NEAR.isdisjoint(tokens[noun.start : at]):
+        return None  # "this picture" may be one that the user has just sent
     if (
         noun.odd
         or (lead is not None and lead not in _SHOWING)
@@ -257,7 +260,7 @@ def _noun(tokens: Sequence[str], at: int) -> _Noun | None:
         if token in ("of", "other") and not (start > 1 and tokens[start - 2] in _ALL):
             break
         if (ordinal := _ordinal(token)) is not None:
-            order = ordinal
+            order = -ordinal if order == -1 else ordinal  # "the second last one"
         elif (number := _number(token)) is not None:
             take = number
         elif token in _LAST or token in _BEFORE:
@@ -271,11 +274,11 @@ def _noun(tokens: Sequence[str], at: int) -> _Noun | None:
     named = end + (end < len(tokens) and tokens[end] in ("number", "no"))
     if order is None and named < len(tokens) and (number := _number(tokens[named])) is not None:
         order, end = number, named + 1
-    elif order is None:
-        every = every or take > 1
+    elif order is None and take > 1:
+        pointing = pointing or "the" in tokens[start:at]
     if order is not None and order < 0 and take > 1:
         order = -take
-    return _Noun(start, end, order, take, every, pointing, tuple(kind), odd)
+    return _Noun(start, end, order, 1 if order is None else take, every, pointing, tuple(kind), odd)
 
 
 def _belongs(before: Sequence[str], after: Sequence[str], *, told: bool) -> bool:
