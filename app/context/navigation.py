@@ -38,6 +38,7 @@ _ORDINALS = _list(
 )
 _CARDINAL = {word: n for n, word in enumerate(_UNITS, 1)}
 _ORDINAL = {word: n for n, word in enumerate(_ORDINALS, 1)}
+_AMOUNTS = {"a": 1, "an": 1, "a couple of": 2, "next": 2}
 _ORDINAL_DIGITS = re.compile(r"(\d{1,3})(?:st|nd|rd|th)")
 _LAST = frozenset({"last", "final", "latest", "newest"})
 _BEFORE = frozenset({"previous", "prior", "preceding"})
@@ -106,6 +107,7 @@ _QUESTIONS: Sequence[tuple[str, re.Pattern[str]]] = [
 """Ways to name a question, the more telling ones first."""
 _QUESTION = "\u00a7"
 """Stands for the question that a sentence names."""
+_NO_ATTRIBUTES = _CONNECTING | _NOT_SHOWN | _SHOWING | _AROUND | _BEGINNINGS | {"the", "your", "number", _QUESTION}
 
 
 class Wanted(NamedTuple):
@@ -149,13 +151,15 @@ def understand(text: str, types: Collection[str] = ()) -> Wanted | None:
     to ask for, too."""
     if len(text) > MAX_ASKED_CHARS:
         return None
-    plain = " ".join(re.findall(r"#|\w+", text.casefold().replace("'", "").replace("\u2019", "")))
-    where, plain = _question_of(plain)
+    words = re.findall(r"#|\w+", text.casefold().replace("'", "").replace("\u2019", ""))
+    things = _THINGS | {"one"} | {word for each in types for word in words_of(each)}
+    if not any(_singular(each) in things for each in words):
+        return None  # as nearly always
+    where, plain = _question_of(" ".join(words))
     tokens = plain.replace("most recent", "latest").replace("#", " number ").split()
-    things = _THINGS | {word for each in types for word in words_of(each)}
     for at, token in enumerate(tokens):
         named = _singular(token)
-        if named in things or (named == "one" and where is not None):
+        if named in things and (named != "one" or where is not None):
             wanted = _phrase(tokens, at, where)
             if wanted is not None:
                 return wanted
@@ -175,10 +179,10 @@ def _question_of(plain: str) -> tuple[dict[str, int] | None, str]:
 
 
 def _place(name: str, said: str | None) -> dict[str, int] | None:
-    n = {"a": 1, "an": 1, "a couple of": 2, "next": 2}.get(said or "") or _number(said or "") or _ordinal(said or "")
+    n = _AMOUNTS.get(said or "") or _number(said or "") or _ordinal(said or "") or 0
     match name:
         case "ago":
-            return {"ago": n} if n is not None else None
+            return {"ago": n}
         case "at":
             return {"question": n} if n else None
         case "end":
@@ -294,8 +298,7 @@ def _belongs(before: Sequence[str], after: Sequence[str], *, told: bool) -> bool
 
 def _is_attribute(token: str) -> bool:
     """A word that may tell the type of a card: not one of those that place it, nor a verb or a little word."""
-    known = _CONNECTING | _NOT_SHOWN | _SHOWING | _AROUND | _BEGINNINGS | {"the", "your", _QUESTION, "number"}
-    return not _is_place(token) and token not in known
+    return not _is_place(token) and token not in _NO_ATTRIBUTES
 
 
 def _is_place(token: str) -> bool:
