@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 
 from app.context.assemble import neutralise
-from app.context.navigation import Picked, Shown, Wanted, pick, understand
+from app.context.navigation import Shown, Wanted, pick, understand
 from app.store.cards import Card, Cards
 from app.store.sessions import SessionRef
 
@@ -41,24 +41,14 @@ class CardFinder:
         """The cards that a sentence asks for. `asking`: the sentence is itself a question of this conversation that is not
         stored yet, so that "the previous question" is the last one that is."""
         index, questions = await self._cards.index(tenant, ref)
-        shown = [
-            Shown(
-                each.card_id,
-                each.session_id,
-                each.question,
-                each.turn_index,
-                each.sibling,
-                each.display_order,
-                each.card_type,
-            )
-            for each in index
-        ]
+        shown = [Shown(*each) for each in index]
         wanted = understand(asked, {each.kind for each in shown}) if isinstance(asked, str) else asked
         if wanted is None:
             return Found(None, (), None, "")
         picked = pick(wanted, shown, questions + asking)
         cards = await self._cards.by_id(tenant, ref.user_id, [each.card_id for each in picked.cards[:MAX_FOUND]])
-        return Found(wanted, tuple(cards), picked.question, picked.why if picked.cards else _because(picked))
+        why = "" if cards else picked.why or "There is no such card any more."
+        return Found(wanted, tuple(cards), picked.question, why)
 
     async def for_prompt(self, tenant: UUID, ref: SessionRef, message: str) -> tuple[Card, ...]:
         """The cards that the user's message asks for; it costs nothing where it asks for none."""
@@ -78,7 +68,7 @@ class CardLines(NamedTuple):
 
 
 def card_lines(cards: Sequence[Card], count: Callable[[str], int], budget: int = CARD_TOKENS) -> CardLines:
-    """The cards that fit into a budget of tokens, in their order; of those that do not, that there are more."""
+    """The cards that fit into a budget of tokens, in their order; those that do not are left out."""
     lines: list[str] = []
     messages: list[UUID] = []
     tokens = 0
@@ -123,10 +113,6 @@ TOOL: dict[str, Any] = {
     },
 }
 """The tool as OpenAI's API takes it."""
-
-
-def _because(picked: Picked) -> str:
-    return picked.why or "There is no such card."
 
 
 def _json(data: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
@@ -71,8 +71,7 @@ class Place:
     question: int
 
 
-@dataclass(frozen=True, slots=True)
-class Indexed:
+class Indexed(NamedTuple):
     """What is known of a card without its data."""
 
     card_id: UUID
@@ -80,8 +79,8 @@ class Indexed:
     question: int
     turn_index: int
     sibling: int
-    display_order: int
-    card_type: str
+    order: int
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +179,7 @@ class Cards:
             stretches = (tenant, ref.user_id, line.sessions, line.lows, line.highs)
             questions = await connection.fetchval(self._sql["cards.questions"], *stretches, line.first, line.last)
             rows = await connection.fetch(self._sql["cards.index"], *stretches, MAX_INDEXED)
-        return [Indexed(**dict(row)) for row in rows], questions
+        return [Indexed(*row.values()) for row in rows], questions
 
     async def by_id(self, tenant: UUID, user: UUID, cards: Sequence[UUID]) -> list[Card]:
         """Cards in their order; those that are gone by now are left out."""

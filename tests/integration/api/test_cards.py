@@ -361,3 +361,26 @@ async def test_erasing_and_exporting_a_user_take_cards_along(shop: httpx.AsyncCl
     receipt = (await shop.delete("/api/v1/users/ana")).json()
     assert receipt["tables"]["ui_cards_shown"] == 3
     assert await all_pages(shop, "/api/v1/cards", "cards", user="ana") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        ("cards", {"turn": 2**40}),
+        ("cards", {"turn": -1}),
+        ("cards", {"order": 0}),
+        ("cards", {"order": 1001}),
+        ("cards", {"question": 2**31}),
+        ("cards", {"type": "t" * 101}),
+        ("cards", {"type": ""}),
+        ("cards/find", {"question": 2**40}),
+        ("cards/find", {"questions_ago": -1}),
+        ("cards/find", {"questions_ago": 2**40}),
+        ("cards/find", {"order": 1001}),
+        ("history", {"last": 0}),
+        ("history", {"last": 1001}),
+    ],
+)
+async def test_numbers_that_cannot_be_are_refused(shop: httpx.AsyncClient, path: str, wrong: dict[str, Any]) -> None:
+    answer = await shop.get(f"{AT}/{path}", params=wrong)
+    assert (answer.status_code, error_of(answer)["param"]) == (400, next(iter(wrong)))

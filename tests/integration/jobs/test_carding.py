@@ -17,6 +17,8 @@ from app.jobs.tasks import Learner
 from app.providers.embeddings import NoEmbedder
 from app.settings import CardTool
 from app.store.cards import Cards, Filter
+from app.store.deleting import Deleter
+from app.store.erasure import ERASER_ROLE, own_connection
 from app.store.learning import LearningStore
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
@@ -121,6 +123,29 @@ async def test_what_is_only_indexed_gives_no_cards(learn: Learner, pool: Pool) -
     said += await talk.say(pool, "", role="assistant", tool_calls=call("plot", "c"))
     said += await talk.say(pool, '{"n": 1}', role="tool", tool_call_id="c")
     await learn.learn(talk.job(said, learn=False))
+    assert await cards(pool, talk) == []
+
+
+async def test_deleting_a_result_takes_the_cards_that_came_from_it(learn: Learner, pool: Pool, database: str) -> None:
+    talk = Talk()
+    said = [
+        *await talk.say(pool, "Plot both"),
+        *await talk.say(pool, "", role="assistant", tool_calls=call("plot", "c1")),
+        *await talk.say(pool, '{"n": 1}', role="tool", tool_call_id="c1"),
+        *await talk.say(pool, "", role="assistant", tool_calls=call("plot", "c2")),
+        *await talk.say(pool, '{"n": 2}', role="tool", tool_call_id="c2"),
+        *await talk.say(pool, "Here.", role="assistant"),
+    ]
+    payload = talk.job(said)
+    await learn.learn(payload)
+    assert [each[4] for each in await cards(pool, talk)] == [{"n": 1}, {"n": 2}]
+    deleter = Deleter(own_connection(database, ERASER_ROLE), SQL, FakeClock(NOW))
+    ref = SessionRef(talk.user, talk.session)
+    assert await deleter.delete(TENANT, ref, said[2].message_id)
+    assert [each[4] for each in await cards(pool, talk)] == [{"n": 2}]
+    await learn.learn(talk.job(said[1:]))  # another job of the same messages
+    assert [each[4] for each in await cards(pool, talk)] == [{"n": 2}]
+    assert await deleter.delete(TENANT, ref, said[5].message_id)
     assert await cards(pool, talk) == []
 
 
