@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from app.api.appending import Scribe
 from app.api.batch import batch_router
 from app.api.calls import calls_router
+from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
 from app.api.context import context_router
@@ -40,6 +41,7 @@ from app.memory.extract_pii import unwelcome
 from app.metrics import Exposition, Metrics
 from app.proxy import Proxy
 from app.store.captures import Captures
+from app.store.cards import Cards
 from app.store.cassettes import CassetteStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
@@ -67,6 +69,7 @@ def open_doors(
     gate = Gate(proxy.authenticator)
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
+    cards = Cards(pool, sql)
     scribe = Scribe(core.embedder, core.counter, clock)
     memories = Memories(pool, sql, clock, space=space)
     settings = core.settings
@@ -115,8 +118,9 @@ def open_doors(
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
-        sessions_router(gate, sessions, history, scribe, deleter),
-        history_router(gate, sessions, history, scribe, deleter),
+        sessions_router(gate, sessions, history, cards, scribe, deleter),
+        history_router(gate, sessions, history, cards, scribe, deleter),
+        cards_router(gate, sessions, cards, scribe),
         working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
         calls_router(gate, captures, sessions),
         replay_router(gate, captures, proxy.recompiler, proxy.asker),

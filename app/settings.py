@@ -32,6 +32,8 @@ _HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
 
 Placement = Literal["tail", "system", "second_system"]
 
+JSON_PLACE = r"^[^.]+(\.[^.]+)*$"
+
 DEFAULT_UPSTREAM = "upstream"
 """How the one under `MNEME_UPSTREAM_BASE_URL` is called."""
 
@@ -51,6 +53,17 @@ class UpstreamRoute(BaseModel):
     """Where the memory block goes for this upstream; unset: `MNEME_PLACEMENT`."""
     fallbacks: list[str] = []
     """Names of the upstreams that are asked, in order, when this one fails."""
+
+
+class CardTool(BaseModel):
+    """A tool whose results are shown as cards: of which type; `items`: where in the result the list of them is, unset: the
+    result is one card; `title`: where in a card its title is. Places are names of members and numbers in lists, with dots."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Annotated[str, Field(min_length=1, max_length=100)]
+    items: Annotated[str, Field(pattern=JSON_PLACE)] | None = None
+    title: Annotated[str, Field(pattern=JSON_PLACE)] | None = None
 
 
 class Settings(BaseSettings):
@@ -231,6 +244,12 @@ class Settings(BaseSettings):
     refuse_patterns: list[str] = Field(
         [],
         description="Regular expressions, as JSON, without regard to case: what one of them finds is not learned either.",
+    )
+
+    card_tools: dict[Annotated[str, Field(min_length=1)], CardTool] = Field(
+        {},
+        description='Tools whose results are kept as cards, as JSON: `{"search": {"type": "product_card", "items": "results", '
+        '"title": "name"}}`; without `items` a result is one card (docs/cards.md).',
     )
 
     # --- doors --------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
 from app.core import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
 from app.jobs.answering import Answers
+from app.jobs.carding import CardTaker
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
 from app.jobs.consolidation_users import Consolidator
 from app.jobs.lease import connector
@@ -104,6 +105,8 @@ async def learner(core: Core, helper: HelperClient | None) -> Learner:
 
     space = await core.turns.space_of(core.embedder.space)
     refuses = refuser(core.settings.refuse_pii, core.settings.refuse_patterns)
+    tools = core.settings.card_tools
+    taker = CardTaker(core.queries, tools, core.counter.count, core.clock) if tools else None
     return Learner(
         LearningStore(core.pools.background, core.queries),
         embedder=core.embedder,
@@ -114,7 +117,7 @@ async def learner(core: Core, helper: HelperClient | None) -> Learner:
         store_secrets=core.settings.store_secrets,
         refuses=refuses,
         exchanges_per_job=None if helper is None else 1,
-        note=Notes(core.queries, core.clock),
+        note=Notes(core.queries, core.clock, taker),
         answers=Answers(
             Validation(core.pools.background, core.queries, core.clock, space=space, actor="user"),
             embedder=core.embedder,

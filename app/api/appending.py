@@ -11,6 +11,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.card_models import CardGiven, Given, compact, new_cards
 from app.api.common import Moment, Name, Text, Word
 from app.clock import Clock
 from app.context.transcript import UNHASHED_ROLES, canonical, message_hash, text_of
@@ -18,6 +19,7 @@ from app.errors import BadRequest
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder, blank
 from app.providers.tokens import TokenCounter
+from app.store.cards import NewCard
 from app.store.history import NewMessage
 from app.store.records import Vector
 
@@ -43,6 +45,7 @@ class MessageIn(BaseModel):
     tool_call_id: Name | None = None
     created_at: Moment | None = Field(None, description="When it was said: 1970 to tomorrow; now if it is left out.")
     metadata: dict[str, Any] = Field({}, description="Comes back in the history and in provenance.")
+    cards: Given = Field([], description="Shown with this answer (seed 003, append_message).")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,11 @@ class Scribe:
     async def counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text."""
         return await asyncio.to_thread(lambda: [self._counter.count(text) for text in texts])
+
+    async def cards(self, given: Sequence[CardGiven]) -> list[NewCard]:
+        """Cards ready to be stored."""
+        tokens = await self.counts([compact(each.data).decode() for each in given])
+        return new_cards(given, tokens, self._clock.now())
 
     def _prepare(self, said: Said) -> NewMessage:
         message = said.message

@@ -25,7 +25,7 @@ LOCAL_USER = "local"
 """The one user of `open` mode, where nobody else is named."""
 
 _READING = frozenset({"GET", "HEAD"})
-_READING_POSTS = ("/search", "/context", "/replay")
+_READING_POSTS = ("/search", "/context", "/replay", "/cards/call")
 """POSTs that change nothing."""
 
 

@@ -2,161 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
 
 from app.api.appending import MessageIn, Said, Scribe, check_time
 from app.api.common import (
     DEFAULT_PAGE,
+    MAX_PAGE,
     Cursor,
     Limit,
-    Model,
     Name,
     Segment,
     Text,
-    Word,
     decode_cursor,
     paged,
 )
 from app.api.finding import find_session, session_of
 from app.api.scope import Admitted, Gate, Scope
-from app.errors import BadBody, NotFound
+from app.api.session_models import (
+    HistoryPage,
+    MessageDeleted,
+    MessagesAdded,
+    MessagesIn,
+    Owner,
+    Placed,
+    SessionCreated,
+    SessionFound,
+    SessionIn,
+    SessionOut,
+    SessionPage,
+    SessionStatus,
+    TurnIn,
+    shown_message,
+    shown_session,
+)
+from app.errors import BadBody, BadRequest, NotFound
 from app.store import ids
+from app.store.cards import Cards
 from app.store.deleting import Deleter
-from app.store.history import History, HistoryMessage
-from app.store.sessions import NewSession, Session, SessionRef, Sessions
+from app.store.history import History
+from app.store.sessions import NewSession, SessionRef, Sessions
 from app.store.tenancy import UserRef
-
-MAX_MESSAGES = 1000
-"""Most messages of one request; more come by POST /api/v1/import."""
 
 MAX_QUERY_CHARS = 2000
 """Longest question to sessions, characters: it stands in a URL."""
 
-SessionStatus = Literal["active", "paused", "closed", "expired"]
 
-
-Owner = Annotated[Name | None, Query(description="Whose, where several users have a session of this name.")]
-
-
-class SessionIn(Model):
-    """A session to make."""
-
-    user: Name | None = None
-    id: Name | None = Field(None, description="Your own name for it, any text; one that exists is returned.")
-    type: Word = "conversation"
-    metadata: dict[str, Any] = Field({})
-
-
-class SessionOut(BaseModel):
-    """A session. `id` is Mneme's, `external_id` your own name for it. Costs are in micro-cents (10⁻⁸ US dollars).
-
-    A branch shares the messages up to `branch_turn_index` with its parent."""
-
-    id: UUID
-    external_id: str | None
-    user: str | None
-    status: SessionStatus
-    type: str
-    model: str | None
-    message_count: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost_microcents: int
-    summary: str | None
-    parent_session_id: UUID | None
-    branch_turn_index: int | None
-    created_at: datetime
-    updated_at: datetime
-    expires_at: datetime
-    ended_at: datetime | None
-    first_message_at: datetime | None
-    last_message_at: datetime | None
-    metadata: dict[str, Any]
-
-
-class SessionCreated(SessionOut):
-    created: bool
-
-
-class SessionFound(SessionOut):
-    """`score`: of a search, how well the session's summary answers; 1 and more is very well."""
-
-    score: float | None = None
-
-
-class SessionPage(BaseModel):
-    sessions: list[SessionFound]
-    next: str | None
-
-
-class MessageOut(BaseModel):
-    """A message. Messages with one `turn_index` are siblings: answers to the same question. `content` is a text, or content
-    parts as they were sent."""
-
-    id: UUID
-    session_id: UUID
-    turn_index: int
-    sibling: int
-    parent_id: UUID | None
-    role: str
-    content: str | list[Any] | None
-    name: str | None
-    tool_calls: list[Any] | None
-    tool_call_id: str | None
-    token_count: int
-    model: str | None
-    finish_reason: str | None
-    call_id: UUID | None
-    created_at: datetime
-    metadata: dict[str, Any]
-
-
-class HistoryPage(BaseModel):
-    messages: list[MessageOut]
-    next: str | None
-
-
-class MessagesIn(Model):
-    """Messages to add at the end of a session."""
-
-    user: Name | None = Field(None, description="Whose session; needed where the session is new.")
-    messages: Annotated[list[MessageIn], Field(min_length=1, max_length=MAX_MESSAGES)]
-    learn: bool = Field(
-        True, description="Draw memories from them, as from any turn; else no search finds them, either."
-    )
-
-
-class Placed(BaseModel):
-    id: UUID
-    turn_index: int
-
-
-class MessageDeleted(BaseModel):
-    """A message that is gone. `forgotten`: memories that were learned from it and from nothing else; `kept`: those that have
-    other sources, and lost this one."""
-
-    id: UUID
-    deleted: bool
-    forgotten: list[UUID]
-    kept: list[UUID]
-
-
-class MessagesAdded(BaseModel):
-    """Where the messages came to stand. `created`: the session is new."""
-
-    session_id: UUID
-    created: bool
-    messages: list[Placed]
-
-
-def sessions_router(gate: Gate, sessions: Sessions, history: History, scribe: Scribe, deleter: Deleter) -> APIRouter:
+def sessions_router(
+    gate: Gate, sessions: Sessions, history: History, cards: Cards, scribe: Scribe, deleter: Deleter
+) -> APIRouter:
     """The routes of /api/v1/sessions."""
-    doors = _Doors(sessions, history, scribe, deleter)
+    doors = _Doors(sessions, history, cards, scribe, deleter)
     router = gate.router("sessions")
     router.add_api_route("/sessions", doors.listing, methods=["GET"], response_model=SessionPage)
     router.add_api_route("/sessions", doors.create, methods=["POST"], response_model=SessionCreated, status_code=201)
@@ -170,6 +70,9 @@ def sessions_router(gate: Gate, sessions: Sessions, history: History, scribe: Sc
         status_code=201,
     )
     router.add_api_route(
+        "/sessions/{session_id}/turns", doors.turn, methods=["POST"], response_model=MessagesAdded, status_code=201
+    )
+    router.add_api_route(
         "/sessions/{session_id}/messages/{message_id}",
         doors.delete,
         methods=["DELETE"],
@@ -179,18 +82,21 @@ def sessions_router(gate: Gate, sessions: Sessions, history: History, scribe: Sc
     return router
 
 
-def history_router(gate: Gate, sessions: Sessions, history: History, scribe: Scribe, deleter: Deleter) -> APIRouter:
+def history_router(
+    gate: Gate, sessions: Sessions, history: History, cards: Cards, scribe: Scribe, deleter: Deleter
+) -> APIRouter:
     """/api/history/{session_id}: seed 003's name for a session's history."""
     router = gate.router("sessions", prefix="/api")
-    doors = _Doors(sessions, history, scribe, deleter)
+    doors = _Doors(sessions, history, cards, scribe, deleter)
     router.add_api_route("/history/{session_id}", doors.history, methods=["GET"], response_model=HistoryPage)
     return router
 
 
 class _Doors:
-    def __init__(self, sessions: Sessions, history: History, scribe: Scribe, deleter: Deleter) -> None:
+    def __init__(self, sessions: Sessions, history: History, cards: Cards, scribe: Scribe, deleter: Deleter) -> None:
         self._sessions = sessions
         self._history = history
+        self._cards = cards
         self._scribe = scribe
         self._deleter = deleter
 
@@ -223,7 +129,7 @@ class _Doors:
             limit=limit + 1,
         )
         page, following = paged(rows, limit, lambda row: (row.created_at, row.session_id))
-        return SessionPage(sessions=[SessionFound(**_out(row).model_dump()) for row in page], next=following)
+        return SessionPage(sessions=[SessionFound(**shown_session(row).model_dump()) for row in page], next=following)
 
     async def _search(
         self, scope: Scope, user: str | None, query: str, status: str | None, limit: int, cursor: str | None
@@ -234,7 +140,7 @@ class _Doors:
         found = await self._sessions.search(
             scope.tenant, scope.user(user).id, query, vector, status=status, limit=limit
         )
-        shown = [SessionFound(**_out(row).model_dump(), score=round(score, 4)) for row, score in found]
+        shown = [SessionFound(**shown_session(row).model_dump(), score=round(score, 4)) for row, score in found]
         return SessionPage(sessions=shown, next=None)
 
     async def create(self, scope: Admitted, response: Response, body: SessionIn) -> SessionCreated:
@@ -266,28 +172,54 @@ class _Doors:
         user: Owner = None,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
+        last: Annotated[int | None, Query(ge=1, le=MAX_PAGE, description="Only the last so many, in one page.")] = None,
     ) -> HistoryPage:
-        """Read what was said, oldest first. A branch begins with what it shares with its parent."""
+        """Read what was said, oldest first, with the cards that were shown. A branch begins with what it shares with its
+        parent."""
         after = decode_cursor(cursor, (int, int, UUID))
+        if last is not None and after is not None:
+            raise BadRequest("The last messages have one page: leave out `cursor` or `last`.", param="last")
         ref = await find_session(self._sessions, scope, session_id, user)
-        rows = await self._history.read(
-            scope.tenant, ref, after=after and (after[0], after[1], after[2]), limit=limit + 1
-        )
+        if last is not None:
+            rows, limit = await self._history.last(scope.tenant, ref, last), last
+        else:
+            place = after and (after[0], after[1], after[2])
+            rows = await self._history.read(scope.tenant, ref, after=place, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.turn_index, row.sibling, row.message_id))
-        return HistoryPage(messages=[_message(row) for row in page], next=following)
+        cards = await self._cards.of_messages(scope.tenant, ref.user_id, [row.message_id for row in page])
+        return HistoryPage(messages=[shown_message(row, cards.get(row.message_id, ())) for row in page], next=following)
 
     async def append(self, scope: Admitted, session_id: Segment, body: MessagesIn) -> MessagesAdded:
-        """Add messages without calling a model. A session that does not exist yet is made."""
-        user, session = await self._target(scope, session_id, body.user)
+        """Add messages without calling a model, with the cards that were shown with their answers. A session that does not
+        exist yet is made."""
+        return await self._append(scope, session_id, body.user, body.messages, learn=body.learn)
+
+    async def turn(self, scope: Admitted, session_id: Segment, body: TurnIn) -> MessagesAdded:
+        """Add a question with its answer and the cards that were shown with it, without calling a model."""
+        asked = MessageIn(role="user", content=body.user_message)
+        answer = MessageIn(role="assistant", content=body.assistant_message, cards=body.cards)
+        return await self._append(scope, session_id, body.user, [asked, answer], learn=body.learn)
+
+    async def _append(
+        self, scope: Scope, session_id: str, named: str | None, messages: Sequence[MessageIn], *, learn: bool
+    ) -> MessagesAdded:
+        wrong = next((n for n, each in enumerate(messages) if each.cards and each.role != "assistant"), None)
+        if wrong is not None:
+            raise BadBody(
+                "Cards are shown with answers: with messages of the assistant.", param=f"messages.{wrong}.cards"
+            )
+        user, session = await self._target(scope, session_id, named)
         now = self._scribe.now()
-        said = []
-        for i, each in enumerate(body.messages):
+        said, cards = [], {}
+        for i, each in enumerate(messages):
             # Messages without a time keep their order by it, too.
             at = each.created_at or now + timedelta(microseconds=i)
             check_time(at, now)
             said.append(Said(ids.uuid7(at), at, each))
-        messages = await self._scribe.messages(said)
-        added = await self._history.append(scope.tenant, user, session, messages, learn=body.learn)
+            if each.cards:
+                cards[said[-1].message_id] = await self._scribe.cards(each.cards)
+        prepared = await self._scribe.messages(said)
+        added = await self._history.append(scope.tenant, user, session, prepared, learn=learn, cards=cards)
         return MessagesAdded(
             session_id=added.session.session_id,
             created=added.created,
@@ -340,52 +272,4 @@ class _Doors:
         found = await self._sessions.one(scope.tenant, ref)
         if found is None:
             raise NotFound("There is no such session.", param="session")
-        return _out(found)
-
-
-def _out(row: Session) -> SessionOut:
-    return SessionOut.model_validate(
-        {
-            "id": row.session_id,
-            "external_id": row.external_id,
-            "user": row.user_external_id,
-            "status": row.status,
-            "type": row.session_type,
-            "model": row.model_id or None,
-            "message_count": row.turn_count,
-            "prompt_tokens": row.total_prompt_tokens,
-            "completion_tokens": row.total_completion_tokens,
-            "cost_microcents": row.total_cost_microcents,
-            "summary": row.summary_text,
-            "parent_session_id": row.parent_session_id,
-            "branch_turn_index": row.branch_turn_index,
-            "created_at": row.created_at,
-            "updated_at": row.updated_at,
-            "expires_at": row.expires_at,
-            "ended_at": row.ended_at,
-            "first_message_at": row.first_message_at,
-            "last_message_at": row.last_message_at,
-            "metadata": row.metadata,
-        }
-    )
-
-
-def _message(row: HistoryMessage) -> MessageOut:
-    return MessageOut(
-        id=row.message_id,
-        session_id=row.session_id,
-        turn_index=row.turn_index,
-        sibling=row.sibling,
-        parent_id=row.parent_message_id,
-        role=row.role,
-        content=row.content_parts if isinstance(row.content_parts, list) else row.content,
-        name=row.name,
-        tool_calls=row.tool_calls,
-        tool_call_id=row.tool_call_id,
-        token_count=row.token_count,
-        model=row.model_id,
-        finish_reason=row.finish_reason,
-        call_id=row.call_id,
-        created_at=row.created_at,
-        metadata=row.metadata,
-    )
+        return shown_session(found)

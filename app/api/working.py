@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from app.api.common import Model, Name, Segment
 from app.api.finding import find_session
 from app.api.scope import Admitted, Gate, Scope
-from app.api.sessions import Owner
+from app.api.session_models import Owner
 from app.errors import BadRequest, NotFound
 from app.jobs.working import WorkingMemory
 from app.store import ids

@@ -1,11 +1,12 @@
 """What the learner's job notes beside what it learns: an episode for each answered exchange, that the session
-went on, and its working memory."""
+went on, its working memory, and the cards that its tools showed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from app.clock import Clock
+from app.jobs.carding import CardTaker
 from app.jobs.tasks import LearnJob, exchanges_of
 from app.jobs.working import clear, fills_working, refresh
 from app.memory.consolidate_episodes import episode_of, tool_names
@@ -18,9 +19,11 @@ from app.store.queries import Queries
 class Notes:
     """The learner's `note`."""
 
-    def __init__(self, sql: Queries, clock: Clock) -> None:
+    def __init__(self, sql: Queries, clock: Clock, cards: CardTaker | None = None) -> None:
+        """`cards`: None where no tool's results are kept as cards."""
         self._sql = sql
         self._clock = clock
+        self._cards = cards
 
     async def __call__(
         self, job: LearnJob, effect: Effect, messages: Sequence[SourceMessage], statements: Sequence[Draft]
@@ -58,3 +61,5 @@ class Notes:
             await refresh(effect.connection, self._sql, job.tenant, job.user, job.session, self._clock.now())
         else:
             await clear(effect.connection, self._sql, job.tenant, job.user, job.session)
+        if self._cards is not None:
+            await self._cards.take(job, effect, messages)

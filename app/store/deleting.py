@@ -3,8 +3,8 @@
     settle     jobs and calls of the user that write this moment come to their end; later ones find the message gone
     memories   what was learned from it and from nothing else is forgotten; what has other sources loses this one
     quotes     stored memory blocks that quote it or them go, and their sessions' prompts begin a new epoch; summaries go
-    words      the message's text, vectors and indexes; its place in the conversation stays, so that a transcript that is sent
-               again is recognised, and a keyed hash, so that the words are neither found nor learned when they come again
+    words      the message's text, vectors, indexes and cards; its place in the conversation stays, so that a transcript that is
+               sent again is recognised, and a keyed hash, so that the words are neither found nor learned when they come again
 
 It runs as mneme_eraser, the only role that may change what was said. Captured calls keep what they hold, until their time is
 over or the user is erased.
@@ -190,6 +190,7 @@ class _Run:
 
     async def _words(self, key: bytes, row: Any, *, counted: bool) -> None:
         await self._run("memories.drop_vectors", [self._message])
+        await self._run("deleting.cards", self._message)
         said: bytes | None = row["content_hash"]
         mark = content_hmac(key, said) if said is not None else None
         await self._run("memories.suppress", [self._message], "deleted", [mark], self._now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
 from app.store import ids
+from app.store.cards import NewCard, attach
 from app.store.erasure import hmac_pads
 from app.store.lineage import line_of
 from app.store.pools import Pool, halfvec
@@ -148,6 +149,15 @@ class History:
             )  # fmt: skip
         return [_message(row) for row in rows]
 
+    async def last(self, tenant: UUID, ref: SessionRef, n: int) -> list[HistoryMessage]:
+        """The last `n` messages, oldest first (seed 003, get_session_history)."""
+        async with self._pool.transaction(tenant) as connection:
+            line = await line_of(connection, self._sql, tenant, ref)
+            if line is None:
+                return []
+            rows = await connection.fetch(self._sql["history.last"], tenant, ref.user_id, *line, n)
+        return [_message(row) for row in reversed(rows)]
+
     async def times_of(
         self, tenant: UUID, ref: SessionRef, content_hashes: Sequence[bytes]
     ) -> dict[bytes, list[tuple[UUID, datetime]]]:
@@ -171,10 +181,11 @@ class History:
         messages: Sequence[NewMessage],
         *,
         learn: bool = True,
+        cards: Mapping[UUID, Sequence[NewCard]] | None = None,
     ) -> Appended:
-        """Add messages at the end of a session, in one transaction with their vectors and jobs; those stored before are
-        left out. A `NewSession` is made where it is missing. Without `learn` they are kept, but neither searched nor
-        learned from."""
+        """Add messages at the end of a session, in one transaction with their vectors, jobs and `cards` (by message); those
+        stored before are left out. A `NewSession` is made where it is missing. Without `learn` they are kept, but neither
+        searched nor learned from."""
         async with self._pool.transaction(tenant) as connection:
             created = False
             if isinstance(session, NewSession):
@@ -192,6 +203,8 @@ class History:
             if not fresh:
                 return Appended(session, (), duplicates, created)
             placed = await self._write(connection, tenant, user, session, end, fresh, hidden=not learn)
+            if cards:
+                await attach(connection, self._sql, tenant, session, cards)
             if learn:
                 await self._add_vectors(connection, tenant, user.id, fresh)
                 external = await self._name(connection, tenant, session)

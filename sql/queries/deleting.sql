@@ -130,3 +130,8 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at
 -- name: working
 -- Working memory of a session, which is rebuilt from it.
 DELETE FROM agent_data.memory_store_working WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
+
+-- name: cards
+-- The cards that were shown with a message, or taken from it.
+DELETE FROM agent_data.ui_cards_shown c
+WHERE c.tenant_id = $1 AND c.user_id = $2 AND (c.message_id = $3 OR c.source_message_id = $3)

@@ -29,6 +29,20 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.created_at >= $6 AND h.created_a
 ORDER BY h.turn_index, h.sibling, h.message_id
 LIMIT $11
 
+-- name: last
+-- The last messages of some stretches of sessions, newest first; as `messages`.
+SELECT h.message_id, h.session_id, h.turn_index, h.sibling, h.parent_message_id, h.role, h.content, h.content_parts, h.name,
+       h.tool_calls, h.tool_call_id, h.token_count, h.model_id, h.finish_reason, h.call_id, h.created_at, h.metadata
+FROM unnest($3::uuid[], $4::integer[], $5::integer[]) AS line (session_id, low, high)
+JOIN agent_data.conversation_history h
+  ON h.user_id = $2 AND h.session_id = line.session_id AND h.turn_index > line.low
+ AND (line.high IS NULL OR h.turn_index <= line.high)
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.created_at >= $6 AND h.created_at <= $7
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions x
+                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
+ORDER BY h.turn_index DESC, h.sibling DESC, h.message_id DESC
+LIMIT $8
+
 -- name: lock
 -- A session's end, held against other writers: where the next message goes on.
 SELECT s.head_message_id, s.head_chain, s.turn_count, s.first_message_at, s.last_message_at

@@ -140,7 +140,7 @@ SELECT g.name AS group, x.month, sum(x.bytes)::bigint AS bytes, sum(x.rows)::big
 ) x
 CROSS JOIN LATERAL (SELECT CASE
     WHEN x.relname ~ '^(upstream_calls|streams|compilations|message_blobs|request_chains)(_|$)' THEN 'captures'
-    WHEN x.relname ~ '^(conversation_history|sessions|session_heads|context_blocks|system_prompts)(_|$)' THEN 'history'
+    WHEN x.relname ~ '^(conversation_history|sessions|session_heads|context_blocks|system_prompts|ui_cards_shown)(_|$)' THEN 'history'
     WHEN x.relname ~ '^(memory_store|memory_events|suppressions|lexemes)(_|$)' THEN 'memories'
     WHEN x.relname ~ '^embeddings(_|$)' THEN 'vectors'
     WHEN x.relname ~ '^(pgqueuer|job_effects)(_|$)' THEN 'queue'

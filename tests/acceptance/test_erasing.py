@@ -53,6 +53,7 @@ def live(server: MnemeServer, key: str, name: str) -> list[str]:
             "rate",
             "gone",
             "row",
+            "card",
         )
     }
     bearer = {"authorization": f"Bearer {key}", "x-mneme-user": name, "x-own": words["head"]}
@@ -71,6 +72,12 @@ def live(server: MnemeServer, key: str, name: str) -> list[str]:
         f"/sessions/{words['ses']}/messages",
         {"user": name, "messages": [{"role": "user", "content": f"An {words['app']}."}]},
     )
+    shown = {
+        "user_message": "Which?",
+        "assistant_message": "These.",
+        "cards": [{"type": "c", "data": {"of": words["card"]}}],
+    }
+    api.post(f"/sessions/{words['ses']}/turns", {"user": name, **shown})
     line = {"session": "old", "user": name, "role": "user", "content": f"I was in {words['imp']}, my cat is Tom."}
     sent = server.http.post(
         "/api/v1/import", content=json.dumps(line), headers=bearer | {"content-type": "application/x-ndjson"}

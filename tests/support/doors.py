@@ -20,6 +20,7 @@ from app.api.appending import Scribe
 from app.api.auth import Authenticator
 from app.api.batch import batch_router
 from app.api.calls import calls_router
+from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
 from app.api.common import DoorMiddleware, install_errors
@@ -53,6 +54,7 @@ from app.metrics import Exposition, Metrics, process_registry
 from app.providers.tokens import CountCache
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.cards import Cards
 from app.store.cassettes import CassetteStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
@@ -201,7 +203,7 @@ async def build_doors(
         pool, queries, sessions, clock, chain=transcript.chain, tail=transcript.tail_hash, ttl=TTL, space=space
     )
     memories = Memories(pool, queries, clock, space=space)
-    captures, queue = Captures(pool, queries), Queue(pool, queries)
+    captures, queue, cards = Captures(pool, queries), Queue(pool, queries), Cards(pool, queries)
     scribe = Scribe(HashEmbedder(), WordCounter(), clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     recorder = Recorder(TurnStore(pool, queries), HashEmbedder(), CountCache(), WordCounter())
@@ -233,8 +235,9 @@ async def build_doors(
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
         users_router(gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()),
-        sessions_router(gate, sessions, history, scribe, deleter),
-        history_router(gate, sessions, history, scribe, deleter),
+        sessions_router(gate, sessions, history, cards, scribe, deleter),
+        history_router(gate, sessions, history, cards, scribe, deleter),
+        cards_router(gate, sessions, cards, scribe),
         working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
         calls_router(gate, captures, sessions),
         replay_router(gate, captures, NoReplays(), NoReplays()),

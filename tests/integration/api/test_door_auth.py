@@ -11,6 +11,7 @@ import httpx
 from fastapi import FastAPI
 
 from app.api.scope import Gate
+from app.context.cards import TOOL
 from app.store.ids import LOCAL_TENANT
 from tests.support.doors import Doors, error_of
 
@@ -242,10 +243,13 @@ async def test_a_tenant_sees_nothing_of_another(locked: Doors) -> None:
                     if path == "/api/v1/storage":
                         assert answer.status_code == 403, "of all tenants together: the operator's"
                         continue
-                    if path == "/api/v1/memories/due":
+                    if path in ("/api/v1/memories/due", "/api/v1/cards"):
                         assert answer.status_code == 400, "one asks a person, not a tenant"
                         continue
                     assert answer.status_code == 200
+                    if path == "/api/v1/cards/tool":
+                        assert answer.json() == TOOL, "the same for everybody"
+                        continue
                     if path == "/api/v1/cassettes":
                         assert answer.json() == {"end": {"calls": 0}}
                         continue

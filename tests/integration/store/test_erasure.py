@@ -132,6 +132,11 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
         "memory_outcomes": ("memory_id, call_id, change", "$3, $4, 0.1", [session, call]),
         "canonical_entities": ("entity_id, entity_type, canonical_name, name_norm", "$3, 'person', $3, $3", [name]),
         "entity_aliases": ("entity_id, alias_norm, alias_text, alias_source", "$3, $3, $3, 'learned'", [name]),
+        "ui_cards_shown": (
+            "card_id, session_id, turn_index, message_id, question, card_type, card_data, display_order, source, token_count",
+            "$3, $3, 2, $3, 1, 'chart', '{}', 1, 'api', 1",
+            [session],
+        ),
         "spend": (
             "day, key_id, session_id, model, calls, prompt_tokens, completion_tokens, cached_tokens, unpriced_tokens,"
             " cost_microcents",

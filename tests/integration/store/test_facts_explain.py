@@ -25,6 +25,12 @@ STATEMENTS: list[tuple[str, list[Any], set[str]]] = [
     ("outcomes.page", [TENANT, USER, None, 10, None], {"answer_outcomes"}),
     ("outcomes.report", [TENANT, USER, None, None, 10], {"answer_outcomes", "memory_outcomes", "memory_store"}),
     ("memories.matching", [TENANT, USER, [OTHER], ["t"], None, [], []], {"memory_store"}),
+    ("cards.shown_with", [TENANT, USER, OTHER, 2, 0], {"ui_cards_shown"}),
+    ("cards.of_messages", [TENANT, USER, [OTHER]], {"ui_cards_shown"}),
+    ("cards.page", [TENANT, USER, [OTHER], [0], [None], *[None] * 7, 10], {"ui_cards_shown"}),
+    ("cards.index", [TENANT, USER, [OTHER], [0], [None], 10], {"ui_cards_shown"}),
+    ("cards.by_id", [TENANT, USER, [OTHER]], {"ui_cards_shown"}),
+    ("deleting.cards", [TENANT, USER, OTHER], {"ui_cards_shown"}),
     ("reembed.lacking", [USER, 1, None, None, None, 10], {"memory_store", "embeddings"}),
 ]
 

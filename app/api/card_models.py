@@ -1,0 +1,164 @@
+"""What the doors take and give of UI cards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
+
+from app.api.common import Model, clean
+from app.context.navigation import MAX_ASKED_CHARS
+from app.store.cards import MAX_ORDER, Card, NewCard
+
+MAX_CARDS = 100
+"""Most cards of one request; a screen shows a handful."""
+
+MAX_TYPE_CHARS = 100
+"""Longest type of a card, characters (seed 003: VARCHAR(100))."""
+
+MAX_CARD_BYTES = 64 * 1024
+"""Largest card, bytes of compact JSON: thirty times the seed's average of 2 KB. Pictures belong behind a URL."""
+
+
+def _small(data: dict[str, Any]) -> dict[str, Any]:
+    if (size := len(compact(data))) > MAX_CARD_BYTES:
+        raise ValueError(f"has {size} bytes as JSON, and {MAX_CARD_BYTES} at most")
+    return data
+
+
+def compact(data: object) -> bytes:
+    """JSON without white space."""
+    return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
+
+
+CardType = Annotated[
+    str, StringConstraints(min_length=1, max_length=MAX_TYPE_CHARS, strip_whitespace=True), AfterValidator(clean)
+]
+Order = Annotated[int, Field(ge=1, le=MAX_ORDER)]
+
+
+class CardGiven(Model):
+    """A card that is shown with an answer."""
+
+    type: CardType = Field(
+        description="product_card, comparison_table, chart, …: its words are what it is asked for by."
+    )
+    data: Annotated[dict[str, Any], AfterValidator(_small)] = Field(description="All it takes to show it again.")
+    display_order: Order | None = Field(
+        None, description="Its place among the cards of its answer, from 1; the next one."
+    )
+
+
+class CardIn(CardGiven):
+    """A card to add to an answer that is stored."""
+
+    turn: Annotated[int, Field(ge=1, le=2**30)] | None = Field(
+        None, description="`turn_index` of the answer; the last one."
+    )
+
+
+Given = Annotated[list[CardGiven], Field(max_length=MAX_CARDS)]
+
+
+class CardOut(BaseModel):
+    """A card. `question` counts what the user asked in the conversation, from 1, branches with what they share; `display_order`
+    its place among the cards of its answer. `source`: `api`, or `tool`: taken from the result of the call `tool_call_id`."""
+
+    id: UUID
+    session_id: UUID
+    message_id: UUID
+    turn_index: int
+    question: int
+    display_order: int
+    type: str
+    data: dict[str, Any]
+    source: str
+    tool_call_id: str | None
+    token_count: int
+    shown_at: datetime
+
+
+class CardAdded(CardOut):
+    """`created`: false where the same card stood in its place already."""
+
+    created: bool
+
+
+class CardsAdded(BaseModel):
+    cards: list[CardAdded]
+
+
+class CardPage(BaseModel):
+    cards: list[CardOut]
+    next: str | None
+
+
+class Understood(BaseModel):
+    """What was asked for. `order`: 1 the first, -1 the last, null all; `count`: so many from there on; `type`: its words.
+    `question`: the one that the cards were shown with; null: several."""
+
+    order: int | None
+    count: int
+    type: str | None
+    question: int | None
+    questions_ago: int | None
+
+
+class CardsFound(BaseModel):
+    cards: list[CardOut]
+    understood: Understood
+
+
+class Wish(Model):
+    """Which card: what was said of it, or numbers. What `find_card` takes."""
+
+    query: Annotated[str, StringConstraints(max_length=MAX_ASKED_CHARS), AfterValidator(clean)] | None = None
+    question: Annotated[int, Field(ge=-(2**30), le=2**30)] | None = None
+    questions_ago: Annotated[int, Field(ge=0, le=2**30)] | None = None
+    order: Annotated[int, Field(ge=-MAX_ORDER, le=MAX_ORDER)] | None = None
+    type: CardType | None = None
+
+
+class ToolCall(Model):
+    """A call of `find_card`, as a model made it."""
+
+    arguments: str = Field(max_length=MAX_CARD_BYTES, description="`function.arguments` of the tool call: JSON text.")
+    tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(clean)] | None = None
+
+
+class ToolMessage(BaseModel):
+    """The message to send back to the model."""
+
+    role: str = "tool"
+    tool_call_id: str | None
+    content: str
+
+
+def new_cards(given: Sequence[CardGiven], tokens: Sequence[int], now: datetime) -> list[NewCard]:
+    """Cards ready to be stored."""
+    return [
+        NewCard(each.type, each.data, count, now, order=each.display_order)
+        for each, count in zip(given, tokens, strict=True)
+    ]
+
+
+def shown_card(card: Card) -> CardOut:
+    """A card as the doors show it."""
+    return CardOut(
+        id=card.card_id,
+        session_id=card.session_id,
+        message_id=card.message_id,
+        turn_index=card.turn_index,
+        question=card.question,
+        display_order=card.order,
+        type=card.kind,
+        data=card.data,
+        source=card.source,
+        tool_call_id=card.tool_call_id,
+        token_count=card.tokens,
+        shown_at=card.shown_at,
+    )
