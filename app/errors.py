@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 
 class MnemeError(Exception):
@@ -152,6 +152,23 @@ class StoreUnavailable(Unavailable):
 
 class SpoolUnavailable(Unavailable):
     """The spool is full, or its disk cannot be written."""
+
+
+AwayReason = Literal["unreachable", "timeout", "changed", "refused", "writer", "suspended"]
+
+
+class DomainAway(Unavailable):
+    """A business's own database gives no answer at the moment.
+
+    `reason`: unreachable; timeout; changed (a table or column is not as the ontology has it); refused (by the database, or no
+    domain of this tenant's); writer (the role could write, and may not); suspended (it failed too often just now).
+    """
+
+    def __init__(self, domain: str, reason: AwayReason, detail: str = "") -> None:
+        self.domain = domain
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"The domain {domain} gives no answer: {reason}{f' ({detail})' if detail else ''}.")
 
 
 class Stopping(Unavailable):
