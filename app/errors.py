@@ -13,6 +13,7 @@
     ├── Unavailable                     503 service_unavailable
     │   ├── StoreUnavailable            503   Postgres cannot be reached, or is too slow
     │   ├── SpoolUnavailable            503   the spool, which stands in for it, is full or cannot be written
+    │   ├── DomainAway                  503   a business's own database gives no answer; no request fails for it
     │   └── Stopping                    503   this server ends
     ├── UpstreamError                   502 upstream_error
     │   ├── UpstreamUnreachable         502   no connection, or it broke before the head of the answer
@@ -164,11 +165,21 @@ class DomainAway(Unavailable):
     domain of this tenant's); writer (the role could write, and may not); suspended (it failed too often just now).
     """
 
-    def __init__(self, domain: str, reason: AwayReason, detail: str = "") -> None:
+    def __init__(
+        self,
+        domain: str = "",
+        reason: AwayReason = "unreachable",
+        detail: str = "",
+        *,
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
         self.domain = domain
         self.reason = reason
         self.detail = detail
-        super().__init__(f"The domain {domain} gives no answer: {reason}{f' ({detail})' if detail else ''}.")
+        super().__init__(
+            f"The domain {domain} gives no answer: {reason}{f' ({detail})' if detail else ''}.", param=param, code=code
+        )
 
 
 class Stopping(Unavailable):

@@ -75,8 +75,16 @@ class DomainPool:
         return await self._ask(lambda connection: connection.fetch(self._sql[f"domain.{name}"], *args), timeout_s)
 
     async def tables(self, names: Collection[str], timeout_s: float) -> dict[str, Table]:
+        """As `catalog`. Raises DomainAway, also where our role could write into one of them and may not (`allow_writer`)."""
+        tables = await self.catalog(names, timeout_s)
+        if not self.source.allow_writer and (open_to_us := [each for each in tables if tables[each].may_write]):
+            self._count("writer")
+            raise DomainAway(self.name, "writer", f"its role could write to {open_to_us[0]}")
+        return tables
+
+    async def catalog(self, names: Collection[str], timeout_s: float) -> dict[str, Table]:
         """What the catalog says of these tables; one that is not there, or that we may not read, is left out. Raises
-        DomainAway, also where our role could write into one of them and may not (`allow_writer`)."""
+        DomainAway."""
         now = self._now()
         stale = [
             each for each in dict.fromkeys(names) if (at := self._tables.get(each)) is None or now - at[0] > CATALOG_S
@@ -84,11 +92,7 @@ class DomainPool:
         if stale:
             found = await self._look_up(stale, timeout_s)
             self._tables |= {each: (now, found.get(each)) for each in stale}
-        tables = {each: table for each in names if (table := self._tables[each][1]) is not None}
-        if not self.source.allow_writer and (open_to_us := [each for each in tables if tables[each].may_write]):
-            self._count("writer")
-            raise DomainAway(self.name, "writer", f"its role could write to {open_to_us[0]}")
-        return tables
+        return {each: table for each in names if (table := self._tables[each][1]) is not None}
 
     def forget(self) -> None:
         """Look everything up again."""

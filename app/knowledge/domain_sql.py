@@ -134,7 +134,8 @@ def by_name(kind: EntityType, table: Table, mentions: Sequence[str], *, exact: b
     sql = (
         "SELECT 1 AS total, w.n::text AS parent, x.* FROM unnest($1::text[]) WITH ORDINALITY AS w (mention, n)"
         f" CROSS JOIN LATERAL (SELECT t.{quoted(kind.key)}::text AS key{_shown(columns, table)}"
-        f" FROM {quoted_table(kind.table)} AS t WHERE {' OR '.join(tests) or 'false'} ORDER BY length({title}), t.{quoted(kind.key)} LIMIT {NAMED_ROWS}) AS x"
+        f" FROM {quoted_table(kind.table)} AS t WHERE {' OR '.join(tests) or 'false'} "
+        f" ORDER BY length({title}), t.{quoted(kind.key)} LIMIT {NAMED_ROWS}) AS x"
     )
     return Statement(sql, (values,), columns)
 

@@ -8,7 +8,7 @@ reported as a warning, since it says that each thing has many of itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, get_args
@@ -101,6 +101,13 @@ def read(text: str) -> Reading:
     return _Reader().read(root)
 
 
+def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """By line; of too many, the errors."""
+    if len(findings) > MAX_FINDINGS:
+        findings = sorted(findings, key=lambda each: each.level != "error")[:MAX_FINDINGS]
+    return tuple(sorted(findings, key=lambda each: (each.line, each.column)))
+
+
 def _one(line: int, column: int, message: str) -> Reading:
     return Reading(None, (Finding("error", line, column, message),))
 
@@ -147,9 +154,9 @@ class _Reader:
         types = self._types(parts.get("types"), domain)
         relations = self._relations(parts.get("relations"), domain, types)
         self._cycles(relations)
-        findings = tuple(sorted(self._findings, key=lambda each: (each.line, each.column)))
-        if len(findings) >= MAX_FINDINGS or any(each.level == "error" for each in findings):
-            return Reading(None, findings[:MAX_FINDINGS])
+        findings = in_order(self._findings)
+        if any(each.level == "error" for each in findings):
+            return Reading(None, findings)
         ordered = tuple(each for each, _ in relations)
         return Reading(Draft(domain, types, ordered, self._places), findings)
 
@@ -401,14 +408,10 @@ class _Reader:
 
     def _wrong(self, node: yaml.Node | None, message: str) -> None:
         line, column = (node.start_mark.line + 1, node.start_mark.column + 1) if node is not None else (1, 1)
-        self._add(Finding("error", line, column, message))
+        self._findings.append(Finding("error", line, column, message))
 
     def _wrong_at(self, at: Path, message: str, level: Literal["error", "warning"] = "error") -> None:
-        self._add(Finding(level, *self._places.get(at, (1, 1)), message))
-
-    def _add(self, finding: Finding) -> None:
-        if len(self._findings) < MAX_FINDINGS:
-            self._findings.append(finding)
+        self._findings.append(Finding(level, *self._places.get(at, (1, 1)), message))
 
 
 # --- what a text must be: None, or what is wrong with it --------------------------------------------------------------

@@ -29,6 +29,7 @@ from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
+from app.api.ontology import ontology_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.replay import replay_router
@@ -61,6 +62,7 @@ from app.store.facts import Facts
 from app.store.history import History
 from app.store.instructions import Instructions
 from app.store.memories import Memories
+from app.store.ontology import OntologyStore
 from app.store.outcomes import Outcomes
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -224,6 +226,7 @@ async def build_doors(
         facts_router(gate, Facts(pool, queries, clock), welcome),
         outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         tenant_router(gate, Instructions(pool, queries, clock)),
+        ontology_router(gate, OntologyStore(pool, queries, clock)),
         export_router(gate, Export(pool, queries), tenancy, clock),
         ops_router(checks, Exposition(registry)),
     ):
