@@ -202,7 +202,7 @@ async def _database(dsn: str, *, embedded: bool) -> list[Finding]:
 
 
 async def _domains(settings: Settings, dsn: str) -> list[Finding]:
-    """Each domain: whether it answers, whether its role could write, and whether the ontologies of its tenants fit its tables."""
+    """Each domain: whether it answers, whether its role could write, and whether its tenants' ontologies fit its tables."""
     found = []
     for name, source in settings.domains.items():
         pool = DomainPool(name, source, Queries.load())
@@ -214,8 +214,7 @@ async def _domains(settings: Settings, dsn: str) -> list[Finding]:
                 found.append(
                     Finding("error", f"{role['role']} is a superuser in {name}: nothing is asked there.", mend)
                 )
-            for tenant in source.tenants:
-                found.append(await _ontology(settings, dsn, pool, tenant))
+            found += [await _ontology(settings, dsn, pool, tenant) for tenant in source.tenants]
         except DomainAway as away:
             found.append(Finding("error", away.message, f"Check the dsn of {name} in MNEME_DOMAINS, and that it runs."))
         except MnemeError as error:

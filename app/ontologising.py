@@ -13,7 +13,8 @@ from app.knowledge.domain_pool import DomainPool
 from app.knowledge.domain_sql import Column
 from app.knowledge.drafting import CatalogTable, ForeignKey, draft
 from app.knowledge.ontologies import rows_of
-from app.knowledge.ontology_yaml import Draft, Finding
+from app.knowledge.ontology_yaml import Draft
+from app.knowledge.yaml_nodes import Finding
 from app.settings import Settings
 from app.store.ontology import OntologyStore
 from app.store.pools import open_pool

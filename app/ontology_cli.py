@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from app.console import failing_clearly, load_settings, show, with_database
-from app.knowledge.ontology_yaml import Draft, Finding, read
+from app.knowledge.ontology_yaml import Draft, read
+from app.knowledge.yaml_nodes import Finding
 
 
 @click.group()

@@ -14,7 +14,8 @@ from app.api.keys import check_admin
 from app.api.scope import Admitted, Gate
 from app.errors import BadRequest, Forbidden, NotFound
 from app.knowledge.ontologies import rows_of
-from app.knowledge.ontology_yaml import MAX_BYTES, MAX_NAME_BYTES, Finding, read
+from app.knowledge.ontology_yaml import MAX_BYTES, read
+from app.knowledge.yaml_nodes import MAX_NAME_BYTES, Finding
 from app.store.ontology import OntologyStore
 
 MAX_ERRORS_TOLD = 5

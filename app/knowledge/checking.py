@@ -7,7 +7,8 @@ from difflib import get_close_matches
 
 from app.knowledge.domain_sql import Table, joinable
 from app.knowledge.ontology import EntityType, Relation
-from app.knowledge.ontology_yaml import Draft, Finding, Path, in_order, label_columns
+from app.knowledge.ontology_yaml import Draft, label_columns
+from app.knowledge.yaml_nodes import Finding, Path, in_order
 
 _TIMES = ("date", "timestamp", "timestamptz")
 
