@@ -108,15 +108,25 @@ def _type(name: str, table: CatalogTable, foreign: set[str], last: Counter[str])
 def _relations(keys: Sequence[ForeignKey], names: Mapping[tuple[str, str], str]) -> Iterator[str]:
     """From the table that is referred to, to the one that refers: "customer has sales_order"."""
     between = Counter((each.parent, each.child) for each in keys)
+    said: set[tuple[str, str, str]] = set()
+    joined: set[frozenset[tuple[str, tuple[str, ...]]]] = set()
     for key in keys:
         source, target = names[key.parent], names[key.child]
-        if source == target:
-            yield f"  # left out, it leads from {source} to itself: {_comment(', '.join(key.child_columns))}"
+        join = frozenset({(source, key.parent_columns), (target, key.child_columns)})
+        if source == target or join in joined:
+            why = "to itself" if source == target else f"to {target} as another does"
+            yield f"  # left out, it leads from {source} {why}: {_comment(', '.join(key.child_columns))}"
             continue
+        joined.add(join)
         name = "has"
         if between[key.parent, key.child] > 1:
             column = re.sub(r"[^a-z0-9_]", "_", key.child_columns[0].lower().removesuffix("_id"))
-            name = f"has_as_{column}"[:63]
+            name = f"has_as_{column}"[:60]
+        n = 1
+        while (source, f"{name}_{n}" if n > 1 else name, target) in said:
+            n += 1
+        name = f"{name}_{n}" if n > 1 else name
+        said.add((source, name, target))
         pairs = ", ".join(
             f"{_scalar(a)}: {_scalar(b)}" for a, b in zip(key.parent_columns, key.child_columns, strict=True)
         )

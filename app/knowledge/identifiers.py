@@ -13,6 +13,8 @@ MAX_REPEATS = 3
 """Repetitions of no fixed number: with three, time grows with the third power of a mention's length at most."""
 MAX_OPTIONALS = 8
 
+_DOUBTFUL = re.compile(r"(?<!\\)\[|--|&&|\|\||~~")
+"""Of which Python says that it may mean something else one day."""
 _TOKEN = re.compile(
     r"""
       \\(?P<escaped>.)
@@ -31,11 +33,13 @@ def pattern_trouble(pattern: str) -> str | None:
     """What is wrong with a pattern; None: nothing."""
     if len(pattern) > MAX_PATTERN_CHARS:
         return f"is longer than {MAX_PATTERN_CHARS} characters"
+    if slow := _slow(pattern):
+        return slow
     try:
         compiled = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         return f"is no regular expression: {error}"
-    return _slow(pattern) or ("matches nothing at all, the empty text" if compiled.fullmatch("") else None)
+    return "matches the empty text" if compiled.fullmatch("") else None
 
 
 def _slow(pattern: str) -> str | None:
@@ -46,6 +50,10 @@ def _slow(pattern: str) -> str | None:
     for token in _TOKEN.finditer(pattern):
         if token["escaped"] and token["escaped"].isdigit():
             return "refers back to a group: repeat what it is"
+        if token["plain"] == "[":
+            return "is no regular expression: a set is not closed"
+        if token["set"] and _DOUBTFUL.search(token["set"][1:]):
+            return "has a set with [, --, &&, || or ~~ in it: write a backslash before"
         if token["open"]:
             if token["special"] not in (None, ":"):
                 return "looks around, names a group or sets a flag: only ( ) and (?: ) are taken"
@@ -53,6 +61,8 @@ def _slow(pattern: str) -> str | None:
         elif token["choice"]:
             groups[-1] = True
         elif token["close"]:
+            if len(groups) == 1:
+                return "closes a group that was not opened"
             closed = groups.pop()
             groups[-1] = groups[-1] or closed
             continue
