@@ -119,7 +119,8 @@ class _Doors:
                 f"line {each.line}, column {each.column}: {each.message}" for each in reading.errors[:MAX_ERRORS_TOLD]
             )
             more = len(reading.errors) - MAX_ERRORS_TOLD
-            raise BadRequest(f"{told}{f'; and {more} more' if more > 0 else ''}.", param="source", code="bad_ontology")
+            told += f"; and {more} more" if more > 0 else ""
+            raise BadRequest(f"The ontology is wrong: {told}.", param="source", code="bad_ontology")
         draft = reading.draft
         if draft.domain != domain:
             raise BadRequest(f"The file is of the domain {draft.domain}, not of {domain}.", param="source")

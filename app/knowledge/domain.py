@@ -18,7 +18,7 @@ from app.context.known import DomainFact, DomainQuery, Entity, RowValue
 from app.errors import DomainAway, StoreUnavailable
 from app.knowledge.domain_pool import DomainPool
 from app.knowledge.domain_run import Part, Run, key_of, read
-from app.knowledge.domain_sql import Statement, Table, by_key, by_name
+from app.knowledge.domain_sql import Statement, Table, by_key, by_name, sendable
 from app.knowledge.ontology import EntityType, Ontology
 from app.knowledge.resolve_types import Found, Wanted
 from app.knowledge.telling import Row, Told, entity_id, facts, name_of, row_values
@@ -87,7 +87,8 @@ class Domains:
     async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> list[Found]:
         """The rows that mentions may mean, those of a whole name or key first (seed 004, lazy discovery). Finds nothing in a
         domain that is away."""
-        fit = [each for each in mentions if each.mention.strip() and len(each.mention) <= MOST_NAME_CHARS][:MAX_WANTED]
+        fit = [each for each in mentions if each.mention.strip() and len(each.mention) <= MOST_NAME_CHARS]
+        fit = [each for each in fit[:MAX_WANTED] if sendable(each.mention)]
         if not fit or not self._pools:
             return []
         try:

@@ -237,9 +237,14 @@ def _equals(at: str, column: Column, values: Collection[str]) -> tuple[str, list
     return (f"{at} = ANY ($1::text[]::{cast}[])" if cast else f"{at}::text = ANY ($1::text[])"), fit
 
 
+def sendable(text: str) -> bool:
+    """Whether Postgres takes a text at all: no NUL, no lone surrogate."""
+    return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
+
+
 def _fits(value: str, cast: str | None) -> bool:
     """Whether a text can be a value of that type at all: a cast that fails would fail the whole query."""
-    if not value or len(value) > MAX_KEY_CHARS or "\0" in value:
+    if not value or len(value) > MAX_KEY_CHARS or not sendable(value):
         return False
     if cast == "bigint":
         return _INTEGER.fullmatch(value) is not None and value.isascii()

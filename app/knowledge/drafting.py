@@ -189,7 +189,8 @@ def _sayable(table: CatalogTable) -> bool:
     """Whether every name that may be needed can stand in a YAML of ours."""
     names = [table.schema, table.name, *(column.name for column, _ in table.columns)]
     return (
-        all(each.isprintable() and not set(each) & set("{}") for each in names) and "." not in table.schema + table.name
+        all(each.isprintable() and each.strip() and not set(each) & set("{}") for each in names)
+        and "." not in table.schema + table.name
     )
 
 

@@ -21,7 +21,7 @@ from app.context.timing import Span
 from app.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
 from app.knowledge.ontology import EntityType
 from app.knowledge.ontology_yaml import label_columns
-from app.knowledge.walk import Ask, plural
+from app.knowledge.walk import Ask, plural, to_one
 
 GROUPS = 5
 """Different values that rows are counted by; the others are counted together."""
@@ -139,12 +139,14 @@ def _own(told: Told) -> str | None:
 
 
 def _list(told: Told) -> str:
-    ask = told.ask
-    nouns = plural(ask.type.name.replace("_", " ")).capitalize()
+    ask, noun = told.ask, told.ask.type.name.replace("_", " ")
+    single = ask.relation is not None and to_one(ask.relation, ask.backwards) and told.whole and len(told.rows) < 2
+    nouns = (noun if single else plural(noun)).capitalize()
     head = f"{nouns} of {ask.entity.name}{f', {when(ask.span)}' if ask.span else ''}"
     if not told.rows:
         return f"{head}: {NOTHING}"
-    return f"{head}: {'; '.join(_line(told, row) for row in told.rows)}; {_tail(told)}"
+    tail = "" if single else f"; {_tail(told)}"
+    return f"{head}: {'; '.join(_line(told, row) for row in told.rows)}{tail}"
 
 
 def _line(told: Told, row: Row) -> str:
@@ -185,7 +187,7 @@ def _sums(told: Told, rows: Sequence[Row]) -> str:
     """The sums of what is shown and is a number of something, where every row has one; of what rows share there is none."""
     kind, families, relation = told.ask.type, told.families or {}, told.ask.relation
     found: list[str] = []
-    if relation is None or relation.cardinality != ("many_to_one" if told.ask.backwards else "one_to_many"):
+    if relation is None or relation.cardinality == "many_to_many" or to_one(relation, told.ask.backwards):
         return ""
     for column in kind.show:
         if (

@@ -57,6 +57,11 @@ class Ask:
     onward: tuple[Ask, ...] = ()
 
 
+def to_one(relation: Relation, backwards: bool) -> bool:
+    """Whether a step leads from a row to one at most: to what it belongs to."""
+    return relation.cardinality in ("one_to_one", "one_to_many" if backwards else "many_to_one")
+
+
 class Edge(NamedTuple):
     """A step: from one type to another, in the relation's direction or against it."""
 
@@ -144,7 +149,8 @@ def _grow(
         if way and len(way) <= left:
             left = _along(root, way, span, ontology, limits, left)
     for node in listed:
-        if node.type not in wanted or limits.hops < 2:
+        above = node.edge
+        if node.type not in wanted or limits.hops < 2 or above is None or to_one(above.relation, above.backwards):
             continue
         taken = {root.type, node.type, *(each.type for each in node.onward)}
         for edge in edges(node.type, ontology):

@@ -218,7 +218,7 @@ def is_column(value: str) -> str | None:
 def meant(name: str, known: Mapping[str, Any] | set[str]) -> str:
     near = get_close_matches(name, known, 1)
     if near:
-        return f": is {near[0]} meant?"
+        return f" (is {near[0]} meant?)"
     return f": it may have {', '.join(sorted(known))}" if 0 < len(known) <= MAX_KEYS_TOLD else ""
 
 

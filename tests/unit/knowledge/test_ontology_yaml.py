@@ -108,7 +108,7 @@ BAD = [
     (changed("ask_user", "trust_me"), 14, "is no strategy: one of trust_db"),
     (changed("{payment_terms: ask_user}", "{terms: ask_user}"), 14, "no predicate of customer"),
     (changed("found_by_name: true", "found_by_name: maybe"), 15, "is true or false"),
-    (changed("  - from: customer", "  - from: custmer"), 20, "there is no type 'custmer': is customer meant?"),
+    (changed("  - from: customer", "  - from: custmer"), 20, "there is no type 'custmer' (is customer meant?)"),
     (changed("    to: order", "    to: orders"), 22, "is order meant?"),
     (changed("one_to_many", "many"), 23, "is no cardinality"),
     (changed("    join: {customer_id: customer_id, region: region}\n", ""), 20, "needs `join:`"),
