@@ -26,7 +26,7 @@ from app.store.queries import Queries
 log = logging.getLogger("mneme.domain")
 
 FAILURES = 3
-"""Failures in a row until a domain is left alone."""
+"""Failures in a row until a domain is left alone; those of queries that ran at the same time are one."""
 OPEN_S = 10.0
 """Seconds that it is left alone, and costs nothing."""
 CATALOG_S = 60.0
@@ -57,6 +57,7 @@ class DomainPool:
         self._metrics = metrics
         self._now = now
         self._breaker = Breaker(FAILURES, OPEN_S)
+        self._bursts = 0
         self._opening = asyncio.Lock()
         self._pool: Pool | None = None
         self._tables: dict[str, tuple[float, Table | None]] = {}
@@ -125,11 +126,12 @@ class DomainPool:
         if self._breaker.admit(self._now()):
             self._count("suspended")
             raise DomainAway(self.name, "suspended")
+        burst = self._bursts
         try:
             async with asyncio.timeout(timeout_s):
                 rows: list[Row] = await self._within(work)
         except (TimeoutError, StoreUnavailable, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            raise self._failed(error) from None
+            raise self._failed(error, burst) from None
         self._breaker.succeeded()
         self._count("answered")
         return rows
@@ -161,8 +163,9 @@ class DomainPool:
                 self._pool = Pool(pool, self._sql, CONNECT_TIMEOUT_S)
             return self._pool
 
-    def _failed(self, error: BaseException) -> DomainAway:
-        """What an error means; of its text nothing is kept, for it may hold parts of rows or of the DSN."""
+    def _failed(self, error: BaseException, burst: int) -> DomainAway:
+        """What an error means; of its text nothing is kept, for it may hold parts of rows or of the DSN. Queries that fail
+        together (`burst`: how many had failed when it began) count as one: a question asks several at once."""
         cause = error.__cause__ if isinstance(error, StoreUnavailable) and error.__cause__ else error
         reason: AwayReason = "unreachable"
         if isinstance(cause, (TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)):
@@ -174,7 +177,8 @@ class DomainPool:
         if isinstance(cause, _CHANGED):
             self._breaker.succeeded()  # it is there
             self.forget()
-        else:
+        elif burst == self._bursts:
+            self._bursts += 1
             self._breaker.failed(self._now())
         self._count(reason)
         log.warning(

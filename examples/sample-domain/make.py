@@ -2,8 +2,8 @@
 
     python examples/sample-domain/make.py
 
-Run it where `mneme serve` runs: it uses the same settings, and the embedded Postgres where no other is configured. Run again, it
-makes everything anew.
+Run it where `mneme serve` runs: it uses the same settings, and the embedded Postgres where no other is configured. Run
+again, it makes everything anew.
 """
 
 from __future__ import annotations

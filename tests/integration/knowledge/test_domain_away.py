@@ -68,6 +68,15 @@ async def test_a_domain_that_is_not_there_is_left_alone_for_a_while(
     assert SECRET not in told
 
 
+async def test_one_question_that_fails_is_one_failure(benches: Benches) -> None:
+    """A first connection may take longer than a prompt waits: the next question finds it open."""
+    bench = benches(erp=source(NOBODY))
+    for n in range(1, FAILURES + 1):
+        assert errors(await asked(bench)) == {"unreachable"}
+        assert bench.counted("unreachable") == 2 * n, "its own row and its orders"
+    assert errors(await asked(bench)) == {"suspended"}
+
+
 async def test_a_domain_that_comes_back_is_found_again(benches: Benches, sample: SampleDomain) -> None:
     bench = benches(erp=source(sample.dsn))
     assert (await asked(bench)).reason is None
