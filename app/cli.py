@@ -15,6 +15,7 @@ from app import logs
 from app.capture_cli import capture
 from app.console import failing_clearly, load_settings, show, with_database
 from app.keys import keys
+from app.ontology_cli import ontology
 from app.reembed import reembed
 from app.replay_cli import replay
 from app.replay_run import replay_run
@@ -115,6 +116,7 @@ main.add_command(reembed)
 main.add_command(replay)
 replay.add_command(replay_run)
 main.add_command(capture)
+main.add_command(ontology)
 
 
 @main.command()

@@ -13,15 +13,23 @@ from typing import Literal
 import asyncpg
 
 from app.capture.spool import look
-from app.errors import MnemeError
+from app.clock import SystemClock
+from app.core import APP_ROLE
+from app.errors import DomainAway, MnemeError
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
+from app.knowledge.checking import check
+from app.knowledge.domain_pool import DomainPool
+from app.knowledge.ontology_yaml import read
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
 from app.settings import Settings, unknown_names
 from app.store.migrate import careless, missing, pending
+from app.store.ontology import OntologyStore
+from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.retention import MB, by_group, storage_of
+from app.store.tenancy import Tenancy
 from app.supervise import database
 
 LITTLE_DISK = 1 << 30
@@ -48,6 +56,7 @@ def examine(settings: Settings) -> list[Finding]:
     try:
         with database(settings, lambda _: None) as dsn:
             found += asyncio.run(_database(dsn, embedded=settings.database_url is None))
+            found += asyncio.run(_domains(settings, dsn))
     except MnemeError as error:
         found.append(Finding("error", "The embedded Postgres does not start.", error.message))
     return found
@@ -190,3 +199,54 @@ async def _database(dsn: str, *, embedded: bool) -> list[Finding]:
     groups = by_group(stored)
     told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))
     return [*found, Finding("ok", f"Stored: {told}.")] if groups else found
+
+
+async def _domains(settings: Settings, dsn: str) -> list[Finding]:
+    """Each domain: whether it answers, whether its role could write, and whether its tenants' ontologies fit its tables."""
+    found = []
+    for name, source in settings.domains.items():
+        pool = DomainPool(name, source, Queries.load())
+        try:
+            role = (await pool.query("writer", timeout_s=ASK_S))[0]
+            found.append(Finding("ok", f"The domain {name} answers, as {role['role']}."))
+            if role["is_superuser"] and not source.allow_writer:
+                mend = "Make a role that can only read: docs/domain.md has the commands."
+                found.append(
+                    Finding("error", f"{role['role']} is a superuser in {name}: nothing is asked there.", mend)
+                )
+            found += [await _ontology(settings, dsn, pool, tenant) for tenant in source.tenants]
+        except DomainAway as away:
+            found.append(Finding("error", away.message, f"Check the dsn of {name} in MNEME_DOMAINS, and that it runs."))
+        except MnemeError as error:
+            found.append(Finding("warning", f"The ontology of {name} cannot be read: {error.message}", "See above."))
+        finally:
+            await pool.close()
+    return found
+
+
+async def _ontology(settings: Settings, dsn: str, domain: DomainPool, tenant: str) -> Finding:
+    """A tenant's ontology, against the tables of its domain."""
+    pool = await open_pool(
+        dsn, size=1, timeout_ms=settings.pool_timeout_ms, statement_timeout_ms=settings.statement_timeout_ms,
+        statement_cache_size=settings.statement_cache_size, role=APP_ROLE,
+    )  # fmt: skip
+    try:
+        sql, clock = Queries.load(), SystemClock()
+        owner = await Tenancy(pool, sql, clock).tenant(tenant)
+        rows = await OntologyStore(pool, sql, clock).sources(owner) if owner is not None else []
+    finally:
+        await pool.close()
+    whose = f"The ontology of {domain.name} (tenant {tenant})"
+    draft = next((read(each.source).draft for each in rows if each.domain == domain.name), None)
+    if draft is None:
+        mend = (
+            f"Run `mneme ontology draft --domain {domain.name}`, look at it, and load it: nothing is asked there else."
+        )
+        return Finding("warning", f"{whose} is not loaded.", mend)
+    tables = await domain.catalog([each.table for each in draft.types.values()], ASK_S)
+    findings = check(draft, tables, allow_writer=domain.source.allow_writer)
+    errors = [each for each in findings if each.level == "error"]
+    if errors:
+        told = f"{whose}, line {errors[0].line}: {errors[0].message}"
+        return Finding("error", told, f"{len(errors)} errors in all: `mneme ontology check` tells each.")
+    return Finding("ok", f"{whose} fits its {len(tables)} tables; {len(findings)} warnings.")

@@ -19,6 +19,7 @@ from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
+from app.api.ontology import ontology_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.preview import CompilePreviewer
@@ -52,6 +53,7 @@ from app.store.history import History
 from app.store.instructions import Instructions
 from app.store.learned import Learned
 from app.store.memories import Memories
+from app.store.ontology import OntologyStore
 from app.store.outcomes import Outcomes
 from app.store.queue import Queue
 from app.store.retention import Storage, by_group
@@ -140,5 +142,6 @@ def open_doors(
         facts_router(gate, Facts(pool, sql, clock), welcome),
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),
         tenant_router(gate, Instructions(pool, sql, clock)),
+        ontology_router(gate, OntologyStore(pool, sql, clock)),
         export_router(gate, Export(pool, sql), proxy.tenancy, clock),
     ]

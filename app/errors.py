@@ -13,6 +13,7 @@
     ├── Unavailable                     503 service_unavailable
     │   ├── StoreUnavailable            503   Postgres cannot be reached, or is too slow
     │   ├── SpoolUnavailable            503   the spool, which stands in for it, is full or cannot be written
+    │   ├── DomainAway                  503   a business's own database gives no answer; no request fails for it
     │   └── Stopping                    503   this server ends
     ├── UpstreamError                   502 upstream_error
     │   ├── UpstreamUnreachable         502   no connection, or it broke before the head of the answer
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 
 class MnemeError(Exception):
@@ -152,6 +153,33 @@ class StoreUnavailable(Unavailable):
 
 class SpoolUnavailable(Unavailable):
     """The spool is full, or its disk cannot be written."""
+
+
+AwayReason = Literal["unreachable", "timeout", "changed", "refused", "writer", "suspended"]
+
+
+class DomainAway(Unavailable):
+    """A business's own database gives no answer at the moment.
+
+    `reason`: unreachable; timeout; changed (a table or column is not as the ontology has it); refused (by the database, or no
+    domain of this tenant's); writer (the role could write, and may not); suspended (it failed too often just now).
+    """
+
+    def __init__(
+        self,
+        domain: str = "",
+        reason: AwayReason = "unreachable",
+        detail: str = "",
+        *,
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        self.domain = domain
+        self.reason = reason
+        self.detail = detail
+        super().__init__(
+            f"The domain {domain} gives no answer: {reason}{f' ({detail})' if detail else ''}.", param=param, code=code
+        )
 
 
 class Stopping(Unavailable):

@@ -105,6 +105,10 @@ class Metrics:
             "mneme_upstream_breaker", "Circuit breaker: 0 closed, 1 half open, 2 open.", ["upstream"],
             multiprocess_mode="livemax", registry=registry,
         )  # fmt: skip
+        self._domains = Counter(
+            "mneme_domain_queries", "Queries of businesses' own databases, by what came of them.",
+            ["domain", "result"], registry=registry,
+        )  # fmt: skip
         self._storage = Gauge(
             "mneme_storage_bytes", "Bytes in Postgres' files, by group of tables, when last looked at.", ["group"],
             multiprocess_mode="mostrecent", registry=registry,
@@ -158,6 +162,10 @@ class Metrics:
         if self._breaker_states.get(upstream) != state:
             self._breaker_states[upstream] = state
             self._breakers.labels(upstream).set(BREAKER_STATES.index(state))
+
+    def domain(self, name: str, result: str) -> None:
+        """A query of a domain (by its name in the settings) was answered, or why it was not (`DomainAway.reason`)."""
+        self._domains.labels(name, result).inc()
 
     def degraded(self, reason: str) -> None:
         """A request went on without memory, or without durability; `reason` as in `x-mneme-reason`."""

@@ -38,6 +38,17 @@ DEFAULT_UPSTREAM = "upstream"
 """How the one under `MNEME_UPSTREAM_BASE_URL` is called."""
 
 
+def readable_dsn(value: SecretStr) -> SecretStr:
+    """A DSN that can be read. Raises ValueError, which quotes nothing of it: drivers quote a part of what they cannot read,
+    with a `/` in it, of the password."""
+    found = _DSN.match(value.get_secret_value())
+    if found is None:
+        raise ValueError("must begin with postgresql://")
+    if not all(_HOST.fullmatch(each) for each in found["hosts"].split(",")):
+        raise ValueError("has no port that is a number; in user and password write / : @ ? as %2F %3A %40 %3F")
+    return value
+
+
 class UpstreamRoute(BaseModel):
     """One upstream of several: `models` are names, or patterns with `*`, matched in order."""
 
@@ -66,9 +77,38 @@ class CardTool(BaseModel):
     title: Annotated[str, Field(pattern=JSON_PLACE)] | None = None
 
 
+class DomainSource(BaseModel):
+    """A business's own database: how it is read, and by which tenants."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dsn: SecretStr
+    """Of a role that can only read."""
+    tenants: list[str] = ["local"]
+    """Names of the tenants whose questions may be answered from it; nobody else's ever are."""
+    statement_timeout_ms: int = Field(500, ge=1, le=60_000)
+    """Longest statement, milliseconds; seed 004 aims at 50 for a query. Prompts give up sooner, at their deadline."""
+    rows: int = Field(20, ge=1, le=200)
+    """Most rows told of one query."""
+    connections: int = Field(4, ge=1, le=100)
+    """Most connections of each server process, opened when needed."""
+    allow_writer: bool = False
+    """Go on although the role could write: every query is in a read-only transaction even so."""
+
+    @field_validator("dsn")
+    @classmethod
+    def _readable_dsn(cls, value: SecretStr) -> SecretStr:
+        return readable_dsn(value)
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_file=".env", toml_file="mneme.toml", extra="ignore", populate_by_name=True
+        env_prefix=PREFIX,
+        env_file=".env",
+        toml_file="mneme.toml",
+        extra="ignore",
+        populate_by_name=True,
+        hide_input_in_errors=True,  # a domain that is told wrongly would be quoted with its password
     )
 
     # --- the database -------------------------------------------------------------------------------------------
@@ -252,6 +292,11 @@ class Settings(BaseSettings):
         '"title": "name"}}`; without `items` a result is one card (docs/cards.md).',
     )
 
+    # --- knowledge ----------------------------------------------------------------------------------------------
+    domains: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")], DomainSource] = Field(
+        {}, description="Databases of the business's own that are read for what is true, as JSON, by name."
+    )
+
     # --- doors --------------------------------------------------------------------------------------------------
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on.")
@@ -348,13 +393,7 @@ class Settings(BaseSettings):
     @field_validator("database_url")
     @classmethod
     def _readable_dsn(cls, value: SecretStr | None) -> SecretStr | None:
-        # Checked here, because drivers quote a part of what they cannot read: with a `/` in it, of the password.
-        found = _DSN.match(value.get_secret_value()) if value is not None else None
-        if value is not None and found is None:
-            raise ValueError("must begin with postgresql://")
-        if found is not None and not all(_HOST.fullmatch(each) for each in found["hosts"].split(",")):
-            raise ValueError("has no port that is a number; in user and password write / : @ ? as %2F %3A %40 %3F")
-        return value
+        return readable_dsn(value) if value is not None else None
 
     @field_validator("refuse_patterns")
     @classmethod

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from app.breaker import Breaker
 from app.clock import Clock
 from app.errors import UpstreamError, UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
-from app.gateway.breaker import Breaker
 from app.gateway.retries import RetryPolicy, retry_after
 from app.gateway.upstream import Router, Target, Transport, UpstreamRequest, UpstreamResponse
 from app.metrics import AttemptResult, Metrics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -40,6 +40,17 @@ class EntityType:
     predicates: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     conflicts: Mapping[str, Strategy] = field(default_factory=lambda: NOTHING)
     found_by_name: bool = True
+
+    def spec(self) -> dict[str, Any]:
+        """As `ontology_types.spec` keeps it: JSON; `entity_type` reads it."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+
+
+def entity_type(spec: Mapping[str, Any]) -> EntityType:
+    """What `EntityType.spec` wrote."""
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in spec.items()}
+    return EntityType(**values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from tests.support.server import STOP_S, MnemeServer, wait_until
 @pytest.mark.parametrize(
     "command",
     [[], ["serve"], ["worker"], ["migrate"], ["doctor"], ["keys"], ["keys", "create"], ["keys", "list"],
-     ["keys", "revoke"], ["keys", "limit"], ["keys", "spend"], ["import"], ["export"], ["reembed"]],
+     ["keys", "revoke"], ["keys", "limit"], ["keys", "spend"], ["import"], ["export"], ["reembed"], ["ontology"],
+     ["ontology", "draft"], ["ontology", "check"], ["ontology", "load"]],
     ids=" ".join,
 )  # fmt: skip
 def test_every_command_explains_itself(mneme: MnemeServer, command: list[str]) -> None:

@@ -31,6 +31,7 @@ from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
+from app.api.ontology import ontology_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.replay import replay_router
@@ -66,6 +67,7 @@ from app.store.instructions import Instructions
 from app.store.learned import Learned
 from app.store.limits import LimitStore
 from app.store.memories import Memories
+from app.store.ontology import OntologyStore
 from app.store.outcomes import Outcomes
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -250,6 +252,7 @@ async def build_doors(
         facts_router(gate, Facts(pool, queries, clock), welcome),
         outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         tenant_router(gate, Instructions(pool, queries, clock)),
+        ontology_router(gate, OntologyStore(pool, queries, clock)),
         export_router(gate, Export(pool, queries), tenancy, clock),
         ops_router(checks, Exposition(registry)),
     ):

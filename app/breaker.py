@@ -1,4 +1,4 @@
-"""Whether an upstream is worth asking: a circuit breaker, pure but for the times it is given.
+"""Whether a server is worth asking: a circuit breaker, pure but for the times it is given.
 
     closed     every request goes; `failures` in a row open it
     open       none goes, for `open_s` seconds
@@ -17,7 +17,7 @@ State = Literal["closed", "half_open", "open"]
 
 
 class Breaker:
-    """The breaker of one upstream. Times are seconds on any clock that only goes forward."""
+    """The breaker of one server: an upstream, a domain. Times are seconds on any clock that only goes forward."""
 
     __slots__ = ("_again_at", "_failures", "_in_a_row", "_open_s", "_trying")
 

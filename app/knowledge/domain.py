@@ -1,0 +1,209 @@
+"""The businesses' own databases, by tenant: things found by key or name, rows to compare memories with, plans that are run.
+
+A tenant's ontology is only ever used with the domains that the settings give to that tenant. What does not answer in time is
+left out and said so; nothing here keeps a request from its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from app.clock import Clock
+from app.context.known import DomainFact, DomainQuery, Entity, RowValue
+from app.errors import DomainAway, StoreUnavailable
+from app.knowledge.domain_pool import DomainPool
+from app.knowledge.domain_run import Part, Run, key_of, read
+from app.knowledge.domain_sql import Statement, Table, by_key, by_name, sendable
+from app.knowledge.ontology import EntityType, Ontology
+from app.knowledge.resolve_types import Found, Wanted
+from app.knowledge.telling import Row, Told, entity_id, facts, name_of, row_values
+from app.knowledge.walk import Ask
+from app.metrics import Metrics
+from app.settings import DomainSource
+from app.store.queries import Queries
+
+TENANT_S = 60.0
+"""Seconds that a tenant's id is believed to be that of its name."""
+MAX_WANTED = 32
+"""Mentions that are looked for at once; a text with more is no question."""
+LEAST_NAME_CHARS = 3
+"""Characters from which a name is looked for within others: shorter ones are in every second name."""
+MOST_NAME_CHARS = 200
+DOMAIN = "domain"
+"""Why a prompt is poorer than it should be, as `x-mneme-reason` calls it."""
+
+
+class Answer(NamedTuple):
+    """What a plan came to. `related`: ids of all rows that were seen beside the things' own. `rows`: by thing and predicate.
+    `reason`: why it is poorer than it should be ("domain")."""
+
+    queries: tuple[DomainQuery, ...] = ()
+    facts: tuple[DomainFact, ...] = ()
+    related: frozenset[str] = frozenset()
+    rows: Mapping[str, Mapping[str, RowValue]] = MappingProxyType({})
+    reason: str | None = None
+
+
+class Ontologies(Protocol):
+    """Where a tenant's ontology comes from."""
+
+    async def of(self, tenant: UUID) -> Ontology: ...
+
+
+class Domains:
+    """All domains of the settings."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, DomainSource],
+        ontologies: Ontologies,
+        tenant_id: Callable[[str], Awaitable[UUID | None]],
+        queries: Queries,
+        clock: Clock,
+        metrics: Metrics | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tenant_id`: the tenant of a name. `now`: seconds, for what is cached."""
+        self._pools = {name: DomainPool(name, each, queries, metrics, now=now) for name, each in sources.items()}
+        self._ontologies = ontologies
+        self._tenant_id = tenant_id
+        self._clock = clock
+        self._now = now
+        self._tenants: dict[str, tuple[float, UUID | None]] = {}
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for each in self._pools.values():
+            await each.close()
+
+    # --- finding ------------------------------------------------------------------------------------------------------
+
+    async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> list[Found]:
+        """The rows that mentions may mean, those of a whole name or key first (seed 004, lazy discovery). Finds nothing in a
+        domain that is away."""
+        fit = [each for each in mentions if each.mention.strip() and len(each.mention) <= MOST_NAME_CHARS]
+        fit = [each for each in fit[:MAX_WANTED] if sendable(each.mention)]
+        if not fit or not self._pools:
+            return []
+        try:
+            ontology = await self._ontologies.of(tenant)
+            mine = await self._mine(tenant)
+        except StoreUnavailable:
+            return []
+        types = [each for each in ontology.types.values() if each.domain in mine]
+        names = [each.mention for each in fit if not each.types]
+        jobs: list[Coroutine[Any, Any, list[Found]]] = []
+        for kind in types:
+            keys = [each.mention for each in fit if kind.name in each.types]
+            if keys:
+                jobs.append(self._by_key(kind, keys))
+            if names and kind.found_by_name:
+                jobs.append(self._by_name(kind, names, exact=True))
+        found = [each for some in await asyncio.gather(*jobs) for each in some]
+        known = {each.mention for each in found}
+        rest = [each for each in names if each not in known and len(each.strip()) >= LEAST_NAME_CHARS]
+        if rest:
+            parts = await asyncio.gather(
+                *(self._by_name(kind, rest, exact=False) for kind in types if kind.found_by_name)
+            )
+            found += [each for some in parts for each in some]
+        return found
+
+    async def _by_key(self, kind: EntityType, keys: Sequence[str]) -> list[Found]:
+        """Keys as they were written, in upper and in lower case."""
+        forms = {form: key for key in keys for form in (key.lower(), key.upper(), key)}
+        part = await self._looked_up(kind, lambda table: by_key(kind, table, list(forms)))
+        return [_found(forms[row.key], kind, row) for row in part.rows if row.key in forms]
+
+    async def _by_name(self, kind: EntityType, names: Sequence[str], *, exact: bool) -> list[Found]:
+        told = [" ".join(each.split()) for each in names]
+        part = await self._looked_up(kind, lambda table: by_name(kind, table, told, exact=exact))
+        return [_found(names[int(row.parent or 1) - 1], kind, row) for row in part.rows]
+
+    async def _looked_up(self, kind: EntityType, make: Callable[[Table], Statement]) -> Part:
+        """Nothing where the domain is away: its pool has said so."""
+        pool = self._pools[kind.domain]
+        try:
+            return await read(pool, kind, lambda tables: make(tables[kind.table]), pool.patience_s)
+        except DomainAway:
+            return Part((), {}, 0, ())
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    async def rows(self, tenant: UUID, entity: Entity, ontology: Ontology) -> Mapping[str, RowValue]:
+        """What a thing's own row says, by predicate; nothing where it has none. Raises DomainAway."""
+        kind = ontology.types.get(entity.type)
+        if kind is None or not kind.predicates:
+            return {}
+        try:
+            mine = await self._mine(tenant)
+        except StoreUnavailable:
+            raise DomainAway(kind.domain, "refused", "whose it is cannot be looked up") from None
+        if kind.domain not in mine:
+            raise DomainAway(kind.domain, "refused", "it is no domain of this tenant's")
+        key, pool = key_of(entity), self._pools[kind.domain]
+        part = await read(pool, kind, lambda tables: by_key(kind, tables[kind.table], [key]), pool.patience_s)
+        told = Told(Ask(kind, entity), part.rows, part.total, part.families)
+        return row_values([told], self._clock.now()).get(entity_id(kind, key), {})
+
+    # --- plans --------------------------------------------------------------------------------------------------------
+
+    async def ask(self, tenant: UUID, plan: Sequence[Ask], ontology: Ontology, *, deadline_s: float) -> Answer:
+        """Run a plan (`walk.plan`), all that can be at the same time. What has not come within `deadline_s` seconds is left
+        out. Raises nothing."""
+        if not plan:
+            return Answer()
+        until = time.monotonic() + deadline_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                mine = await self._mine(tenant)
+        except (StoreUnavailable, TimeoutError):
+            return Answer(reason=DOMAIN)
+        run = Run({name: self._pools[name] for name in mine}, ontology, until)
+        told = await asyncio.gather(*(run.one(each) for each in plan))
+        seen = [(part.ask, row) for root in told for part in root.each() for row in part.rows]
+        return Answer(
+            tuple(run.queries),
+            facts(told),
+            frozenset(entity_id(ask.type, row.key) for ask, row in seen if ask.relation is not None),
+            row_values(told, self._clock.now()),
+            DOMAIN if any(each.error for each in run.queries) else None,
+        )
+
+    # --- whose --------------------------------------------------------------------------------------------------------
+
+    async def _mine(self, tenant: UUID) -> frozenset[str]:
+        """The domains of a tenant. Raises StoreUnavailable."""
+        found = set()
+        for name, pool in self._pools.items():
+            for each in pool.source.tenants:
+                if await self._tenant(each) == tenant:
+                    found.add(name)
+        return frozenset(found)
+
+    async def _tenant(self, name: str) -> UUID | None:
+        known = self._tenants.get(name)
+        if known is None or self._now() - known[0] > TENANT_S:
+            known = self._tenants[name] = (self._now(), await self._tenant_id(name))
+        return known[1]
+
+
+def _found(mention: str, kind: EntityType, row: Row) -> Found:
+    properties = {each: value for each in kind.show if (value := row.values.get(each)) is not None}
+    entity = Entity(entity_id(kind, row.key), kind.name, name_of(kind, row))
+    return Found(
+        mention,
+        entity,
+        kind.table,
+        kind.key,
+        row.key,
+        kind.domain,
+        properties,
+        row.key.casefold() == mention.casefold(),
+    )
