@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
@@ -68,6 +69,14 @@ facing friendly
 """
 _COMPOUND = frozenset(_COMPOUND_TEXT.split())
 """After a noun for a kind of things these make another word of it: "the customer service"."""
+
+_VERBS_TEXT = """
+agreed asked asks called calls came can cancelled complained complains confirmed emailed has had is likes mentioned moved needed
+needs ordered owes paid pays prefers promised refused renewed replied said says sent signed told wanted wants was will would
+wrote
+"""
+_VERBS = frozenset(_VERBS_TEXT.split())
+"""What one who has a name does: before these a sentence's first word is one, too."""
 
 _WORD = re.compile(r"\w+(?:[.'’&/:+#@_-]\w+)*")
 _SPACE = re.compile(r"\s+")
@@ -188,11 +197,13 @@ def _words(text: str) -> list[_Word]:
     half, most = MAX_CHARS // 2, MAX_WORDS // 2
     if len(text) <= MAX_CHARS:
         found = list(_words_of(text, 0, len(text)))
-        return found if len(found) <= MAX_WORDS else found[:most] + found[-most:]
-    return [
-        *list(_words_of(text, 0, half))[:most],
-        *list(_words_of(text, len(text) - half, len(text)))[-most:],
-    ]
+        if len(found) <= MAX_WORDS:
+            return found
+        head, tail = found[:most], found[-most:]
+    else:
+        head, tail = list(_words_of(text, 0, half))[:most], list(_words_of(text, len(text) - half, len(text)))[-most:]
+    # No name has a line end: none goes on from the one half to the other.
+    return [*head, *(each._replace(gap="\n", first=True) for each in tail[:1]), *tail[1:]]
 
 
 def _words_of(text: str, start: int, end: int) -> Iterator[_Word]:
@@ -262,8 +273,9 @@ def _names(text: str, words: Sequence[_Word], nouns: dict[str, tuple[str, ...]])
     elsewhere = {word.norm for word in words if not word.first and _is_capital(word)}
     seen: set[tuple[int, int]] = set()
     runs = [] if shouted else list(_runs(text, words))
+    acting = {word.start for word, after in pairwise(words) if after.norm in _VERBS and not after.first}
     for run in sorted([*runs, *_after_nouns(words, nouns)], key=lambda run: run[0].start):
-        for part in _variants(run, elsewhere, alone=len(words) <= 3):
+        for part in _variants(run, elsewhere, likely=len(words) <= 3 or run[0].start in acting):
             piece = _piece(text, part)
             if (piece.start, piece.end) not in seen and len(piece.norm) >= 2 and len(piece.text) <= MAX_MENTION_CHARS:
                 seen.add((piece.start, piece.end))
@@ -306,12 +318,12 @@ def _trimmed(run: list[_Word]) -> Iterator[list[_Word]]:
         yield run
 
 
-def _variants(run: list[_Word], elsewhere: set[str], *, alone: bool) -> Iterator[list[_Word]]:
+def _variants(run: list[_Word], elsewhere: set[str], *, likely: bool) -> Iterator[list[_Word]]:
     """A sentence's first word has a capital whatever it is: the name may begin after it, and alone it is none unless something
     else says so."""
     first = run[0]
     plain = first.first and first.text[1:].islower() and not first.text.endswith(("'s", "’s"))
-    if not plain or alone or first.norm in elsewhere or len(run) > 1:
+    if not plain or likely or first.norm in elsewhere or len(run) > 1:
         yield run
     if plain and len(run) > 1:
         yield from _trimmed(run[1:])

@@ -55,6 +55,10 @@ class _Text:
         """Whether nothing was found in these words yet."""
         return not any(piece.overlaps(each.piece) for each in self.hits)
 
+    def clear(self) -> list[Hit]:
+        """What was found and is one thing."""
+        return [each for each in self.hits if each.outcome.clear]
+
 
 class Resolver:
     """Resolves mentions for the users of all tenants."""
@@ -103,7 +107,9 @@ class Resolver:
         await self._look_up(who, texts, now)
         await self._discover(who, texts, ontology)
         choice = _chosen(text, earlier)
-        if choice is not None:
+        if choice is not None and choice.option.entity not in [
+            each.outcome.best.entity for each in text.hits if each.outcome.clear
+        ]:
             text.hits = [each for each in text.hits if not each.piece.overlaps(choice.piece)] + [
                 Hit(choice.piece, Outcome("disambiguation", (choice.option,), True))
             ]
@@ -220,8 +226,7 @@ def _pointing(text: _Text, earlier: Sequence[_Text], ontology: Ontology) -> list
     antecedents = [
         Antecedent(each.outcome.best.entity, max(1, one.distance), each.piece.start, here=one is text)
         for one in (text, *earlier)
-        for each in one.hits
-        if each.outcome.clear
+        for each in one.clear()
     ]
     found = []
     for pointer in pointers:

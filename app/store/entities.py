@@ -15,7 +15,7 @@ from uuid import UUID
 from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
-from app.errors import Conflict, NotFound
+from app.errors import Conflict
 from app.store.ids import NIL
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -292,19 +292,26 @@ class EntityStore:
             )
         return [StoredAlias(**dict(row)) for row in rows]
 
-    async def state(self, tenant: UUID, user: UserRef | None, entity: str, alias: Taught) -> StoredAlias:
-        """Write an alias that was stated outright: for a user, or (None) for the whole tenant. Raises NotFound where its
-        thing has just gone."""
+    async def state(self, tenant: UUID, user: UserRef | None, alias: Taught) -> StoredAlias | None:
+        """Write an alias that was stated outright: of a user, or (None) of the whole tenant. None: they see no such thing."""
         now = self._clock.now()
         owner = user.id if user is not None else NIL
         async with self._pool.transaction(tenant) as connection:
+            if await connection.fetchrow(self._sql["entities.one"], tenant, owner, alias.entity_id) is None:
+                return None
             if user is not None:
                 await ensure_user(connection, self._sql, tenant, user, now)
-            if await connection.fetchrow(self._sql["entities.one"], tenant, owner, entity) is None:
-                raise NotFound("There is no such thing.")
             await self.teach_in(connection, tenant, user.id if user else None, Lessons(aliases=(alias,)), now)
-            rows = await connection.fetch(self._sql["entities.alias_of"], tenant, owner, entity, alias.norm)
-        return StoredAlias(**dict(rows[0]))
+            row = await connection.fetchrow(self._sql["entities.alias_of"], tenant, owner, alias.entity_id, alias.norm)
+        return StoredAlias(**dict(row)) if row is not None else None
+
+    async def owner_of_alias(self, tenant: UUID, user: UUID | None, entity: str, alias: UUID | None) -> UUID | None:
+        """Whose an alias is that a user sees (nil: the tenant's). None: there is none."""
+        async with self._pool.transaction(tenant) as connection:
+            owner: UUID | None = await connection.fetchval(
+                self._sql["entities.owner_of_alias"], tenant, user or NIL, entity, alias
+            )
+        return owner
 
     async def delete_alias(self, tenant: UUID, owner: UUID, entity: str, alias: UUID) -> bool:
         """Take an alias of `owner` (nil: the tenant's) away. False: there is none."""

@@ -146,3 +146,8 @@ SELECT a.alias_id, a.user_id, a.entity_id, a.alias_norm, a.alias_text, a.alias_s
        a.created_at, a.last_used_at
 FROM agent_data.entity_aliases a
 WHERE a.tenant_id = $1 AND a.user_id = $2 AND a.entity_id = $3 AND a.alias_norm = $4
+
+-- name: owner_of_alias
+-- Whose an alias of a thing is, of those that a user sees.
+SELECT a.user_id FROM agent_data.entity_aliases a
+WHERE a.tenant_id = $1 AND a.user_id IN ($2, '00000000-0000-0000-0000-000000000000') AND a.entity_id = $3 AND a.alias_id = $4
