@@ -224,14 +224,15 @@ def _piece(text: str, words: Sequence[_Word]) -> Piece:
 
 def _grams(text: str, words: Sequence[_Word]) -> Iterator[Piece]:
     for i, word in enumerate(words):
-        before = ""
+        before, telling = "", False
         for last in words[i : i + MAX_GRAM_WORDS]:
             if last.end - word.start > MAX_MENTION_CHARS:
                 break
             # As `normalise` writes it, without doing each word again for every stretch that it is in.
             norm = before + last.gap + last.norm if last is not word else word.norm
             before += last.gap + last.inner if last is not word else word.inner
-            if last.norm not in _STOP and len(norm) > 1:
+            telling = telling or last.norm not in _STOP
+            if telling and len(norm) > 1:
                 yield Piece(word.start, last.end, text[word.start : last.end], norm[:MAX_MENTION_CHARS])
 
 

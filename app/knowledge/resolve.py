@@ -107,9 +107,7 @@ class Resolver:
         await self._look_up(who, texts, now)
         await self._discover(who, texts, ontology)
         choice = _chosen(text, earlier)
-        if choice is not None and choice.option.entity not in [
-            each.outcome.best.entity for each in text.hits if each.outcome.clear
-        ]:
+        if choice is not None and choice.option.entity not in [each.outcome.best.entity for each in text.clear()]:
             text.hits = [each for each in text.hits if not each.piece.overlaps(choice.piece)] + [
                 Hit(choice.piece, Outcome("disambiguation", (choice.option,), True))
             ]
@@ -205,10 +203,8 @@ def _chosen(text: _Text, earlier: Sequence[_Text]) -> Choice | None:
         picked = pick(text.said, hit.outcome.options) if not hit.outcome.clear else None
         # What these words mean by themselves is no choice of another thing.
         if picked is not None and not any(
-            each.outcome.clear
-            and each.piece.overlaps(picked.piece)
-            and each.outcome.best.entity != picked.choice.entity
-            for each in text.hits
+            each.piece.overlaps(picked.piece) and each.outcome.best.entity != picked.choice.entity
+            for each in text.clear()
         ):
             return Choice(hit, picked.choice._replace(confidence=rank.CHOICE), picked.piece)
     return None

@@ -59,11 +59,11 @@ WHERE a.tenant_id = $1 AND a.user_id = $2 AND a.alias_norm = h.alias_norm AND a.
 
 -- name: refer
 -- Things were spoken of, just now; noted at most once a while ($5), for everybody's things are spoken of all the time.
-UPDATE agent_data.canonical_entities e SET last_referenced = $3
+UPDATE agent_data.canonical_entities e SET last_referenced = $3::timestamptz
 FROM (
     SELECT h.user_id, h.entity_id FROM agent_data.canonical_entities h
     WHERE h.tenant_id = $1 AND h.user_id IN ($2, '00000000-0000-0000-0000-000000000000') AND h.entity_id = ANY ($4::text[])
-      AND (h.last_referenced IS NULL OR h.last_referenced < $3 - $5::interval)
+      AND (h.last_referenced IS NULL OR h.last_referenced < $3::timestamptz - $5::interval)
     ORDER BY h.user_id, h.entity_id
     FOR UPDATE SKIP LOCKED
 ) x

@@ -87,7 +87,9 @@ async def measure(resolver: Resolver, who: Who, cases: Sequence[Labelled], now: 
     figures = Figures(Counter(), Counter(), Counter(), [])
     for case in cases:
         found = await resolver.resolve_text(who, case.text, case.recent, ONTOLOGY, now=now)
-        got = Counter((each.mention, _things(each), each.method or "") for each in found)
+        got: Counter[tuple[str, frozenset[str], str]] = Counter(
+            (each.mention, _things(each), each.method or "") for each in found
+        )
         gold = Counter((each.mention, each.things, each.stage) for each in case.gold)
         right = got & gold
         for counter, counted in ((figures.gold, gold), (figures.found, got), (figures.right, right)):
@@ -103,3 +105,20 @@ def _things(found: Resolution) -> frozenset[str]:
     if found.entity is not None:
         return frozenset((found.entity.id,))
     return frozenset(each.entity.id for each in found.alternatives)
+
+
+async def add_user(admin: asyncpg.Connection[Any], who: Who, name: str) -> None:
+    """A user."""
+    await admin.execute(
+        "INSERT INTO agent_data.users (user_id, tenant_id, external_id) VALUES ($1, $2, $3)", who.user, who.tenant, name
+    )
+
+
+async def alias_rows(admin: asyncpg.Connection[Any], alias: str) -> list[dict[str, Any]]:
+    """All that an alias is to anybody, by thing."""
+    rows = await admin.fetch(
+        "SELECT user_id, tenant_id, entity_id, alias_text, alias_source, confidence, use_count, metadata::text AS metadata,"
+        " last_used_at FROM agent_data.entity_aliases WHERE alias_norm = $1 ORDER BY user_id, entity_id",
+        normalise(alias),
+    )
+    return [dict(row) for row in rows]
