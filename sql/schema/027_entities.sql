@@ -18,7 +18,7 @@ $$;
 
 --   p_grams   stretches of a text, as names are compared: looked up exactly
 --   p_spans   those that look like a name: also looked for by trigrams (similarity above 0.7, seed 004), and as the first words
---             of a name
+--             of a name, unless they hold, or are part of, what was found exactly
 --   p_near    most rows of each way for each span
 --
 -- `stage`: 1 name, 2 alias, 3 nearly a name, 4 nearly an alias, 5 the first words of a name. `own`: the row is the user's.
@@ -30,40 +30,53 @@ CREATE FUNCTION agent_data.look_up_mentions(
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
 SET plan_cache_mode = force_generic_plan SET pg_trgm.similarity_threshold = 0.7 AS $$
 DECLARE
-    nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
-    who uuid;
+    nil   CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+    whose uuid[] := CASE WHEN p_user IS NULL OR p_user = nil THEN ARRAY[nil] ELSE ARRAY[p_user, nil] END;
+    known text[] := '{}';
+    spans text[];
+    who   uuid;
 BEGIN
-    FOREACH who IN ARRAY CASE WHEN p_user IS NULL OR p_user = nil THEN ARRAY[nil] ELSE ARRAY[p_user, nil] END LOOP
-        RETURN QUERY
-        SELECT 1::smallint, e.name_norm, e.entity_id, e.entity_type, e.canonical_name, who <> nil,
-               NULL::text, NULL::real, NULL::integer, NULL::timestamptz, NULL::real
-        FROM agent_data.canonical_entities e
-        WHERE e.user_id = who AND e.tenant_id = p_tenant AND e.name_norm = ANY (p_grams);
+    FOREACH who IN ARRAY whose LOOP
+        FOR stage, mention, entity_id, entity_type, canonical_name, alias_source, confidence, use_count, last_used_at IN
+            SELECT 1, e.name_norm, e.entity_id, e.entity_type, e.canonical_name, NULL::text, NULL::real, NULL::integer,
+                   NULL::timestamptz
+            FROM agent_data.canonical_entities e
+            WHERE e.user_id = who AND e.tenant_id = p_tenant AND e.name_norm = ANY (p_grams)
+            UNION ALL
+            SELECT 2, a.alias_norm, a.entity_id, n.entity_type, n.canonical_name, a.alias_source, a.confidence, a.use_count,
+                   a.last_used_at
+            FROM agent_data.entity_aliases a
+            CROSS JOIN LATERAL agent_data.entity_name(p_tenant, p_user, a.entity_id) n
+            WHERE a.user_id = who AND a.tenant_id = p_tenant AND a.alias_norm = ANY (p_grams) AND n.entity_type IS NOT NULL
+        LOOP
+            own := who <> nil;
+            known := known || mention;
+            RETURN NEXT;
+        END LOOP;
+    END LOOP;
 
-        RETURN QUERY
-        SELECT 2::smallint, a.alias_norm, a.entity_id, n.entity_type, n.canonical_name, who <> nil,
-               a.alias_source, a.confidence, a.use_count, a.last_used_at, NULL::real
-        FROM agent_data.entity_aliases a
-        CROSS JOIN LATERAL agent_data.entity_name(p_tenant, p_user, a.entity_id) n
-        WHERE a.user_id = who AND a.tenant_id = p_tenant AND a.alias_norm = ANY (p_grams) AND n.entity_type IS NOT NULL;
-
-        CONTINUE WHEN p_spans = '{}';
-
+    -- Trigrams are ten times as dear as all of the above.
+    SELECT array_agg(s.span) INTO spans FROM unnest(p_spans) s (span)
+    WHERE NOT EXISTS (SELECT FROM unnest(known) k (norm)
+                      WHERE strpos(' ' || s.span || ' ', ' ' || k.norm || ' ') + strpos(' ' || k.norm || ' ', ' ' || s.span || ' ') > 0);
+    IF spans IS NULL THEN
+        RETURN;
+    END IF;
+    FOREACH who IN ARRAY whose LOOP
         RETURN QUERY
         SELECT 3::smallint, s.span, e.entity_id, e.entity_type, e.canonical_name, who <> nil,
                NULL::text, NULL::real, NULL::integer, NULL::timestamptz, e.near
-        FROM unnest(p_spans) s (span)
+        FROM unnest(spans) s (span)
         CROSS JOIN LATERAL (
             SELECT x.entity_id, x.entity_type, x.canonical_name, public.similarity(x.name_norm, s.span) AS near
             FROM agent_data.canonical_entities x
             WHERE x.user_id = who AND x.tenant_id = p_tenant AND x.name_norm OPERATOR(public.%) s.span
             ORDER BY near DESC, x.entity_id LIMIT p_near
-        ) e;
-
-        RETURN QUERY
+        ) e
+        UNION ALL
         SELECT 4::smallint, s.span, a.entity_id, n.entity_type, n.canonical_name, who <> nil,
                NULL::text, NULL::real, NULL::integer, NULL::timestamptz, a.near
-        FROM unnest(p_spans) s (span)
+        FROM unnest(spans) s (span)
         CROSS JOIN LATERAL (
             SELECT x.entity_id, public.similarity(x.alias_norm, s.span) AS near
             FROM agent_data.entity_aliases x
@@ -71,12 +84,11 @@ BEGIN
             ORDER BY near DESC, x.entity_id LIMIT p_near
         ) a
         CROSS JOIN LATERAL agent_data.entity_name(p_tenant, p_user, a.entity_id) n
-        WHERE n.entity_type IS NOT NULL;
-
-        RETURN QUERY
+        WHERE n.entity_type IS NOT NULL
+        UNION ALL
         SELECT 5::smallint, s.span, e.entity_id, e.entity_type, e.canonical_name, who <> nil,
                NULL::text, NULL::real, NULL::integer, NULL::timestamptz, NULL::real
-        FROM unnest(p_spans) s (span)
+        FROM unnest(spans) s (span)
         CROSS JOIN LATERAL (
             SELECT x.entity_id, x.entity_type, x.canonical_name FROM agent_data.canonical_entities x
             WHERE x.user_id = who AND x.tenant_id = p_tenant
