@@ -354,17 +354,21 @@ def resolving(document: Document) -> list[str]:
         for each in document["accuracy"]
     ]
     times = [
-        [each["kind"], f"{each['count']:,}", *(figure(each[name]) for name in ("p50_ms", "p99_ms", "most_ms"))]
+        [
+            each["kind"],
+            *(figure(each[name]) for name in ("p50_ms", "p99_ms")),
+            f"{figure(each['server_ms'])} + {figure(each['postgres_ms'])}",
+        ]
         for each in document["stages"]
     ]
     bars = [
-        [f"p99 of {name} < {bar:g} ms (the slowest line)", f"{figure(worst)} ms", met(worst < bar)]
+        [f"p50 of {name} < {bar:g} ms (the slowest line)", f"{figure(worst)} ms", met(worst < bar)]
         for name, bar in BARRED.items()
-        for worst in [max(float(each["p99_ms"]) for each in costs[name])]
+        for worst in [max(float(each["p50_ms"]) for each in costs[name])]
     ]
     return [
         *table(("sentences", "stage", "mentions", "precision", "recall"), shares),
-        *table(("asked", "times", "p50 ms", "p99 ms", "most, ms"), times),
+        *table(("asked", "p50 ms", "p99 ms", "CPU ms + Postgres"), times),
         *table(BARS, bars),
         *HOW,
         *bullets(
