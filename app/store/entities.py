@@ -140,7 +140,7 @@ class EntityStore:
         known = self._any.get(tenant)
         if known is not None and timedelta(0) <= now - known[1] < timedelta(seconds=ANY_S):
             return known[0]
-        async with self._pool.acquire() as connection:
+        async with self._pool.transaction(tenant) as connection:
             found = bool(await connection.fetchval(self._sql["entities.any"], tenant))
         self._any[tenant] = (found, now)
         self._any.move_to_end(tenant)

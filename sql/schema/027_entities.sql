@@ -98,14 +98,6 @@ BEGIN
     END LOOP;
 END $$;
 
--- Whether a tenant has any thing at all, of anybody: most have none, and then nothing is looked up.
-CREATE FUNCTION agent_data.has_entities(p_tenant uuid) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
-    SELECT EXISTS (SELECT FROM agent_data.canonical_entities e
-                   WHERE e.user_id = '00000000-0000-0000-0000-000000000000' AND e.tenant_id = p_tenant)
-        OR EXISTS (SELECT FROM agent_data.canonical_entities e WHERE e.tenant_id = p_tenant)
-$$;
-
 -- Takes away aliases that nobody used for `p_idle`, and whose confidence has faded (by e^(−p_rate · days)) below `p_floor`; how many,
 -- at most `p_limit`. What the business's own database calls a thing stays.
 CREATE FUNCTION agent_data.forget_aliases(
@@ -125,6 +117,6 @@ CREATE FUNCTION agent_data.forget_aliases(
     SELECT count(*) FROM gone
 $$;
 
-SELECT agent_data.give_functions('mneme_definer', ARRAY['look_up_mentions', 'has_entities'], ARRAY['mneme_app']);
+SELECT agent_data.give_functions('mneme_definer', ARRAY['look_up_mentions'], ARRAY['mneme_app']);
 SELECT agent_data.give_functions('mneme_definer', ARRAY['entity_name']);
 SELECT agent_data.give_functions('mneme_owner', ARRAY['forget_aliases']);
