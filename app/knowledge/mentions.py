@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from app.knowledge.mention_words import COMPOUND, DATES, JOINS, SHORTENED, STOP, VERBS
 from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
 
 MAX_CHARS = 2400
@@ -24,6 +25,8 @@ MAX_GRAM_WORDS = 6
 """Words of the longest name that is found in running text."""
 MAX_MENTION_CHARS = 120
 """Characters of the longest mention, and of a name as it is compared: some 480 bytes, which a btree entry holds."""
+MAX_RAW_CHARS = 1000
+"""Of a name as it is written, with what is dropped when it is compared."""
 MAX_KEYS = 16
 """Identifiers of a text."""
 MAX_NAMES = 8
@@ -36,47 +39,6 @@ MAX_NESTED_KEY_CHARS = 16
 """… and of a pattern that repeats what repeats, which may take time exponential in the length, shorter still."""
 
 PointerKind = Literal["they", "it", "person", "type"]
-
-_STOP_TEXT = """
-a about above after again all already also am an and any anybody anyone anything are as ask at back be because been before
-being below between bring both but by bye call can check cheers come compare confirm could create current currently day dear
-did display do does doing done don down draft each either email else ever every everyone everything explain few find first
-fix for from get give go good got great had has have having he hello help hence her here hers hey hi him his hm how however
-i if in instead into is it its itself just keep know last late later latest least less let like list look made make many may
-maybe me mention message mine more most much must my near need neither never new next no nobody none nope nor not nothing
-now of off ok okay on once one only open or order orders other our ours out over own per perhaps please previous print pull
-put quite read really regarding remember remind reply right same say see send set she should show since so some someone
-something soon sorry still subject such summarise summarize sure take tell than thank thanks that the their theirs them then
-there these they thing things think this those though through thus till to today tomorrow tonight too translate try under
-unless until up update upon us use used very want was we week well were what whatever when where whether which while who
-whom whose why will with within without would write yeah yes yesterday yet you your yours
-"""
-_STOP = frozenset(_STOP_TEXT.split())
-"""Words that are no name by themselves: the small ones, and those that begin a question or a request."""
-_DATES_TEXT = """
-monday tuesday wednesday thursday friday saturday sunday mon tue tues wed thu thur thurs fri sat sun january february march
-april june july august september october november december jan feb mar apr jun jul aug sep sept oct nov dec christmas easter
-q1 q2 q3 q4 am pm utc
-"""
-_DATES = frozenset(_DATES_TEXT.split())
-_JOINS = frozenset(("of", "de", "da", "do", "del", "di", "du", "van", "von", "der", "den", "la", "le", "the"))
-"""Small words inside a name."""
-_SHORTENED = frozenset(("st", "dr", "mr", "mrs", "ms", "inc", "co", "corp", "ltd", "bros", "no", "prof"))
-"""After these a full stop ends no sentence."""
-_COMPOUND_TEXT = """
-service support success base experience portal manager side id ids number numbers name names list type types data team
-facing friendly
-"""
-_COMPOUND = frozenset(_COMPOUND_TEXT.split())
-"""After a noun for a kind of things these make another word of it: "the customer service"."""
-
-_VERBS_TEXT = """
-agreed asked asks called calls came can cancelled complained complains confirmed emailed has had is likes mentioned moved needed
-needs ordered owes paid pays prefers promised refused renewed replied said says sent signed told wanted wants was will would
-wrote
-"""
-_VERBS = frozenset(_VERBS_TEXT.split())
-"""What one who has a name does: before these a sentence's first word is one, too."""
 
 _WORD = re.compile(r"\w+(?:[.'’&/:+#@_-]\w+)*")
 _SPACE = re.compile(r"\s+")
@@ -147,7 +109,7 @@ class _Word(NamedTuple):
 def normalise(text: str) -> str:
     """`text` as names are compared: NFKC, without case, control and invisible characters, white space as one space, outer
     punctuation and a possessive 's; at most `MAX_MENTION_CHARS` characters. It may be empty."""
-    text = _OUTER.sub("", _folded(text))[:MAX_MENTION_CHARS]
+    text = _OUTER.sub("", _folded(text[:MAX_RAW_CHARS]))[:MAX_MENTION_CHARS]
     while (bare := _OUTER.sub("", _POSSESSIVE.sub("", text))) != text:
         text = bare
     return text
@@ -231,7 +193,7 @@ def _grams(text: str, words: Sequence[_Word]) -> Iterator[Piece]:
             # As `normalise` writes it, without doing each word again for every stretch that it is in.
             norm = before + last.gap + last.norm if last is not word else word.norm
             before += last.gap + last.inner if last is not word else word.inner
-            telling = telling or last.norm not in _STOP
+            telling = telling or last.norm not in STOP
             if telling and len(norm) > 1:
                 yield Piece(word.start, last.end, text[word.start : last.end], norm[:MAX_MENTION_CHARS])
 
@@ -274,7 +236,7 @@ def _names(text: str, words: Sequence[_Word], nouns: dict[str, tuple[str, ...]])
     elsewhere = {word.norm for word in words if not word.first and _is_capital(word)}
     seen: set[tuple[int, int]] = set()
     runs = [] if shouted else list(_runs(text, words))
-    acting = {word.start for word, after in pairwise(words) if after.norm in _VERBS and not after.first}
+    acting = {word.start for word, after in pairwise(words) if after.norm in VERBS and not after.first}
     for run in sorted([*runs, *_after_nouns(words, nouns)], key=lambda run: run[0].start):
         for part in _variants(run, elsewhere, likely=len(words) <= 3 or run[0].start in acting):
             piece = _piece(text, part)
@@ -290,14 +252,14 @@ def _is_capital(word: _Word) -> bool:
 
 
 def _is_common(word: _Word) -> bool:
-    return word.norm in _STOP or word.norm in _DATES
+    return word.norm in STOP or word.norm in DATES
 
 
 def _runs(text: str, words: Sequence[_Word]) -> Iterator[list[_Word]]:
     run: list[_Word] = []
     for word in words:
         joined = bool(run) and _joined(text, run[-1], word)
-        if joined and (_is_capital(word) or word.norm in _JOINS) and len(run) < MAX_GRAM_WORDS:
+        if joined and (_is_capital(word) or word.norm in JOINS) and len(run) < MAX_GRAM_WORDS:
             run.append(word)
             continue
         yield from _trimmed(run)
@@ -307,13 +269,13 @@ def _runs(text: str, words: Sequence[_Word]) -> Iterator[list[_Word]]:
 
 def _joined(text: str, before: _Word, word: _Word) -> bool:
     gap = text[before.end : word.start]
-    return _INSIDE.fullmatch(gap) is not None and (not gap.startswith(".") or before.norm in _SHORTENED)
+    return _INSIDE.fullmatch(gap) is not None and (not gap.startswith(".") or before.norm in SHORTENED)
 
 
 def _trimmed(run: list[_Word]) -> Iterator[list[_Word]]:
     while run and _is_common(run[0]):
         run = run[1:]
-    while run and (_is_common(run[-1]) or run[-1].norm in _JOINS):
+    while run and (_is_common(run[-1]) or run[-1].norm in JOINS):
         run = run[:-1]
     if run:
         yield run
@@ -333,7 +295,7 @@ def _variants(run: list[_Word], elsewhere: set[str], *, likely: bool) -> Iterato
 def _after_nouns(words: Sequence[_Word], nouns: dict[str, tuple[str, ...]]) -> Iterator[list[_Word]]:
     for i, word in enumerate(words[:-1]):
         after = words[i + 1]
-        if word.norm in nouns and not _is_common(after) and not _is_capital(after) and after.norm not in _COMPOUND:
+        if word.norm in nouns and not _is_common(after) and not _is_capital(after) and after.norm not in COMPOUND:
             run = [after]
             if i + 2 < len(words) and not _is_common(words[i + 2]) and not words[i + 2].first:
                 run.append(words[i + 2])
@@ -394,7 +356,7 @@ def _definite(text: str, words: Sequence[_Word], i: int, nouns: dict[str, tuple[
         if types is None:
             continue
         after = words[i + 1 + n] if i + 1 + n < len(words) else None
-        if after is not None and not after.first and (after.norm in _COMPOUND or _names_it(after)):
+        if after is not None and not after.first and (after.norm in COMPOUND or _names_it(after)):
             return None
         return Pointer(_piece(text, [words[i], *noun]), "type", types)
     return None

@@ -13,7 +13,8 @@ from app.knowledge.ontology import Ontology
 WINDOW = 10
 """Messages before this one that count (seed 004: "last 10 messages")."""
 PICK_WORDS = 12
-"""A longer message is no answer to "which one?"."""
+PICK_CHARS = 200
+"""A longer message, in words or characters, is no answer to "which one?"."""
 
 _AGENTS_TEXT = """
 account agency association bank branch business buyer candidate carrier client colleague company contact contractor customer
@@ -88,7 +89,7 @@ def _is(entity: Entity, ontology: Ontology, nouns: frozenset[str]) -> bool:
 
 def may_pick(text: str) -> bool:
     """Whether a text is short enough to be an answer to "which one?"."""
-    return count_words(text) <= PICK_WORDS
+    return len(text) <= PICK_CHARS and count_words(text) <= PICK_WORDS
 
 
 def pick(text: str, options: Sequence[Alternative]) -> Pick | None:

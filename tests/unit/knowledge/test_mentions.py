@@ -22,6 +22,7 @@ HOSTILE = {
     "one endless word": "a" * 300_000,
     "a word of full stops": "a." * 100_000,
     "what grows when it is normalised": "\ufdfa" * 50_000,
+    "punctuation before a letter": "! " * 150_000 + "a",
     "lone surrogates": "\ud800\udfff x" * 50_000,
     "ten thousand keys": "SO-1 " * 10_000,
     "ten thousand pointers": "they it the customer " * 10_000,
