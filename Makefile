@@ -29,7 +29,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 # All measurements, in turn, some ninety minutes; `make bench BENCH=--quick`: ten, for the shape. Each also runs alone:
-# .venv/bin/python -m loadtests.bench, .scale, .wal, .prefix, .replaying or .soak.
+# .venv/bin/python -m loadtests.bench, .scale, .wal, .prefix, .replaying, .resolving or .soak.
 bench: $(STAMP)
 	$(BIN)/python -m loadtests $(BENCH)
 

@@ -13,6 +13,7 @@ from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
 from app.api.context import context_router
+from app.api.entities import entities_router
 from app.api.export import export_router
 from app.api.facts import facts_router
 from app.api.filtering import Filtering
@@ -38,6 +39,7 @@ from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash
 from app.core import STORED_COUNTS, Core
 from app.jobs.working import WorkingMemory
+from app.knowledge.resolve import Resolver
 from app.memory.extract_pii import unwelcome
 from app.metrics import Exposition, Metrics
 from app.proxy import Proxy
@@ -46,6 +48,7 @@ from app.store.cards import Cards
 from app.store.cassettes import CassetteStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
+from app.store.entities import EntityStore
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
@@ -80,6 +83,7 @@ def open_doors(
     queue, storage = Queue(pool, sql), Storage(pool, sql)
     consolidation = ConsolidationStore(pool, sql)
     eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(core.settings.spool_folder)])
+    entities = EntityStore(pool, sql, clock)
     deleter = Deleter(own_connection(core.dsn, ERASER_ROLE), sql, clock)
     default_model = core.settings.default_model or STORED_COUNTS
 
@@ -140,6 +144,7 @@ def open_doors(
         spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),
         facts_router(gate, Facts(pool, sql, clock), welcome),
+        entities_router(gate, entities, Resolver(entities, None, clock), sessions, clock, welcome),
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),
         tenant_router(gate, Instructions(pool, sql, clock)),
         ontology_router(gate, OntologyStore(pool, sql, clock)),

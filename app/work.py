@@ -19,7 +19,7 @@ from app.jobs.lease import connector
 from app.jobs.noting import Notes
 from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
-from app.jobs.sweeps import life_ticks
+from app.jobs.sweeps import alias_ticks, life_ticks
 from app.jobs.tasks import Learner
 from app.jobs.worker import Handler, Worker
 from app.memory.candidate import Candidate, Exchange
@@ -84,7 +84,7 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
     connect = connector(dsn, role=OWNER_ROLE, name="mneme schedule")
     many = consolidation_ticks(sql) if settings.consolidation == "on" else ()
-    return Schedule(connect, sql, clock, further=[*privacy, *life_ticks(sql), *many])
+    return Schedule(connect, sql, clock, further=[*privacy, *life_ticks(sql), *alias_ticks(sql), *many])
 
 
 def capture_limits(settings: Settings) -> Limits:

@@ -105,6 +105,7 @@ SECTIONS: Mapping[str, Callable[[results.Document], list[str]]] = {
     "wal": sections.wal,
     "prefix": sections.prefix,
     "replaying": sections.replaying,
+    "resolving": sections.resolving,
     "soak": sections.soak,
 }
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-Name = Literal["bench", "scale", "wal", "prefix", "replaying", "soak"]
+Name = Literal["bench", "scale", "wal", "prefix", "replaying", "resolving", "soak"]
 NAMES: tuple[Name, ...] = get_args(Name)
 """The measurements, in the order in which `make bench` runs them and the page tells them."""
 RESULTS = Path(__file__).parent / "results"

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.jobs.schedule import BATCH, STATEMENT_S, Connection, Tick, Work
+from app.knowledge.resolve_rank import ALIAS_DECAY
 from app.store.queries import Queries
 
 PROMOTION_EVERY = timedelta(minutes=15)
@@ -22,6 +23,11 @@ CONSOLIDATION_EVERY = timedelta(hours=6)
 
 REMOVAL_EVERY = timedelta(days=1)
 """What goes has waited for months."""
+
+ALIAS_IDLE = timedelta(days=90)
+"""An alias that was used within this time stays: as long as what is remembered waits before it is in doubt (seed 004)."""
+ALIAS_FLOOR = 0.3
+"""Faded confidence below which an idle alias goes: one of 0.85 after 105 days, one of 0.98 after 119."""
 
 START = UUID(int=0)
 
@@ -66,3 +72,19 @@ def life_ticks(sql: Queries) -> Sequence[Tick]:
         Tick("prune", CONSOLIDATION_EVERY, walked("prune")),
         Tick("removal", REMOVAL_EVERY, counted("remove")),
     )
+
+
+def alias_ticks(sql: Queries) -> Sequence[Tick]:
+    """What things were called once, and are not any more (docs/entities.md)."""
+
+    async def work(connection: Connection, now: datetime) -> int:
+        total = 0
+        while True:
+            changed: int = await connection.fetchval(
+                sql["entities.forget_aliases"], now, BATCH, ALIAS_IDLE, ALIAS_DECAY, ALIAS_FLOOR, timeout=STATEMENT_S
+            )
+            total += changed
+            if changed < BATCH:
+                return total
+
+    return (Tick("aliases", REMOVAL_EVERY, work),)

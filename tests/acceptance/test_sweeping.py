@@ -11,7 +11,7 @@ from tests.support.clients import Api
 from tests.support.database import connected
 from tests.support.server import MnemeServer, wait_until
 
-SWEEPS = ("promotion", "demotion", "aging", "decay", "prune", "removal", "expiry")
+SWEEPS = ("promotion", "demotion", "aging", "decay", "prune", "removal", "expiry", "aliases")
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
 from app.api.common import DoorMiddleware, install_errors
 from app.api.context import PreviewRequest, context_router
+from app.api.entities import entities_router, without_ontology
 from app.api.export import export_router
 from app.api.facts import facts_router
 from app.api.filtering import Filtering
@@ -50,6 +51,8 @@ from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
 from app.errors import NotFound
 from app.jobs.working import WorkingMemory
+from app.knowledge.ontology import Ontology
+from app.knowledge.resolve import Finder, Resolver
 from app.memory.extract_pii import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.providers.tokens import CountCache
@@ -59,6 +62,7 @@ from app.store.cards import Cards
 from app.store.cassettes import CassetteStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
+from app.store.entities import EntityStore
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
@@ -192,9 +196,16 @@ async def build_doors(
     *,
     auth: Literal["open", "keys"] = "open",
     dsn: str = "postgresql://127.0.0.1:1/none",
+    finder: Finder | None = None,
+    ontology: Ontology | None = None,
     **given: Any,
 ) -> Doors:
-    """The doors on a database whose space `SPACE` has the number `space`. `dsn`: for what erases. `given`: settings."""
+    """The doors on a database whose space `SPACE` has the number `space`. `dsn`: for what erases. `finder`, `ontology`: the
+    business's own database. `given`: settings."""
+
+    async def ontology_of(tenant: UUID) -> Ontology:
+        return ontology if ontology is not None else await without_ontology(tenant)
+
     queries, clock = Queries.load(), FakeClock(datetime.now(UTC))
     settings = Settings(auth=auth, **given)
     tenancy = Tenancy(pool, queries, clock)
@@ -210,6 +221,8 @@ async def build_doors(
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     recorder = Recorder(TurnStore(pool, queries), HashEmbedder(), CountCache(), WordCounter())
     deleter = Deleter(own_connection(dsn, ERASER_ROLE), queries, clock)
+    entities = EntityStore(pool, queries, clock)
+    resolver = Resolver(entities, finder, clock)
     registry = process_registry()
     journey = build_journey(
         TurnStore(pool, queries),
@@ -250,6 +263,7 @@ async def build_doors(
         spend_router(gate, SpendStore(pool, queries), clock),
         storage_router(gate, Storage(pool, queries).figures),
         facts_router(gate, Facts(pool, queries, clock), welcome),
+        entities_router(gate, entities, resolver, sessions, clock, welcome, ontology_of),
         outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         tenant_router(gate, Instructions(pool, queries, clock)),
         ontology_router(gate, OntologyStore(pool, queries, clock)),

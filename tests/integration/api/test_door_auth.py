@@ -22,7 +22,7 @@ def api_routes(app: FastAPI) -> list[tuple[str, str]]:
     for path, item in app.openapi()["paths"].items():
         if path.startswith("/api/"):
             filled = path.replace("{job}", "1")
-            for name in ("memory_id", "message_id", "session_id", "call_id", "user", "key"):
+            for name in ("memory_id", "message_id", "session_id", "call_id", "user", "key", "entity_id", "alias_id"):
                 filled = filled.replace(f"{{{name}}}", str(uuid4()))
             assert "{" not in filled
             found += [(method.upper(), filled) for method in item]

@@ -66,6 +66,17 @@ def replaying(p95_ms: float = 2.5, equal: int = 270, chunks_equal: int = 90) -> 
     return head("replaying") | {"rounds": 3, "tolerance_ms": 10.0, "recorded": [recorded], "played": played}
 
 
+def resolving(near_ms: float = 20.0, known_ms: float = 9.0) -> dict[str, Any]:
+    right = {"labelled": 12, "right": 9, "precision": 1.0, "recall": 0.75}
+    costs = {"stages 1 and 2: names": known_ms, "stages 1 to 3: a name with a slip": near_ms, "a text": 99.0}
+    spent = {"count": 1000, "p99_ms": 99.0, "server_ms": 1.0, "postgres_ms": 5.0}
+    return head("resolving") | {
+        "things": 100_000,
+        "accuracy": [{"set": "heldout", "stage": "fuzzy", **right}],
+        "stages": [{"kind": kind, "p50_ms": ms, **spent} for kind, ms in costs.items()],
+    }
+
+
 def soak(against: list[str], tasks: float | None = 9.0) -> dict[str, Any]:
     held = {"server": 100, "worker": 90, "Postgres": 200}
     sample = {
@@ -106,6 +117,10 @@ def soak(against: list[str], tasks: float | None = 9.0) -> dict[str, Any]:
         (sections.replaying(replaying()), "within 10 ms of their time (p95) | 2.50 ms | yes |"),
         (sections.replaying(replaying(p95_ms=12.0)), "within 10 ms of their time (p95) | 12.0 ms | **no** |"),
         (sections.replaying(replaying()), "| 90 | 3 broken, 87 complete | 40 | 25 | 100,000 | 850 | 10.0 |"),
+        (sections.resolving(resolving()), "| heldout | fuzzy | 12 | 1.000 | 0.750 |"),
+        (sections.resolving(resolving()), "< 15 ms (the slowest line) | 9.00 ms | yes |"),
+        (sections.resolving(resolving()), "< 30 ms (the slowest line) | 20.0 ms | yes |"),
+        (sections.resolving(resolving(near_ms=31.0)), "< 30 ms (the slowest line) | 31.0 ms | **no** |"),
         (sections.soak(soak([])), "**Passed.**"),
         (sections.soak(soak(["it leaks", "it grows"])), "**Failed:** it leaks; it grows."),
         (sections.soak(soak([])), "tasks of the server 9 → 9"),
@@ -124,7 +139,14 @@ def test_what_is_not_told_by_the_server_is_left_out() -> None:
 
 
 def test_the_page_says_where_and_how_each_was_measured() -> None:
-    documents = {"scale": scale(), "wal": wal(), "prefix": prefix(), "replaying": replaying(), "soak": soak([])}
+    documents = {
+        "scale": scale(),
+        "wal": wal(),
+        "prefix": prefix(),
+        "replaying": replaying(),
+        "resolving": resolving(),
+        "soak": soak([]),
+    }
     text = page(documents)
     for name in documents:
         assert f"`.venv/bin/python -m loadtests.{name}`" in text

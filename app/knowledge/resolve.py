@@ -1,0 +1,242 @@
+"""What a text's mentions mean: the five stages of seed 004 ("Subsystem 1: Entity Resolution"), in its order.
+
+One round trip looks everything up (`EntityStore.look_up`); the business's own database is asked only for what that does not
+know. A stage that finds several things equally likely guesses none of them: the mention is ambiguous, with alternatives, and
+the user's next message may pick one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from asyncpg.pool import PoolConnectionProxy
+
+from app.clock import Clock
+from app.context.known import Resolution
+from app.knowledge import resolve_rank as rank
+from app.knowledge.mentions import MAX_NAMES, Mentions, Piece, find, plain, whole
+from app.knowledge.ontology import Ontology
+from app.knowledge.resolve_discover import Discovery
+from app.knowledge.resolve_lessons import lessons_of
+from app.knowledge.resolve_rank import Choice, Hit, Outcome
+from app.knowledge.resolve_refer import WINDOW, Antecedent, may_pick, pick, refer
+from app.knowledge.resolve_types import Finder, Found, Said, Wanted, Who
+from app.store.entities import EntityStore, Lessons, Match
+
+__all__ = ["Finder", "Found", "Resolver", "Said", "Study", "Wanted", "Who", "things_of"]
+
+MAX_EARLIER_CHARS = 600
+"""Of each earlier message: what a thing is named by stands there, not the whole of a paste."""
+MAX_EARLIER_GRAMS = 2000
+"""Stretches of words of all earlier messages together, the latest first."""
+
+
+class Study(NamedTuple):
+    """What a text's mentions mean, and what that teaches."""
+
+    resolutions: tuple[Resolution, ...] = ()
+    lessons: Lessons = Lessons()
+
+
+@dataclass(slots=True)
+class _Text:
+    """A text that is looked at. `distance`: messages ago; 0: it is the new one."""
+
+    said: str
+    mentions: Mentions
+    distance: int = 0
+    role: str = "user"
+    hits: list[Hit] = field(default_factory=list)
+
+    def free(self, piece: Piece) -> bool:
+        """Whether nothing was found in these words yet."""
+        return not any(piece.overlaps(each.piece) for each in self.hits)
+
+    def clear(self) -> list[Hit]:
+        """What was found and is one thing."""
+        return [each for each in self.hits if each.outcome.clear]
+
+
+class Resolver:
+    """Resolves mentions for the users of all tenants."""
+
+    def __init__(self, store: EntityStore, finder: Finder | None, clock: Clock) -> None:
+        """`finder` None: there is no database of the business's own."""
+        self._store = store
+        self._discovery = Discovery(finder, clock)
+
+    async def resolve_text(
+        self, who: Who, text: str, recent: Sequence[Said], ontology: Ontology, *, now: datetime, teach: bool = False
+    ) -> tuple[Resolution, ...]:
+        """What the things are that `text` names, in its order, each once; ambiguous mentions with their alternatives, and none
+        that is unknown. `recent`: the messages before it, oldest first. `teach`: also learn from it, at once.
+
+        Raises StoreUnavailable.
+        """
+        study = await self.study(who, text, recent, ontology, now=now)
+        if teach:
+            await self._store.teach(who.tenant, who.user, study.lessons, now)
+        return study.resolutions
+
+    async def resolve_mention(
+        self, who: Who, mention: str, recent: Sequence[Said], ontology: Ontology, *, now: datetime, teach: bool = False
+    ) -> Resolution:
+        """What `mention`, as a whole, means; without an entity: nothing that is known, or one of the alternatives."""
+        study = await self._study(who, mention, whole(mention, ontology), recent, ontology, now)
+        if teach:
+            await self._store.teach(who.tenant, who.user, study.lessons, now)
+        return study.resolutions[0] if study.resolutions else Resolution(plain(mention), 0, None)
+
+    async def study(self, who: Who, text: str, recent: Sequence[Said], ontology: Ontology, *, now: datetime) -> Study:
+        """As `resolve_text`, with what the text teaches, for `teach`."""
+        return await self._study(who, text, find(text, ontology), recent, ontology, now)
+
+    async def teach(self, connection: PoolConnectionProxy[Any], who: Who, lessons: Lessons, now: datetime) -> None:
+        """Write what a text teaches within the caller's transaction: once, if that is done once."""
+        await self._store.teach_in(connection, who.tenant, who.user, lessons, now)
+
+    async def _study(
+        self, who: Who, said: str, mentions: Mentions, recent: Sequence[Said], ontology: Ontology, now: datetime
+    ) -> Study:
+        text = _Text(said, mentions)
+        earlier = _earlier(text, recent, ontology)
+        texts = [text, *earlier]
+        await self._look_up(who, texts, now)
+        await self._discover(who, texts, ontology)
+        choice = _chosen(text, earlier)
+        if choice is not None and choice.option.entity not in [each.outcome.best.entity for each in text.clear()]:
+            text.hits = [each for each in text.hits if not each.piece.overlaps(choice.piece)] + [
+                Hit(choice.piece, Outcome("disambiguation", (choice.option,), True))
+            ]
+        direct = _once(sorted(text.hits, key=lambda each: each.piece.start))
+        named = {each.outcome.best.entity.id for each in direct if each.outcome.clear}
+        pointing = [each for each in _pointing(text, earlier, ontology) if each.entity and each.entity.id not in named]
+        resolutions = [*map(_resolution, direct), *{each.entity: each for each in reversed(pointing)}.values()]
+        return Study(
+            tuple(sorted(resolutions, key=lambda each: each.start)),
+            lessons_of(text.hits, choice, [each.entity.id for each in pointing if each.entity], now),
+        )
+
+    async def _look_up(self, who: Who, texts: Sequence[_Text], now: datetime) -> None:
+        grams, spans, most = set[str](), list[str](), MAX_EARLIER_GRAMS
+        for text in texts:
+            own = {each.norm for each in text.mentions.grams}
+            if text.distance:
+                most -= len(own)
+                if most < 0:
+                    break
+            grams |= own
+            spans += [each.norm for each in text.mentions.names if len(spans) < 2 * MAX_NAMES]
+        exact, near = dict[str, list[Match]](), dict[str, list[Match]]()
+        # In order: the same text asks the same.
+        for match in await self._store.look_up(who.tenant, who.user, sorted(grams), spans):
+            (exact if match.stage in ("name", "alias") else near).setdefault(match.norm, []).append(match)
+        for text in texts:
+            _take(
+                text, ((each, rank.known(exact[each.norm], now)) for each in text.mentions.grams if each.norm in exact)
+            )
+            keys = {each.piece.norm for each in text.mentions.keys}
+            spelled = (
+                (each, rank.near(each.norm, near[each.norm])) for each in text.mentions.names if each.norm in near
+            )
+            _take(text, ((piece, outcome) for piece, outcome in spelled if piece.norm not in keys))
+
+    async def _discover(self, who: Who, texts: Sequence[_Text], ontology: Ontology) -> None:
+        """Identifiers at once, and names that no stage knew (seed 004, "Lazy Entity Discovery"); the new text's first."""
+        if not ontology:
+            return
+        asked: list[tuple[_Text, Piece, Wanted]] = []
+        for text in texts:
+            for key in sorted(text.mentions.keys, key=lambda key: -len(key.piece.text)):
+                asked += [(text, key.piece, Wanted(plain(key.piece.text), key.types))] if text.free(key.piece) else []
+            keys = {each.piece.norm for each in text.mentions.keys}
+            asked += [
+                (text, piece, Wanted(plain(piece.text), ()))
+                for piece in text.mentions.names
+                if piece.norm not in keys and text.free(piece)
+            ]
+        found = await self._discovery.find(who.tenant, ontology.version, [wanted for _, _, wanted in asked])
+        for text, piece, wanted in asked:
+            if text.free(piece):
+                _take(text, [(piece, rank.discovered(piece.norm, found.get(wanted, ())))])
+
+
+def things_of(resolutions: Iterable[Resolution]) -> tuple[str, ...]:
+    """Ids of the things that a text is about, each once: what a memory of it is tied to."""
+    return tuple(dict.fromkeys(each.entity.id for each in resolutions if each.entity is not None))
+
+
+def _earlier(text: _Text, recent: Sequence[Said], ontology: Ontology) -> list[_Text]:
+    """The messages before that matter, the latest first: all, where something points back; else the user's last one, if this
+    may be an answer to what was ambiguous in it."""
+    last = list(reversed(recent[-WINDOW:]))
+    asked = next((n for n, said in enumerate(last) if said.role == "user"), None) if may_pick(text.said) else None
+    return [
+        _Text(said.text, find(said.text[:MAX_EARLIER_CHARS], ontology), n + 1, said.role)
+        for n, said in enumerate(last)
+        if text.mentions.pointers or n == asked
+    ]
+
+
+def _take(text: _Text, found: Iterable[tuple[Piece, Outcome | None]]) -> None:
+    """Keep what does not overlap, the longest words first."""
+    for piece, outcome in sorted(found, key=lambda each: (each[0].start - each[0].end, each[0].start)):
+        if outcome is not None and text.free(piece):
+            text.hits.append(Hit(piece, outcome))
+
+
+def _once(hits: Sequence[Hit]) -> list[Hit]:
+    """Each thing, and each ambiguous mention, as it comes first."""
+    found: dict[str, Hit] = {}
+    for each in hits:
+        found.setdefault(each.outcome.best.entity.id if each.outcome.clear else f"? {each.piece.norm}", each)
+    return list(found.values())
+
+
+def _chosen(text: _Text, earlier: Sequence[_Text]) -> Choice | None:
+    """Stage 5: what was ambiguous in the user's last message, and is picked now."""
+    asked = next((each for each in earlier if each.role == "user"), None)
+    for hit in asked.hits if asked is not None else ():
+        picked = pick(text.said, hit.outcome.options) if not hit.outcome.clear else None
+        # What these words mean by themselves is no choice of another thing.
+        if picked is not None and not any(
+            each.piece.overlaps(picked.piece) and each.outcome.best.entity != picked.choice.entity
+            for each in text.clear()
+        ):
+            return Choice(hit, picked.choice._replace(confidence=rank.CHOICE), picked.piece)
+    return None
+
+
+def _pointing(text: _Text, earlier: Sequence[_Text], ontology: Ontology) -> list[Resolution]:
+    """Stage 4. What stands right before a name belongs to it: "the customer Gai Media"."""
+    pointers = [
+        each
+        for each in text.mentions.pointers
+        if text.free(each.piece) and not any(0 < hit.piece.start - each.piece.end <= 2 for hit in text.hits)
+    ]
+    if not pointers:
+        return []
+    antecedents = [
+        Antecedent(each.outcome.best.entity, max(1, one.distance), each.piece.start, here=one is text)
+        for one in (text, *earlier)
+        for each in one.clear()
+    ]
+    found = []
+    for pointer in pointers:
+        meant = refer(pointer, antecedents, ontology)
+        if meant:
+            confidence = rank.coreference_confidence(meant[0].distance)
+            found.append(
+                Resolution(pointer.piece.text, pointer.piece.start, meant[0].entity, confidence, "coreference")
+            )
+    return found
+
+
+def _resolution(hit: Hit) -> Resolution:
+    mention, start, outcome = plain(hit.piece.text), hit.piece.start, hit.outcome
+    if outcome.clear:
+        return Resolution(mention, start, outcome.best.entity, outcome.best.confidence, outcome.method)
+    return Resolution(mention, start, None, outcome.best.confidence, outcome.method, outcome.options, True)

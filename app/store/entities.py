@@ -1,0 +1,326 @@
+"""Things that are spoken of, and what they are called (seed 004, tables 2 and 3): looked up, taught, kept by hand.
+
+The nil user stands for the whole tenant. A user sees the tenant's things and their own; where both have one id, their own.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from asyncpg.pool import PoolConnectionProxy
+
+from app.clock import Clock
+from app.errors import Conflict
+from app.store.ids import NIL
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.records import ROLE_NAMES
+from app.store.tenancy import UserRef, ensure_user
+
+NEAR = 6
+"""Rows of each way for each mention that is searched for by trigrams: one more than seed 004's `LIMIT 5`."""
+REINFORCED, SUREST = 1.02, 0.98
+"""Each use makes an alias surer by this factor, up to this (seed 004, "On Success")."""
+REFERRED_EVERY = timedelta(minutes=1)
+"""How often it is noted at most that a thing was spoken of."""
+ANY_S = 5.0
+"""Seconds for which it is remembered whether a tenant has any thing: the first one is seen so much later."""
+ANY_TENANTS = 10_000
+"""Tenants of whom that is remembered."""
+RECENT_CHARS = 1200
+"""Of each earlier message: half of what is looked at of a new one."""
+
+Stage = Literal["name", "alias", "near", "near_alias", "part"]
+_STAGES: Mapping[int, Stage] = {1: "name", 2: "alias", 3: "near", 4: "near_alias", 5: "part"}
+Source = Literal["exact", "fuzzy", "learned", "user_stated", "domain_db"]
+
+
+class Match(NamedTuple):
+    """A thing that a mention (`norm`) may mean. `own`: by a row of the user's. Of an alias: `source` to `last_used_at`; of what
+    is nearly so: `similarity` (0..1)."""
+
+    stage: Stage
+    norm: str
+    entity_id: str
+    entity_type: str
+    name: str
+    own: bool
+    source: Source | None = None
+    confidence: float = 0.0
+    use_count: int = 0
+    last_used_at: datetime | None = None
+    similarity: float = 0.0
+
+
+class Thing(NamedTuple):
+    """A row of the business's own database, as the whole tenant may call it. `ref`: {"domain", "table", "column", "key"}."""
+
+    entity_id: str
+    entity_type: str
+    name: str
+    norm: str
+    ref: Mapping[str, Any]
+    properties: Mapping[str, Any]
+
+
+class Taught(NamedTuple):
+    """An alias that was used. `own`: the user's, else the whole tenant's."""
+
+    own: bool
+    norm: str
+    text: str
+    entity_id: str
+    source: Source
+    confidence: float
+    metadata: Mapping[str, Any]
+
+
+class Lessons(NamedTuple):
+    """What a text teaches; written once, by whoever owns the transaction. `spoken`: ids of all things that it is about."""
+
+    things: tuple[Thing, ...] = ()
+    aliases: tuple[Taught, ...] = ()
+    spoken: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.things or self.aliases or self.spoken)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntity:
+    """A thing. `user_id` nil: the whole tenant's."""
+
+    entity_id: str
+    user_id: UUID
+    entity_type: str
+    canonical_name: str
+    external_ref: dict[str, Any]
+    properties: dict[str, Any]
+    last_referenced: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAlias:
+    """What a thing is called. `user_id` nil: by the whole tenant."""
+
+    alias_id: UUID
+    user_id: UUID
+    entity_id: str
+    alias_norm: str
+    alias_text: str
+    alias_source: Source
+    confidence: float
+    use_count: int
+    metadata: dict[str, Any]
+    created_at: datetime
+    last_used_at: datetime
+
+
+class EntityStore:
+    """The things of tenants and of their users."""
+
+    def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
+        self._pool = pool
+        self._sql = sql
+        self._clock = clock
+        self._any: OrderedDict[UUID, tuple[bool, datetime]] = OrderedDict()
+
+    # --- the way of a request ----------------------------------------------------------------------------------------
+
+    async def any(self, tenant: UUID) -> bool:
+        """Whether the tenant has any thing, of anybody; remembered for `ANY_S` seconds."""
+        now = self._clock.now()
+        known = self._any.get(tenant)
+        if known is not None and timedelta(0) <= now - known[1] < timedelta(seconds=ANY_S):
+            return known[0]
+        async with self._pool.transaction(tenant) as connection:
+            found = bool(await connection.fetchval(self._sql["entities.any"], tenant))
+        self._any[tenant] = (found, now)
+        self._any.move_to_end(tenant)
+        if len(self._any) > ANY_TENANTS:
+            self._any.popitem(last=False)
+        return found
+
+    async def look_up(self, tenant: UUID, user: UUID | None, grams: Sequence[str], spans: Sequence[str]) -> list[Match]:
+        """What these may mean, in one round trip: `grams` exactly, by name and alias; `spans` also nearly. All as
+        `mentions.normalise` writes them. `user` None: only what the whole tenant knows."""
+        if not grams and not spans:
+            return []
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch(
+                self._sql["entities.look_up"], tenant, user, list(grams), list(dict.fromkeys(spans)), NEAR
+            )
+        return [
+            Match(
+                _STAGES[row["stage"]], row["mention"], row["entity_id"], row["entity_type"], row["canonical_name"],
+                row["own"], row["alias_source"], row["confidence"] or 0.0, row["use_count"] or 0, row["last_used_at"],
+                row["similarity"] or 0.0,
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    async def recent(self, tenant: UUID, user: UUID, session: UUID, count: int) -> list[tuple[str, str]]:
+        """The last messages of user and assistant in a session, (role, text), oldest first."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(
+                self._sql["consolidation.recent"], tenant, user, session, 2 * count, RECENT_CHARS
+            )
+        said = [(ROLE_NAMES.get(row["role"], "other"), row["content"]) for row in reversed(rows)]
+        return [each for each in said if each[0] in ("user", "assistant")][-count:]
+
+    # --- learning ----------------------------------------------------------------------------------------------------
+
+    async def teach(self, tenant: UUID, user: UUID | None, lessons: Lessons, now: datetime) -> None:
+        """Write what a text teaches, in a transaction of its own."""
+        if lessons:
+            async with self._pool.transaction(tenant) as connection:
+                await self.teach_in(connection, tenant, user, lessons, now)
+
+    async def teach_in(
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID | None, lessons: Lessons, now: datetime
+    ) -> None:
+        """The same within the caller's transaction, which is the tenant's. Rows are taken in one order, so that two who teach
+        at the same time wait for each other, and neither gives way."""
+        if lessons.things:
+            things = list({each.entity_id: each for each in lessons.things}.values())
+            await connection.execute(self._sql["entities.put"], tenant, now, *map(list, zip(*things, strict=True)))
+        stated = [(each.norm, each.entity_id) for each in lessons.aliases if each.own and each.source == "user_stated"]
+        if stated and user is not None:
+            await connection.execute(self._sql["entities.unstate"], tenant, user, *map(list, zip(*stated, strict=True)))
+        own = [each for each in lessons.aliases if user is not None or not each.own]
+        # Each once: a text that says a name twice has used it once.
+        rows = {
+            (owner, each.norm, each.entity_id): (
+                owner, each.norm, each.entity_id, each.text, each.source, each.confidence, each.metadata
+            )
+            for each in own
+            for owner in [user if each.own else NIL]
+        }  # fmt: skip
+        if rows:
+            await connection.execute(
+                self._sql["entities.learn"],
+                tenant,
+                now,
+                *map(list, zip(*rows.values(), strict=True)),
+                SUREST,
+                REINFORCED,
+            )
+        if lessons.spoken:
+            await connection.execute(
+                self._sql["entities.refer"], tenant, user or NIL, now, list(lessons.spoken), REFERRED_EVERY
+            )
+
+    # --- by hand -----------------------------------------------------------------------------------------------------
+
+    async def page(
+        self, tenant: UUID, user: UUID | None, *, kind: str | None, words: str | None, after: str | None, limit: int
+    ) -> list[StoredEntity]:
+        """What a user sees, by id; None: what is the tenant's."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["entities.page"], tenant, user or NIL, kind, words, after, limit)
+        return [_entity(row) for row in rows]
+
+    async def one(self, tenant: UUID, user: UUID | None, entity: str) -> StoredEntity | None:
+        """The thing of that id that a user sees."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["entities.one"], tenant, user or NIL, entity)
+        return _entity(row) if row is not None else None
+
+    async def create(
+        self,
+        tenant: UUID,
+        user: UserRef | None,
+        entity: str,
+        kind: str,
+        name: str,
+        norm: str,
+        properties: Mapping[str, Any],
+    ) -> StoredEntity:
+        """Make a thing by hand: the user's own, or (None) the whole tenant's. Raises Conflict where there is one."""
+        now = self._clock.now()
+        async with self._pool.transaction(tenant) as connection:
+            if user is not None:
+                await ensure_user(connection, self._sql, tenant, user, now)
+            owner = user.id if user is not None else NIL
+            made = await connection.fetchval(
+                self._sql["entities.create"], tenant, owner, entity, kind, name, norm, dict(properties), now
+            )
+        if made is None:
+            raise Conflict(f"There is a thing {entity!r} already.", param="id")
+        self._any.pop(tenant, None)
+        return StoredEntity(entity, owner, kind, name, {}, dict(properties), None, now, now)
+
+    async def change(
+        self,
+        tenant: UUID,
+        owner: UUID,
+        entity: str,
+        name: str | None,
+        norm: str | None,
+        properties: Mapping[str, Any] | None,
+    ) -> bool:
+        """Give a thing of `owner` (nil: the tenant's) another name, other properties. False: there is none."""
+        given = dict(properties) if properties is not None else None
+        async with self._pool.transaction(tenant) as connection:
+            changed = await connection.fetchval(
+                self._sql["entities.change"], tenant, owner, entity, name, norm, given, self._clock.now()
+            )
+        return changed is not None
+
+    async def delete(self, tenant: UUID, owner: UUID, entity: str) -> bool:
+        """Take a thing and what it was called away. False: there is none."""
+        async with self._pool.transaction(tenant) as connection:
+            if await connection.fetchval(self._sql["entities.delete"], tenant, owner, entity) is None:
+                return False
+            await connection.execute(self._sql["entities.delete_aliases_of"], tenant, owner, entity)
+        return True
+
+    async def aliases(
+        self, tenant: UUID, user: UUID | None, entity: str, *, after: tuple[str, UUID] | None = None, limit: int
+    ) -> list[StoredAlias]:
+        """What a thing is called: by the tenant, and by a user."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(
+                self._sql["entities.aliases"], tenant, user or NIL, entity, *(after or (None, None)), limit
+            )
+        return [StoredAlias(**dict(row)) for row in rows]
+
+    async def state(self, tenant: UUID, user: UserRef | None, alias: Taught) -> StoredAlias | None:
+        """Write an alias that was stated outright: of a user, or (None) of the whole tenant. None: they see no such thing."""
+        now = self._clock.now()
+        owner = user.id if user is not None else NIL
+        async with self._pool.transaction(tenant) as connection:
+            if await connection.fetchrow(self._sql["entities.one"], tenant, owner, alias.entity_id) is None:
+                return None
+            if user is not None:
+                await ensure_user(connection, self._sql, tenant, user, now)
+            await self.teach_in(connection, tenant, user.id if user else None, Lessons(aliases=(alias,)), now)
+            row = await connection.fetchrow(self._sql["entities.alias_of"], tenant, owner, alias.entity_id, alias.norm)
+        return StoredAlias(**dict(row)) if row is not None else None
+
+    async def owner_of_alias(self, tenant: UUID, user: UUID | None, entity: str, alias: UUID | None) -> UUID | None:
+        """Whose an alias is that a user sees (nil: the tenant's). None: there is none."""
+        async with self._pool.transaction(tenant) as connection:
+            owner: UUID | None = await connection.fetchval(
+                self._sql["entities.owner_of_alias"], tenant, user or NIL, entity, alias
+            )
+        return owner
+
+    async def delete_alias(self, tenant: UUID, owner: UUID, entity: str, alias: UUID) -> bool:
+        """Take an alias of `owner` (nil: the tenant's) away. False: there is none."""
+        async with self._pool.transaction(tenant) as connection:
+            gone = await connection.fetchval(self._sql["entities.delete_alias"], tenant, owner, entity, alias)
+        return gone is not None
+
+
+def _entity(row: Any) -> StoredEntity:
+    fields = dict(row)
+    fields.pop("name_norm", None)
+    return StoredEntity(**fields)

@@ -1,0 +1,51 @@
+"""The business's own database is asked once in a while for what it has not, and for few things at a time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from app.clock import FakeClock
+from app.knowledge.resolve_discover import MAX_WANTED, REMEMBERED_S, Discovery
+from app.knowledge.resolve_types import Wanted
+from tests.support.labelled_mentions import Rows
+
+TENANT, OTHER = UUID(int=1), UUID(int=2)
+HELIOS, NOTHING = Wanted("Helios", ()), Wanted("Blorb", ())
+
+
+async def test_what_was_found_and_what_was_not_is_remembered_for_a_while() -> None:
+    clock, rows = FakeClock(datetime(2026, 1, 1, tzinfo=UTC)), Rows()
+    discovery = Discovery(rows, clock)
+
+    first = await discovery.find(TENANT, 1, [HELIOS, NOTHING, HELIOS])
+    assert [each.entity.id for each in first[HELIOS]] == ["customer:helios"]
+    assert first[NOTHING] == ()
+    assert rows.asked == [HELIOS, NOTHING]
+
+    clock.move(timedelta(seconds=REMEMBERED_S - 1))
+    assert await discovery.find(TENANT, 1, [HELIOS, NOTHING]) == first
+    assert rows.asked == [HELIOS, NOTHING]
+
+    clock.move(timedelta(seconds=1))
+    await discovery.find(TENANT, 1, [NOTHING])
+    assert rows.asked == [HELIOS, NOTHING, NOTHING]
+
+
+async def test_another_tenant_and_another_ontology_are_asked_anew() -> None:
+    clock, rows = FakeClock(datetime(2026, 1, 1, tzinfo=UTC)), Rows()
+    discovery = Discovery(rows, clock)
+    for tenant, version in ((TENANT, 1), (OTHER, 1), (TENANT, 2)):
+        await discovery.find(tenant, version, [HELIOS])
+    assert rows.asked == [HELIOS] * 3
+
+
+async def test_few_are_asked_for_and_few_remembered() -> None:
+    clock, rows = FakeClock(datetime(2026, 1, 1, tzinfo=UTC)), Rows()
+    discovery = Discovery(rows, clock)
+    found = await discovery.find(TENANT, 1, [Wanted(str(n), ()) for n in range(10_000)])
+    assert len(rows.asked) == len(found) == MAX_WANTED
+
+
+async def test_without_a_database_nothing_is_found() -> None:
+    assert await Discovery(None, FakeClock(datetime(2026, 1, 1, tzinfo=UTC))).find(TENANT, 1, [HELIOS]) == {}
