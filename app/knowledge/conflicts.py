@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from app.context.known import Clash, RowValue
-from app.knowledge.values import same_value
+from app.memory.same_value import same_value
 
 Rows = Mapping[str, Mapping[str, RowValue]]
 """What rows say, by thing and predicate."""
