@@ -1,8 +1,8 @@
 """What a message says of things: whose id is the subject, and which of the ontology's predicates it speaks of. Pure.
 
 "Gai Media's payment terms are NET30" is, once "Gai Media" was resolved and the ontology knows the predicate `payment_terms`,
-(customer:gai_123, payment_terms, NET30). A statement that extraction found already keeps its words and gets that triple; one that
-it did not know how to read is added.
+(customer:gai_123, payment_terms, NET30). A statement that extraction found already keeps its words and gets that triple; one
+that it did not know how to read is added.
 """
 
 from __future__ import annotations
@@ -39,14 +39,18 @@ _PREFERS = re.compile(
     rf"(?:{_X}) (?:now |still |really |always |usually |actually )*(?:prefers?|wants?|likes?|insists? on|requires?) (?P<v>.+)",
     re.I,
 )
-_TAIL = re.compile(r"[\s,]*\b(?:now|nowadays|these days|instead|at the moment|currently|by the way|please)[\s.!]*$", re.I)
+_TAIL = re.compile(
+    r"[\s,]*\b(?:now|nowadays|these days|instead|at the moment|currently|by the way|please)[\s.!]*$", re.I
+)
 _NO_VALUE = re.compile(r"(?:not|no longer|never|what|which|how|when|where|why|unknown|unclear|wrong|different)\b", re.I)
 _CORRECTS = re.compile(r"\b(?:no|nope|actually|correction|wrong|not right|not quite|wait|oops|in fact|changed)\b", re.I)
 _JOINED = re.compile(rf".*\b(?:and|but|while|so),? (?=(?:for )?{_X})", re.I)
 """What is said of somebody else before: "I live in Lisbon, and Gai …"."""
 _POSSESSIVE = frozenset({"their", "its", "his", "her", "theirs"})
 _WHEN = r"[A-Za-z0-9 ,]{2,30}?"
-_SINCE = re.compile(rf"(?:^|[\s,]+)(?:since|as of|starting(?: from)?|from) (?P<when>{_WHEN})(?=,? {_X}|,|[\s.!]*$)", re.I)
+_SINCE = re.compile(
+    rf"(?:^|[\s,]+)(?:since|as of|starting(?: from)?|from) (?P<when>{_WHEN})(?=,? {_X}|,|[\s.!]*$)", re.I
+)
 _UNTIL = re.compile(rf"(?:^|[\s,]+)(?:until|till|up to) (?P<when>{_WHEN})(?=,? {_X}|,|[\s.!]*$)", re.I)
 _PAST = re.compile(r"\b(?:was|were|had|used to)\b", re.I)
 
@@ -67,8 +71,8 @@ def about_things(
     ontology: Ontology,
     day_of: Mapping[str, str] | None = None,
 ) -> list[Candidate]:
-    """What was `found` in a message and what is stated in it of the things that it names, with their ids. `day_of`: by thing, the
-    one predicate of a preferred day that is known of it: "Gai prefers Thursday" is of that one."""
+    """What was `found` in a message and what is stated in it of the things that it names, with their ids. `day_of`: by thing,
+    the one predicate of a preferred day that is known of it: "Gai prefers Thursday" is of that one."""
     named = [each for each in resolutions if each.entity is not None]
     if not named:
         return list(found)
