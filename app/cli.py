@@ -13,6 +13,7 @@ import click
 
 from app import logs
 from app.capture_cli import capture
+from app.conflicts_cli import conflicts
 from app.console import failing_clearly, load_settings, show, with_database
 from app.keys import keys
 from app.reembed import reembed
@@ -115,6 +116,7 @@ main.add_command(reembed)
 main.add_command(replay)
 replay.add_command(replay_run)
 main.add_command(capture)
+main.add_command(conflicts)
 
 
 @main.command()

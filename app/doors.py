@@ -10,6 +10,7 @@ from app.api.appending import Scribe
 from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.cassettes import cassettes_router
+from app.api.conflicts import conflicts_router
 from app.api.context import context_router
 from app.api.export import export_router
 from app.api.facts import facts_router
@@ -40,6 +41,7 @@ from app.metrics import Exposition, Metrics
 from app.proxy import Proxy
 from app.store.captures import Captures
 from app.store.cassettes import CassetteStore
+from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
@@ -126,5 +128,6 @@ def open_doors(
         facts_router(gate, Facts(pool, sql, clock), welcome),
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),
         tenant_router(gate, Instructions(pool, sql, clock)),
+        conflicts_router(gate, ConflictStore(pool, sql, clock)),
         export_router(gate, Export(pool, sql), proxy.tenancy, clock),
     ]

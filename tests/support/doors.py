@@ -22,6 +22,7 @@ from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.cassettes import cassettes_router
 from app.api.common import DoorMiddleware, install_errors
+from app.api.conflicts import conflicts_router
 from app.api.context import PreviewRequest, context_router
 from app.api.export import export_router
 from app.api.facts import facts_router
@@ -53,6 +54,7 @@ from app.providers.tokens import CountCache
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.cassettes import CassetteStore
+from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
@@ -224,6 +226,7 @@ async def build_doors(
         facts_router(gate, Facts(pool, queries, clock), welcome),
         outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         tenant_router(gate, Instructions(pool, queries, clock)),
+        conflicts_router(gate, ConflictStore(pool, queries, clock)),
         export_router(gate, Export(pool, queries), tenancy, clock),
         ops_router(checks, Exposition(registry)),
     ):
