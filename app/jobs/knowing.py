@@ -378,4 +378,5 @@ def _names(found: Sequence[Resolution]) -> dict[str, str]:
         for each in found
         if each.entity is not None and each.method != "coreference"
         for name in (each.mention, each.entity.name)
+        if name.lower() != "user"  # who speaks is no thing, whatever things are called
     }

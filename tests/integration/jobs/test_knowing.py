@@ -11,10 +11,14 @@ import orjson
 import pytest
 
 from app.errors import BadBody
+from app.jobs.consolidation_users import Consolidator
 from app.jobs.knowing import LATER_S, KnowJob
 from app.providers.embeddings import WordLlamaEmbedder
+from app.store import ids
+from app.store.consolidation import ConsolidationStore
+from app.store.drawing import DrawingStore
 from app.store.pools import Pool
-from tests.support.jobs import rows
+from tests.support.jobs import SQL, rows
 from tests.support.knowing import GAI, Knowing, knowing, with_strategy
 from tests.support.learning import NOW, OTHER_TENANT, Talk, count, everything, memories
 
@@ -91,6 +95,29 @@ async def test_the_episode_names_the_thing(know: Knowing, pool: Pool, admin: asy
             "mentions": [{"text": "Gai Media", "position": 9, "confidence": 0.95, "is_coreference": False}],
         }
     ]
+
+
+async def test_the_episode_says_what_its_domain_was_asked(
+    know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    """Seed 004, layer 3: domain_facts_referenced. From the explanation of the call's own prompt."""
+    talk = Talk()
+    call = ids.uuid7(NOW)
+    query = {"domain": "erp", "query_type": "sales_order", "table": "domain.sales_orders", "result_count": 2}
+    await admin.execute(
+        "INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, inputs, audit) VALUES ($1, $2, $3, '{}', $4)",
+        call, talk.tenant, talk.user, orjson.dumps({"domain": {"status": "ok", "queries": [query]}}).decode(),
+    )  # fmt: skip
+    said = await talk.say(pool, "What did Gai Media order last month?")
+    said += await talk.say(pool, "Two orders.", role="assistant")
+    await admin.execute(
+        "SET session_replication_role = replica"
+    )  # history is append-only; a turn knows its call at once
+    await admin.execute("UPDATE agent_data.conversation_history SET call_id = $1", call)
+    await admin.execute("SET session_replication_role = origin")
+    await know.learn(talk.job(said))
+    (episode,) = await rows(admin, "SELECT * FROM agent_data.episodes")
+    assert orjson.loads(episode["domain_facts"]) == {"queries": [query]}
 
 
 async def test_another_alias_is_the_same_subject(know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
@@ -449,3 +476,41 @@ async def test_forgetting_takes_its_conflicts_words(know: Knowing, pool: Pool, a
     )
     (conflict,) = await conflicts(admin)
     assert (conflict["conflict_data"], conflict["entity_id"]) == ({}, None)
+
+
+# --- profiles --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_profile_is_the_thing_s_and_ends_with_what_it_quotes(
+    know: Knowing, pool: Pool, admin: asyncpg.Connection[Any], embedder: WordLlamaEmbedder
+) -> None:
+    """Seed 004, transformation 3: three sessions, three names, one profile of customer:gai_123; once its row says otherwise,
+    the profile that quotes the memory is not in force, and due anew."""
+    know.table.values = {}
+    said = (NET30, "Gai prefers Friday deliveries", "What did Gai Media Entertainment order?")
+    for n, text in enumerate(said):
+        await say(know, pool, Talk(name=f"chat-{n}"), text)
+    await know.know()
+    talk = Talk()
+    draw = Consolidator(
+        ConsolidationStore(pool, SQL), DrawingStore(pool, SQL), SQL, embedder=embedder, space=None,
+        count=lambda text: len(text.split()), clock=know.clock,
+    )  # fmt: skip
+    await draw.consolidate(orjson.dumps({"tenant": talk.tenant, "user": talk.user, "id": "one"}, default=str))
+    (summary,) = await memories(admin, "kind = 'summary' AND is_active")
+    details = orjson.loads(summary["details"])
+    assert summary["content_text"].startswith("Gai Media Entertainment: ")
+    assert (details["scope_type"], details["scope_identifier"]) == ("entity", GAI.id)
+    assert details["key_facts"]["payment_terms"]["value"] == "NET30"
+    assert details["source_data"]["sessions"] == 3
+    assert {GAI.id, "gai", "gai-media"} <= set(summary["entity_ids"])
+    await admin.execute("UPDATE agent_data.consolidation_state SET due_at = NULL")
+    know.table.values = {GAI.id: {"payment_terms": "NET15"}}
+    await say(know, pool, Talk(name="chat-9"), "What about Gai?")
+    await know.know()
+    (ended,) = await memories(admin, "kind = 'summary'")
+    assert ended["status"] == "invalidated"
+    assert await admin.fetchval("SELECT due_at IS NOT NULL FROM agent_data.consolidation_state")
+    await draw.consolidate(orjson.dumps({"tenant": talk.tenant, "user": talk.user, "id": "two"}, default=str))
+    (anew,) = await memories(admin, "kind = 'summary' AND is_active")
+    assert "NET30" not in anew["content_text"]
