@@ -15,14 +15,6 @@ from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, JobRecord
 
 
-class SaidMessage(NamedTuple):
-    """A message, and its place in its session."""
-
-    text: str
-    turn_index: int
-    said_at: datetime
-
-
 class StoredClaim(NamedTuple):
     """What a memory in force says of a thing."""
 
@@ -79,14 +71,6 @@ class CheckStore:
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["checking.said_before"], user, session, turn, limit)
         return [(ROLE_NAMES[row["role"]], row["content"]) for row in rows]
-
-    async def message(
-        self, tenant: UUID, user: UUID, message: UUID, since: datetime, until: datetime
-    ) -> SaidMessage | None:
-        """A message of the user's; None: it may not be read any more."""
-        async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["checking.message"], user, message, since, until)
-        return SaidMessage(row["content"] or "", row["turn_index"], row["created_at"]) if row is not None else None
 
     async def preferred_days(self, tenant: UUID, user: UUID, scope: UUID, things: Collection[str]) -> dict[str, str]:
         """By thing, the predicate of its preferred day, where one alone is known."""

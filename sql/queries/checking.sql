@@ -16,14 +16,6 @@ SELECT * FROM (
     ORDER BY h.turn_index DESC, h.sibling DESC LIMIT $4
 ) x ORDER BY x.turn_index, x.sibling
 
--- name: message
--- A message that things are named in, said between $3 and $4; none that was deleted or forgotten. What has been superseded is one
--- all the same: what names a thing is not the value that it had.
-SELECT h.content, h.turn_index, h.created_at FROM agent_data.conversation_history h
-WHERE h.user_id = $1 AND h.message_id = $2 AND h.created_at BETWEEN $3 AND $4 AND NOT h.is_pruned
-  AND NOT EXISTS (SELECT FROM agent_data.suppressions x
-                  WHERE x.user_id = $1 AND x.item_id = h.message_id AND x.reason <> 'superseded')
-
 -- name: preferred_days
 -- Which preferred day of these things is known: "Friday deliveries".
 SELECT DISTINCT m.subject_entity_id AS thing, m.predicate FROM agent_data.memory_store m

@@ -6,19 +6,21 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
+from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import FakeClock
-from app.context.known import Alternative, Entity, Resolution, RowValue
+from app.context.known import Entity, Method, Resolution, RowValue
 from app.errors import Unavailable
 from app.jobs.answering import Answers
-from app.jobs.knowing import KNOW, Hearing, Knower, Said, Who
+from app.jobs.knowing import CHECK, Checker, Hearing
 from app.jobs.noting import Notes
 from app.jobs.tasks import Learner
 from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Strategy
+from app.knowledge.resolve_types import Said, Who
 from app.providers.embeddings import Embedder
 from app.store.checking import CheckStore
 from app.store.learning import LearningStore
@@ -40,35 +42,39 @@ CUSTOMER = EntityType(
 ONTOLOGY = Ontology({"customer": CUSTOMER}, version=1)
 
 
+class Study(NamedTuple):
+    """What a text names, and (its own words) what it teaches."""
+
+    resolutions: tuple[Resolution, ...]
+    lessons: str
+
+
 @dataclass
 class Names:
-    """A resolver that knows names by tenant, and notes what it was asked to teach."""
+    """A resolver that knows names by tenant, and writes down what it was taught."""
 
     known: dict[UUID, dict[str, Entity]]
-    ambiguous: dict[str, tuple[Entity, ...]] = field(default_factory=dict)
-    taught: list[tuple[Who, str]] = field(default_factory=list)
-    recent: list[tuple[Said, ...]] = field(default_factory=list)
+    asked: list[tuple[Who, tuple[Said, ...]]] = field(default_factory=list)
 
-    async def resolve_text(
-        self, who: Who, text: str, recent: Sequence[Said], ontology: Ontology, *, now: datetime, teach: bool = False
-    ) -> tuple[Resolution, ...]:
-        self.recent.append(tuple(recent))
+    async def study(self, who: Who, text: str, recent: Sequence[Said], ontology: Ontology, *, now: datetime) -> Study:
+        self.asked.append((who, tuple(recent)))
         names = self.known.get(who.tenant, {})
-        if teach:
-            self.taught.append((who, text))
-        if not names:
-            return ()
-        spelled = "|".join(
-            rf"\b{re.escape(each)}\b" for each in sorted([*names, *self.ambiguous], key=len, reverse=True)
-        )
-        return tuple(self._found(match, names) for match in re.finditer(spelled, text))
+        spelled = "|".join(rf"\b{re.escape(each)}\b" for each in sorted(names, key=len, reverse=True))
+        found = [self._found(match, names) for match in re.finditer(spelled, text)] if names else []
+        return Study(tuple(found), text)
+
+    async def teach(self, connection: PoolConnectionProxy[Any], who: Who, lessons: str, now: datetime) -> None:
+        """As rows that come and go with the transaction: aliases of nothing in particular."""
+        await connection.execute(
+            "INSERT INTO agent_data.entity_aliases (tenant_id, alias_norm, entity_id, alias_text, alias_source)"
+            " VALUES ($1, $2, 'x', $2, 'learned') ON CONFLICT (user_id, tenant_id, alias_norm, entity_id)"
+            " DO UPDATE SET use_count = entity_aliases.use_count + 1",
+            who.tenant, lessons,
+        )  # fmt: skip
 
     def _found(self, match: re.Match[str], names: Mapping[str, Entity]) -> Resolution:
-        if match[0] in self.ambiguous:
-            several = tuple(Alternative(each, 0.7) for each in self.ambiguous[match[0]])
-            return Resolution(match[0], match.start(), None, 0.0, None, several, requires_disambiguation=True)
-        method = "coreference" if match[0].islower() else "known_alias"
-        return Resolution(match[0], match.start(), names[match[0]], 0.95, method)  # type: ignore[arg-type]  # two of them
+        method: Method = "coreference" if match[0].islower() else "known_alias"
+        return Resolution(match[0], match.start(), names[match[0]], 0.95, method)
 
 
 @dataclass
@@ -105,7 +111,7 @@ class Knowing:
     """A learner that knows things, and what it does later."""
 
     learner: Learner
-    knower: Knower
+    checker: Checker
     names: Names
     table: Table
     ontologies: Ontologies
@@ -116,17 +122,17 @@ class Knowing:
         await self.learner.learn(payload)
 
     async def waiting(self) -> list[dict[str, Any]]:
-        """The `know` jobs in the queue."""
+        """The `check` jobs in the queue."""
         sql = "SELECT id, payload, execute_after - created AS delay FROM agent_data.pgqueuer WHERE entrypoint = $1 ORDER BY id"
-        return await rows(self.admin, sql, KNOW)
+        return await rows(self.admin, sql, CHECK)
 
-    async def know(self) -> int:
+    async def check(self) -> int:
         """Do them all, and what they leave; how many."""
         done = 0
         while jobs := await self.waiting():
             for job in jobs:
                 await self.admin.execute("DELETE FROM agent_data.pgqueuer WHERE id = $1", job["id"])
-                await self.knower.know(job["payload"])
+                await self.checker.check(job["payload"])
                 done += 1
         return done
 
@@ -155,8 +161,8 @@ def knowing(
         ),
         hearing=Hearing(store, SQL, clock, ontologies=ontologies, resolver=names),
     )
-    knower = Knower(learning, store, SQL, clock, ontologies=ontologies, resolver=names, rows=table, ask_s=ask_s)
-    return Knowing(learner, knower, names, table, ontologies, clock, admin)
+    checker = Checker(learning, store, SQL, clock, ontologies=ontologies, rows=table, ask_s=ask_s)
+    return Knowing(learner, checker, names, table, ontologies, clock, admin)
 
 
 def with_strategy(knowing: Knowing, strategy: Strategy) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from app.errors import BadBody
 from app.jobs.consolidation_users import Consolidator
-from app.jobs.knowing import LATER_S, KnowJob
+from app.jobs.knowing import LATER_S, CheckJob
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
 from app.store.consolidation import ConsolidationStore
@@ -138,7 +138,7 @@ async def test_they_are_whom_was_spoken_of(know: Knowing, pool: Pool, admin: asy
     (memory,) = await memories(admin, "predicate = 'industry'")
     assert memory["subject_entity_id"] == GAI.id
     assert memory["content_text"] == "Gai Media Entertainment's industry is entertainment"
-    assert [each.text for each in know.names.recent[-1]] == ["I called Gai Media today.", "Noted."]
+    assert [each.text for each in know.names.asked[-1][1]] == ["I called Gai Media today.", "Noted."]
 
 
 async def test_what_was_said_before_the_thing_was_known_is_tied_later(
@@ -151,29 +151,27 @@ async def test_what_was_said_before_the_thing_was_known_is_tied_later(
     assert memory["subject_entity_id"] == "gai media"
     know.names.known = names
     await say(know, pool, Talk(name="chat-2"), "What about Gai Media?")
-    await know.know()
+    await know.check()
     (memory,) = await memories(admin, "predicate IS NOT NULL")
     assert (memory["subject_entity_id"], memory["status"]) == (GAI.id, "invalidated"), "and its row was looked at"
 
 
-async def test_what_is_taught_is_taught_once(know: Knowing, pool: Pool) -> None:
-    payload = await say(know, pool, Talk(), "What about Gai Media?")
-    assert know.names.taught == [], "not while it is learned from: that may be tried again"
-    (job,) = await know.waiting()
+async def test_what_is_taught_is_taught_once(know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    """Within the job's effect: neither lost nor counted twice, however often the job is tried."""
+    text = "What about Gai Media?"
+    payload = await say(know, pool, Talk(), text)
     await know.learn(payload)
     assert len(await know.waiting()) == 1
-    await know.knower.know(job["payload"])
-    await know.knower.know(job["payload"])
-    ((who, text),) = know.names.taught
-    assert (who.user, text) == (Talk().user, "What about Gai Media?")
+    taught = await rows(admin, "SELECT alias_text, use_count FROM agent_data.entity_aliases")
+    assert taught == [{"alias_text": text, "use_count": 1}]
 
 
 async def test_a_session_of_nobody_s_knows_what_the_tenant_knows(
     know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
     await say(know, pool, Talk(confined=True), NET30)
-    await know.know()
-    ((who, _),) = know.names.taught
+    await know.check()
+    ((who, _),) = know.names.asked
     assert who.user is None
     (memory,) = await memories(admin, "predicate IS NOT NULL")
     assert (memory["subject_entity_id"], memory["status"]) == (GAI.id, "invalidated")
@@ -183,7 +181,7 @@ async def test_a_tenant_without_knowledge_pays_nothing(
     know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
     await say(know, pool, Talk(tenant=OTHER_TENANT), NET30)
-    assert know.names.recent == []
+    assert know.names.asked == []
     assert await know.waiting() == []
     (memory,) = await memories(admin)
     assert memory["subject_entity_id"] == "gai media"
@@ -197,7 +195,7 @@ async def test_net30_against_net15(know: Knowing, pool: Pool, admin: asyncpg.Con
     talk = Talk()
     await say(know, pool, talk, NET30)
     (before,) = await memories(admin)
-    assert await know.know() == 1
+    assert await know.check() == 1
     (memory,) = await memories(admin, "predicate IS NOT NULL")
     assert (memory["memory_id"], memory["status"], memory["valid_to"]) == (before["memory_id"], "invalidated", NOW)
     assert (await events(admin, memory["memory_id"]))[-1] == "invalidated"
@@ -225,10 +223,10 @@ async def test_net30_against_net15(know: Knowing, pool: Pool, admin: asyncpg.Con
 async def test_again_is_as_good_as_once(know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     payload = await say(know, pool, Talk(), NET30)
     (job,) = await know.waiting()
-    await know.knower.know(job["payload"])
+    await know.checker.check(job["payload"])
     once = [await everything(admin), await conflicts(admin)]
     await know.learn(payload)
-    await know.knower.know(job["payload"])
+    await know.checker.check(job["payload"])
     assert [await everything(admin), await conflicts(admin)] == once
 
 
@@ -237,13 +235,13 @@ async def test_older_memories_are_checked_when_the_thing_is_spoken_of(
 ) -> None:
     know.table.values = {GAI.id: {"payment_terms": "net 30"}}
     await say(know, pool, Talk(), NET30)
-    await know.know()
+    await know.check()
     (memory,) = await memories(admin)
     assert (memory["status"], memory["validated_by"], memory["last_validated_at"]) == ("active", "domain", NOW)
     assert await conflicts(admin) == []
     know.table.values = {GAI.id: {"payment_terms": "NET15"}}  # the row changes
     await say(know, pool, Talk(name="chat-2"), "What about Gai?")
-    await know.know()
+    await know.check()
     assert [each["predicate"] for each in await memories(admin)] == []
     assert len(await conflicts(admin)) == 1
 
@@ -253,12 +251,12 @@ async def test_what_had_lost_to_it_comes_back_with_the_row(
 ) -> None:
     know.table.values = {GAI.id: {"payment_terms": "NET30"}}
     await say(know, pool, Talk(), NET30)
-    await know.know()
+    await know.check()
     know.table.values = {GAI.id: {"payment_terms": "NET15"}}
     await say(know, pool, Talk(name="chat-2", begun=NOW), "Gai's payment terms are NET 15")
     (memory,) = await memories(admin)
     assert memory["object_value"] == "NET30", "the row had said so, when it was asked last"
-    await know.know()
+    await know.check()
     (memory,) = await memories(admin)
     assert (memory["object_value"], memory["validated_by"]) == ("NET 15", "domain")
 
@@ -267,17 +265,17 @@ async def test_a_memory_that_the_user_brings_back_stays(
     know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
     await say(know, pool, Talk(), NET30)
-    await know.know()
+    await know.check()
     await admin.execute(
         "UPDATE agent_data.memory_store SET status = 'active', valid_to = NULL WHERE predicate IS NOT NULL"
     )
     await say(know, pool, Talk(name="chat-2"), "What about Gai?")
-    await know.know()
+    await know.check()
     assert len(await memories(admin)) == 1
     assert len(await conflicts(admin)) == 1, "the same contradiction is logged once"
     know.table.values = {GAI.id: {"payment_terms": "NET60"}}
     await say(know, pool, Talk(name="chat-3"), "What about Gai now?")
-    await know.know()
+    await know.check()
     assert await memories(admin) == []
     assert len(await conflicts(admin)) == 2, "another value is another contradiction"
 
@@ -285,13 +283,13 @@ async def test_a_memory_that_the_user_brings_back_stays(
 async def test_both_stay_where_the_ontology_says_so(know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     with_strategy(know, "both")
     await say(know, pool, Talk(), NET30)
-    await know.know()
+    await know.check()
     assert len(await memories(admin)) == 1
     (conflict,) = await conflicts(admin)
     assert (conflict["resolution_strategy"], conflict["resolved_at"]) == ("both", None)
     know.table.values = {GAI.id: {"payment_terms": "NET 30"}}
     await say(know, pool, Talk(name="chat-2"), "What about Gai?")
-    await know.know()
+    await know.check()
     (conflict,) = await conflicts(admin)
     assert conflict["resolution_outcome"] == {"action": "row_agrees"}
     assert conflict["resolved_at"] == NOW
@@ -322,7 +320,7 @@ async def test_the_user_is_asked_and_the_answer_decides(
     with_strategy(know, "ask_user")
     talk = Talk()
     await say(know, pool, talk, NET30)
-    await know.know()
+    await know.check()
     (memory,) = await memories(admin)
     (conflict,) = await conflicts(admin)
     assert (memory["status"], conflict["resolved_at"]) == ("aging", None)
@@ -385,7 +383,7 @@ async def test_both_were_right_each_in_its_time(know: Knowing, pool: Pool, admin
     talk = Talk()
     await say(know, pool, talk, "Gai Media's payment terms were NET30 until May")
     await say(know, pool, talk, "Since June, Gai Media's payment terms are NET15")
-    await know.know()
+    await know.check()
     earlier, later = sorted(await memories(admin), key=lambda row: row["valid_from"])
     may, june = datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC)
     assert (earlier["object_value"], earlier["valid_to"], earlier["status"]) == ("NET30", may, "active")
@@ -418,36 +416,35 @@ async def test_a_domain_that_is_away_is_asked_later(know: Knowing, pool: Pool, a
     await say(know, pool, Talk(), NET30)
     (job,) = await know.waiting()
     await admin.execute("DELETE FROM agent_data.pgqueuer WHERE id = $1", job["id"])
-    await know.knower.know(job["payload"])
+    await know.checker.check(job["payload"])
     (later,) = await know.waiting()
     assert later["delay"] >= timedelta(seconds=LATER_S[0] - 5)
     assert len(await memories(admin)) == 1
     assert await conflicts(admin) == []
     know.table.away = False
-    await know.know()
+    await know.check()
     assert await memories(admin) == []
     assert len(await conflicts(admin)) == 1
-    assert len(know.names.taught) == 1, "and is not taught again"
 
 
 async def test_not_for_ever(know: Knowing, pool: Pool) -> None:
     know.table.away = True
     await say(know, pool, Talk(), NET30)
-    assert await know.know() == 1 + len(LATER_S)
+    assert await know.check() == 1 + len(LATER_S)
     assert len(know.table.asked) == 1 + len(LATER_S)
 
 
 async def test_a_job_that_is_none(know: Knowing) -> None:
     for payload in (b"", b"{}", b"[]", b'{"tenant": 1}'):
         with pytest.raises(BadBody):
-            await know.knower.know(payload)
+            await know.checker.check(payload)
 
 
 async def test_an_erased_user_gets_nothing(know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     await say(know, pool, Talk(), NET30)
     (job,) = await know.waiting()
-    again = replace(KnowJob.parse(job["payload"]), epoch=99)
-    await know.knower.know(again.record(0.0).payload)
+    again = replace(CheckJob.parse(job["payload"]), epoch=99)
+    await know.checker.check(again.record(0.0).payload)
     assert await conflicts(admin) == []
     assert len(await memories(admin)) == 1
 
@@ -458,7 +455,7 @@ async def test_one_tenant_s_rows_say_nothing_of_another_s(
     know.names.known[OTHER_TENANT] = know.names.known[Talk().tenant]
     know.ontologies.known[OTHER_TENANT] = know.ontologies.known[Talk().tenant]
     await say(know, pool, Talk(tenant=OTHER_TENANT), NET30)
-    await know.know()
+    await know.check()
     assert know.table.asked == [(OTHER_TENANT, GAI.id)]
     (conflict,) = await conflicts(admin)
     assert conflict["tenant_id"] == OTHER_TENANT
@@ -469,7 +466,7 @@ async def test_one_tenant_s_rows_say_nothing_of_another_s(
 async def test_forgetting_takes_its_conflicts_words(know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     talk = Talk()
     await say(know, pool, talk, NET30)
-    await know.know()
+    await know.check()
     (memory,) = await memories(admin, "predicate IS NOT NULL")
     await admin.execute(
         "SELECT agent_data.void_memories($1, $2, ARRAY[$3::uuid], $4)", talk.tenant, talk.user, memory["memory_id"], NOW
@@ -490,7 +487,7 @@ async def test_a_profile_is_the_thing_s_and_ends_with_what_it_quotes(
     said = (NET30, "Gai prefers Friday deliveries", "What did Gai Media Entertainment order?")
     for n, text in enumerate(said):
         await say(know, pool, Talk(name=f"chat-{n}"), text)
-    await know.know()
+    await know.check()
     talk = Talk()
     draw = Consolidator(
         ConsolidationStore(pool, SQL), DrawingStore(pool, SQL), SQL, embedder=embedder, space=None,
@@ -507,7 +504,7 @@ async def test_a_profile_is_the_thing_s_and_ends_with_what_it_quotes(
     await admin.execute("UPDATE agent_data.consolidation_state SET due_at = NULL")
     know.table.values = {GAI.id: {"payment_terms": "NET15"}}
     await say(know, pool, Talk(name="chat-9"), "What about Gai?")
-    await know.know()
+    await know.check()
     (ended,) = await memories(admin, "kind = 'summary'")
     assert ended["status"] == "invalidated"
     assert await admin.fetchval("SELECT due_at IS NOT NULL FROM agent_data.consolidation_state")
