@@ -26,6 +26,9 @@ from app.memory.ingest_text import normalise
 CLAIM_IMPORTANCE = 0.65
 """As the rules have it for what others prefer and agreed on."""
 CLAIM_CONFIDENCE = 0.9
+SURE_ENOUGH = 0.2
+"""Confidence of a resolution from which a statement is tied to its thing: of what points back ("they": 0.6 · e^(−0.5 ·
+messages), seed 004, stage 4) that is the exchange before, and none further back."""
 MAX_VALUE_WORDS = 8
 """Words of a value: a longer one is a story."""
 
@@ -46,7 +49,8 @@ _NO_VALUE = re.compile(r"(?:not|no longer|never|what|which|how|when|where|why|un
 _CORRECTS = re.compile(r"\b(?:no|nope|actually|correction|wrong|not right|not quite|wait|oops|in fact|changed)\b", re.I)
 _JOINED = re.compile(rf".*\b(?:and|but|while|so),? (?=(?:for )?{_X})", re.I)
 """What is said of somebody else before: "I live in Lisbon, and Gai …"."""
-_POSSESSIVE = frozenset({"their", "its", "his", "her", "theirs"})
+_POSSESSIVE = frozenset({"their", "its", "his", "her"})
+_POINTING = _POSSESSIVE | {"they", "it", "he", "she", "them"}
 _WHEN = r"[A-Za-z0-9 ,]{2,30}?"
 _SINCE = re.compile(
     rf"(?:^|[\s,]+)(?:since|as of|starting(?: from)?|from) (?P<when>{_WHEN})(?=,? {_X}|,|[\s.!]*$)", re.I
@@ -73,7 +77,7 @@ def about_things(
 ) -> list[Candidate]:
     """What was `found` in a message and what is stated in it of the things that it names, with their ids. `day_of`: by thing,
     the one predicate of a preferred day that is known of it: "Gai prefers Thursday" is of that one."""
-    named = [each for each in resolutions if each.entity is not None]
+    named = [each for each in resolutions if each.entity is not None and each.confidence >= SURE_ENOUGH]
     if not named:
         return list(found)
     out = [_tied(each, text, named, ontology, day_of or {}) for each in found]
@@ -120,12 +124,14 @@ def entity_ids(known: Sequence[str], about: Sequence[Resolution]) -> tuple[str, 
     """The things' ids and the slugs of their names beside what is known; without the parts of these names."""
     ids = [each.entity.id for each in about if each.entity is not None]
     slugs = [slug(each.mention) for each in about if _is_name(each.mention)]
-    parts = {part for each in slugs for part in each.split("-")} - set(slugs)
-    return tuple(dict.fromkeys([*ids, *slugs, *(each for each in known if each not in parts)]))
+    names = [f"-{each}-" for each in (*slugs, *(slug(each.entity.name) for each in about if each.entity is not None))]
+    others = (each for each in known if not any(f"-{each}-" in name for name in names))
+    return tuple(dict.fromkeys([*ids, *slugs, *others]))
 
 
 def _is_name(mention: str) -> bool:
-    return mention[:1].isupper() or any(c.isdigit() for c in mention)
+    named = mention[:1].isupper() or any(c.isdigit() for c in mention)
+    return named and mention.lower() not in _POINTING
 
 
 def _day_preference(triple: Triple, ontology: Ontology, day_of: Mapping[str, str]) -> Triple:
@@ -193,10 +199,10 @@ def _claim(
     if said is None:
         return None
     corrects = said.corrects or bool(_CORRECTS.search(clause.lead))
-    name = entity.name if mention.lower() in _POSSESSIVE or not _is_name(mention) else mention
+    name = mention if _is_name(mention) else entity.name
     sort: Kind = "correction" if corrects else "preference" if "prefer" in said.predicate else "fact"
     made = make_draft(
-        normalise(masked.replace(_X + " is", name + " is").replace(_X, name)),
+        normalise(_told(masked, name)),
         sort,
         importance=EXPLICIT_IMPORTANCE if explicit else CLAIM_IMPORTANCE,
         confidence=EXPLICIT_CONFIDENCE if explicit else CLAIM_CONFIDENCE,
@@ -213,6 +219,12 @@ def _claim(
         since=since,
         until=until,
     )
+
+
+def _told(masked: str, name: str) -> str:
+    """The clause with the thing's name; of "they prefer … now" what stays so."""
+    said = re.sub(rf"{_X} (prefer|want|like|require|insist)\b", rf"{_X} \1s", _TAIL.sub("", masked))
+    return said.replace(_X, name)
 
 
 def _masked(clause: Clause, resolution: Resolution) -> tuple[str, str]:

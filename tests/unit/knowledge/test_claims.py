@@ -29,14 +29,23 @@ ONTOLOGY = Ontology(
         )
     }
 )
-NAMES = {"Gai Media": GAI, "Gai": GAI, "Gai Media Entertainment": GAI, "Acme": ACME, "the customer": GAI, "their": GAI}
+NAMES = {
+    "Gai Media": GAI,
+    "Gai": GAI,
+    "Gai Media Entertainment": GAI,
+    "Acme": ACME,
+    "the customer": GAI,
+    "their": GAI,
+    "Their": GAI,
+    "they": GAI,
+}
 
 
 def resolved(text: str) -> list[Resolution]:
     """What a resolver finds of the names above."""
     names = sorted(NAMES, key=len, reverse=True)
     return [
-        Resolution(match[0], match.start(), NAMES[match[0]], 0.95, "known_alias")
+        Resolution(match[0], match.start(), NAMES[match[0]], 0.22 if match[0][1:4] == "hey" else 0.95, "known_alias")
         for match in re.finditer("|".join(rf"\b{each}\b" for each in names), text)
     ]
 
@@ -63,7 +72,6 @@ def said(text: str, day_of: dict[str, str] | None = None) -> list[Candidate]:
     ],
 )
 def test_a_statement_has_the_thing_for_its_subject(text: str, predicate: str, value: str) -> None:
-    text = text.replace("Their", "their") if "Their" in text else text
     (one,) = [each for each in said(text) if each.triple is not None]
     assert one.triple is not None
     assert one.triple.subject in (GAI.id, ACME.id)
@@ -135,3 +143,27 @@ def test_without_things_nothing_changes() -> None:
 def test_what_is_said_of_the_user_stays_so() -> None:
     found = said("I live in Lisbon, and Gai Media's payment terms are NET30")
     assert [each.triple.subject for each in found if each.triple] == ["user", GAI.id]
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("No, they prefer Thursday now", "Gai Media Entertainment prefers Thursday"),
+        ("Their payment terms are NET15", "Gai Media Entertainment's payment terms are NET15"),
+        ("Our client Gai's industry is entertainment", "Gai's industry is entertainment"),
+        ("Gai Media's payment terms were NET30 until May", "Gai Media's payment terms were NET30 until May"),
+    ],
+)
+def test_it_is_told_with_the_name(text: str, content: str) -> None:
+    (one,) = said(text)
+    assert one.content == content
+    assert "media" not in one.entity_ids
+    assert "media-entertainment" not in one.entity_ids
+
+
+def test_what_points_back_too_far_is_tied_to_nothing() -> None:
+    """Seed 004, stage 4: 0.6 · e^(−0.5 · 2) = 0.22 of the exchange before, 0.13 of a message further back."""
+    text = "Well, their payment terms are NET15"
+    for confidence, many in ((0.2207, 1), (0.1339, 0)):
+        back = Resolution("their", text.index("their"), GAI, confidence, "coreference")
+        assert len(about_things(text, NOW, extract(Exchange(text, NOW)), [back], ONTOLOGY)) == many
