@@ -116,13 +116,15 @@ class Heard:
             return
         await checking.name_things([_named(message, found) for message, found in named.items()])
         await checking.tie(_names([each for found in named.values() for each in found]))
-        jobs = []
-        for message, found in named.items():
-            rowed = [each for each in things_of(found) if _has_row(each, self.ontology)]
-            if rowed:
-                jobs.append(
-                    CheckJob(job.tenant, job.user, job.session, message, tuple(rowed), self.epoch, job.confined)
-                )
+        last = {each: message for message, found in named.items() for each in things_of(found)}
+        rowed: dict[UUID, list[Entity]] = {}
+        for each, message in last.items():
+            if _has_row(each, self.ontology):
+                rowed.setdefault(message, []).append(each)
+        jobs = [
+            CheckJob(job.tenant, job.user, job.session, message, tuple(things), self.epoch, job.confined)
+            for message, things in rowed.items()
+        ]
         await effect.enqueue([each.record(0.0) for each in jobs])
 
 

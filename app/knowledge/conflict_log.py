@@ -11,6 +11,9 @@ from app.context.known import Clash, RowValue
 from app.knowledge.conflicts import Stands
 from app.store.conflicts import ConflictStore, LoggedConflict
 
+_OVER = frozenset({"row_agrees", "row_changed"})
+"""Outcomes of which there is nothing to tell: no two sides are left."""
+
 
 class ConflictLog:
     """Reads them for the things of a request."""
@@ -25,11 +28,11 @@ class ConflictLog:
 
 
 def clash_of(logged: LoggedConflict) -> Clash | None:
-    """A contradiction of the log; None: its words were forgotten."""
+    """A contradiction of the log; None: its words were forgotten, or its row does not say so any more."""
     data = logged.conflict_data
     row = data.get("db_source")
     sides = [data["memory"]] if "memory" in data else list(data.get("memories") or ())
-    if not sides or logged.entity_id is None:
+    if not sides or logged.entity_id is None or (logged.resolution_outcome or {}).get("action") in _OVER:
         return None
     first, other = sides[0], sides[1] if len(sides) > 1 else {}
     strategy = logged.resolution_strategy or "both"
@@ -68,12 +71,10 @@ def _stands(logged: LoggedConflict) -> Stands:
     if keep in ("memory", "domain", "other", "both"):
         standing: Stands = keep
         return standing
-    if action in ("close_earlier", "keep_both", "row_agrees"):
+    if action in ("close_earlier", "keep_both"):
         return "both"
     if action == "keep_memory" or "winner" in outcome:
         return "memory"
-    if action == "row_changed":
-        return None
     return "domain" if "db_source" in logged.conflict_data else "other"
 
 

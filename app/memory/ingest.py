@@ -224,7 +224,10 @@ class Ingest:
             if item.heir is not None or item.id == kept.id or not like(kept.kind, item.kind):
                 continue
             found = relation(said, item.triple)
-            if draft.corrects and replaces(said, item.triple) and item.stated_at <= draft.stated_at:
+            past = (
+                item.valid_to is not None and item.valid_to <= kept.valid_from
+            )  # a correction of now says nothing of it
+            if draft.corrects and replaces(said, item.triple) and item.stated_at <= draft.stated_at and not past:
                 self._supersede(item, kept, CORRECTED, _closed(item, kept))
             elif found is Relation.BESIDE and item.corrects and item.stated_at >= draft.stated_at:
                 self._supersede(kept, item, CORRECTED, _closed(kept, item))  # the correction was learned before it

@@ -396,6 +396,25 @@ async def test_both_were_right_each_in_its_time(know: Knowing, pool: Pool, admin
     assert earlier["validated_by"] != "domain"
 
 
+async def test_a_correction_of_now_leaves_what_was(know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    talk = Talk()
+    await say(know, pool, talk, "Gai Media's payment terms were NET30 until May")
+    await say(know, pool, talk, "No, Gai Media's payment terms are NET15")
+    assert {row["object_value"] for row in await memories(admin)} == {"NET30", "NET15"}
+    await say(know, pool, talk, "Gai Media's payment terms are NET30")
+    found = await memories(admin)
+    assert sorted((row["object_value"], row["valid_to"] is None) for row in found) == [
+        ("NET30", False),
+        ("NET30", True),
+    ]
+
+
+async def test_a_batch_asks_for_each_thing_once(know: Knowing, pool: Pool) -> None:
+    await say(know, pool, Talk(), NET30, "What about Gai?", "And Gai Media's invoices?")
+    assert await know.check() == 1
+    assert len(know.table.asked) == 1
+
+
 async def test_what_was_said_before_it_changed_is_closed(
     know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:

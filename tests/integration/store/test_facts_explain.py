@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from app.store.pools import set_codecs
 from app.store.queries import Queries
 
 SQL = Queries.load()
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TENANT, USER, OTHER = ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, "ana"), UUID(int=1)
 
 STATEMENTS: list[tuple[str, list[Any], set[str]]] = [
@@ -25,6 +27,10 @@ STATEMENTS: list[tuple[str, list[Any], set[str]]] = [
     ("outcomes.page", [TENANT, USER, None, 10, None], {"answer_outcomes"}),
     ("outcomes.report", [TENANT, USER, None, None, 10], {"answer_outcomes", "memory_outcomes", "memory_store"}),
     ("memories.matching", [TENANT, USER, [OTHER], ["t"], None, [], []], {"memory_store"}),
+    ("conflicts.list_of_user", [TENANT, None, None, None, None, None, 10, USER], {"memory_conflicts"}),
+    ("conflicts.of_entities", [TENANT, USER, ["customer:gai_123"], NOW, 10], {"memory_conflicts"}),
+    ("checking.claims", [USER, OTHER, "customer:gai_123", ["payment_terms"], NOW], {"memory_store"}),
+    ("checking.preferred_days", [USER, OTHER, ["customer:gai_123"]], {"memory_store"}),
     ("reembed.lacking", [USER, 1, None, None, None, 10], {"memory_store", "embeddings"}),
 ]
 
