@@ -110,7 +110,8 @@ def relation(one: Triple | None, other: Triple | None) -> Relation:
 
 def single_valued(predicate: str) -> bool:
     """Has a subject one of these at a time?"""
-    return predicate in words("single_valued") or predicate.startswith("favourite_")
+    single = words("single_valued") | words("terms_of_business")
+    return predicate in single or predicate.startswith("favourite_")
 
 
 def of_thing(triple: Triple) -> bool:
