@@ -13,6 +13,7 @@ import click
 
 from app import logs
 from app.capture_cli import capture
+from app.conflicts_cli import conflicts
 from app.console import failing_clearly, load_settings, show, with_database
 from app.keys import keys
 from app.ontology_cli import ontology
@@ -117,6 +118,7 @@ main.add_command(replay)
 replay.add_command(replay_run)
 main.add_command(capture)
 main.add_command(ontology)
+main.add_command(conflicts)
 
 
 @main.command()

@@ -12,6 +12,7 @@ from app.api.calls import calls_router
 from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
+from app.api.conflicts import conflicts_router
 from app.api.context import context_router
 from app.api.entities import entities_router
 from app.api.export import export_router
@@ -46,6 +47,7 @@ from app.proxy import Proxy
 from app.store.captures import Captures
 from app.store.cards import Cards
 from app.store.cassettes import CassetteStore
+from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
 from app.store.entities import EntityStore
@@ -148,5 +150,6 @@ def open_doors(
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),
         tenant_router(gate, Instructions(pool, sql, clock)),
         ontology_router(gate, OntologyStore(pool, sql, clock)),
+        conflicts_router(gate, ConflictStore(pool, sql, clock)),
         export_router(gate, Export(pool, sql), proxy.tenancy, clock),
     ]

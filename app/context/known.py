@@ -45,7 +45,8 @@ class Resolution(NamedTuple):
 
 
 class RowValue(NamedTuple):
-    """What a row says where a memory may say something: `field` of `table`, at `queried_at`."""
+    """What a row says where a memory may say something: `field` of `table`, at `queried_at`. `changed_at`: when the row itself
+    says that it was last changed; None: it does not say."""
 
     domain: str
     table: str
@@ -53,6 +54,7 @@ class RowValue(NamedTuple):
     value: str
     strategy: str
     queried_at: datetime
+    changed_at: datetime | None = None
 
 
 class DomainQuery(NamedTuple):

@@ -126,7 +126,7 @@ class Consolidator:
         entities = [
             each
             for each in due_entities(state.episodes, state.facts, _summaries(state.drawn), job.entities)
-            if state.may_draw(each.key)
+            if all(state.may_draw(key) for key in each.keys)
         ]
         summarised = [each for due in entities[:EACH_RUN] if (each := await self._entity(job, due, began)) is not None]
         new = await self._embedded([*repeated, *summarised])
@@ -178,7 +178,7 @@ class Consolidator:
     async def _entity(self, job: UserJob, due: DueEntity, now: datetime) -> NewDrawn | None:
         texts = await self._drawing.texts(job.tenant, job.user, due.episodes)
         lines = entity_lines(due, texts)
-        name = display_name(due.entity, [each.text for each in lines])
+        name = due.name or display_name(due.entity, [each.text for each in lines])
         summary = await self._summary(lines, name)
         if summary is None:
             return None
@@ -203,7 +203,7 @@ class Consolidator:
         }
         row = self._row(
             "summary", SEMANTIC, f"{name}: {summary.text}", details, tuple(origin), sources[:MAX_SOURCES],
-            SUMMARY_CONFIDENCE, SUMMARY_IMPORTANCE, (due.entity,), now,
+            SUMMARY_CONFIDENCE, SUMMARY_IMPORTANCE, (due.entity, *due.slugs), now,
         )  # fmt: skip
         before = due.previous.facts if due.previous else frozenset()
         ids_of_facts = tuple(each.memory_id for each in facts)
@@ -283,7 +283,8 @@ def entity_lines(due: DueEntity, texts: Sequence[Text]) -> list[Line]:
     order = {fact.memory_id: n for n, fact in enumerate(sorted(due.facts, key=lambda fact: fact.created_at))}
     lines = [Line(fact.memory_id, fact.text, order[fact.memory_id], None, 0.5 + fact.importance) for fact in due.facts]
     for n, each in enumerate(texts, start=len(lines)):
-        naming = [one for one in sentences(each.content) if _names(one, due.entity)]
+        called = due.slugs or (due.entity,)
+        naming = [one for one in sentences(each.content) if any(_names(one, own) for own in called)]
         if naming:
             lines.append(Line(each.message_id, ". ".join(naming), n, "user"))
     return lines

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -39,6 +39,27 @@ Extract = Callable[[Exchange], Awaitable[Sequence[Candidate]]]
 
 Note = Callable[["LearnJob", Effect, Sequence[SourceMessage], Sequence[Draft]], Awaitable[None]]
 """Told, within a job's effect, of the messages it learned from and of what they say: for what works on many of them."""
+
+
+class Spoken(Protocol):
+    """What a job's exchanges say of things (see `app/jobs/knowing.py`)."""
+
+    def about(self, exchange: Exchange, asked: SourceMessage, found: Sequence[Candidate]) -> Sequence[Candidate]:
+        """What was found in an exchange, with the ids of the things that it names."""
+        ...
+
+    async def note(self, job: LearnJob, effect: Effect) -> None:
+        """Told, within the job's effect, after all else."""
+        ...
+
+
+class Hearing(Protocol):
+    """Finds out which things exchanges name, before a job's effect; None: there is nothing to know."""
+
+    async def hear(
+        self, job: LearnJob, setting: Setting, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]
+    ) -> Spoken | None: ...
+
 
 EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
 """Roles whose texts get vectors: what was said, not how the application set the scene."""
@@ -138,6 +159,7 @@ class Learner:
         exchanges_per_job: int | None = None,
         note: Note | None = None,
         answers: Answers | None = None,
+        hearing: Hearing | None = None,
     ) -> None:
         """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
         text that it must not be kept. `exchanges_per_job`: exchanges that one job extracts from, where each costs a call of
@@ -153,6 +175,7 @@ class Learner:
         self._per_job = exchanges_per_job
         self._note = note
         self._answers = answers
+        self._hearing = hearing
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
@@ -172,7 +195,10 @@ class Learner:
         found = [] if self._embedder.local or job.indexed else await self._message_vectors(messages)
         exchanges = exchanges_of(messages, setting.instructions) if job.learn else []
         parts = self._parts(exchanges)
-        statements = [] if parts else await self._statements(job, exchanges)
+        spoken = (
+            await self._hearing.hear(job, setting, exchanges) if self._hearing and exchanges and not parts else None
+        )
+        statements = [] if parts else await self._statements(job, exchanges, spoken)
         verdicts: list[Verdict] = []
         if self._answers is not None and exchanges and not parts:
             verdicts = await self._answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
@@ -204,6 +230,8 @@ class Learner:
                     await effect.enqueue([job.part(part) for part in parts])
                 elif job.learn and self._note is not None:
                     await self._note(job, effect, messages, statements)
+                if spoken is not None:
+                    await spoken.note(job, effect)
         except Conflict:
             return False
         return True
@@ -244,12 +272,16 @@ class Learner:
         return amended(candidate, exchange, earlier)
 
     async def _statements(
-        self, job: LearnJob, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]
+        self,
+        job: LearnJob,
+        exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]],
+        spoken: Spoken | None,
     ) -> list[Draft]:
         """What the exchanges say that is worth keeping, with vectors."""
         found: list[tuple[Candidate, SourceMessage]] = []
         for exchange, own in exchanges:
-            for each in await self._extract(exchange):
+            said = await self._extract(exchange)
+            for each in said if spoken is None else spoken.about(exchange, own[0], said):
                 meant = await self._meant(job, each, exchange, own[0], found) if amends(each) else each
                 if meant is not None:
                     found.append((meant, _source_of(meant, own)))

@@ -40,7 +40,8 @@ class Candidate:
     `content`: short, without a grammatical person ("Lives in Lisbon"). `quote`: the user's own words, and `span` their
     place (start, end, in characters) in the user's message as it came; both are empty for a tool call. `confidence` and
     `importance` in 0..1. `explicit`: the user asked that it be remembered. `secret`: looks like a credential or a card
-    number, which ingest refuses unless told otherwise. `when`: ISO date (or year, month) of an event.
+    number, which ingest refuses unless told otherwise. `when`: ISO date (or year, month) of an event. `since`, `until`: from
+    and up to when it is so, where the words say so.
     """
 
     content: str
@@ -56,6 +57,8 @@ class Candidate:
     tags: tuple[str, ...] = ()
     when: str | None = None
     secret: bool = False
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,8 @@ class KnownSummary:
 
 @dataclass(frozen=True, slots=True)
 class DueEntity:
-    """An entity to summarise, from its facts and from the messages of its newest episodes."""
+    """An entity to summarise, from its facts and from the messages of its newest episodes. Of a thing that was resolved,
+    `entity` is its id, `name` how it is called, `slugs` the names that it was called by."""
 
     entity: str
     facts: tuple[KnownFact, ...]
@@ -56,10 +57,40 @@ class DueEntity:
     episode_count: int
     previous: KnownSummary | None
     asked_for: bool = field(default=False)
+    name: str | None = None
+    slugs: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         return f"entity:{self.entity}"
+
+    @property
+    def keys(self) -> list[str]:
+        """Its own, and those that it had while it was known by its names alone."""
+        return [self.key, *(f"entity:{each}" for each in self.slugs)]
+
+
+@dataclass(frozen=True, slots=True)
+class Things:
+    """Things that were resolved: by the slug of each name that they were called by, and how they are called as a whole."""
+
+    ids: Mapping[str, str]
+    names: Mapping[str, str]
+
+    def slugs(self, thing: str) -> tuple[str, ...]:
+        return tuple(sorted(each for each, of in self.ids.items() if of == thing))
+
+
+def things_of(episodes: Sequence[Episode]) -> Things:
+    """What the things of these episodes were called; the latest word counts. `episodes`: oldest first."""
+    by_slug: dict[str, str] = {}
+    named: dict[str, str] = {}
+    for thing in (each for episode in episodes for each in episode.things):
+        own, name = str(thing["canonical_id"]), str(thing["canonical_name"])
+        named[own] = name
+        called = [str(each["text"]) for each in thing["mentions"] if not each.get("is_coreference")]
+        by_slug.update(dict.fromkeys((slug(each) for each in (name, *called)), own))
+    return Things(by_slug, named)
 
 
 def due_entities(
@@ -70,16 +101,22 @@ def due_entities(
 ) -> list[DueEntity]:
     """Entities with three sessions or twenty episodes, or asked for (`wanted`), of which there is something new; those asked
     for first, then by episodes. `episodes`: oldest first."""
-    alias = aliases(facts)
+    things = things_of(episodes)
+    relatives = aliases(facts)
+
+    def entity_of(said: str) -> str:
+        own = relatives.get(said, said)
+        return own if ":" in own else things.ids.get(slug(own), own)
+
     told: dict[str, list[Episode]] = defaultdict(list)
     for episode in episodes:
-        for entity in {alias.get(each, each) for each in episode.entities}:
+        for entity in {entity_of(each) for each in episode.entities}:
             told[entity].append(episode)
     stated: dict[str, list[KnownFact]] = defaultdict(list)
     for fact in facts:
-        for entity in {alias.get(each, each) for each in fact.about} - _ITSELF:
+        for entity in {entity_of(each) for each in fact.about} - _ITSELF:
             stated[entity].append(fact)
-    asked = {alias.get(slug(each), slug(each)) for each in wanted}
+    asked = {entity_of(each if ":" in each else slug(each)) for each in wanted}
     found: list[DueEntity] = []
     for entity in {*told, *stated, *asked} - _ITSELF:
         own, said = told.get(entity, []), stated.get(entity, [])
@@ -87,12 +124,14 @@ def due_entities(
         enough = len(sessions) >= ENTITY_SESSIONS or len(own) >= ENTITY_EPISODES or entity in asked
         if not enough or len(own) + len(said) < MIN_LINES:
             continue
-        previous = known.get(entity)
+        slugs = things.slugs(entity)
+        previous = next((known[each] for each in (entity, *slugs) if each in known), None)
         if previous is not None and not _news(previous, said, sessions, own, asked=entity in asked):
             continue
         due = DueEntity(
-            entity, tuple(said), tuple(own[-QUOTED_MESSAGES:]), len(sessions), len(own), previous, entity in asked
-        )
+            entity, tuple(said), tuple(own[-QUOTED_MESSAGES:]), len(sessions), len(own), previous, entity in asked,
+            things.names.get(entity), slugs,
+        )  # fmt: skip
         found.append(due)
     return sorted(found, key=lambda each: (not each.asked_for, -each.episode_count, each.entity))
 

@@ -9,7 +9,7 @@ from app.memory.ingest_text import normalise, strip_injected
 
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)]*\s+(?=[\"'“(]?[A-Z0-9À-Þ])|\n+")
 _WORD = re.compile(r"[^\W_]+(?:['’.,:/-][^\W_]+)*")
-_NAME = re.compile(r"[A-ZÀ-Þ][\w'’&-]*(?: (?:[A-ZÀ-Þ][\w'’&-]*|&|of|de|van|von))*")
+_NAME = re.compile(r"[A-ZÀ-Þ][\w'’&-]*(?: (?:[A-ZÀ-Þ][\w'’&-]*|(?:&|of|de|van|von)(?= )))*")
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 
 _EMPTY_TEXT = """a about above after again against ago ahead all almost alone along already also although always am among an and

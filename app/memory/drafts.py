@@ -64,6 +64,12 @@ class Draft:
         return self.message.created_at
 
     @property
+    def valid_from(self) -> datetime:
+        """Since when it is so, as far as anybody said: what was so until May was so then at the latest."""
+        said = self.candidate.since or self.message.created_at
+        return said if self.candidate.until is None else min(said, self.candidate.until)
+
+    @property
     def confidence(self) -> float:
         """How far it is believed, said once."""
         return base_confidence(self.candidate) if self.stated else min(self.candidate.confidence, L1_CONFIDENCE)

@@ -39,7 +39,7 @@ def extract(exchange: Exchange) -> list[Candidate]:
     spoke_in = -1  # the last one that said something
     stated = clauses(exchange.user_text)
     for index, clause in enumerate(stated):
-        clause, request = _without_request(clause)
+        clause, request = without_request(clause)
         asked = bool(request)
         if asked:
             asked_in, plainly = clause.sentence, request.endswith(("that", ":", "reference", "later"))
@@ -80,7 +80,7 @@ _NO_REQUEST = re.compile(
 )
 
 
-def _without_request(clause: Clause) -> tuple[Clause, str]:
+def without_request(clause: Clause) -> tuple[Clause, str]:
     """The clause without a leading "remember that", and these words, lower case."""
     if _NO_REQUEST.match(clause.text):
         return replace(clause, text=""), ""

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-_MONTHS = {name.lower(): i for i, name in enumerate(calendar.month_name) if name}
-_MONTHS |= {name.lower(): i for i, name in enumerate(calendar.month_abbr) if name} | {"sept": 9}
+MONTHS = {name.lower(): i for i, name in enumerate(calendar.month_name) if name}
+MONTHS |= {name.lower(): i for i, name in enumerate(calendar.month_abbr) if name} | {"sept": 9}
 _DAYS = {name.lower(): i for i, name in enumerate(calendar.day_name)}
 _COUNTS_TEXT = "zero one two three four five six seven eight nine ten eleven twelve"
 _COUNTS = {word: n for n, word in enumerate(_COUNTS_TEXT.split())} | {"a": 1, "an": 1, "a couple of": 2, "a few": 3}
 
-_MONTH = "(?P<{0}>" + "|".join(sorted(_MONTHS, key=len, reverse=True)) + r")\.?"
+_MONTH = "(?P<{0}>" + "|".join(sorted(MONTHS, key=len, reverse=True)) + r")\.?"
 _DAY = "(?P<{0}>" + "|".join(_DAYS) + ")"
 _ORDINAL = r"(?P<{0}>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR = r"(?P<{0}>(?:19|20)\d\d)"
@@ -125,13 +125,13 @@ def _resolve(match: re.Match[str], today: date, past: bool) -> tuple[str, str]:
         return _shifted(today, unit.lower().rstrip("s"), number if groups["ahead"] else -number)
     for i in ("1", "2"):
         if month := groups["m" + i]:
-            return _day_of_month(today, _MONTHS[month.lower()], int(groups["d" + i]), groups["y" + i], past)
+            return _day_of_month(today, MONTHS[month.lower()], int(groups["d" + i]), groups["y" + i], past)
     if which := groups["which"]:
         return _relative(today, which.lower(), groups, past)
     if weekday := groups["wd2"]:
         return _day(_weekday(today, _DAYS[weekday.lower()], past))
     if month := groups["m4"]:
-        return _month(today, _MONTHS[month.lower()], groups["y4"], past)
+        return _month(today, MONTHS[month.lower()], groups["y4"], past)
     return groups["y5"], "in " + groups["y5"]
 
 
@@ -203,7 +203,7 @@ def _relative(today: date, which: str, groups: dict[str, str | None], past: bool
             return _day(today + timedelta(days=7 - today.weekday() + number))
         return _day(_weekday(today, number, past or step == -1))
     if month := groups["m3"]:
-        return _month(today, _MONTHS[month.lower()], None, past or step == -1)
+        return _month(today, MONTHS[month.lower()], None, past or step == -1)
     if season := groups["season"]:
         return _season(today, season.lower(), past or step == -1)
     unit = groups["unit"] or ""

@@ -155,7 +155,9 @@ class Ingest:
             provenance=candidate.provenance_type,
             expires_at=self._expiry(tier),
             validated=draft.stated,
-            valid_from=message.created_at,
+            valid_from=draft.valid_from,
+            valid_to=candidate.until,
+            dated=candidate.since is not None,
             stated_at=message.created_at,
             sources=[self._source(draft)],
             source_message_ids=[message.message_id],
@@ -180,6 +182,7 @@ class Ingest:
         item.confidence = confirmed(old.confidence, old.confirmations, item.confidence, item.confirmations + 1)
         item.validated = item.validated or old.validated
         item.domain = item.domain or old.domain
+        item.dated = item.dated or old.dated
         item.access_count += old.access_count + old.times + 1
         item.reinforcement_count += old.confirmations + 1
         item.valid_from = min(item.valid_from, old.valid_from)
@@ -199,7 +202,7 @@ class Ingest:
         item.expires_at = _later(item.expires_at, self._expiry(draft.tier)) if item.tier < SEMANTIC else None
         item.importance = min(1.0, max(item.importance, draft.candidate.importance) + REPEATED)
         item.validated = item.validated or draft.stated
-        item.valid_from = min(item.valid_from, draft.message.created_at)
+        item.valid_from = min(item.valid_from, draft.valid_from)
         item.stated_at = max(item.stated_at, draft.message.created_at)
         item.added.append(self._source(draft))
         item.added_ids.append(draft.message.message_id)
@@ -221,21 +224,38 @@ class Ingest:
             if item.heir is not None or item.id == kept.id or not like(kept.kind, item.kind):
                 continue
             found = relation(said, item.triple)
-            if draft.corrects and replaces(said, item.triple) and item.stated_at <= draft.stated_at:
+            past = (
+                item.valid_to is not None and item.valid_to <= kept.valid_from
+            )  # a correction of now says nothing of it
+            if draft.corrects and replaces(said, item.triple) and item.stated_at <= draft.stated_at and not past:
                 self._supersede(item, kept, CORRECTED, _closed(item, kept))
             elif found is Relation.BESIDE and item.corrects and item.stated_at >= draft.stated_at:
                 self._supersede(kept, item, CORRECTED, _closed(kept, item))  # the correction was learned before it
             elif found is Relation.BESIDE and kept.draft is draft:
                 self._log(draft, kept, item, "both", None)
             elif found is Relation.CONFLICT:
-                stands, strategy = prefer(_side(kept), _side(item))
-                winner, loser = (kept, item) if stands else (item, kept)
-                corrected = winner.corrects and strategy == "trust_recent"
-                if not corrected:
-                    self._log(draft, winner, loser, strategy, winner.id)
-                self._supersede(loser, winner, CORRECTED if corrected else CONFLICT, _closed(loser, winner))
+                self._contradict(draft, kept, item)
 
-    def _log(self, draft: Draft, one: Item, other: Item, strategy: str, winner: UUID | None) -> None:
+    def _contradict(self, draft: Draft, kept: Item, item: Item) -> None:
+        turns = _in_turn(kept, item)
+        if turns is not None:
+            earlier, later = turns
+            if earlier.valid_to is None:
+                self._log(draft, later, earlier, "both", later.id, temporal=True)
+                self._supersede(earlier, later, CONFLICT, _closed(earlier, later))
+            elif kept.draft is draft:
+                self._log(draft, later, earlier, "both", later.id, temporal=True)
+            return
+        stands, strategy = prefer(_side(kept), _side(item))
+        winner, loser = (kept, item) if stands else (item, kept)
+        corrected = winner.corrects and strategy == "trust_recent"
+        if not corrected:
+            self._log(draft, winner, loser, strategy, winner.id)
+        self._supersede(loser, winner, CORRECTED if corrected else CONFLICT, _closed(loser, winner))
+
+    def _log(
+        self, draft: Draft, one: Item, other: Item, strategy: str, winner: UUID | None, *, temporal: bool = False
+    ) -> None:
         sides = [
             {
                 "memory_id": each.id,
@@ -246,11 +266,14 @@ class Ingest:
             }
             for each in (one, other)
         ]
-        data = {"conflict_type": "memory_vs_memory", "subject": one.triple.subject if one.triple else None}
-        outcome = None
-        if winner is not None:
+        subject = one.triple.subject if one.triple else None
+        data = {"conflict_type": "memory_vs_memory", "subject": subject}
+        outcome: dict[str, Any] | None = None
+        if temporal:
+            outcome = {"action": "close_earlier", "later": one.id, "earlier": other.id, "valid_to": _closed(other, one)}
+        elif winner is not None:
             outcome = {"action": "supersede_memory", "winner": winner, "superseded": other.id}
-        kind = "memory_vs_db" if strategy == "trust_db" else "memory_vs_memory"
+        kind = "temporal" if temporal else "memory_vs_db" if strategy == "trust_db" else "memory_vs_memory"
         self._conflicts.append(
             Contradiction(
                 self._new_id(),
@@ -261,6 +284,7 @@ class Ingest:
                 outcome,
                 [one.id, other.id],
                 self._place.session_id,
+                subject if subject is not None and ":" in subject else None,
             )
         )
 
@@ -309,8 +333,22 @@ def _side(item: Item) -> Side:
     return Side(item.domain, item.stated_at, authority, round(item.confidence, 4), item.text)
 
 
+def _in_turn(one: Item, other: Item) -> tuple[Item, Item] | None:
+    """The earlier and the later of two that were both right, each in its time, by their own words: "until May", "since June".
+    None: their times overlap, as far as anybody said."""
+    for earlier, later in ((one, other), (other, one)):
+        if earlier.valid_to is not None and earlier.valid_to <= later.valid_from:
+            return earlier, later
+        if later.dated and earlier.valid_to is None and earlier.stated_at <= later.valid_from:
+            return earlier, later
+    return None
+
+
 def _closed(loser: Item, winner: Item) -> datetime:
-    """When the loser ceased to be so: where the winner begins. What was said of it later ended it only then."""
+    """When the loser ceased to be so: where it says so itself, else where the winner begins. What was said of it later ended it
+    only then."""
+    if loser.valid_to is not None:
+        return loser.valid_to
     return winner.valid_from if winner.valid_from >= loser.valid_from else winner.stated_at
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from app.memory.candidate import Candidate, Kind, Provenance, Triple
 from app.memory.extract_words import words
+from app.memory.same_value import same_value
 
 MAX_CONFIDENCE = 0.95
 """Nothing is ever quite sure (seed 004, "epistemic humility")."""
@@ -93,9 +94,9 @@ def relation(one: Triple | None, other: Triple | None) -> Relation:
         return Relation.CONFLICT if ours == theirs else Relation.NONE
     if one.predicate != other.predicate:
         return Relation.NONE
-    if ours == theirs:
+    if ours == theirs or (of_thing(one) and same_value(one.value, other.value)):
         return Relation.SAME
-    if not single_valued(one.predicate):
+    if not (single_valued(one.predicate) or of_thing(one)):
         return Relation.NONE
     if ours and theirs and (ours <= theirs or theirs <= ours):
         return Relation.SAME
@@ -109,7 +110,15 @@ def relation(one: Triple | None, other: Triple | None) -> Relation:
 
 def single_valued(predicate: str) -> bool:
     """Has a subject one of these at a time?"""
-    return predicate in words("single_valued") or predicate.startswith("favourite_")
+    single = words("single_valued") | words("terms_of_business")
+    return predicate in single or predicate.startswith("favourite_")
+
+
+def of_thing(triple: Triple) -> bool:
+    """Whether it tells an attribute of a thing with an id ("customer:gai_123"): of these it has one at a time, as a row has one
+    value in each column; but not of what one may like, or avoid, any number."""
+    many = triple.predicate in words("many_valued") or triple.predicate.startswith("not_")
+    return ":" in triple.subject and not many
 
 
 def replaces(new: Triple | None, old: Triple | None) -> bool:

@@ -23,7 +23,8 @@ def says_same(draft: Draft, item: Item, cosine: float | None, threshold: float) 
         return False
     related = relation(draft.candidate.triple, item.triple)
     if related is not Relation.NONE:
-        return related is Relation.SAME
+        # What was so until May is not what is so now.
+        return related is Relation.SAME and draft.candidate.until == item.valid_to
     if cosine is None and draft.vector is not None and item.draft is not None and item.draft.vector is not None:
         cosine = float(draft.vector @ item.draft.vector)
     near = (cosine is not None and cosine > threshold) or draft.gist == item.gist

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from app.memory.candidate import Provenance, Triple
+from app.memory.candidate import Candidate, Provenance, Triple
 from app.memory.drafts import Draft
 from app.memory.ingest_claims import gained, predicate_type
 from app.memory.ingest_text import Gist, Rank, gist, rank
@@ -41,6 +41,8 @@ class Item:
     access_count: int = 0
     reinforcement_count: int = 0
     domain: bool = False
+    valid_to: datetime | None = None  # up to when it is so, where it says that itself
+    dated: bool = False  # it says itself since when it is so
     draft: Draft | None = None  # of a memory that this job makes
     times: int = 0
     added: list[dict[str, Any]] = field(default_factory=list)
@@ -101,6 +103,8 @@ def known_item(known: KnownMemory) -> Item:
         access_count=known.access_count,
         reinforcement_count=known.reinforcement_count,
         domain=known.validated_by == "domain",
+        valid_to=known.valid_to,
+        dated=known.dated,
     )
 
 
@@ -129,6 +133,7 @@ def member_item(member: Member) -> Item:
         stated_at=_EVER,
         sources=[],
         source_message_ids=[],
+        valid_to=member.valid_to,
         heir=member.root,
         how="merged",
     )
@@ -168,11 +173,16 @@ def new_row(item: Item, draft: Draft, gone: Superseded | None) -> MemoryRow:
         object=triple.value if triple else None,
         entity_ids=candidate.entity_ids,
         tags=candidate.tags,
-        details={"when": candidate.when} if candidate.when else None,
+        details=_details(candidate),
         superseded_by=gone.heir if gone else None,
         superseded_how=gone.how if gone else None,
-        valid_to=gone.valid_to if gone else None,
+        valid_to=gone.valid_to if gone else item.valid_to,
     )
+
+
+def _details(candidate: Candidate) -> dict[str, Any] | None:
+    told = {"when": candidate.when, "since": candidate.since}
+    return {name: value for name, value in told.items() if value is not None} or None
 
 
 def reinforcement(item: Item) -> Reinforcement:

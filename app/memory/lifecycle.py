@@ -278,7 +278,8 @@ def ages(life: Life, now: datetime, policy: Policy = POLICY) -> bool:
 
 
 def settles(life: Life, now: datetime, policy: Policy = POLICY) -> bool:
-    """AGING → ACTIVE: it was said again since (seed 004: a confirmation resets the timer)."""
+    """AGING → ACTIVE: it was said again since (seed 004: a confirmation resets the timer). (The sweep leaves alone what a row
+    contradicts while the user is asked: `details.in_conflict`.)"""
     validated = life.last_validated_at or life.created_at
     return life.status == "aging" and life.in_force(now) and now - validated <= policy.validation_after
 

@@ -20,7 +20,8 @@ MAX_TOOLS = 32
 class Episode:
     """One answered exchange (seed 004, layer 3). `event_type`: question, request, statement, correction or confirmation;
     `entities`: slugs; `topics`: words with a content, in their order; `tools`: names of those called, in their order;
-    `measure`: {label, value, unit} where the user reported a figure."""
+    `measure`: {label, value, unit} where the user reported a figure; `things`: those that were resolved, with their mentions,
+    as seed 004 has `entities` (the job's `Spoken` writes them)."""
 
     message_id: UUID
     session_id: UUID
@@ -30,6 +31,7 @@ class Episode:
     topics: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     measure: Mapping[str, Any] | None = None
+    things: tuple[Mapping[str, Any], ...] = ()
 
 
 async def note(
@@ -72,6 +74,7 @@ def episode_from(row: Any) -> Episode:
         tuple(row["topics"]),
         tuple(row["tools"]),
         row["measure"],
+        tuple(row["things"]),
     )
 
 

@@ -62,7 +62,8 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownMemory:
-    """A memory in force that a new one may repeat, refine or contradict. `stated_at`: when it was last said."""
+    """A memory in force that a new one may repeat, refine or contradict. `stated_at`: when it was last said; `valid_to`: up to
+    when it is so; `dated`: it says itself since when."""
 
     memory_id: UUID
     content_text: str
@@ -86,6 +87,8 @@ class KnownMemory:
     subject_entity_id: str | None
     predicate: str | None
     object_value: str | None
+    valid_to: datetime | None = None
+    dated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class Member:
     subject_entity_id: str | None
     predicate: str | None
     object_value: str | None
+    valid_to: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +176,8 @@ class Superseded(NamedTuple):
 
 
 class Contradiction(NamedTuple):
-    """Two memories that contradict each other (seed 004, table 9). `outcome` None: both stand, and nobody has decided yet."""
+    """Two memories that contradict each other (seed 004, table 9), of the thing `entity_id`. `outcome` None: both stand, and
+    nobody has decided yet."""
 
     conflict_id: UUID
     detected_at_message: UUID
@@ -182,6 +187,7 @@ class Contradiction(NamedTuple):
     resolution_outcome: dict[str, Any] | None
     memory_ids: list[UUID]
     session_id: UUID | None
+    entity_id: str | None = None
 
 
 class Event(NamedTuple):

@@ -175,7 +175,7 @@ WHERE e.tenant_id = $1 AND e.user_id = $2 AND cardinality(e.tools) < $5 AND e.me
 
 -- name: episodes
 -- A user's newest episodes, newest first.
-SELECT e.message_id, e.session_id, e.at, e.event_type, e.entities, e.topics, e.tools, e.measure
+SELECT e.message_id, e.session_id, e.at, e.event_type, e.entities, e.topics, e.tools, e.measure, e.things
 FROM agent_data.episodes e
 WHERE e.user_id = $1 AND NOT EXISTS (
     SELECT FROM agent_data.suppressions x WHERE x.user_id = $1 AND x.item_id = e.message_id)

@@ -82,7 +82,7 @@ WITH found AS (
     SELECT unnest($6::uuid[])
 )
 SELECT m.memory_id, r.memory_id AS root, m.content_text, m.content_hash, m.kind, m.subject_entity_id, m.predicate,
-       m.object_value
+       m.object_value, r.valid_to
 FROM found f
 JOIN agent_data.memory_store m ON m.user_id = $1 AND m.memory_id = f.memory_id
 JOIN agent_data.memory_store r ON r.user_id = $1
@@ -95,7 +95,7 @@ SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scop
        m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.validated_by,
        m.provenance_type, COALESCE(m.valid_from, m.created_at) AS valid_from,
        COALESCE(m.stated_at, m.created_at) AS stated_at, m.sources, m.source_message_ids,
-       m.subject_entity_id, m.predicate, m.object_value
+       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated
 FROM agent_data.memory_store m
 WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
 ORDER BY m.memory_id
@@ -183,12 +183,13 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.subject_entity_id = x.subject AN
 -- Contradictions that were found, as JSON, and how they were resolved.
 INSERT INTO agent_data.memory_conflicts (
     conflict_id, user_id, tenant_id, dedup_scope, session_id, detected_at_message, conflict_type, conflict_data, memory_ids,
-    resolution_strategy, resolution_outcome, resolved_at, created_at)
+    resolution_strategy, resolution_outcome, resolved_at, created_at, entity_id)
 SELECT x.conflict_id, $2, $1, $4, x.session_id, x.detected_at_message, x.conflict_type, x.conflict_data, x.memory_ids,
-       x.resolution_strategy, x.resolution_outcome, CASE WHEN x.resolution_outcome IS NOT NULL THEN $5::timestamptz END, $5
+       x.resolution_strategy, x.resolution_outcome, CASE WHEN x.resolution_outcome IS NOT NULL THEN $5::timestamptz END, $5,
+       x.entity_id
 FROM jsonb_to_recordset($3::jsonb) AS x (
     conflict_id uuid, session_id uuid, detected_at_message uuid, conflict_type text, conflict_data jsonb, memory_ids uuid[],
-    resolution_strategy text, resolution_outcome jsonb)
+    resolution_strategy text, resolution_outcome jsonb, entity_id text)
 
 -- name: route
 -- Ways to new memories.

@@ -24,6 +24,7 @@ from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
 from app.api.common import DoorMiddleware, install_errors
+from app.api.conflicts import conflicts_router
 from app.api.context import PreviewRequest, context_router
 from app.api.entities import entities_router, without_ontology
 from app.api.export import export_router
@@ -60,6 +61,7 @@ from app.settings import Settings
 from app.store.captures import Captures
 from app.store.cards import Cards
 from app.store.cassettes import CassetteStore
+from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
 from app.store.entities import EntityStore
@@ -267,6 +269,7 @@ async def build_doors(
         outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         tenant_router(gate, Instructions(pool, queries, clock)),
         ontology_router(gate, OntologyStore(pool, queries, clock)),
+        conflicts_router(gate, ConflictStore(pool, queries, clock)),
         export_router(gate, Export(pool, queries), tenancy, clock),
         ops_router(checks, Exposition(registry)),
     ):

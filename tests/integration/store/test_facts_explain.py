@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from app.store.pools import set_codecs
 from app.store.queries import Queries
 
 SQL = Queries.load()
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TENANT, USER, OTHER = ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, "ana"), UUID(int=1)
 
 STATEMENTS: list[tuple[str, list[Any], set[str]]] = [
@@ -31,6 +33,10 @@ STATEMENTS: list[tuple[str, list[Any], set[str]]] = [
     ("cards.index", [TENANT, USER, [OTHER], [0], [None], 10], {"ui_cards_shown"}),
     ("cards.by_id", [TENANT, USER, [OTHER]], {"ui_cards_shown"}),
     ("deleting.cards", [TENANT, USER, OTHER], {"ui_cards_shown"}),
+    ("conflicts.list_of_user", [TENANT, None, None, None, None, None, 10, USER], {"memory_conflicts"}),
+    ("conflicts.of_entities", [TENANT, USER, ["customer:gai_123"], NOW, 10], {"memory_conflicts"}),
+    ("checking.claims", [USER, OTHER, "customer:gai_123", ["payment_terms"], NOW], {"memory_store"}),
+    ("checking.preferred_days", [USER, OTHER, ["customer:gai_123"]], {"memory_store"}),
     ("reembed.lacking", [USER, 1, None, None, None, 10], {"memory_store", "embeddings"}),
 ]
 

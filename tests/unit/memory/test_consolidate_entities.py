@@ -89,3 +89,38 @@ def test_those_asked_for_come_first_then_those_spoken_of_most() -> None:
 def test_names_as_they_are_written() -> None:
     assert display_name("gai-media", ["We met Gai Media.", "and Gai Media called"]) == "Gai Media"
     assert display_name("gai-media", []) == "Gai media"
+
+
+GAI = "customer:gai_123"
+
+
+def naming(n: int, *called: str) -> Episode:
+    """An episode of a session of its own in which Gai Media Entertainment was called so."""
+    mentions = [{"text": each, "position": 0, "confidence": 0.95, "is_coreference": False} for each in called]
+    mentions.append({"text": "they", "position": 9, "confidence": 0.6, "is_coreference": True})
+    thing = {"canonical_id": GAI, "canonical_name": "Gai Media Entertainment", "type": "customer", "mentions": mentions}
+    slugs = tuple(each.lower().replace(" ", "-") for each in called)
+    at = BEGAN + timedelta(hours=n)
+    return Episode(UUID(int=n + 1), UUID(int=500 + n), at, "question", (GAI, *slugs), things=(thing,))
+
+
+def test_a_thing_by_any_name_is_one() -> None:
+    """Seed 004, transformation 3: three sessions that name it "Gai", "Gai Media" and in full are three about one thing."""
+    told = [naming(0, "Gai"), naming(1, "Gai Media"), naming(2, "Gai Media Entertainment")]
+    (due,) = due_entities(told, [], {})
+    assert (due.entity, due.name, due.sessions, due.episode_count) == (GAI, "Gai Media Entertainment", 3, 3)
+    assert due.key == "entity:customer:gai_123"
+    assert due.slugs == ("gai", "gai-media", "gai-media-entertainment")
+    (asked,) = due_entities(told[:2], [], {}, ["Gai Media"])
+    assert asked.entity == GAI
+    (by_id,) = due_entities(told[:2], [], {}, [GAI])
+    assert by_id.asked_for
+
+
+def test_what_was_known_by_name_belongs_to_the_thing() -> None:
+    facts = [fact(1, "gai media", predicate="prefers", value="tea"), fact(2, GAI, "gai-media")]
+    old = KnownSummary(UUID(int=9), frozenset(), 0, 0)
+    (due,) = due_entities([naming(n, "Gai Media") for n in range(3)], facts, {"gai-media": old})
+    assert len(due.facts) == 2
+    assert due.previous == old
+    assert due.keys == [f"entity:{GAI}", "entity:gai-media", "entity:gai-media-entertainment"]

@@ -143,3 +143,27 @@ def test_who_stands(winner: Side, loser: Side, strategy: str) -> None:
     """A domain row first; then seed 000 §5.5: recency, authority, confidence."""
     assert prefer(winner, loser) == (True, strategy)
     assert prefer(loser, winner) == (False, strategy)
+
+
+# --- things ----------------------------------------------------------------------------------------------------------
+
+GAI = "customer:gai_123"
+
+
+@pytest.mark.parametrize(
+    ("predicate", "one", "other", "found"),
+    [
+        ("payment_terms", "NET30", "NET15", Relation.CONFLICT),
+        ("payment_terms", "NET30", "net-30 days", Relation.SAME),
+        ("status", "in_fulfillment", "In Fulfillment", Relation.SAME),
+        ("delivery_day_preference", "Friday", "Thursday", Relation.CONFLICT),
+        ("prefers", "email", "tea", Relation.NONE),
+        ("not_status", "open", "closed", Relation.NONE),
+    ],
+)
+def test_a_thing_has_each_attribute_once(predicate: str, one: str, other: str, found: Relation) -> None:
+    """As a row has one value in a column; whom only a name is known of may have several."""
+    ours, theirs = Triple(GAI, predicate, one), Triple(GAI, predicate, other)
+    assert relation(ours, theirs) is relation(theirs, ours) is found
+    unknown = relation(Triple("gai", "some_field", one), Triple("gai", "some_field", other))
+    assert unknown in (Relation.NONE, Relation.SAME)
