@@ -6,7 +6,9 @@ Seed 004, stages 1 and 2 ("Query Understanding & Strategy Selection"), by rules:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from app.context.timing import Span, asked_time
@@ -48,7 +50,8 @@ _HAPPENED = re.compile(
 
 class Asked(NamedTuple):
     """`entities`: ids of what the question names, else (not `named`) of what it is about, as memories have them; `about`: of
-    both together. `span`: the time that it speaks of. `recap`: it asks what a conversation was about, as a whole."""
+    both together. `span`: the time that it speaks of. `recap`: it asks what a conversation was about, as a whole. `things`: of
+    the `entities` those that are known things ("customer:gai_123"), each with the slugs of its names."""
 
     text: str
     entities: frozenset[str] = frozenset()
@@ -56,6 +59,7 @@ class Asked(NamedTuple):
     named: bool = False
     span: Span | None = None
     recap: bool = False
+    things: Mapping[str, frozenset[str]] = MappingProxyType({})
 
     @property
     def strategy(self) -> Strategy:
