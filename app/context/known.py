@@ -102,17 +102,6 @@ class Clash(NamedTuple):
     since: datetime | None = None
 
 
-class Claim(NamedTuple):
-    """What a memory says of a thing: a triple whose subject was resolved."""
-
-    memory_id: UUID
-    entity_id: str
-    predicate: str
-    value: str
-    stated_at: datetime
-    confidence: float
-
-
 class Known(NamedTuple):
     """All that is known of the things that a request names. `related`: ids of what the ontology leads to from them. `rows`: by
     entity and predicate. `clashes`: those in the log, open or lately resolved. `reason`: why it is poorer than it should be, as

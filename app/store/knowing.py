@@ -14,7 +14,7 @@ NOBODY = UUID(int=0)
 """Whose things those of the whole tenant are."""
 
 
-class StoredClaim(NamedTuple):
+class Claim(NamedTuple):
     """What a memory says of a thing, as a triple. `stated_at`: when it was learned, or confirmed."""
 
     memory_id: UUID
@@ -37,10 +37,10 @@ class KnowingStore:
         async with self._pool.acquire() as connection:
             return bool(await connection.fetchval(self._sql["knowing.has_things"], tenant, user or NOBODY))
 
-    async def claims(self, tenant: UUID, user: UUID, memories: Sequence[UUID]) -> list[StoredClaim]:
+    async def claims(self, tenant: UUID, user: UUID, memories: Sequence[UUID]) -> list[Claim]:
         """What these memories of a user say of things, as far as they may be shown. Raises StoreUnavailable."""
         if not memories:
             return []
         async with self._pool.acquire() as connection:
             rows = await connection.fetch(self._sql["knowing.claims"], tenant, user, list(memories))
-        return list(map(StoredClaim._make, rows))
+        return list(map(Claim._make, rows))
