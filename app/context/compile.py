@@ -213,6 +213,7 @@ class Compiler:
             inputs=given(request, query, figures.scale, live.blocks) | kept,
             reason=found.reason,
             considered=considered,
+            claimed=learned.values if learned is not None else {},
         )
 
     def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> Figures:

@@ -118,6 +118,13 @@ class Learned:
             if each.row is not None and each.stands == "domain" and each.memory_id is not None
         )
 
+    @property
+    def values(self) -> dict[UUID, str]:
+        """What the memories say that differ from something."""
+        said = {each.memory_id: each.memory_value for each in self.clashes if each.memory_id is not None}
+        said |= {each.other_id: each.other_value or "" for each in self.clashes if each.other_id is not None}
+        return said
+
 
 async def learn(inquiry: Inquiry, user: UUID, memories: Sequence[UUID]) -> Learned:
     """What there is, in time. `memories`: of the user's, those that may be told."""

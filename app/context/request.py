@@ -93,6 +93,8 @@ class Compilation:
     reason: str | None = None
     """Why the search was poorer than it should be, as `x-mneme-reason` calls it."""
     considered: Sequence[Candidate] = ()
+    claimed: Mapping[UUID, str] = field(default_factory=dict)
+    """What memories say that differ from something: the explanation names them by their ids (`explaining.fill`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.instructions import Instructions
+from app.store.knowing import KnowingStore
 from app.store.memories import Memories
 from app.store.outcomes import Outcomes
 from app.store.pools import Pool
@@ -213,7 +214,7 @@ async def build_doors(
         sessions_router(gate, sessions, history, scribe, deleter),
         history_router(gate, sessions, history, scribe, deleter),
         working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
-        calls_router(gate, captures, sessions),
+        calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
         replay_router(gate, captures, NoReplays(), NoReplays()),
         cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
         importer_router(gate, Importer(sessions, history, scribe)),
