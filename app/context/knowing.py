@@ -185,10 +185,11 @@ def tellings(learned: Learned, blocks: Sequence[Block]) -> Tellings:
 
     known = learned.known
     clashes = [each for each in learned.clashes if is_new(_clash_id(each))]
+    unclear = {_unclear_id(each): each for each in known.resolutions if each.requires_disambiguation}
     return Tellings(
         facts=[each for each in known.facts if is_new(_fact_id(each))],
         clashes=clashes,
-        unclear=[each for each in known.resolutions if each.requires_disambiguation and is_new(_unclear_id(each))],
+        unclear=[each for item, each in unclear.items() if is_new(item)],
         seen=[each for each in known.facts if not is_new(_fact_id(each))],
         asks=[each for each in clashes if each.strategy == "ask_user" and each.stands is None],
     )
