@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -35,19 +36,19 @@ def count(text: str) -> int:
 
 
 def stored(
-    known: Known = KNOWN, clashes: tuple[Clash, ...] = KNOWN.clashes, budget: int = 100, **chosen: int
+    known: Known = KNOWN, clashes: tuple[Clash, ...] = KNOWN.clashes, budget: int = 100, chosen: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """The explanation as it comes back from the database."""
     learned = Learned(known, clashes)
     asked = naming(understand("What did Gai Media order last month?", NOW), known.resolutions)
-    told = told_known(asked, learned, tellings(learned, ()), chosen, budget, count)
+    told = told_known(asked, learned, tellings(learned, ()), chosen or {}, budget, count)
     found: dict[str, Any] = orjson.loads(orjson.dumps(told, default=str))
     return found
 
 
 def test_the_shape_of_the_explanation() -> None:
     """Seed 004's own example: which mention is which thing, by which stage, and what was asked of the database."""
-    told = stored(**{"erp/customer:gai_123": 9})
+    told = stored(chosen={"erp/customer:gai_123": 9})
     assert told["entities"][0] == {
         "mention": "Gai Media",
         "canonical_id": "customer:gai_123",

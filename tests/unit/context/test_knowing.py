@@ -186,8 +186,8 @@ def test_what_the_user_is_to_decide_is_asked_once() -> None:
     assert said.account["questions"]["asked"] == [UUID(int=5)]
     again, _ = said_of(tellings(learned(clashes=[open_]), [block(*said.ids)]))
     assert (again.before, again.after) == ([], [])
-    for limits in ({"questions": 0}, {"asking": 5}):
-        silent, _ = said_of(tellings(learned(clashes=[open_]), ()), **limits)
+    for questions, asking in ((0, 80), (1, 5)):
+        silent, _ = said_of(tellings(learned(clashes=[open_]), ()), questions=questions, asking=asking)
         assert (silent.after, silent.asked) == ([], [])
 
 
