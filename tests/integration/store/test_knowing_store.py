@@ -56,7 +56,8 @@ async def test_what_memories_say_of_things(pool: Pool, teller: Teller) -> None:
             "INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope, content_text,"
             " content_hash, provenance_type, token_count, subject_entity_id, predicate, object_value, status, confidence,"
             " created_at)"
-            " VALUES ($1::uuid, $2, $3, 3, 1, $1::uuid::text, sha256($1::uuid::text::bytea), 0, 5, $4, $5, $6, $7, 0.75, '2024-08-01Z')",
+            " VALUES ($1::uuid, $2, $3, 3, 1, $1::uuid::text, sha256($1::uuid::text::bytea), 0, 5, $4, $5, $6,"
+            " $7, 0.75, '2024-08-01Z')",
             memory, user, tenant, *triple, status,
         )  # fmt: skip
     store = KnowingStore(pool, SQL)

@@ -36,7 +36,10 @@ def count(text: str) -> int:
 
 
 def stored(
-    known: Known = KNOWN, clashes: tuple[Clash, ...] = KNOWN.clashes, budget: int = 100, chosen: Mapping[str, int] | None = None
+    known: Known = KNOWN,
+    clashes: tuple[Clash, ...] = KNOWN.clashes,
+    budget: int = 100,
+    chosen: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """The explanation as it comes back from the database."""
     learned = Learned(known, clashes)
