@@ -31,7 +31,7 @@ from app.context.known import Inquiry
 from app.context.layout import Layout, Layouts, Live
 from app.context.notes import Said, Widened, widened, words_of
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
-from app.context.profiles import PROFILES, STRATEGY, Profile
+from app.context.profiles import PROFILES, STRATEGY, Profile, of_things
 from app.context.request import (
     Compilation,
     CompileRequest,
@@ -113,7 +113,8 @@ class Compiler:
 
     def _profile(self, name: str, asked: Asked) -> Profile:
         """The profile of that name; of `strategy`, the one that the question calls for."""
-        return self._profiles[asked.strategy if name == STRATEGY else name]
+        profile = self._profiles[asked.strategy if name == STRATEGY else name]
+        return of_things(profile) if asked.things else profile
 
     async def search(self, request: SearchRequest) -> SearchResult:
         """Memories and raw turns for a question, as the compiler would choose them."""

@@ -109,7 +109,7 @@ async def test_the_row_wins_and_the_prompt_says_so(told: Told) -> None:
 async def test_what_is_tied_to_a_thing_is_found_without_its_words(told: Told) -> None:
     """Neither words nor vectors lead from the books to an accountant."""
     leave = await told.tie("Their accountant is on leave in May")
-    for n in range(20):
+    for n in range(70):
         await told.stage.remember(f"Somebody does the books, number {n}")
     await told.ask("Who does the books at Gai Media?")
     assert "Their accountant is on leave in May" in told.prompt
@@ -280,6 +280,10 @@ async def test_what_was_known_then_is_told_again_to_the_byte(past: Told) -> None
     turns = [(await past.ask(each, profile="strategy"), stage.sent()) for each in questions]
     business.names = {"Gai": UNCLEAR}
     turns.append((await past.ask("And Gai?"), stage.sent()))
+    business.names = {"Gai Media": RESOLVED}
+    business.answer.facts = (fact("Customer Gai Media Entertainment: payment terms NET10"),)
+    turns.append((await past.ask("Gai Media by now?"), stage.sent()))
+    assert b"payment terms NET15" not in turns[-1][1]  # the blocks were begun anew
     stage.clock.move(timedelta(days=40))
     business.answer, asked = Answer((query(),), (fact("all is different"),)), len(business.asked)
     await stage.memories.invalidate(TENANT, ANA, memory, None)
