@@ -2,7 +2,8 @@
 
 `python -m loadtests.things`. Twenty customers with twelve memories each, one of which answers each question; the questions have
 other words, and half of the memories have not the customer's name. Beside them stand memories of the same words, about the same
-customers and others, tied or not. Printed: of all questions the share whose memory stands in a block of 400 and of 1,500 tokens.
+customers and others, tied or not. Printed: of all questions the share whose memory stands in a block of 400, and of 1,500
+tokens.
 """
 
 from __future__ import annotations

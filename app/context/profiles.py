@@ -73,10 +73,9 @@ Freshness (half-life 29 days) and entities only part what is otherwise alike.
 """
 
 THING_WEIGHT = 1.0
-"""What `entity_overlap` weighs in a ranked profile where the question names a known thing: as much as all its words. Of 240
-questions about 20 customers, whose memories rarely have the words and half of them not the name, a block of 1,500 tokens held
-the answer to 34 in 100 without it, and 54, 74, 83 and 97 with 0.6, 0.9, 1.2 and 1.8 (`loadtests/things.py`); beyond it what was
-said of the thing and is tied to nothing yet would have no chance."""
+"""What `entity_overlap` weighs in a ranked profile where the question names a known thing: as much as all its words. A block of
+1,500 tokens then holds the answers to 80 of 100 questions about a customer whose memories have other words, without it to 33
+(docs/recall.md); the more it weighs, the less chance has what was said of the thing and is tied to nothing yet."""
 
 STRATEGY = "strategy"
 """Not a profile, but the one of seed 004's four that the question calls for (`Asked.strategy`)."""

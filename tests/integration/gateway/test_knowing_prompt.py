@@ -25,6 +25,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.tenancy import UserRef
 from app.tasks import Supervisor
+from tests.integration.api.test_replay import Desk
 from tests.support.journey import Message, assistant, user
 from tests.support.knowledge import GAI, RESOLVED, UNCLEAR, Answer, Business, clash, fact, nobody, query, terms
 from tests.support.replaying import ANA, TENANT, ReplayStage, make_stage
@@ -259,6 +260,20 @@ async def test_a_preview_tells_it_as_the_call_would(told: Told) -> None:
     assert shown["conflicts"][0]["memory"]["value"] == "NET30"
     assert shown["domain"]["facts"][0]["text"] == fact().text
     assert shown["query"]["category"] == "factual"
+
+
+async def test_the_door_of_a_call_tells_what_the_memory_said_while_it_is_stored(told: Told, pool: Pool) -> None:
+    memory = await told.tie("Gai Media pays NET30", "NET30")
+    call = (await told.ask()).headers["x-mneme-call-id"]
+    async with Desk(told.stage, pool).client() as client:
+        shown = (await client.get(f"/api/v1/calls/{call}/context")).json()
+        assert shown["conflicts"][0]["memory"]["value"] == "NET30"
+        assert shown["conflicts"][0]["db_source"]["value"] == "NET15"
+        assert shown["entities"][0]["canonical_id"] == GAI.id
+        assert shown["domain"]["facts"][0]["chosen"]
+        await told.stage.memories.forget(TENANT, ANA, memory)
+        shown = (await client.get(f"/api/v1/calls/{call}/context")).json()
+        assert shown["conflicts"][0]["memory"]["value"] is None
 
 
 # --- as of then -----------------------------------------------------------------------------------------------------------
