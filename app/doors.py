@@ -56,6 +56,7 @@ from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.instructions import Instructions
+from app.store.knowing import KnowingStore
 from app.store.learned import Learned
 from app.store.memories import Memories
 from app.store.ontology import OntologyStore
@@ -112,7 +113,14 @@ def open_doors(
     checks = {"database": database, "embedder": embedder}
     return [
         ops_router(checks, exposition, [gauges]),
-        search_router(gate, sessions, proxy.compiler, clock, Filtering(memories, core.settings.memory_budget_tokens)),
+        search_router(
+            gate,
+            sessions,
+            proxy.compiler,
+            clock,
+            Filtering(memories, core.settings.memory_budget_tokens),
+            proxy.knower,
+        ),
         validation_router(gate, memories, Validation(pool, sql, clock, space=space), scribe, welcome),
         batch_router(gate, memories, sessions, scribe, welcome),
         memories_router(gate, memories, sessions, scribe, welcome),
@@ -130,7 +138,7 @@ def open_doors(
         history_router(gate, sessions, history, cards, scribe, deleter),
         cards_router(gate, sessions, cards, scribe),
         working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
-        calls_router(gate, captures, sessions),
+        calls_router(gate, captures, sessions, KnowingStore(pool, sql)),
         replay_router(gate, captures, proxy.recompiler, proxy.asker),
         cassettes_router(
             gate,

@@ -31,9 +31,12 @@ from app.gateway.then import Recompiler
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Transport
+from app.knowledge.inquiry import Knower
 from app.metrics import Metrics
 from app.store.captures import Captures
+from app.store.knowing import KnowingStore
 from app.store.limits import LimitStore
+from app.store.pools import Pool
 from app.store.replays import ReplayStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
@@ -54,6 +57,8 @@ class Proxy:
     """For the doors: what they look for must not keep a prompt waiting."""
     preparer: Preparer
     """As well."""
+    knower: Knower | None
+    """As well."""
     recompiler: Recompiler
     asker: Asker
     router: Router
@@ -70,6 +75,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     authenticator = Authenticator(Tenancy(core.pools.history, core.queries, core.clock), settings, core.clock)
     redactor = Redactor(settings.redact_paths, settings.redact_headers)
 
+    knower, knower_aside = (_knower(core, each, metrics) for each in (core.pools.memory, core.pools.background))
     aside = TurnStore(core.pools.background, core.queries)
     behind_doors = _compiler(core, aside, secret, profiles)
     in_time = VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
@@ -96,7 +102,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         authenticator=authenticator,
         router=router,
         transports=transports,
-        preparer=Preparer(core.turns, _compiler(core, core.turns, secret, profiles, in_time)),
+        preparer=Preparer(core.turns, _compiler(core, core.turns, secret, profiles, in_time), knower),
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
         scout=Scout(transports, core.models, core.tasks),
@@ -119,9 +125,17 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     if drain is not None:
         core.tasks.spawn(drain.run(), "drain")
     try:
-        recompiler, asker = _replaying(core, gateway, aside, behind_doors, router, secret)
+        recompiler, asker = _replaying(core, gateway, aside, behind_doors, router, secret, knower_aside)
         yield Proxy(
-            gateway, behind_doors, Preparer(aside, behind_doors), recompiler, asker, router, authenticator, tenancy
+            gateway=gateway,
+            compiler=behind_doors,
+            preparer=Preparer(aside, behind_doors, knower_aside),
+            knower=knower_aside,
+            recompiler=recompiler,
+            asker=asker,
+            router=router,
+            authenticator=authenticator,
+            tenancy=tenancy,
         )
     finally:
         await gateway.drained(CLOSING_S)
@@ -150,6 +164,8 @@ def _compiler(
         budgets=Budgets(
             profile=settings.profile_budget_tokens,
             facts=settings.facts_budget_tokens,
+            domain=settings.domain_budget_tokens,
+            conflicts=settings.conflicts_budget_tokens,
             history=settings.history_budget_tokens,
         ),
         questions=settings.questions_per_turn,
@@ -157,14 +173,35 @@ def _compiler(
     )
 
 
+def _knower(core: Core, pool: Pool, metrics: Metrics) -> Knower | None:
+    """What finds out what is known of the things that requests name; None: nothing can be known. `pool`: what it reads by."""
+    return None
+
+
 def _replaying(
-    core: Core, gateway: Gateway, turns: TurnStore, compiler: Compiler, router: Router, secret: bytes
+    core: Core,
+    gateway: Gateway,
+    turns: TurnStore,
+    compiler: Compiler,
+    router: Router,
+    secret: bytes,
+    knower: Knower | None,
 ) -> tuple[Recompiler, Asker]:
     """Captured calls again: compiled, and sent."""
     captures = Captures(core.pools.background, core.queries)
     replays = ReplayStore(core.pools.background, core.queries)
     recompiler = Recompiler(
-        captures, replays, turns, compiler, router, core.tokenizers, core.counts, core.clock, nonce_key=lambda: secret
+        captures,
+        replays,
+        turns,
+        compiler,
+        router,
+        core.tokenizers,
+        core.counts,
+        core.clock,
+        nonce_key=lambda: secret,
+        knowing=KnowingStore(core.pools.background, core.queries),
+        knower=knower,
     )
     most = core.settings.max_body_bytes
     return recompiler, Asker(

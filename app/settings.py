@@ -224,6 +224,14 @@ class Settings(BaseSettings):
     facts_budget_tokens: int = Field(
         200, ge=0, description="The same for the facts known of the user; no seed has a number: as the profile."
     )
+    domain_budget_tokens: int = Field(
+        2000,
+        ge=0,
+        description="The same for what the business's own database says (seed 001 §6, service data: 2,000).",
+    )
+    conflicts_budget_tokens: int = Field(
+        200, ge=0, description="The same for conflicts of memories with it; no seed has a number: as the facts."
+    )
     history_budget_tokens: int | None = Field(
         None,
         ge=0,
@@ -250,6 +258,12 @@ class Settings(BaseSettings):
         ge=1,
         description="Milliseconds; past it the request goes with what is there. Six tenths of it are for the question's "
         "vector; past those it is searched for by words alone.",
+    )
+    domain_deadline_ms: int = Field(
+        50,
+        ge=1,
+        description="Milliseconds that a prompt waits for the business's own database (seed 004: below 50), and never beyond "
+        "eight tenths of the retrieval deadline.",
     )
     embedder: Literal["wordllama", "minilm", "openai", "none"] = Field(
         "wordllama",

@@ -15,6 +15,7 @@ import numpy as np
 from app.api.context import PreviewRequest
 from app.api.preview import CompilePreviewer
 from app.clock import SystemClock
+from app.context.known import Inquiry
 from app.context.retrieve import LIMITS
 from app.core import Core
 from app.gateway.dialect import ChatRequest
@@ -76,10 +77,12 @@ class Timed(Preparer):
         self.took += time.perf_counter() - began
         self.cpu += time.process_time() - used
 
-    async def place(self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime) -> Place:
+    async def find(
+        self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime, deadline_s: float | None = None
+    ) -> tuple[Place, Inquiry | None]:
         self.took = self.cpu = 0.0
         with self._clocked():
-            return await self._inner.place(identity, chat, switches, now)
+            return await self._inner.find(identity, chat, switches, now, deadline_s)
 
     async def compile(
         self,
@@ -92,10 +95,11 @@ class Timed(Preparer):
         search: bool = True,
         profile: str = "auto",
         learns: bool = False,
+        inquiry: Inquiry | None = None,
     ) -> Prepared:
         with self._clocked():
             return await self._inner.compile(
-                identity, chat, place, target, now, search=search, profile=profile, learns=learns
+                identity, chat, place, target, now, search=search, profile=profile, learns=learns, inquiry=inquiry
             )
 
 

@@ -31,8 +31,10 @@ from app.api.scope import Admitted, Gate, Scope
 from app.capture.labels import MAX_LABELS
 from app.capture.recipe import rebuild
 from app.context.audit import expand, shown_texts
+from app.context.explaining import fill, quoted_memories
 from app.errors import BadRequest, MnemeError, NotFound
 from app.store.captures import Call, CallDetail, CallFilter, Captures, Shown, StreamEvent
+from app.store.knowing import KnowingStore
 from app.store.sessions import Sessions
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -144,9 +146,9 @@ class EventPage(BaseModel):
     next: str | None
 
 
-def calls_router(gate: Gate, captures: Captures, sessions: Sessions) -> APIRouter:
+def calls_router(gate: Gate, captures: Captures, sessions: Sessions, knowing: KnowingStore) -> APIRouter:
     """The routes of /api/v1/calls."""
-    doors = _Doors(captures, sessions)
+    doors = _Doors(captures, sessions, knowing)
     router = gate.router("calls")
     binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
     router.add_api_route("/calls", doors.listing, methods=["GET"], response_model=CallPage)
@@ -168,9 +170,10 @@ def calls_router(gate: Gate, captures: Captures, sessions: Sessions) -> APIRoute
 
 
 class _Doors:
-    def __init__(self, captures: Captures, sessions: Sessions) -> None:
+    def __init__(self, captures: Captures, sessions: Sessions, knowing: KnowingStore) -> None:
         self._captures = captures
         self._sessions = sessions
+        self._knowing = knowing
 
     async def listing(
         self,
@@ -277,6 +280,9 @@ class _Doors:
         )
         for item in explained["items"]:
             _complete(item, shown)
+        if quoted := quoted_memories(explained):
+            claims = await self._knowing.claims(scope.tenant, found.user_id, quoted)
+            fill(explained, {each.memory_id: each.value for each in claims})
         return ContextOut.model_validate(explained | {"call_id": call, "session_id": found.session_id})
 
     async def events(

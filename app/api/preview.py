@@ -9,6 +9,7 @@ import orjson
 from app.api.context import PreviewRequest
 from app.clock import Clock
 from app.context.audit import expand
+from app.context.explaining import fill
 from app.errors import BadBody
 from app.gateway.chat import CHAT
 from app.gateway.identify import Identity, Switches
@@ -52,15 +53,19 @@ class CompilePreviewer:
         )
         now = self._clock.now()
         target = self._router.route(chat.model)
-        place = await self._preparer.place(identity, chat, Switches(), now)
-        prepared = await self._preparer.compile(identity, chat, place, target, now, profile=request.profile)
+        place, inquiry = await self._preparer.find(identity, chat, Switches(), now)
+        prepared = await self._preparer.compile(
+            identity, chat, place, target, now, profile=request.profile, inquiry=inquiry
+        )
         compiled = prepared.compilation
         assert compiled is not None, "a compile that did not raise has a result"
         stored = orjson.loads(orjson.dumps(compiled.audit, default=str))
         texts = {str(each.id): each.text for each in compiled.considered}
+        explained = expand(stored, texts)
+        fill(explained, compiled.claimed)
         return {
             "messages": orjson.loads(prepared.body)["messages"],
             "session_id": str(place.session_id) if not place.new else None,
             "memories": compiled.memories,
-            **expand(stored, texts),
+            **explained,
         }

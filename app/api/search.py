@@ -22,6 +22,7 @@ from app.context.candidates import Leg
 from app.context.compile import SearchRequest, SearchResult
 from app.context.profiles import ProfileName
 from app.context.score import Scored
+from app.knowledge.inquiry import Knower, Who
 from app.store import ids
 from app.store.sessions import Sessions
 
@@ -95,17 +96,27 @@ class SearchOut(BaseModel):
     took_ms: float
 
 
-def search_router(gate: Gate, sessions: Sessions, searcher: Searcher, clock: Clock, filtering: Filtering) -> APIRouter:
-    """POST /api/v1/memories/search."""
-    doors = _Doors(sessions, searcher, clock, filtering)
+def search_router(
+    gate: Gate,
+    sessions: Sessions,
+    searcher: Searcher,
+    clock: Clock,
+    filtering: Filtering,
+    knower: Knower | None = None,
+) -> APIRouter:
+    """POST /api/v1/memories/search. `knower`: None where nothing can be known beside memory."""
+    doors = _Doors(sessions, searcher, clock, filtering, knower)
     router = gate.router("memories")
     router.add_api_route("/memories/search", doors.search, methods=["POST"], response_model=SearchOut)
     return router
 
 
 class _Doors:
-    def __init__(self, sessions: Sessions, searcher: Searcher, clock: Clock, filtering: Filtering) -> None:
+    def __init__(
+        self, sessions: Sessions, searcher: Searcher, clock: Clock, filtering: Filtering, knower: Knower | None
+    ) -> None:
         self._sessions = sessions
+        self._knower = knower
         self._searcher = searcher
         self._clock = clock
         self._filtering = filtering
@@ -114,15 +125,21 @@ class _Doors:
         """Search memories and raw turns, in the order and within the budget that the compiler itself would use."""
         began = time.perf_counter()
         where = await self._where(scope, body)
+        now = body.now or self._clock.now()
+        inquiry = None
+        if self._knower is not None:
+            who = Who(where.tenant_id, where.user_id if where.confine is None else None)
+            inquiry = await self._knower.inquire(who, body.query, (), now)
         request = SearchRequest(
             scope=where,
             query=body.query,
-            now=body.now or self._clock.now(),
+            now=now,
             k=body.k,
             token_budget=body.token_budget,
             tiers=body.tiers,
             kinds=body.kinds,
             profile=body.profile,
+            inquiry=inquiry,
         )
         if body.tags or body.metadata:
             found = await self._searcher.search(self._filtering.widened(request))

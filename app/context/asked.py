@@ -6,7 +6,9 @@ Seed 004, stages 1 and 2 ("Query Understanding & Strategy Selection"), by rules:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from app.context.periods import COUNTS, WORDS
@@ -70,7 +72,8 @@ EARLIER = 0
 class Asked(NamedTuple):
     """`entities`: ids of what the question names, else (not `named`) of what it is about, as memories have them; `about`: of
     both together. `span`: the time that it speaks of. `recap`: it asks what a conversation was about, as a whole. `turns`: it
-    speaks of this very conversation, of so many questions ago (`EARLIER`: it does not say how many)."""
+    speaks of this very conversation, of so many questions ago (`EARLIER`: it does not say how many). `things`: of the
+    `entities` those that are known things ("customer:gai_123"), each with the slugs of its names."""
 
     text: str
     entities: frozenset[str] = frozenset()
@@ -79,6 +82,7 @@ class Asked(NamedTuple):
     span: Span | None = None
     recap: bool = False
     turns: int | None = None
+    things: Mapping[str, frozenset[str]] = MappingProxyType({})
 
     @property
     def timed(self) -> bool:

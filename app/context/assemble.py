@@ -74,16 +74,17 @@ def render(
     *,
     before: Sequence[str] = (),
     after: Sequence[str] = (),
+    sure: Collection[UUID] = frozenset(),
 ) -> str:
     """The memory block: memories in the order given, then raw turns by session and time; no line feed at its end.
 
     `summary`: of this session's own turns that no longer fit. `before`, `after`: further lines, neutralised already (see
-    `notes`). Empty when there is nothing to say.
+    `notes`). `sure`: memories that say how sure they are. Empty when there is nothing to say.
     """
     lines = list(before)
     if summary and (told := neutralise(summary)):
         lines.append(SUMMARY_LABEL + told)
-    lines += [_memory_line(each) for each in items if each.source == "memory"]
+    lines += [_memory_line(each, each.id in sure) for each in items if each.source == "memory"]
     groups: dict[tuple[UUID | None, date], list[Candidate]] = {}
     for each in items:
         if each.source != "memory":
@@ -98,8 +99,9 @@ def render(
     return "\n".join([f"<{TAG} {nonce}>", NOTE, *lines, f"</{TAG} {nonce}>"])
 
 
-def _memory_line(item: Candidate) -> str:
-    return f"- [{_kind(item)}] {neutralise(item.text)} ({_day(item).isoformat()})"
+def _memory_line(item: Candidate, sure: bool) -> str:
+    told = f", confidence {item.confidence:.2f}" if sure else ""
+    return f"- [{_kind(item)}] {neutralise(item.text)} ({_day(item).isoformat()}{told})"
 
 
 def _kind(item: Candidate) -> str:
@@ -129,6 +131,8 @@ FRAME_TOKENS = 48
 """Both delimiters (16 each at most), the sentence between them (15) and the separator, tokens of o200k."""
 MEMORY_LINE_TOKENS = 11
 """`- [`, `] `, ` (2026-11-20)` and the line's end around a memory's kind and text, tokens of o200k."""
+SURE_TOKENS = 6
+"""`, confidence 0.85` behind a memory's date, tokens of o200k."""
 DATE_LINE_TOKENS = 8
 """`2026-11-20:` and the line's end, tokens of o200k."""
 TURN_LINE_TOKENS = 2
@@ -156,11 +160,19 @@ def byte_bound(text: str) -> int:
 class BlockMeter:
     """What a memory block costs, in tokens, never less than it really does: stored counts, and the lines around them.
 
-    A `pack.Meter`. `count` counts the names of speakers, which have no stored count (a handful a block).
+    A `pack.Meter`. `count` counts the names of speakers, which have no stored count (a handful a block). `sure`: as `render`
+    has it.
     """
 
-    def __init__(self, count: Counter = byte_bound, summary: str | None = None, summary_tokens: int = 0) -> None:
+    def __init__(
+        self,
+        count: Counter = byte_bound,
+        summary: str | None = None,
+        summary_tokens: int = 0,
+        sure: Collection[UUID] = frozenset(),
+    ) -> None:
         self._count = count
+        self._sure = sure
         self._words = dict(_KNOWN_WORDS)
         self._groups: dict[tuple[UUID | None, date], int] = {}
         self._costs: dict[UUID, int] = {}
@@ -206,7 +218,8 @@ class BlockMeter:
     def _counted(self, candidate: Candidate) -> int:
         text = candidate.token_count + _growth(candidate.text) + TEXT_SLACK
         if candidate.source == "memory":
-            return text + MEMORY_LINE_TOKENS + self._word(_kind(candidate))
+            told = SURE_TOKENS if candidate.id in self._sure else 0
+            return text + MEMORY_LINE_TOKENS + told + self._word(_kind(candidate))
         return text + TURN_LINE_TOKENS + self._word(_speaker(candidate))
 
     def _word(self, word: str) -> int:

@@ -70,7 +70,8 @@ class Compiled:
     """All that a compile decided. `budget`: its figures by name, tokens (window, system, reserve, tools, available,
     memory, history, client, live …). `tokens`: what Mneme added to the prompt, the blocks of earlier turns included.
     `rebased`: why the session's blocks were begun anew, if they were. `sections`: of each its budget, what it took, and what
-    was left out and why. `widened`: words that procedures had looked for besides. `status` and `reason`: as in the response
+    was left out and why. `widened`: words that procedures had looked for besides. `knowledge`: keys that are there
+    only where something is known (`explaining`). `status` and `reason`: as in the response
     headers."""
 
     budget: Mapping[str, int]
@@ -85,6 +86,7 @@ class Compiled:
     live_blocks: int = 0
     sections: Mapping[str, Any] = field(default_factory=dict)
     widened: Sequence[tuple[UUID, Sequence[str]]] = ()
+    knowledge: dict[str, Any] = field(default_factory=dict)
     status: str = "ok"
     reason: str | None = None
 
@@ -131,6 +133,7 @@ def explain(compiled: Compiled, max_items: int = MAX_ITEMS) -> Explained:
                 "summary": compiled.history.summary,
             },
         }
+        | compiled.knowledge
     )
 
 

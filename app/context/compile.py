@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from app.context.asked import Asked, understand
@@ -16,21 +16,22 @@ from app.context.assemble import (
     SUMMARY_LABEL,
     Block,
     BlockMeter,
-    locate,
     neutralise,
     plan,
-    rebase_needed,
     render,
     session_nonce,
 )
 from app.context.audit import Compiled, HistoryReport, explain
-from app.context.budget import allocate, available, epoch_budget, memory_budget
+from app.context.budget import allocate, available
 from app.context.candidates import Candidate
 from app.context.classify import classify
-from app.context.inputs import Terms, given, keep, keep_notes
-from app.context.notes import NO_OPENINGS, Openings, Place, Said, Widened, due_now, openings, say, widened, words_of
+from app.context.inputs import Terms, given, keep, keep_known, keep_notes
+from app.context.knowing import Learned, learn, naming, shown
+from app.context.known import Inquiry
+from app.context.layout import Layout, Layouts, Live
+from app.context.notes import Said, Widened, widened, words_of
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
-from app.context.profiles import PROFILES, STRATEGY, Profile
+from app.context.profiles import PROFILES, STRATEGY, Profile, of_things
 from app.context.request import (
     Compilation,
     CompileRequest,
@@ -40,12 +41,12 @@ from app.context.request import (
 )
 from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Wanted
 from app.context.score import QuerySignals, Scored, score
-from app.context.sections import Budgets, Shares, Wants, share_out, wanted
-from app.context.story import SYSTEM_ROLES, Figures, Story, tell, visible_from
+from app.context.sections import Budgets
+from app.context.story import SYSTEM_ROLES, Figures, Story, visible_from
+from app.context.story import tell as tell_story
 from app.context.transcript import Transcript, query_of, text_of
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
-from app.store.standing import NOTHING
 
 __all__ = ["Compilation", "CompileRequest", "Compiler", "PathMessage", "SearchRequest", "SearchResult"]
 
@@ -66,14 +67,12 @@ DEFAULT_BUDGETS = Budgets()
 _UNSCORED = Efficiency(1.0, 1.0, 1.0, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Live:
-    """The memory blocks of earlier turns that are emitted again."""
+class _Found(NamedTuple):
+    """What could be told; `reason`: what the search had to do without. `learned`: of the things that the question names."""
 
-    blocks: Sequence[Block]
-    tokens: int
-    epoch: int
-    rebased: str | None
+    candidates: Sequence[Candidate]
+    reason: str | None
+    learned: Learned | None
 
 
 class Compiler:
@@ -109,15 +108,17 @@ class Compiler:
         self._budgets = budgets
         self._questions = questions
         self._vector_wait_s = vector_wait_s
-        self._note_tokens = lru_cache(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
+        note_tokens = lru_cache(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
+        self._layouts = Layouts(memory_cap, budgets, questions, note_tokens)
 
     def _profile(self, name: str, asked: Asked) -> Profile:
         """The profile of that name; of `strategy`, the one that the question calls for."""
-        return self._profiles[asked.strategy if name == STRATEGY else name]
+        profile = self._profiles[asked.strategy if name == STRATEGY else name]
+        return of_things(profile) if asked.things else profile
 
     async def search(self, request: SearchRequest) -> SearchResult:
         """Memories and raw turns for a question, as the compiler would choose them."""
-        asked = understand(request.query, request.now)
+        asked = _named(understand(request.query, request.now), request.inquiry)
         profile = self._profile(request.profile, asked)
         budget = request.token_budget if request.token_budget is not None else self._cap
         filtered = request.tiers is not None or request.kinds is not None
@@ -139,34 +140,35 @@ class Compiler:
 
     async def compile(self, request: CompileRequest) -> Compilation:
         """The prompt of a request. Raises StoreUnavailable, Unavailable."""
+        try:
+            return await self._compile(request)
+        finally:
+            if request.inquiry is not None:
+                request.inquiry.close()
+
+    async def _compile(self, request: CompileRequest) -> Compilation:
         counter = self._tokenizers.for_model(request.model)
         query = query_of(request.messages)
-        asked = understand(query, request.now)
+        asked = _named(understand(query, request.now), request.inquiry)
         profile = self._profile(request.profile, asked)
         if _length(request.messages) > LONG_TEXT:
             figures = await asyncio.to_thread(self._figures, request, counter, query)
         else:
             figures = self._figures(request, counter, query)
-        story = tell(request, figures, counter)
-        live = self._live(request, figures, story)
-        opened, wants = self._opened(request, figures, story, live)
-        shares = self._shares(request, figures, story, live, wants)
-        summary = _summary(request, story, live, shares.memories, counter)
+        story = tell_story(request, figures, counter)
+        layout = self._layouts.of(request, figures, story, None)
         further = widened(request.standing, query)
-        packed, scored, reason = await self._choose(
-            request, asked, profile, further, opened.memories, story, live, summary, shares.memories, counter
-        )
-        said = say(
-            opened,
-            shares,
-            packed,
-            due_now(request.standing, learns=request.learns and request.search),
-            self._counted(figures.scale),
-            self._questions,
-        )
+        found = await self._find(request, asked, profile, further, story, layout)
+        learned = found.learned
+        if learned is not None:
+            layout = self._layouts.of(request, figures, story, learned)
+        live, shares = layout.live, layout.shares
+        summary = _summary(request, story, live, shares.memories, counter)
+        packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
+        said, known = self._layouts.say(request, asked, learned, layout, packed, figures.scale)
         items = [each.candidate for each in packed.chosen]
         nonce = session_nonce(self._nonce_key(), request.session_id)
-        text = render(nonce, items, summary, before=said.before, after=said.after)
+        text = render(nonce, items, summary, before=said.before, after=said.after, sure=_sure(items, asked))
         block = _block(text, packed, said, story.transcript, figures.scale) if text else None
         eta = efficiency(packed.chosen, packed.eligible, shares.memories, packed.tokens) if scored else _UNSCORED
         added = story.tokens + live.tokens + (block.token_count if block else 0)
@@ -181,15 +183,23 @@ class Compiler:
             history=_report(request, figures, story, summary),
             rebased=live.rebased,
             live_blocks=len(live.blocks),
-            sections=said.account | _sections(figures, story, shares, packed),
+            sections=said.account
+            | {
+                "memories": {"budget": shares.memories, "tokens": packed.tokens},
+                "history": {"budget": figures.split.history, "tokens": story.tokens},
+                "tools": {"budget": figures.split.tools, "tokens": figures.tools},
+            },
             widened=further,
-            status="degraded" if reason else "ok",
-            reason=reason,
+            knowledge=known,
+            status="degraded" if found.reason else "ok",
+            reason=found.reason,
         )
         explained = explain(audit)
         considered = [each.candidate for each in scored]
         terms = Terms(self._cap, profile, self._diversity, self._budgets, self._questions)
-        kept = keep(request, explained, considered, terms) | keep_notes(request, explained, opened, live.blocks)
+        kept = keep(request, explained, considered, terms) | keep_notes(request, explained, layout.opened, live.blocks)
+        if learned is not None:
+            kept |= keep_known(learned.known)
         return Compilation(
             edits=plan(request.placement, story.transcript, live.blocks, block),
             history=story.messages,
@@ -202,8 +212,9 @@ class Compiler:
             eta=eta.eta,
             audit=explained,
             inputs=given(request, query, figures.scale, live.blocks) | kept,
-            reason=reason,
+            reason=found.reason,
             considered=considered,
+            claimed=learned.values if learned is not None else {},
         )
 
     def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> Figures:
@@ -235,116 +246,89 @@ class Compiler:
         split = allocate(budget, task, self._budgets.history)
         return Figures(window, system, reserve, schemas, budget, client, task, split, scale)
 
-    def _epoch_budget(self, figures: Figures, story: Story) -> int:
-        return epoch_budget(figures.available, figures.client + story.tokens, self._cap)
+    async def _find(
+        self, request: CompileRequest, asked: Asked, profile: Profile, further: Widened, story: Story, layout: Layout
+    ) -> _Found:
+        """Phase 3: candidates, and beside the search what is known of the things that the question names."""
+        inquiry, room = request.inquiry, layout.shares.memories
+        if inquiry is not None and not layout.blocked:
+            inquiry.begin([word for _, words in further for word in words])
+        found: list[Candidate] = []
+        reason = None
+        if room > 0 and asked.text and request.search:
+            scope = request.scope
+            if request.path:
+                scope = replace(scope, visible_from=visible_from(request, story))
+            sought = Wanted(room, further=words_of(further), wait_s=self._vector_wait_s)
+            if inquiry is not None:
+                sought = sought._replace(related=lambda: inquiry.related)
+            try:
+                found, _ = await self._retriever.candidates(asked, scope, sought, profile)
+            except NoVector:
+                found, _ = await self._retriever.candidates(asked, scope, sought._replace(wait_s=0), profile)
+                reason = "embeddings"
+        if inquiry is None:
+            return _Found(found, reason, None)
+        told = [each.id for each in found if each.source == "memory"]
+        told += [each.memory for each in layout.opened.facts if each.memory is not None]
+        learned = await learn(inquiry, request.scope.user_id, told)
+        return _Found(found, reason or learned.known.reason, learned)
 
-    def _live(self, request: CompileRequest, figures: Figures, story: Story) -> _Live:
-        """The blocks that stay in the prompt; none where they must go (a new epoch)."""
-        full, epoch = story.transcript, request.block_epoch
-        blocks = [block for _, block in locate(request.blocks, full)] if request.placement == "tail" else []
-        tokens = sum(block.token_count for block in blocks)
-        may_rebase = blocks and not request.upstream_holds
-        rebased = rebase_needed(blocks, self._epoch_budget(figures, story), request.gone) if may_rebase else None
-        room = figures.available - figures.client - story.tokens
-        if rebased == "budget_spent" and full.mid_turn() and tokens <= room:
-            rebased = None  # in a tool loop no new block may follow, and what is there still fits
-        return _Live(blocks, tokens, epoch, None) if rebased is None else _Live((), 0, epoch + 1, rebased)
-
-    def _counted(self, scale: float) -> Callable[[str], int]:
-        """Counts notes as the model may."""
-        return lambda text: ceil(self._note_tokens(text) * scale)
-
-    def _opened(self, request: CompileRequest, figures: Figures, story: Story, live: _Live) -> tuple[Openings, Wants]:
-        """What there is to say beside memories, and what that would take."""
-        standing = request.standing
-        if standing is NOTHING or _blocked(request, story.transcript, live.blocks):
-            return NO_OPENINGS, Wants()
-        visible = visible_from(request, story) if request.path else request.scope.visible_from
-        place = Place(request.scope.session, visible, request.scope.ancestors)
-        opened = openings(standing, live.blocks, place)
-        asks = (
-            self._budgets.question
-            if self._questions and due_now(request.standing, learns=request.learns and request.search)
-            else 0
-        )
-        return opened, opened.wants(self._counted(figures.scale), asks)
-
-    def _shares(self, request: CompileRequest, figures: Figures, story: Story, live: _Live, wants: Wants) -> Shares:
-        """Tokens for the sections of this turn's block."""
-        if _blocked(request, story.transcript, live.blocks):
-            return Shares(0, 0, 0, 0)
-        room = memory_budget(
-            figures.split.memory,
-            figures.available,
-            figures.client + story.tokens,
-            self._cap + sum(wanted(wants, self._budgets)),
-            live.tokens,
-            epoch=self._epoch_budget(figures, story) if request.placement == "tail" else None,
-        )
-        return share_out(room, wants, self._budgets, self._cap)
-
-    async def _choose(
+    def _choose(
         self,
         request: CompileRequest,
         asked: Asked,
         profile: Profile,
-        further: Widened,
-        spoken_for: Collection[UUID],
+        found: _Found,
         story: Story,
-        live: _Live,
+        layout: Layout,
         summary: str | None,
-        room: int,
         counter: TokenCounter,
-    ) -> tuple[Packed, list[Scored], str | None]:
-        """Phase 3: candidates, scores, and the greedy choice within `room` tokens; and what the search had to do without."""
-        meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0)
+    ) -> tuple[Packed, list[Scored]]:
+        """Phase 3: scores, and the greedy choice within the room."""
+        room, items, learned = layout.shares.memories, found.candidates, found.learned
+        sure = _sure(items, asked)
+        meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0, sure)
         if room <= 0 or not asked.text or not request.search:
-            return Packed((), (), meter.used), [], None
-        scope = request.scope
-        if request.path:
-            scope = replace(scope, visible_from=visible_from(request, story))
-        sought, reason = Wanted(room, further=words_of(further), wait_s=self._vector_wait_s), None
-        try:
-            found, _ = await self._retriever.candidates(asked, scope, sought, profile)
-        except NoVector:
-            found, _ = await self._retriever.candidates(asked, scope, sought._replace(wait_s=0), profile)
-            reason = "embeddings"
-        scored = score(found, QuerySignals.of(asked), profile, request.now)
+            return Packed((), (), meter.used), []
+        related = learned.known.related if learned is not None else frozenset[str]()
+        scored = score(items, QuerySignals.of(asked, related), profile, request.now)
         said = _said([*request.messages, *story.messages])
-        shown = {item for block in live.blocks for item in block.item_ids}
+        visible = shown(layout.live.blocks)
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
-        shown.update(each.id for each in found if each.of_session and each.session_id == scope.session)
+        visible.update(each.id for each in items if each.of_session and each.session_id == request.scope.session)
         packed = pack(
             scored,
             int(room / (1.0 + counter.margin)),
             meter,
             order=profile.order,
-            visible=shown | set(spoken_for),
-            visible_hashes={each.content_hash for each in found if each.source == "message" and _stands(each, said)},
+            visible=visible | set(layout.opened.memories),
+            visible_hashes={each.content_hash for each in items if each.source == "message" and _stands(each, said)},
             suppressed=request.gone,
+            outranked=learned.outranked if learned is not None else (),
             diversity=self._diversity,
             digests=digest_room(room, asked.recap),
         )
-        return packed, scored, reason
+        return packed, scored
+
+
+def _named(asked: Asked, inquiry: Inquiry | None) -> Asked:
+    return naming(asked, inquiry.resolutions) if inquiry is not None else asked
+
+
+def _sure(items: Sequence[Candidate], asked: Asked) -> Collection[UUID]:
+    """Memories of what the question names say how sure they are (seed 004, stage 4); of others that would cost tokens alone."""
+    if not asked.things:
+        return frozenset()
+    names = {*asked.things, *(name for names in asked.things.values() for name in names)}
+    return {each.id for each in items if each.source == "memory" and not names.isdisjoint(each.entity_ids)}
 
 
 def _length(messages: Sequence[Mapping[str, Any]]) -> int:
     return sum(len(text_of(each)) for each in messages)
 
 
-def _blocked(request: CompileRequest, full: Transcript, live: Sequence[Block]) -> bool:
-    """Whether a new block would change what the upstream has cached: in a tool loop, or where the question has one."""
-    if request.placement != "tail":
-        return False
-    last = full.last_user()
-    if last is None:
-        return True
-    if full.mid_turn() and not request.new_session:
-        return True
-    return any(place == last for place, _ in locate(live, full))
-
-
-def _summary(request: CompileRequest, story: Story, live: _Live, room: int, counter: TokenCounter) -> str | None:
+def _summary(request: CompileRequest, story: Story, live: Live, room: int, counter: TokenCounter) -> str | None:
     """The session's summary, where history was left out, it fits, and no earlier block has it."""
     if not request.summary or not story.cut:
         return None
@@ -365,15 +349,6 @@ def _stands(item: Candidate, said: Collection[str]) -> bool:
     if item.span is None:
         return item.text.strip() in said
     return any(item.text in text for text in said)
-
-
-def _sections(figures: Figures, story: Story, shares: Shares, packed: Packed) -> dict[str, Any]:
-    """The sections that every prompt has."""
-    return {
-        "memories": {"budget": shares.memories, "tokens": packed.tokens},
-        "history": {"budget": figures.split.history, "tokens": story.tokens},
-        "tools": {"budget": figures.split.tools, "tokens": figures.tools},
-    }
 
 
 def _block(text: str, packed: Packed, said: Said, full: Transcript, scale: float) -> Block:

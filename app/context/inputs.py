@@ -4,7 +4,8 @@ A candidate's own numbers (the ranking's, and what counters said of a memory at 
 and span stand in the audit, in the same order; its words are read again from history and memory, as far as they may still be
 shown. Numbers are packed (base64 of little-endian columns): as JSON they would take three times the space and ten times as
 long. Of the notes in a block a fact is kept by its ids (its words stand in the fact's own history, and go with it), the
-tenant's profile with its text.
+tenant's profile with its text. What was known of the things that the question names stands in the audit (`explaining`), but for
+what that does not tell.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from uuid import UUID
 
 from app.context.assemble import Block
 from app.context.candidates import Candidate
+from app.context.known import Known
 from app.context.notes import Openings, due_now
 from app.context.profiles import PROFILES, Profile
 from app.context.request import CompileRequest
-from app.context.sections import Budgets
+from app.context.sections import KNOWN_SECTIONS, Budgets
 
 VERSION = 1
 
@@ -98,11 +100,17 @@ class NotesThen:
     due: Mapping[UUID, datetime] | None = None
 
 
+class KnownThen(NamedTuple):
+    """What was known beyond what the audit tells. `related`: ids of what the ontology led to."""
+
+    related: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """The inputs of a compile, read again. `path`: what the gateway kept of the way to the session's earlier messages.
     `profile`: as it was asked for (the audit has the one that was taken); `weights`: of that one, where they are not ours.
-    `learns`: what the user would say next was to be learned from."""
+    `learns`: what the user would say next was to be learned from. `known`: None where there was nothing to know."""
 
     now: datetime
     model: str
@@ -129,6 +137,7 @@ class Kept:
     summary: tuple[bytes, int] | None
     system: tuple[bytes, int] | None
     path: Mapping[str, Any] | None
+    known: KnownThen | None
     packed: Mapping[str, str]
 
     def terms(self, taken: str) -> Terms:
@@ -175,6 +184,9 @@ def keep(
         "budgets": asdict(terms.budgets),
         "questions": terms.questions,
     }
+    if request.inquiry is None:
+        for name in KNOWN_SECTIONS:
+            del kept["budgets"][name]
     profile = terms.profile
     if terms.diversity is not None:
         kept["diversity"] = terms.diversity
@@ -197,6 +209,11 @@ def keep(
     if request.system_prompt is not None:
         kept["system"] = [digest(request.system_prompt).hex(), request.system_prompt_tokens]
     return kept | pack(audit["items"]["id"], considered, profile)
+
+
+def keep_known(known: Known) -> dict[str, Any]:
+    """What of the things that the question names is kept beside the audit."""
+    return {"known": {"related": sorted(known.related)} if known.related else {}}
 
 
 def keep_notes(
@@ -292,6 +309,7 @@ def read(inputs: Mapping[str, Any]) -> Kept | None:
         summary=_named(inputs.get("summary")),
         system=_named(inputs.get("system")),
         path=inputs.get("path"),
+        known=KnownThen(frozenset(inputs["known"].get("related", ()))) if "known" in inputs else None,
         packed={name: inputs[name] for name in _COLUMNS if name in inputs},
     )
 

@@ -1,12 +1,12 @@
 """What is known of the things that a request names, as a prompt is told it: plain values, which `app/knowledge` fills.
 
-The compiler asks an `Inquiry`: `entities` are there before memory is searched; `known` comes when the business's own database
-has answered, or its time is over.
+The compiler asks an `Inquiry`: what the mentions mean is there before memory is searched; `known` comes when the business's own
+database has answered, or its time is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
@@ -122,13 +122,31 @@ NOTHING_KNOWN = Known()
 
 
 class Inquiry(Protocol):
-    """What is being found out for one request."""
+    """What is being found out for one request. Nothing here raises."""
 
     @property
-    def entities(self) -> frozenset[str]:
-        """Ids of the things that the request names: known at once."""
+    def resolutions(self) -> Sequence[Resolution]:
+        """What the mentions of the request mean: known at once."""
+        ...
+
+    @property
+    def related(self) -> frozenset[str]:
+        """Ids of the things that the ontology leads to, as far as they are known by now."""
+        ...
+
+    def begin(self, widened: Sequence[str] = ()) -> None:
+        """Ask the business's own database and the log of conflicts, beside whatever else is done. `widened`: words that habits
+        add to those of the request."""
         ...
 
     async def known(self) -> Known:
-        """All of it; returns in time, with what there is, and raises nothing."""
+        """All of it, in time, with what there is; of what was not begun, what the mentions mean."""
+        ...
+
+    async def against(self, user: UUID, memories: Sequence[UUID]) -> Sequence[Clash]:
+        """Which of these memories of a user what `known` brought contradicts."""
+        ...
+
+    def close(self) -> None:
+        """Nobody waits any more; what has come stays known."""
         ...

@@ -136,12 +136,13 @@ def say(
     due: Mapping[UUID, datetime] | None,
     count: Count,
     questions: int,
+    outranked: Collection[UUID] = frozenset(),
 ) -> Said:
-    """The lines that fit their sections. A fact is left out where what was chosen says it already. `due`: memories in doubt;
-    `questions`: how many of those in the block may be asked about."""
+    """The lines that fit their sections. A fact is left out where what was chosen says it already, or where the memory behind
+    it is `outranked`. `due`: memories in doubt; `questions`: how many of those in the block may be asked about."""
     said = Said()
     _say_profile(said, opened, shares.profile, count)
-    _say_facts(said, opened, shares.facts, packed, count)
+    _say_facts(said, opened, shares.facts, packed, count, outranked)
     if due and questions:
         _ask(said, packed, due, shares.question, count, questions)
     return said
@@ -164,7 +165,9 @@ def _say_profile(said: Said, opened: Openings, budget: int, count: Count) -> Non
     )
 
 
-def _say_facts(said: Said, opened: Openings, budget: int, packed: Packed, count: Count) -> None:
+def _say_facts(
+    said: Said, opened: Openings, budget: int, packed: Packed, count: Count, outranked: Collection[UUID]
+) -> None:
     if not opened.facts and not opened.seen:
         return
     told = {each.candidate.id for each in packed.chosen}
@@ -174,7 +177,9 @@ def _say_facts(said: Said, opened: Openings, budget: int, packed: Packed, count:
     used = count(FACTS_LABEL + "\n")
     for each in opened.facts:
         cost = _fact_cost(each, count)
-        if each.memory in told:
+        if each.memory in outranked:
+            dropped.append([each.fact_id, Reason.OUTRANKED, each.memory])
+        elif each.memory in told:
             dropped.append([each.fact_id, Reason.DUPLICATE, each.memory])
         elif used + cost > budget or len(each.value) > VALUE_CHARS:
             dropped.append([each.fact_id, Reason.OVER_BUDGET])

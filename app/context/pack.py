@@ -28,6 +28,7 @@ class Reason(StrEnum):
     VISIBLE = "visible"  # it stands in the prompt already: in the transcript, or in an earlier block
     BELOW_FLOOR = "below_floor"  # its score is too low
     SUPPRESSED = "suppressed"  # forgotten, erased or superseded
+    OUTRANKED = "outranked"  # the business's own database says otherwise, and is the authority
 
 
 class Meter(Protocol):
@@ -128,6 +129,7 @@ def pack(
     visible: Collection[UUID] = frozenset(),
     visible_hashes: Collection[bytes] = frozenset(),
     suppressed: Collection[UUID] = frozenset(),
+    outranked: Collection[UUID] = frozenset(),
     floor: float | None = None,
     limit: int | None = None,
     diversity: float | None = None,
@@ -137,7 +139,7 @@ def pack(
 
     `order`: by score per token (the seed's efficiency η_i = s_i / w_i), or by score. Ties go by id. `visible`,
     `suppressed`: ids of items or of messages; a memory is visible, or suppressed, with the only message that it comes
-    from.
+    from. `outranked`: ids of memories alone; the message that says the same is what was said, and stays.
     `digests`: most tokens of items that sum up others, together; what they leave out is over budget.
     `diversity`: λ of `diverse`, in whose order they are taken then. `floor`: lowest score taken. `limit`: most items taken
     (what it leaves out is over budget). A meter that costs more than `budget` before any item is added (a summary too long for
@@ -157,6 +159,8 @@ def pack(
         origin = candidate.origin
         if candidate.id in gone or origin in gone:
             state.drop(item, Reason.SUPPRESSED)
+        elif candidate.id in outranked:
+            state.drop(item, Reason.OUTRANKED)
         elif candidate.id in seen or origin in seen or candidate.content_hash in visible_hashes:
             state.drop(item, Reason.VISIBLE)
         elif floor is not None and item.score < floor:

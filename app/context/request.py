@@ -10,6 +10,7 @@ from uuid import UUID
 
 from app.context.assemble import Block, Edit
 from app.context.candidates import Candidate
+from app.context.known import Inquiry
 from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored
 from app.context.transcript import Transcript
@@ -35,7 +36,8 @@ class CompileRequest:
     where the client sent none; it is supplied like the path. `path_complete`: the path is all that came before.
     `upstream_holds`: earlier turns stand in the prompt with the blocks that they were given, whatever is done here. `gone`:
     items of the blocks that must not be shown any more. `standing`: what is said whatever is asked. `learns`: what the user
-    answers will be learned from, so that something may be asked.
+    answers will be learned from, so that something may be asked. `inquiry`: what is being found out of the things that the
+    question names; None: the tenant has none.
     """
 
     scope: Scope
@@ -64,6 +66,7 @@ class CompileRequest:
     standing: Standing = NOTHING
     learns: bool = False
     profile: str = "auto"
+    inquiry: Inquiry | None = None
     search: bool = True
     """False: nothing is looked for; history and earlier blocks are all there is."""
 
@@ -90,6 +93,8 @@ class Compilation:
     reason: str | None = None
     """Why the search was poorer than it should be, as `x-mneme-reason` calls it."""
     considered: Sequence[Candidate] = ()
+    claimed: Mapping[UUID, str] = field(default_factory=dict)
+    """What memories say that differ from something: the explanation names them by their ids (`explaining.fill`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,8 @@ class SearchRequest:
     tiers: Collection[int] | None = None
     kinds: Collection[str] | None = None
     profile: str = "auto"
+    inquiry: Inquiry | None = None
+    """Only what the mentions mean is asked of it."""
 
     @property
     def only(self) -> int | None:

@@ -53,6 +53,9 @@ BEYOND = {"entity": 30, "time": 60, "recent": 0, "summary": 5}
 """Items of further legs for those who have more than the vectors' leg looks at, where the question names something or a time:
 as many as seed 004 has them bring, of a time twice so many (messages and what was learned from them)."""
 
+OF_THINGS = {"entity": BEYOND["entity"]}
+"""The same where the question names a known thing, whoever asks."""
+
 RAW_KINDS = frozenset({"turn", "message", "passage"})
 """The kinds of raw text; all others are kinds of memories."""
 
@@ -78,6 +81,8 @@ class Wanted(NamedTuple):
     items: int | None = None
     only: int | None = None
     further: str = ""
+    related: Callable[[], frozenset[str]] = frozenset
+    """Ids of what the things that the question names lead to, as far as they are known by now."""
     wait_s: float | None = None
     """Most seconds that the question's vector may take; None: any time; 0: words are enough."""
 
@@ -139,7 +144,7 @@ class Retriever:
         found: list[Candidate] = []
         statuses: dict[UUID, str] = {}
         tokens = 0
-        for part in islice(_parts(ranking, profile, wanted), ROUNDS):
+        for part in islice(_parts(ranking, profile, wanted, bool(asked.things)), ROUNDS):
             rows = await self._fetch(ranking.places(part), scope)
             numbers = _numbers(ranking, part)
             for row in rows:
@@ -165,9 +170,12 @@ class Retriever:
         if profile.ranked:
             beyond = scan.counted > MANY * max(len(scan.sims), FEW)
             # Without vectors nothing says which memories are summaries.
-            if not (beyond and (asked.named or asked.span)) and not (asked.recap and (beyond or not len(scan.sims))):
+            if (beyond and (asked.named or asked.span)) or (asked.recap and (beyond or not len(scan.sims))):
+                legs = BEYOND
+            elif asked.things:  # a memory that is tied to a thing need not have its name
+                legs = OF_THINGS
+            else:
                 return NO_MORE
-            legs = BEYOND
         limits = tuple(legs.get(name, 0) for name in ("entity", "time", "recent", "summary"))
         if not any(limits):
             return NO_MORE
@@ -183,7 +191,7 @@ class Retriever:
             ancestors=scope.ancestors,
             history=scope.history,
             only=wanted.only,
-            entities=sorted(each.replace("\0", "") for each in asked.about),
+            entities=sorted(each.replace("\0", "") for each in asked.about | wanted.related()),
             begin=begin,
             end=end,
             limits=(limits[0], limits[1], limits[2], limits[3]),
@@ -233,9 +241,21 @@ class Retriever:
         )
 
 
-def _parts(ranking: Ranking, profile: Profile, wanted: Wanted) -> Iterator[NDArray[np.intp]]:
-    """What to fetch, the likeliest first: as much as fills the budget `SLACK` times, and again."""
+def _parts(ranking: Ranking, profile: Profile, wanted: Wanted, things: bool) -> Iterator[NDArray[np.intp]]:
+    """What to fetch, the likeliest first: as much as fills the budget `SLACK` times, and again. `things`: with the first of it
+    comes whatever is tied to them."""
     order = _order(ranking, profile)
+    if things and profile.ranked and len(tied := np.flatnonzero(ranking.brought & ENTITY_LEG)):
+        rest = _parts_of(ranking, order[~np.isin(order, tied)], profile, wanted)
+        yield np.concatenate([tied, next(rest, tied[:0])])
+        yield from rest
+    else:
+        yield from _parts_of(ranking, order, profile, wanted)
+
+
+def _parts_of(
+    ranking: Ranking, order: NDArray[np.intp], profile: Profile, wanted: Wanted
+) -> Iterator[NDArray[np.intp]]:
     reach = np.cumsum(np.minimum(ranking.tokens[order], PASSAGE_TOKENS + 5))
     begin = 0
     while begin < len(order):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
@@ -55,7 +55,8 @@ class QuerySignals:
     """What the request brings to the scores.
 
     `entity_ids`: all that the question is about; `entities`: what it names, if it names something. `timed`: it speaks of a
-    time. `recap`: it asks what a conversation was about. `max_access` is a_max of seed 000 §6.2 over all of the user's
+    time. `recap`: it asks what a conversation was about. `things`: as `Asked` has them; `related`: ids of what the ontology
+    leads to from there. `max_access` is a_max of seed 000 §6.2 over all of the user's
     memories; None: the highest among the candidates.
     """
 
@@ -65,10 +66,12 @@ class QuerySignals:
     entities: frozenset[str] = frozenset()
     timed: bool = False
     recap: bool = False
+    things: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    related: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, asked: Asked) -> QuerySignals:
-        return cls(asked.text, asked.about, None, asked.entities, asked.timed, asked.recap)
+    def of(cls, asked: Asked, related: frozenset[str] = frozenset()) -> QuerySignals:
+        return cls(asked.text, asked.about, None, asked.entities, asked.timed, asked.recap, asked.things, related)
 
 
 class Scored(NamedTuple):
@@ -214,18 +217,37 @@ def _recap(candidates: Sequence[Candidate], context: _Context) -> Column:
 def _entity_overlap(candidates: Sequence[Candidate], context: _Context) -> Column:
     """|query ∩ item| ÷ |query ∪ item| of their entities (seed 004, Jaccard). A raw message has no entities of its own: of it
     the share of the query's whose words stand in it."""
-    wanted = context.query.entities
+    wanted, things = context.query.entities, context.query.things
     if not wanted:
         return [0.0] * len(candidates)
+    related = context.query.related - wanted
     found = []
     for each in candidates:
-        if each.source == "memory":
-            own = wanted.intersection(each.entity_ids)
-            found.append(len(own) / len(wanted.union(each.entity_ids)))
-        else:
+        if each.source != "memory":
             words = f"-{'-'.join(_WORD.findall(each.text.lower()))}-"
-            found.append(sum(f"-{entity}" in words for entity in wanted) / len(wanted))
+            said = sum(any(f"-{name}" in words for name in things.get(entity, (entity,))) for entity in wanted)
+            found.append(said / len(wanted))
+            continue
+        own = canonical(each.entity_ids, wanted, things) if things else frozenset(each.entity_ids)
+        # What a thing leads to does not count against it; of that alone a memory is as near as it is a part of all.
+        near = _jaccard(wanted, own - related)
+        found.append(max(near, _jaccard(wanted | related, own)) if related else near)
     return found
+
+
+def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / len(one | other)
+
+
+def canonical(own: Sequence[str], wanted: frozenset[str], things: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """A memory's entities, each thing once. It has the slugs of names beside the ids of things, and nothing says which belong
+    together: of one that has ids these count, and of its slugs those that the question names; of another a slug that is a name
+    of a thing is that thing."""
+    ids = {each for each in own if ":" in each}
+    if ids:
+        return frozenset(ids | wanted.intersection(own))
+    names = {name: thing for thing, slugs in things.items() for name in slugs}
+    return frozenset(names.get(each, each) for each in own)
 
 
 def _temporal_relevance(candidates: Sequence[Candidate], context: _Context) -> Column:

@@ -21,8 +21,18 @@ class Budgets:
     """No seed has a number: as much as the profile."""
     question: int = 80
     """One question to the user: a memory of up to 50 tokens, and the words around it."""
+    domain: int = 2000
+    """What the business's own database says: seed 001 §6, step 4 (service data)."""
+    conflicts: int = 200
+    """No seed has a number: as much as the facts that it is about."""
+    unclear: int = 80
+    """Which of several things is meant: a line, as a question is."""
     history: int | None = None
     """Seed 001 §6, step 5, has 2,000 of 8,000. None: the share of seed 000 §6.1 alone."""
+
+
+KNOWN_SECTIONS = ("domain", "conflicts", "unclear")
+"""Those that only requests have that name things which are known."""
 
 
 class Wants(NamedTuple):
@@ -31,6 +41,9 @@ class Wants(NamedTuple):
     profile: int = 0
     facts: int = 0
     question: int = 0
+    domain: int = 0
+    conflicts: int = 0
+    unclear: int = 0
 
 
 NOTHING = Wants()
@@ -43,13 +56,14 @@ class Shares(NamedTuple):
     facts: int
     question: int
     memories: int
+    domain: int = 0
+    conflicts: int = 0
+    unclear: int = 0
 
 
 def wanted(wants: Wants, budgets: Budgets) -> Wants:
     """What each wants, no more than its budget."""
-    return Wants(
-        min(wants.profile, budgets.profile), min(wants.facts, budgets.facts), min(wants.question, budgets.question)
-    )
+    return Wants(*map(min, wants, _limits(budgets)))
 
 
 def share_out(room: int, wants: Wants, budgets: Budgets, memories: int) -> Shares:
@@ -66,8 +80,9 @@ def share_out(room: int, wants: Wants, budgets: Budgets, memories: int) -> Share
         own = Wants(*(min(want, room * limit // max(1, whole)) for want, limit in zip(own, limits, strict=True)))
         if room - sum(own) < 2 * FRAME_TOKENS:
             own = NOTHING
-    return Shares(*own, max(0, min(memories, room - sum(own))))
+    left = max(0, min(memories, room - sum(own)))
+    return Shares(own.profile, own.facts, own.question, left, own.domain, own.conflicts, own.unclear)
 
 
 def _limits(budgets: Budgets) -> Wants:
-    return Wants(budgets.profile, budgets.facts, budgets.question)
+    return Wants(budgets.profile, budgets.facts, budgets.question, budgets.domain, budgets.conflicts, budgets.unclear)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from app.capture.facts import CallFacts
 from app.capture.running import Entry
+from app.context.known import Inquiry
 from app.gateway.dialect import ChatRequest, Dialect
 from app.gateway.headers import Headers
 from app.gateway.identify import Identity, Principal, Switches
@@ -59,6 +60,8 @@ class Call:
     body_size: int = 0
     body_truncated: bool = False
     place: Place | None = None
+    inquiry: Inquiry | None = None
+    """What is being found out of the things that it names."""
     prepared: Prepared | None = None
     replay: Replay | None = None
     status: MemoryStatus = "bypass"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -11,18 +13,22 @@ import orjson
 from app.capture.facts import CompileFacts
 from app.context.assemble import Block
 from app.context.compile import Compilation, Compiler, CompileRequest
+from app.context.knowing import shown
+from app.context.known import Inquiry
 from app.context.notes import outdated
 from app.context.retrieve import Scope
 from app.context.story import SYSTEM_ROLES
+from app.context.transcript import query_of, text_of
 from app.context.zones import at_home
 from app.gateway.dialect import ChatRequest, renamed
 from app.gateway.held import over_held, reconcile_held
 from app.gateway.identify import Identity, Switches
-from app.gateway.reconcile import Place, reconcile
+from app.gateway.reconcile import Place, is_server_managed, reconcile
 from app.gateway.replayed import Replay, look_up
 from app.gateway.splice import splice
 from app.gateway.upstream import Target
 from app.gateway.weave import outgoing, weave
+from app.knowledge.inquiry import RECENT, Knower, Said, Who
 from app.store.turns import TurnStore
 
 
@@ -42,9 +48,11 @@ class Prepared:
 class Preparer:
     """Looks for what came before, reconciles and compiles, in that order."""
 
-    def __init__(self, store: TurnStore, compiler: Compiler) -> None:
+    def __init__(self, store: TurnStore, compiler: Compiler, knower: Knower | None = None) -> None:
+        """`knower`: None where nothing can be known beside memory."""
         self._store = store
         self._compiler = compiler
+        self._knower = knower
 
     async def replay(self, identity: Identity, chat: ChatRequest) -> Replay | None:
         """What came of the request's Idempotency-Key before. Raises StoreUnavailable."""
@@ -55,6 +63,27 @@ class Preparer:
         if chat.upstream_holds:
             return await reconcile_held(self._store, identity, chat.transcript, chat.follows, now)
         return await reconcile(self._store, identity, chat.messages, chat.transcript, switches.history, now)
+
+    async def find(
+        self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime, deadline_s: float | None = None
+    ) -> tuple[Place, Inquiry | None]:
+        """Where the request stands (`place`), and what is being found out of the things that it names, within `deadline_s`
+        seconds: both at once, unless only the place tells what was said before."""
+        who = Who(identity.tenant_id, None if identity.confined else identity.user_id)
+        # In a tool loop nothing new is said; what there was to know stands in the prompt.
+        if self._knower is None or self._knower.idle(who) or chat.transcript.mid_turn():
+            return await self.place(identity, chat, switches, now), None
+        text, began = query_of(chat.messages), time.monotonic()
+        if chat.upstream_holds or is_server_managed(chat.transcript, identity, switches.history):
+            place = await self.place(identity, chat, switches, now)
+            recent = recent_of([*(outgoing(each).message for each in place.path[-RECENT:]), *chat.messages])
+            left_s = max(0.0, deadline_s + began - time.monotonic()) if deadline_s is not None else None
+            return place, await self._knower.inquire(who, text, recent, now, left_s)
+        asking = self._knower.inquiring(who, text, recent_of(chat.messages), now, deadline_s)
+        try:
+            return await self.place(identity, chat, switches, now), await asking
+        finally:
+            asking.cancel()  # where it is not over, the place was not found
 
     async def compile(
         self,
@@ -67,10 +96,11 @@ class Preparer:
         search: bool = True,
         profile: str = "auto",
         learns: bool = False,
+        inquiry: Inquiry | None = None,
     ) -> Prepared:
-        """The context and the body with it; without `search`, of what the place already holds. `profile`: of
-        `profiles.PROFILE_NAMES`. `learns`: what the user says next will be learned from. Raises StoreUnavailable,
-        Unavailable."""
+        """The context and the body with it; without `search`, of what the place already holds, and what is known by now.
+        `profile`: of `profiles.PROFILE_NAMES`. `learns`: what the user says next will be learned from. Raises
+        StoreUnavailable, Unavailable."""
         request = _request(identity, chat, place, target, now)
         request = replace(
             request,
@@ -78,6 +108,7 @@ class Preparer:
             standing=place.standing,
             learns=learns,
             now=at_home(now, place.standing),  # "yesterday" is the user's
+            inquiry=inquiry,
         )
         compiled = await self._compiler.compile(request if search else replace(request, search=False))
         if (path := path_of(place)) is not None:
@@ -162,7 +193,15 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
     blocks = [
         Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count) for b in found.blocks
     ]
-    return replace(request, blocks=blocks, gone=found.gone_items | outdated(blocks, place.standing))
+    gone = (found.gone_items & shown(blocks)) | outdated(blocks, place.standing)
+    return replace(request, blocks=blocks, gone=gone)
+
+
+def recent_of(messages: Sequence[Mapping[str, Any]]) -> list[Said]:
+    """The last messages before the question, oldest first."""
+    asked = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].get("role") == "user"), 0)
+    before = ((str(each.get("role") or ""), text_of(each)) for each in messages[:asked])
+    return [Said(role, text) for role, text in before if text and role not in SYSTEM_ROLES][-RECENT:]
 
 
 def parse_object(body: bytes) -> dict[str, Any] | None:

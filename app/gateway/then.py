@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal
 from uuid import UUID
@@ -21,23 +22,29 @@ from app.capture.recipe import rebuild
 from app.clock import Clock
 from app.context.assemble import Block
 from app.context.compile import Compilation, Compiler, CompileRequest
+from app.context.explaining import quoted_memories, recalled
 from app.context.inputs import Kept, digest, read
-from app.context.notes import is_note, outdated
+from app.context.knowing import is_item, shown
+from app.context.known import Inquiry
+from app.context.notes import outdated
 from app.context.profiles import PROFILE_NAMES, PROFILES
 from app.context.retrieve import Scope
+from app.context.transcript import query_of
 from app.errors import Conflict, MnemeError, NotFound
 from app.gateway.dialect import ChatRequest, Dialect
 from app.gateway.dialects import dialect_of
 from app.gateway.held import over_held, with_held
 from app.gateway.path import read_path
-from app.gateway.prepare import parse_object, woven
+from app.gateway.prepare import parse_object, recent_of, woven
 from app.gateway.reconcile import Place, with_path
 from app.gateway.recorded import ModelThen, Recorded, candidates_of
 from app.gateway.splice import with_value
 from app.gateway.upstream import Router, Target
 from app.gateway.weave import outgoing
+from app.knowledge.inquiry import RECENT, Knower, Who
 from app.providers.tokens import CountCache, Tokenizers
 from app.store.captures import CallDetail, Captures
+from app.store.knowing import KnowingStore
 from app.store.replays import ItemThen, ReplayStore
 from app.store.standing import NOTHING, Standing, StandingFact
 from app.store.turns import Recognised, TurnStore
@@ -112,8 +119,11 @@ class Recompiler:
         clock: Clock,
         *,
         nonce_key: Callable[[], bytes],
+        knowing: KnowingStore,
+        knower: Knower | None = None,
     ) -> None:
-        """`compiler`: today's. `turns`: for its history. `nonce_key`: as the compiler has it."""
+        """`compiler`: today's. `turns`: for its history. `nonce_key`: as the compiler has it. `knower`: today's; None: what the
+        business's own database says is left out of what is compiled as of today."""
         self._captures = captures
         self._replays = replays
         self._turns = turns
@@ -123,6 +133,8 @@ class Recompiler:
         self._counts = counts
         self._clock = clock
         self._nonce_key = nonce_key
+        self._knowing = knowing
+        self._knower = knower
 
     async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: Mode) -> Again:
         """Compile a call again; `user`: only that user's. Raises NotFound, Conflict (it cannot be: `code` says why),
@@ -131,11 +143,12 @@ class Recompiler:
         kept, chat = captured.kept, captured.chat
         blocks, lost = await self._blocks(captured)
         quoted = captured.quoted = {item for block in blocks for item in block.item_ids}
-        wanted = {UUID(each) for each in captured.audit["items"]["id"]} | {each for each in quoted if not is_note(each)}
+        wanted = {UUID(each) for each in captured.audit["items"]["id"]} | {each for each in quoted if is_item(each)}
         captured.items = await self._replays.items(tenant, captured.user, wanted, kept.now)
         place = await self._place(captured, mode)
         request = await self._request(captured, place, mode)
-        gone = {each for each in quoted if not is_note(each) and self._is_gone(captured, each, mode)}
+        seen = shown(blocks)
+        gone = {each for each in quoted if is_item(each) and self._is_gone(captured, each, mode, told=each not in seen)}
         gone |= kept.gone | captured.lost if mode == "as_of" else outdated(blocks, request.standing)
         request = replace(request, blocks=blocks, block_epoch=kept.epoch + lost, gone=frozenset(gone))
         if mode == "as_of":
@@ -147,6 +160,7 @@ class Recompiler:
             request = replace(
                 request, model=target.model_alias or chat.model, placement=target.placement, now=self._clock.now()
             )
+        request = replace(request, inquiry=await self._inquiry(captured, chat, place, request.now, mode))
         compiled = await compiler.compile(request)
         body = woven(chat, compiled, place, target.model_alias)
         fates = {str(each): fate for each in wanted if (fate := _fate(captured.items.get(each))) is not None}
@@ -265,6 +279,27 @@ class Recompiler:
         standing = Standing(profile, notes.profile_note if profile is not None else None, tuple(facts), due)
         return standing if standing != NOTHING else NOTHING
 
+    async def _inquiry(
+        self, captured: _Captured, chat: ChatRequest, place: Place, now: datetime, mode: Mode
+    ) -> Inquiry | None:
+        """What is known of the things that the request names: as of then, what was: nobody is asked again."""
+        kept = captured.kept
+        if mode == "today":
+            if self._knower is None and kept.known is not None:
+                captured.notes.append("What is known today of the things that it names is left out.")
+            if self._knower is None:
+                return None
+            who = Who(captured.tenant, None if kept.confined else captured.user)
+            recent = recent_of([*(outgoing(each).message for each in place.path[-RECENT:]), *chat.messages])
+            return await self._knower.inquire(who, query_of(chat.messages), recent, now)
+        if kept.known is None:
+            return None
+        claims = await self._knowing.claims(captured.tenant, captured.user, quoted_memories(captured.audit))
+        known, lost = recalled(captured.audit, kept.known, {each.memory_id: each.value for each in claims})
+        if lost:
+            captured.notes.append(f"Of {lost} conflicts what the memory said is not stored any more.")
+        return known
+
     async def _place(self, captured: _Captured, mode: Mode) -> Place:
         """Where the request stood, with the stored messages that Mneme supplied."""
         kept, way, chat = captured.kept, captured.kept.path, captured.chat
@@ -299,9 +334,10 @@ class Recompiler:
         return blocks, 0
 
     @staticmethod
-    def _is_gone(captured: _Captured, item: UUID, mode: Mode) -> bool:
+    def _is_gone(captured: _Captured, item: UUID, mode: Mode, *, told: bool) -> bool:
+        """`told`: only what it said is, in a line about a conflict."""
         known = captured.items.get(item)
-        return known is None or (mode == "today" and not known.in_force)
+        return known is None or (mode == "today" and not known.in_force and not told)
 
     def _compiler_then(self, captured: _Captured) -> Compiler:
         budget, terms = captured.audit["budget"], captured.kept.terms(captured.audit["strategy"])

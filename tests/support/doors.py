@@ -70,6 +70,7 @@ from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.instructions import Instructions
+from app.store.knowing import KnowingStore
 from app.store.learned import Learned
 from app.store.limits import LimitStore
 from app.store.memories import Memories
@@ -256,7 +257,7 @@ async def build_doors(
         history_router(gate, sessions, history, cards, scribe, deleter),
         cards_router(gate, sessions, cards, scribe),
         working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
-        calls_router(gate, captures, sessions),
+        calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
         replay_router(gate, captures, NoReplays(), NoReplays()),
         cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
         importer_router(gate, Importer(sessions, history, scribe)),

@@ -28,6 +28,7 @@ from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
+from app.knowledge.inquiry import Knower
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder, NoEmbedder
 from app.providers.models import ModelRegistry
@@ -321,6 +322,7 @@ def build_journey(
     spool: Path | None = None,
     profiles: Mapping[str, Profile] = PROFILES,
     authenticator: Any = None,
+    knower: Knower | None = None,
 ) -> Journey:
     """A gateway on `store` (a `TurnStore`, or what stands in for it); `spool`: the folder of its spool."""
     settings = settings or Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=5000)
@@ -344,7 +346,11 @@ def build_journey(
         profiles=profiles,
         diversity=settings.diversity,
         budgets=Budgets(
-            settings.profile_budget_tokens, settings.facts_budget_tokens, history=settings.history_budget_tokens
+            settings.profile_budget_tokens,
+            settings.facts_budget_tokens,
+            history=settings.history_budget_tokens,
+            domain=settings.domain_budget_tokens,
+            conflicts=settings.conflicts_budget_tokens,
         ),
         questions=settings.questions_per_turn,
     )
@@ -358,7 +364,7 @@ def build_journey(
         authenticator=authenticator or caller,
         router=Router.from_settings(settings),
         transports={False: upstream, True: upstream},
-        preparer=preparer or Preparer(store, compiler),
+        preparer=preparer or Preparer(store, compiler, knower),
         recorder=recorder or Recorder(store, embedder, counts, TOKENIZERS.for_model("gpt-4o")),
         accountant=Accountant(models, TOKENIZERS, counts, timedelta(days=90), redactor),
         scout=scout,

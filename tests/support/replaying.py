@@ -15,11 +15,13 @@ from app.context.profiles import PROFILES, Profile
 from app.context.retrieve import Retriever
 from app.gateway.then import Again, Mode, Recompiler
 from app.gateway.upstream import Router
+from app.knowledge.inquiry import Knower
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache
 from app.settings import Settings
 from app.store import ids
 from app.store.captures import Captures
+from app.store.knowing import KnowingStore
 from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -42,19 +44,20 @@ class ReplayStage:
         space: int,
         settings: Settings,
         profiles: Mapping[str, Profile] = PROFILES,
+        knower: Knower | None = None,
     ) -> None:
         self.admin, self.pool = admin, pool
         self.clock = FakeClock(datetime.now(UTC).replace(microsecond=0))
         self.sql = Queries.load()
         store = TurnStore(pool, self.sql)
         self.journey = build_journey(
-            store, embedder=HashEmbedder(), settings=settings, clock=self.clock, profiles=profiles
+            store, embedder=HashEmbedder(), settings=settings, clock=self.clock, profiles=profiles, knower=knower
         )
         self.memories = Memories(pool, self.sql, self.clock, space=space)
         self.settings = settings
         self.store = store
 
-    def recompiler(self, **changed: Any) -> Recompiler:
+    def recompiler(self, knower: Knower | None = None, **changed: Any) -> Recompiler:
         settings = Settings(**{"upstream_base_url": UPSTREAM, "placement": self.settings.placement, **changed})
         counts = CountCache()
         compiler = Compiler(
@@ -75,6 +78,8 @@ class ReplayStage:
             counts,
             self.clock,
             nonce_key=lambda: b"a test's secret",
+            knowing=KnowingStore(self.pool, self.sql),
+            knower=knower,
         )
 
     async def again(self, answer: Answer, mode: Mode = "as_of", **changed: Any) -> Again:
@@ -113,7 +118,12 @@ class ReplayStage:
 
 
 async def make_stage(
-    pool: Pool, admin: asyncpg.Connection[Any], *, profiles: Mapping[str, Profile] = PROFILES, **settings: Any
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    *,
+    profiles: Mapping[str, Profile] = PROFILES,
+    knower: Knower | None = None,
+    **settings: Any,
 ) -> ReplayStage:
     space = await make_space(admin)
     return ReplayStage(
@@ -122,4 +132,5 @@ async def make_stage(
         space,
         Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 20_000, **settings}),
         profiles,
+        knower,
     )

@@ -57,6 +57,11 @@ class StubPreparer:
         await self._step("place")
         return Place(SESSION, True, "new", False, 0, identity.user_id)
 
+    async def find(
+        self, identity: Any, chat: ChatRequest, switches: Any, now: Any, deadline_s: float | None = None
+    ) -> tuple[Place, None]:
+        return await self.place(identity, chat, switches, now), None
+
     async def compile(
         self,
         identity: Any,
@@ -68,6 +73,7 @@ class StubPreparer:
         search: bool = True,
         profile: str = "auto",
         learns: bool = False,
+        inquiry: object = None,
     ) -> Prepared:
         self.profile = profile
         await self._step("compile" if search else "compile-without-search")

@@ -26,6 +26,7 @@ from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.settings import Settings
 from app.store.captures import Captures
+from app.store.knowing import KnowingStore
 from app.store.limits import Limits
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -63,7 +64,9 @@ class Desk:
         gate = Gate(Authenticator(self.tenancy, settings, stage.clock))
         self.app = FastAPI()
         install_errors(self.app)
-        self.app.include_router(calls_router(gate, captures, Sessions(pool, sql, stage.clock, ttl=TTL)))
+        self.app.include_router(
+            calls_router(gate, captures, Sessions(pool, sql, stage.clock, ttl=TTL), KnowingStore(pool, sql))
+        )
         self.app.include_router(replay_router(gate, captures, stage.recompiler(), asker))
 
     @asynccontextmanager

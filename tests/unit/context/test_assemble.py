@@ -16,6 +16,7 @@ from app.context.assemble import (
     NAME_CHARS,
     NOTE,
     SEPARATOR,
+    SURE_TOKENS,
     AppendTo,
     Block,
     BlockMeter,
@@ -465,3 +466,17 @@ def test_items_are_grouped_by_session_and_day() -> None:
         "user: other",
     ]
     assert render(NONCE, items[::-1]).split("\n")[2:-1] == lines
+
+
+def test_how_sure_a_memory_is_has_its_tokens() -> None:
+    count = Tokenizers().for_model("gpt-4o").count
+    items = [memory(n, "Likes tea", confidence=n / 9, token_count=count("Likes tea")) for n in range(10)]
+    sure = {each.id for each in items}
+    plain, told = BlockMeter(count), BlockMeter(count, sure=sure)
+    for each in items:
+        plain.add(each)
+        told.add(each)
+    text = render("5f0c1d9a", items, sure=sure)
+    assert ", confidence 0.11)" in text
+    assert count(text) <= told.used
+    assert told.used - plain.used == len(items) * SURE_TOKENS

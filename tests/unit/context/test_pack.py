@@ -359,3 +359,12 @@ def test_diversity_of_nothing() -> None:
 def test_diversity_loses_nothing(given_items: list[tuple[str, float]], strength: float) -> None:
     items = [scored(memory(n, f"{word} {n % 3}"), score) for n, (word, score) in enumerate(given_items, 1)]
     assert sorted(order(*items, strength=strength)) == list(range(1, len(items) + 1))
+
+
+def test_what_is_outranked_is_dropped_and_the_message_that_says_it_is_not() -> None:
+    said = message(1, "Gai Media pays NET30")
+    noted = memory(2, "Gai Media pays NET30 since June", provenance=[source(1)])
+    packed = pack([scored(noted, 0.9), scored(said, 0.5)], 1000, PlainMeter(), outranked={noted.id})
+    assert [each.candidate.id for each in packed.chosen] == [said.id]
+    assert [(each.item.candidate.id, each.reason) for each in packed.dropped] == [(noted.id, "outranked")]
+    assert noted.id not in {each.candidate.id for each in packed.eligible}

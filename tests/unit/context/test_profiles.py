@@ -11,7 +11,17 @@ import pytest
 
 from app.context.asked import Asked, understand
 from app.context.candidates import Candidate
-from app.context.profiles import PROFILE_NAMES, PROFILES, STRATEGY, STRATEGY_WEIGHTS, Profile, strategies
+from app.context.profiles import (
+    AUTO,
+    PROFILE_NAMES,
+    PROFILES,
+    STRATEGY,
+    STRATEGY_WEIGHTS,
+    THING_WEIGHT,
+    Profile,
+    of_things,
+    strategies,
+)
 from app.context.score import SIGNALS, QuerySignals, Scored, score
 from app.store.queries import SQL_DIR
 from tests.support.context_samples import memory, message
@@ -161,3 +171,12 @@ def test_weights_that_are_none_are_refused(change: dict[str, Any]) -> None:
 def test_what_is_no_object_has_no_weights(stored: object) -> None:
     with pytest.raises(ValueError, match="an object"):
         strategies(stored)
+
+
+def test_a_thing_weighs_only_where_all_is_ranked() -> None:
+    told = of_things(AUTO)
+    assert (told.name, told.weights["entity_overlap"]) == ("auto", THING_WEIGHT)
+    assert {**told.weights} == {**AUTO.weights, "entity_overlap": THING_WEIGHT}
+    assert of_things(told).weights == told.weights
+    for name in ("prefill", "factual_entity_focused"):
+        assert of_things(PROFILES[name]) is PROFILES[name]

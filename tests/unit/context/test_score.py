@@ -201,3 +201,51 @@ def test_the_order_of_the_candidates_does_not_matter(items: list[Candidate], nam
 def test_ties_go_by_id() -> None:
     found = score([memory(3), memory(1), memory(2)], NONE, PREFILL, NOW)
     assert [each.candidate.id for each in found] == [UUID(int=1), UUID(int=2), UUID(int=3)]
+
+
+# --- things ---------------------------------------------------------------------------------------------------------------
+
+GAI = "customer:gai_123"
+GAI_THINGS = {GAI: frozenset({"gai-media", "gai-media-entertainment"})}
+
+
+@pytest.mark.parametrize(
+    ("own", "overlap"),
+    [
+        ([GAI], 1.0),  # seed 004: "Overlap: 1 / 1 = 1.0"
+        (["gai-media", GAI], 1.0),  # the slug and the id are one thing
+        (["gai-folks", GAI], 1.0),  # by a name that the question does not use, too
+        (["gai-media"], 1.0),  # tied to nothing yet
+        (["gai-media-entertainment", "friday"], 1 / 2),
+        ([GAI, "customer:gail_7"], 1 / 2),
+        (["customer:gail_7"], 0.0),
+        (["tea"], 0.0),
+        ([], 0.0),
+        ([GAI, "sales_order:SO-1045"], 1.0),  # what it leads to does not count against it
+        (["sales_order:SO-1045"], 1 / 3),  # of the thing and both of its orders
+    ],
+)
+def test_a_thing_and_its_names_overlap_once(own: list[str], overlap: float) -> None:
+    related = frozenset({"sales_order:SO-1045", "sales_order:SO-1052"})
+    query = QuerySignals(entity_ids=frozenset({GAI}), entities=frozenset({GAI}), things=GAI_THINGS, related=related)
+    (found,) = score([memory(1, entity_ids=own)], query, PROFILES["factual_entity_focused"], NOW)
+    assert found.signals["entity_overlap"] == pytest.approx(overlap)
+
+
+def test_a_name_that_nobody_resolved_counts_beside_a_thing() -> None:
+    wanted = frozenset({GAI, "priya"})
+    query = QuerySignals(entity_ids=wanted, entities=wanted, things=GAI_THINGS)
+    items = [
+        memory(1, entity_ids=["gai-media", GAI, "priya"]),
+        memory(2, entity_ids=[GAI]),
+        memory(3, entity_ids=["priya"]),
+    ]
+    found = {each.candidate.id.int: each for each in score(items, query, PROFILES["factual_entity_focused"], NOW)}
+    assert {n: each.signals["entity_overlap"] for n, each in found.items()} == {1: 1.0, 2: 0.5, 3: 0.5}
+
+
+def test_of_a_message_any_name_of_the_thing_counts() -> None:
+    query = QuerySignals(entity_ids=frozenset({GAI}), entities=frozenset({GAI}), things=GAI_THINGS)
+    items = [message(1, "Gai Media called"), message(2, "gai media entertainment it was"), message(3, "Gail called")]
+    found = {each.candidate.id.int: each for each in score(items, query, PROFILES["factual_entity_focused"], NOW)}
+    assert {n: each.signals["entity_overlap"] for n, each in found.items()} == {1: 1.0, 2: 1.0, 3: 0.0}

@@ -58,6 +58,9 @@ def test_the_worked_table_of_seed_001_section_6() -> None:
         (180, Wants(200, 200), Shares(18, 18, 0, 144)),
         (100, Wants(200, 200), Shares(0, 0, 0, 100)),  # hardly more than the frame is left: memories have it
         (0, Wants(200, 200), Shares(0, 0, 0, 0)),
+        (4260, Wants(200, 200, 80, 2000, 200, 80), Shares(200, 200, 80, 1500, 2000, 200, 80)),
+        (4260, Wants(domain=9000), Shares(0, 0, 0, 1500, 2000)),  # seed 001 §6, step 4: service data
+        (1750, Wants(domain=2000), Shares(0, 0, 0, 750, 1000)),
     ],
 )
 def test_the_room_is_shared_out(room: int, wants: Wants, expected: Shares) -> None:
@@ -65,13 +68,18 @@ def test_the_room_is_shared_out(room: int, wants: Wants, expected: Shares) -> No
 
 
 @settings(deadline=None)
-@given(st.integers(0, 5000), st.integers(0, 900), st.integers(0, 900), st.integers(0, 200), st.integers(0, 4000))
-def test_the_shares_never_exceed_the_room(room: int, profile: int, facts: int, question: int, memories: int) -> None:
-    wants = Wants(profile, facts, question)
+@given(
+    st.integers(0, 5000),
+    st.tuples(*[st.integers(0, 900)] * 2, st.integers(0, 200), st.integers(0, 3000), *[st.integers(0, 300)] * 2),
+    st.integers(0, 4000),
+)
+def test_the_shares_never_exceed_the_room(room: int, wanting: tuple[int, ...], memories: int) -> None:
+    wants = Wants(*wanting)
     shares = share_out(room, wants, BUDGETS, memories)
+    own = Wants(**{name: getattr(shares, name) for name in Wants._fields})
     assert sum(shares) <= max(room, 0)
     assert min(shares) >= 0
     assert shares.memories <= memories
-    assert all(share <= want for share, want in zip(shares, wanted(wants, BUDGETS), strict=False))
-    if sum(shares[:3]):
-        assert room - sum(shares[:3]) >= min(FRAME_TOKENS, memories)
+    assert all(share <= want for share, want in zip(own, wanted(wants, BUDGETS), strict=True))
+    if sum(own):
+        assert room - sum(own) >= min(FRAME_TOKENS, memories)

@@ -1,0 +1,144 @@
+"""The room of this turn's block: which blocks of earlier turns stay in the prompt, what there is to say beside memories, and
+who gets how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from app.context.asked import Asked
+from app.context.assemble import Block, locate, rebase_needed
+from app.context.budget import epoch_budget, memory_budget
+from app.context.explaining import told_known
+from app.context.knowing import NOTHING_TO_TELL, Learned, Tellings, stale, tell, tellings
+from app.context.notes import NO_OPENINGS, Count, Openings, Place, Said, due_now, openings, say
+from app.context.pack import Packed
+from app.context.request import CompileRequest
+from app.context.sections import Budgets, Shares, Wants, share_out, wanted
+from app.context.story import Figures, Story, visible_from
+from app.context.transcript import Transcript
+from app.store.standing import NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The memory blocks of earlier turns that are emitted again."""
+
+    blocks: Sequence[Block]
+    tokens: int
+    epoch: int
+    rebased: str | None
+
+
+class Layout(NamedTuple):
+    """What stays of earlier blocks, what there is to say beside memories, and the tokens of each section of the new block;
+    `blocked`: there is none."""
+
+    live: Live
+    blocked: bool
+    opened: Openings
+    told: Tellings
+    shares: Shares
+
+
+class Layouts:
+    """Lays blocks out by these rules."""
+
+    def __init__(self, cap: int, budgets: Budgets, questions: int, note_tokens: Callable[[str], int]) -> None:
+        """As `Compiler` has them. `note_tokens`: tokens of a text as they are stored."""
+        self._cap = cap
+        self._budgets = budgets
+        self._questions = questions
+        self._note_tokens = note_tokens
+
+    def _counted(self, scale: float) -> Count:
+        """Counts notes as the model may."""
+        return lambda text: ceil(self._note_tokens(text) * scale)
+
+    def of(self, request: CompileRequest, figures: Figures, story: Story, learned: Learned | None) -> Layout:
+        """Of a request. `learned`: what is known by now of the things that it names."""
+        gone = request.gone
+        if learned is not None and (old := stale(learned, request.blocks)):
+            gone = {*gone, *old}
+        epoch = epoch_budget(figures.available, figures.client + story.tokens, self._cap)
+        live = _stay(request, figures, story, epoch, gone)
+        if _blocked(request, story.transcript, live.blocks):
+            return Layout(live, True, NO_OPENINGS, NOTHING_TO_TELL, Shares(0, 0, 0, 0))
+        told = tellings(learned, live.blocks) if learned is not None else NOTHING_TO_TELL
+        opened, wants = self._wants(request, figures, story, live, told)
+        room = memory_budget(
+            figures.split.memory,
+            figures.available,
+            figures.client + story.tokens,
+            self._cap + sum(wanted(wants, self._budgets)),
+            live.tokens,
+            epoch=epoch if request.placement == "tail" else None,
+        )
+        return Layout(live, False, opened, told, share_out(room, wants, self._budgets, self._cap))
+
+    def _wants(
+        self, request: CompileRequest, figures: Figures, story: Story, live: Live, told: Tellings
+    ) -> tuple[Openings, Wants]:
+        """What there is to say beside memories, and what all of it would take."""
+        count, opened = self._counted(figures.scale), NO_OPENINGS
+        if request.standing is not NOTHING:
+            visible = visible_from(request, story) if request.path else request.scope.visible_from
+            opened = openings(
+                request.standing, live.blocks, Place(request.scope.session, visible, request.scope.ancestors)
+            )
+        learns = request.learns and request.search
+        asks = self._questions and (due_now(request.standing, learns=learns) or (learns and told.asks))
+        wants = opened.wants(count, self._budgets.question if asks else 0)
+        if told is not NOTHING_TO_TELL:
+            known = told.wants(request.now, count)
+            wants = wants._replace(domain=known.domain, conflicts=known.conflicts, unclear=known.unclear)
+        return opened, wants
+
+    def say(
+        self,
+        request: CompileRequest,
+        asked: Asked,
+        learned: Learned | None,
+        layout: Layout,
+        packed: Packed,
+        scale: float,
+    ) -> tuple[Said, dict[str, Any]]:
+        """The lines beside memories; and what the account tells of what is known."""
+        count, shares, learns = self._counted(scale), layout.shares, request.learns and request.search
+        due = due_now(request.standing, learns=learns)
+        outranked = learned.outranked if learned is not None else ()
+        said = say(layout.opened, shares, packed, due, count, self._questions, outranked)
+        if learned is None:
+            return said, {}
+        questions = self._questions - len(said.asked) if learns else 0
+        asking = shares.question - said.account.get("questions", {}).get("tokens", 0)
+        chosen = tell(said, layout.told, shares, request.now, count, questions=questions, asking=asking)
+        return said, told_known(asked, learned, layout.told, chosen, self._budgets.domain, count)
+
+
+def _stay(request: CompileRequest, figures: Figures, story: Story, epoch_room: int, gone: Collection[UUID]) -> Live:
+    """The blocks that stay in the prompt; none where they must go (a new epoch). `gone`: what must not be shown any more."""
+    full, epoch = story.transcript, request.block_epoch
+    blocks = [block for _, block in locate(request.blocks, full)] if request.placement == "tail" else []
+    tokens = sum(block.token_count for block in blocks)
+    may_rebase = blocks and not request.upstream_holds
+    rebased = rebase_needed(blocks, epoch_room, gone) if may_rebase else None
+    room = figures.available - figures.client - story.tokens
+    if rebased == "budget_spent" and full.mid_turn() and tokens <= room:
+        rebased = None  # in a tool loop no new block may follow, and what is there still fits
+    return Live(blocks, tokens, epoch, None) if rebased is None else Live((), 0, epoch + 1, rebased)
+
+
+def _blocked(request: CompileRequest, full: Transcript, live: Sequence[Block]) -> bool:
+    """Whether a new block would change what the upstream has cached: in a tool loop, or where the question has one."""
+    if request.placement != "tail":
+        return False
+    last = full.last_user()
+    if last is None:
+        return True
+    if full.mid_turn() and not request.new_session:
+        return True
+    return any(place == last for place, _ in locate(live, full))

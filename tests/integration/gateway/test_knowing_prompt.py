@@ -1,0 +1,340 @@
+"""What is known of the things that a request names, on its way into the prompt, into the account, and back as of then."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from app.api.context import PreviewRequest
+from app.api.preview import CompilePreviewer
+from app.context.compile import SearchRequest
+from app.context.retrieve import Retriever, Scope
+from app.errors import StoreUnavailable
+from app.gateway.upstream import Router
+from app.knowledge.inquiry import Said, Who
+from app.store.knowing import KnowingStore
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.tenancy import UserRef
+from app.tasks import Supervisor
+from tests.integration.api.test_replay import Desk
+from tests.support.journey import Message, assistant, user
+from tests.support.knowledge import GAI, RESOLVED, UNCLEAR, Answer, Business, clash, fact, nobody, query, terms
+from tests.support.replaying import ANA, TENANT, ReplayStage, make_stage
+
+QUESTION = "What are the terms of Gai Media?"
+SQL = Queries.load()
+
+
+class Told:
+    """A gateway whose tenant has a business that is known."""
+
+    def __init__(self, stage: ReplayStage, business: Business, tasks: Supervisor) -> None:
+        self.stage = stage
+        self.business = business
+        self.tasks = tasks
+        self.transcript: list[Message] = []
+
+    async def tie(self, text: str, value: str | None = None) -> UUID:
+        """A memory that is tied to Gai Media; `value`: what it says of its payment terms."""
+        (memory,) = await self.stage.remember(text)
+        await self.stage.admin.execute(
+            "UPDATE agent_data.memory_store SET entity_ids = ARRAY['gai-media', $2], subject_entity_id = $3, predicate = $4,"
+            " object_value = $5 WHERE memory_id = $1",
+            memory, GAI.id, *((GAI.id, "payment_terms", value) if value is not None else (None, None, None)),
+        )  # fmt: skip
+        return memory
+
+    async def ask(self, question: str = QUESTION, **given: Any) -> Any:
+        self.transcript.append(user(question))
+        answer = await self.stage.ask(list(self.transcript), **given)
+        self.transcript.append(assistant(answer.text))
+        return answer
+
+    @property
+    def prompt(self) -> str:
+        """What stood in the last user message."""
+        messages = json.loads(self.stage.sent())["messages"]
+        text: str = messages[-1]["content"]
+        return text
+
+    async def audit(self) -> dict[str, Any]:
+        row = await self.stage.admin.fetchval("SELECT audit FROM agent_data.compilations ORDER BY call_id DESC LIMIT 1")
+        found: dict[str, Any] = json.loads(row)
+        return found
+
+
+async def told_by(pool: Pool, admin: asyncpg.Connection[Any], business: Business, **settings: Any) -> Told:
+    tasks = Supervisor()
+    business.store = business.store or KnowingStore(pool, SQL)
+    deadline = settings.pop("domain_deadline_s", 5.0)
+    return Told(await make_stage(pool, admin, knower=business.knower(tasks, deadline), **settings), business, tasks)
+
+
+@pytest.fixture
+async def told(pool: Pool, admin: asyncpg.Connection[Any]) -> Told:
+    return await told_by(pool, admin, Business())
+
+
+# --- into the prompt --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_row_wins_and_the_prompt_says_so(told: Told) -> None:
+    """NET30 against NET15 (seed 004, table 9)."""
+    memory = await told.tie("Gai Media pays NET30", "NET30")
+    await told.tie("Gai Media likes Friday deliveries")
+    answer = await told.ask()
+    assert (answer.headers["x-mneme-status"], answer.headers.get("x-mneme-reason")) == ("ok", None)
+    assert "  Customer Gai Media Entertainment: payment terms NET15\n" in told.prompt
+    assert "the company's records say NET15 (authoritative, read 2024-10-15); a memory of " in told.prompt
+    assert "- [fact] Gai Media likes Friday deliveries (" in told.prompt
+    assert ", confidence 0.70)" in told.prompt
+    assert "[fact] Gai Media pays NET30" not in told.prompt
+    account = await told.audit()
+    assert account["counts"]["outranked"] == 1
+    assert account["conflicts"][0]["memory"]["memory_id"] == str(memory)
+    assert "NET30" not in json.dumps(account)
+    assert account["domain"]["queries"][0]["table"] == "domain.customers"
+    assert account["entities"][0]["method"] == "known_alias"
+    assert told.business.heard == [(Who(TENANT, ANA), ())]
+
+
+async def test_what_is_tied_to_a_thing_is_found_without_its_words(told: Told) -> None:
+    """Neither words nor vectors lead from the books to an accountant."""
+    leave = await told.tie("Their accountant is on leave in May")
+    for n in range(70):
+        await told.stage.remember(f"Somebody does the books, number {n}")
+    await told.ask("Who does the books at Gai Media?")
+    assert "Their accountant is on leave in May" in told.prompt
+    account = await told.audit()
+    place = account["items"]["id"].index(str(leave))
+    assert account["items"]["legs"][place] & 0b1011 == 8  # neither vector nor text: entity
+    told.business.names = {}
+    told.transcript.clear()
+    await told.ask("Who does the books at Gai Media?")
+    assert "Their accountant" not in told.prompt
+
+
+async def test_a_search_finds_what_is_tied_as_well(told: Told) -> None:
+    leave = await told.tie("Their accountant is on leave in May")
+    knower = told.business.knower(told.tasks)
+    compiler = told.stage.recompiler()._compiler
+    asked = SearchRequest(Scope(TENANT, ANA), "Who does the books at Gai Media?", told.stage.clock.now())
+    inquiry = await knower.inquire(Who(TENANT, ANA), asked.query, (), asked.now)
+    found = await compiler.search(replace(asked, inquiry=inquiry))
+    assert [each.candidate.id for each in found.items] == [leave]
+    assert (await compiler.search(asked)).items == ()
+    assert "domain" not in told.business.asked
+
+
+async def test_a_tenant_of_whom_nothing_is_known_has_the_prompt_that_it_had(
+    pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    told = await told_by(pool, admin, nobody())
+    await told.tie("Gai Media pays NET30", "NET30")
+    await told.ask()
+    assert "- [fact] Gai Media pays NET30 (20" in told.prompt
+    assert "confidence" not in told.prompt
+    assert not {"entities", "query", "domain", "conflicts"} & (await told.audit()).keys()
+    await told.ask()
+    assert told.business.asked == ["ontology", "things"]
+
+
+async def test_who_is_nobody_knows_what_the_tenant_knows(told: Told) -> None:
+    await told.ask(user="")  # the field is empty: still the local one
+    principal = told.stage.journey.caller.principal
+    told.stage.journey.caller.principal = replace(principal, mode="keys")
+    told.transcript.clear()
+    await told.ask()
+    assert [who.user for who, _ in told.business.heard] == [ANA, None]
+    assert "payment terms NET15" in told.prompt
+
+
+async def test_what_was_said_before_comes_with_the_question_whoever_supplies_it(told: Told) -> None:
+    for n in range(7):
+        await told.ask(f"Question {n}, Gai Media?")
+    _, before = told.business.heard[-1]
+    assert len(before) == 10
+    assert before[-2:] == (
+        Said("user", "Question 5, Gai Media?"),
+        Said("assistant", "You said: Question 5, Gai Media?"),
+    )
+    for text in ("Gai Media, first", "Gai Media, second"):
+        await told.stage.ask([user(text)], session="s")
+    assert told.business.heard[-1][1] == (
+        Said("user", "Gai Media, first"),
+        Said("assistant", "You said: Gai Media, first"),
+    )
+
+
+async def test_habits_widen_what_is_asked_of_the_domain(told: Told) -> None:
+    (habit,) = await told.stage.remember("After terms, the user then asks about invoices")
+    await told.stage.admin.execute(
+        "UPDATE agent_data.memory_store SET kind = 'procedure', details = $2 WHERE memory_id = $1",
+        habit, json.dumps({"trigger": {"words": ["terms"]}, "action": {"words": ["invoice"]}}),
+    )  # fmt: skip
+    await told.ask()
+    account = await told.audit()
+    assert told.business.widened == [word for each in account["widened"] for word in each["words"]]
+
+
+# --- once, and up to date -----------------------------------------------------------------------------------------------------
+
+
+async def test_twenty_turns_share_their_prefix_but_for_the_one_change(told: Told) -> None:
+    await told.tie("Gai Media pays NET30", "NET30")
+    sent = []
+    for turn in range(20):
+        if turn == 9:
+            told.business.answer = Answer(
+                (query(),), (fact("Customer Gai Media Entertainment: payment terms NET45"),),
+                rows={GAI.id: {"payment_terms": terms("NET45")}},
+            )  # fmt: skip
+        await told.ask("And lunch?" if turn in (9, 10) else f"Turn {turn}, Gai Media?")
+        sent.append(json.loads(told.stage.sent())["messages"])
+    for turn, (earlier, later) in enumerate(itertools.pairwise(sent), 1):
+        assert (later[: len(earlier)] == earlier) is (turn != 11), turn
+    assert "payment terms NET15" not in json.dumps(sent[-1])
+    for each in sent:
+        assert json.dumps(each).count("From the company's own records") == 1
+        assert json.dumps(each).count("Conflict: ") == 1
+    assert len(told.tasks) == 0
+
+
+# --- in time --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("part", "reason"), [("domain", "domain"), ("log", "domain"), ("resolve", "entities")])
+@pytest.mark.parametrize("how", ["hangs", "fails"])
+async def test_what_is_away_or_late_is_left_out_and_said(
+    pool: Pool, admin: asyncpg.Connection[Any], part: str, reason: str, how: str
+) -> None:
+    business = Business(hangs={part}) if how == "hangs" else Business(fails={part: StoreUnavailable("away")})
+    told = await told_by(pool, admin, business, retrieval_deadline_ms=600, domain_deadline_s=0.2)
+    await told.tie("Gai Media likes Friday deliveries")
+    await told.stage.ask([user("warm")])
+    began = time.monotonic()
+    answer = await told.ask()
+    assert time.monotonic() - began < 0.6 + 1.0  # the rest is the machine's
+    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", reason)
+    assert "Gai Media likes Friday deliveries" in told.prompt  # the search was not taken along
+    assert ("payment terms NET15" in told.prompt) is (part == "log")
+    account = await told.audit()
+    assert (account["status"], account["reason"], account["domain"]["reason"]) == ("degraded", reason, reason)
+    assert told.stage.journey.count("mneme_degradations_total", reason=reason) >= 1
+    assert len(told.tasks) == 0
+
+
+async def test_a_search_that_comes_too_late_leaves_what_the_database_said(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> Any:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(Retriever, "candidates", away)
+    answer = await told.ask()
+    assert answer.headers["x-mneme-reason"] == "store"
+    assert len(told.tasks) == 0
+
+
+# --- the account ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_preview_tells_it_as_the_call_would(told: Told) -> None:
+    await told.tie("Gai Media pays NET30", "NET30")
+    gateway = told.stage.journey.gateway
+    preparer = gateway._recaller._preparer
+    router = Router.from_settings(told.stage.settings)
+    previewer = CompilePreviewer(preparer, router, told.stage.clock, "gpt-4o")
+    asked = PreviewRequest(TENANT, UserRef(ANA, "local"), None, None, [user(QUESTION)], None, None)
+    shown = await previewer.preview(asked)
+    assert "payment terms NET15" in shown["messages"][0]["content"]
+    assert shown["conflicts"][0]["memory"]["value"] == "NET30"
+    assert shown["domain"]["facts"][0]["text"] == fact().text
+    assert shown["query"]["category"] == "factual"
+
+
+async def test_the_door_of_a_call_tells_what_the_memory_said_while_it_is_stored(told: Told, pool: Pool) -> None:
+    memory = await told.tie("Gai Media pays NET30", "NET30")
+    call = (await told.ask()).headers["x-mneme-call-id"]
+    async with Desk(told.stage, pool).client() as client:
+        shown = (await client.get(f"/api/v1/calls/{call}/context")).json()
+        assert shown["conflicts"][0]["memory"]["value"] == "NET30"
+        assert shown["conflicts"][0]["db_source"]["value"] == "NET15"
+        assert shown["entities"][0]["canonical_id"] == GAI.id
+        assert shown["domain"]["facts"][0]["chosen"]
+        await told.stage.memories.forget(TENANT, ANA, memory)
+        shown = (await client.get(f"/api/v1/calls/{call}/context")).json()
+        assert shown["conflicts"][0]["memory"]["value"] is None
+
+
+# --- as of then -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["tail", "system"])
+async def past(request: pytest.FixtureRequest, pool: Pool, admin: asyncpg.Connection[Any]) -> Told:
+    return await told_by(pool, admin, Business(), placement=request.param)
+
+
+async def test_what_was_known_then_is_told_again_to_the_byte(past: Told) -> None:
+    """Whatever the business's own database says by now: it is not asked."""
+    business, stage = past.business, past.stage
+    memory = await past.tie("Gai Media pays NET30", "NET30")
+    await past.tie("Gai Media likes Friday deliveries")
+    business.answer.related = frozenset({"sales_order:SO-1045"})
+    business.answer.facts = (fact(), *(fact("w " * 900, f"erp/long/{n}") for n in range(5)))
+    questions = (QUESTION, "And Gai Media again?", "What is for lunch?", "Gai Media, once more?")
+    turns = [(await past.ask(each, profile="strategy"), stage.sent()) for each in questions]
+    business.names = {"Gai": UNCLEAR}
+    turns.append((await past.ask("And Gai?"), stage.sent()))
+    business.names = {"Gai Media": RESOLVED}
+    business.answer.facts = (fact("Customer Gai Media Entertainment: payment terms NET10"),)
+    turns.append((await past.ask("Gai Media by now?"), stage.sent()))
+    assert b"payment terms NET15" not in turns[-1][1]  # the blocks were begun anew
+    stage.clock.move(timedelta(days=40))
+    business.answer, asked = Answer((query(),), (fact("all is different"),)), len(business.asked)
+    await stage.memories.invalidate(TENANT, ANA, memory, None)
+    for answer, sent in turns:
+        again = await stage.again(answer)
+        assert (again.body, list(again.notes)) == (sent, [])
+        assert again.compilation.audit["domain"]["facts"] == [each for each in again.before["domain"]["facts"] if True]
+    assert len(business.asked) == asked
+    today = await stage.again(turns[0][0], "today")
+    assert b"payment terms NET15" not in today.body
+    assert "What is known today of the things that it names is left out." in today.notes
+    business.names = {"Gai Media": RESOLVED}
+    asked_today = await stage.recompiler(business.knower(past.tasks)).run(
+        TENANT, UUID(turns[0][0].headers["x-mneme-call-id"]), ANA, "today"
+    )
+    assert b"all is different" in asked_today.body
+    assert asked_today.notes == []
+
+
+async def test_what_a_forgotten_memory_said_does_not_come_back(past: Told) -> None:
+    memory = await past.tie("Gai Media pays NET30", "NET30")
+    answer = await past.ask()
+    assert b"said NET30" in past.stage.sent()
+    await past.stage.memories.forget(TENANT, ANA, memory)
+    again = await past.stage.again(answer)
+    assert b"NET30" not in again.body
+    assert b"payment terms NET15" in again.body
+    assert "Of 1 conflicts what the memory said is not stored any more." in again.notes
+    kept = str(await past.stage.admin.fetch("SELECT inputs, audit FROM agent_data.compilations"))
+    assert "NET30" not in kept
+    blocks = str(await past.stage.admin.fetch("SELECT text FROM agent_data.context_blocks"))
+    assert "NET30" not in blocks
+
+
+async def test_a_logged_conflict_is_told_with_its_number(told: Told) -> None:
+    memory = await told.tie("Gai Media pays NET30", "NET30")
+    told.business.logged = [clash(memory_id=memory, conflict_id=UUID(int=9))]
+    await told.ask()
+    assert [each["id"] for each in (await told.audit())["conflicts"]] == [str(UUID(int=9))]
