@@ -12,20 +12,14 @@ from typing import Any
 
 from app.clock import Clock
 from app.errors import NotReady
-from app.knowledge.domain import Domains
-from app.knowledge.ontologies import Ontologies
-from app.metrics import Metrics
 from app.providers.embeddings import Embedder, build_embedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.migrate import migrate
-from app.store.ontology import OntologyStore
-from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import install_queue
 from app.store.reach import reach
-from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from app.store.workloads import PoolLimits, Pools, open_pools
 from app.tasks import Supervisor
@@ -163,18 +157,3 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
             counter=tokenizers.for_model(STORED_COUNTS),
             session_ttl=timedelta(days=settings.session_ttl_days),
         )
-
-
-@asynccontextmanager
-async def open_knowledge(
-    core: Core, pool: Pool, metrics: Metrics | None = None
-) -> AsyncIterator[tuple[Ontologies, Domains]]:
-    """The tenants' ontologies, read with `pool`, and the businesses' own databases, to which connections are opened
-    when they are needed."""
-    ontologies = Ontologies(OntologyStore(pool, core.queries, core.clock))
-    tenancy = Tenancy(pool, core.queries, core.clock)
-    domains = Domains(core.settings.domains, ontologies, tenancy.tenant, core.queries, core.clock, metrics)
-    try:
-        yield ontologies, domains
-    finally:
-        await domains.close()

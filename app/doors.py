@@ -40,7 +40,7 @@ from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash
 from app.core import STORED_COUNTS, Core
 from app.jobs.working import WorkingMemory
-from app.knowledge.resolve import Resolver
+from app.knowing import Knowledge
 from app.memory.extract_pii import unwelcome
 from app.metrics import Exposition, Metrics
 from app.proxy import Proxy
@@ -70,7 +70,7 @@ from app.store.validation import Validation
 
 
 def open_doors(
-    core: Core, proxy: Proxy, metrics: Metrics, exposition: Exposition, space: int | None
+    core: Core, knowledge: Knowledge, proxy: Proxy, metrics: Metrics, exposition: Exposition, space: int | None
 ) -> list[APIRouter]:
     """Wire the routes under /api/v1 and those of operation."""
     pool, sql, clock = core.pools.background, core.queries, core.clock
@@ -154,7 +154,7 @@ def open_doors(
         spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),
         facts_router(gate, Facts(pool, sql, clock), welcome),
-        entities_router(gate, entities, Resolver(entities, None, clock), sessions, clock, welcome),
+        entities_router(gate, entities, knowledge.resolver, sessions, clock, welcome, knowledge.ontologies.of),
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),
         tenant_router(gate, Instructions(pool, sql, clock)),
         ontology_router(gate, OntologyStore(pool, sql, clock)),

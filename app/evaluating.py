@@ -39,6 +39,7 @@ from app.core import APP_ROLE, CLOSING_S, Core, open_core, prepare_database
 from app.errors import BadBody, MnemeError
 from app.jobs.lease import connector
 from app.jobs.worker import Worker
+from app.knowing import Knowledge, open_knowledge
 from app.metrics import Metrics
 from app.proxy import Proxy, open_proxy
 from app.settings import Settings
@@ -160,13 +161,14 @@ async def _evaluate(
     await prepare_database(settings, dsn)
     async with (
         open_core(settings, dsn, SystemClock()) as core,
-        open_proxy(core, Metrics(CollectorRegistry())) as proxy,
+        open_knowledge(core, core.pools.background) as knowledge,
+        open_proxy(core, knowledge, Metrics(CollectorRegistry())) as proxy,
     ):
-        await fill(core, sheet, say)
+        await fill(core, knowledge, sheet, say)
         return await ask(proxy, sheet, profile, budgets, say)
 
 
-async def fill(core: Core, sheet: Sheet, say: Say) -> None:
+async def fill(core: Core, knowledge: Knowledge, sheet: Sheet, say: Say) -> None:
     """Import the lines, and do all that comes of it, and of the sessions' end: summaries, patterns, procedures."""
     lines = sheet.lines
     pool, sql, clock = core.pools.background, core.queries, core.clock
@@ -185,7 +187,7 @@ async def fill(core: Core, sheet: Sheet, say: Say) -> None:
     worker = Worker(
         connect=connector(core.dsn, role=APP_ROLE, name="mneme eval"),
         sql=sql,
-        handlers=(await learner(core, None)).handlers() | await consolidation(core, None),
+        handlers=(await learner(core, knowledge, None)).handlers() | await consolidation(core, None),
         lease_s=core.settings.job_lease_s,
         attempts=core.settings.job_attempts,
         grace_s=CLOSING_S,

@@ -25,6 +25,7 @@ from app.clock import Clock, SystemClock
 from app.core import APP_ROLE, database_dsn, open_core
 from app.doors import open_doors
 from app.gateway.turn import Gateway
+from app.knowing import open_knowledge
 from app.metrics import Exposition, Metrics, process_registry
 from app.proxy import open_proxy
 from app.settings import Settings
@@ -73,10 +74,11 @@ class Application:
         exposition = Exposition(registry, Path(folder) if folder else None)
         async with (
             open_core(self._settings, database_dsn(self._settings), self._clock) as core,
-            open_proxy(core, metrics) as proxy,
+            open_knowledge(core, core.pools.background, metrics) as knowledge,
+            open_proxy(core, knowledge, metrics) as proxy,
         ):
             space = await core.turns.space_of(core.embedder.space)
-            for router in (*open_doors(core, proxy, metrics, exposition, space), reference_router()):
+            for router in (*open_doors(core, knowledge, proxy, metrics, exposition, space), reference_router()):
                 doors.include_router(router)
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")

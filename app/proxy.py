@@ -31,12 +31,12 @@ from app.gateway.then import Recompiler
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Transport
+from app.knowing import Knowledge, knower
 from app.knowledge.inquiry import Knower
 from app.metrics import Metrics
 from app.store.captures import Captures
 from app.store.knowing import KnowingStore
 from app.store.limits import LimitStore
-from app.store.pools import Pool
 from app.store.replays import ReplayStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
@@ -57,7 +57,7 @@ class Proxy:
     """For the doors: what they look for must not keep a prompt waiting."""
     preparer: Preparer
     """As well."""
-    knower: Knower | None
+    knower: Knower
     """As well."""
     recompiler: Recompiler
     asker: Asker
@@ -67,7 +67,7 @@ class Proxy:
 
 
 @asynccontextmanager
-async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
+async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> AsyncIterator[Proxy]:
     """Wire the path of a request."""
     settings = core.settings
     secret, profiles = await core.turns.secret(), await _profiles(core)
@@ -75,7 +75,7 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
     authenticator = Authenticator(Tenancy(core.pools.history, core.queries, core.clock), settings, core.clock)
     redactor = Redactor(settings.redact_paths, settings.redact_headers)
 
-    knower, knower_aside = (_knower(core, each, metrics) for each in (core.pools.memory, core.pools.background))
+    knower_aside = knower(core, knowledge, core.pools.background, metrics)
     aside = TurnStore(core.pools.background, core.queries)
     behind_doors = _compiler(core, aside, secret, profiles)
     in_time = VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
@@ -102,7 +102,11 @@ async def open_proxy(core: Core, metrics: Metrics) -> AsyncIterator[Proxy]:
         authenticator=authenticator,
         router=router,
         transports=transports,
-        preparer=Preparer(core.turns, _compiler(core, core.turns, secret, profiles, in_time), knower),
+        preparer=Preparer(
+            core.turns,
+            _compiler(core, core.turns, secret, profiles, in_time),
+            knower(core, knowledge, core.pools.memory, metrics),
+        ),
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
         scout=Scout(transports, core.models, core.tasks),
@@ -173,11 +177,6 @@ def _compiler(
     )
 
 
-def _knower(core: Core, pool: Pool, metrics: Metrics) -> Knower | None:
-    """What finds out what is known of the things that requests name; None: nothing can be known. `pool`: what it reads by."""
-    return None
-
-
 def _replaying(
     core: Core,
     gateway: Gateway,
@@ -185,7 +184,7 @@ def _replaying(
     compiler: Compiler,
     router: Router,
     secret: bytes,
-    knower: Knower | None,
+    knower: Knower,
 ) -> tuple[Recompiler, Asker]:
     """Captured calls again: compiled, and sent."""
     captures = Captures(core.pools.background, core.queries)

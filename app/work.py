@@ -15,6 +15,7 @@ from app.jobs.answering import Answers
 from app.jobs.carding import CardTaker
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
 from app.jobs.consolidation_users import Consolidator
+from app.jobs.knowing import Checker, Hearing
 from app.jobs.lease import connector
 from app.jobs.noting import Notes
 from app.jobs.privacy import privacy_ticks
@@ -22,6 +23,7 @@ from app.jobs.schedule import Schedule
 from app.jobs.sweeps import alias_ticks, life_ticks
 from app.jobs.tasks import Learner
 from app.jobs.worker import Handler, Worker
+from app.knowing import Knowledge, open_knowledge
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
@@ -29,6 +31,7 @@ from app.memory.extract_pii import refuser
 from app.memory.extract_rules import rules
 from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
+from app.store.checking import CheckStore
 from app.store.consolidation import ConsolidationStore
 from app.store.drawing import DrawingStore
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
@@ -54,7 +57,10 @@ async def run_worker(settings: Settings) -> None:
     dsn, clock = database_dsn(settings), SystemClock()
     if not await came(dsn, settings.start_wait_s, stop):
         return
-    async with open_core(settings, dsn, clock, serving=False) as core:
+    async with (
+        open_core(settings, dsn, clock, serving=False) as core,
+        open_knowledge(core, core.pools.background) as knowledge,
+    ):
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await asyncio.to_thread(rules)
         helper = build_helper(settings)
@@ -62,7 +68,9 @@ async def run_worker(settings: Settings) -> None:
             worker = Worker(
                 connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
-                handlers=(await learner(core, helper)).handlers() | await consolidation(core, helper),
+                handlers=(await learner(core, knowledge, helper)).handlers()
+                | checker(core, knowledge).handlers()
+                | await consolidation(core, helper),
                 schedule=schedule(settings, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
@@ -93,7 +101,7 @@ def capture_limits(settings: Settings) -> Limits:
     return Limits(settings.capture_days, None if size is None else int(size * GB))
 
 
-async def learner(core: Core, helper: HelperClient | None) -> Learner:
+async def learner(core: Core, knowledge: Knowledge, helper: HelperClient | None) -> Learner:
     """What learns from turns; without a helper by rules."""
 
     async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
@@ -118,6 +126,13 @@ async def learner(core: Core, helper: HelperClient | None) -> Learner:
         refuses=refuses,
         exchanges_per_job=None if helper is None else 1,
         note=Notes(core.queries, core.clock, taker),
+        hearing=Hearing(
+            CheckStore(core.pools.background, core.queries),
+            core.queries,
+            core.clock,
+            ontologies=knowledge.ontologies,
+            resolver=knowledge.resolver,
+        ),
         answers=Answers(
             Validation(core.pools.background, core.queries, core.clock, space=space, actor="user"),
             embedder=core.embedder,
@@ -125,6 +140,19 @@ async def learner(core: Core, helper: HelperClient | None) -> Learner:
             store_secrets=core.settings.store_secrets,
             refuses=refuses,
         ),
+    )
+
+
+def checker(core: Core, knowledge: Knowledge) -> Checker:
+    """What holds what was learned of things against their rows."""
+    pool, sql = core.pools.background, core.queries
+    return Checker(
+        LearningStore(pool, sql),
+        CheckStore(pool, sql),
+        sql,
+        core.clock,
+        ontologies=knowledge.ontologies,
+        rows=knowledge.domains,
     )
 
 

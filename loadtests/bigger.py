@@ -36,6 +36,7 @@ from app.clock import SystemClock
 from app.context.transcript import chain, tail_hash
 from app.core import Core, open_core, prepare_database
 from app.evaluating import Question, Sheet, ask, fill, read
+from app.knowing import open_knowledge
 from app.metrics import Metrics
 from app.proxy import open_proxy
 from app.settings import Settings
@@ -188,10 +189,11 @@ async def grow(
     try:
         async with (
             open_core(settings, dsn, SystemClock()) as core,
-            open_proxy(core, Metrics(CollectorRegistry())) as proxy,
+            open_knowledge(core, core.pools.background) as knowledge,
+            open_proxy(core, knowledge, Metrics(CollectorRegistry())) as proxy,
         ):
             collector.settle()  # as in a server
-            await fill(core, sheet, say)
+            await fill(core, knowledge, sheet, say)
             await admin.execute(VACUUM, timeout=None)
             turns = 0
             for size in (len(sheet.lines), *sizes):

@@ -30,6 +30,7 @@ from rich.table import Table
 from app import collector
 from app.clock import SystemClock
 from app.core import open_core
+from app.knowing import open_knowledge
 from app.metrics import Metrics, process_registry
 from app.proxy import open_proxy
 from app.settings import Settings
@@ -166,7 +167,8 @@ async def grow(stack: Stack, amount: Amount, tell: Callable[[str], None], out: C
         await crowd.prepare(admin, datetime.now(UTC))
         async with (
             open_core(settings, stack.dsn, SystemClock()) as core,
-            open_proxy(core, Metrics(process_registry())) as proxy,
+            open_knowledge(core, core.pools.background) as knowledge,
+            open_proxy(core, knowledge, Metrics(process_registry())) as proxy,
         ):
             collector.settle()  # as in a server
             space = await core.turns.space_of(core.embedder.space)

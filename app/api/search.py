@@ -22,7 +22,8 @@ from app.context.candidates import Leg
 from app.context.compile import SearchRequest, SearchResult
 from app.context.profiles import ProfileName
 from app.context.score import Scored
-from app.knowledge.inquiry import Knower, Who
+from app.knowledge.inquiry import Knower
+from app.knowledge.resolve_types import Who
 from app.store import ids
 from app.store.sessions import Sessions
 

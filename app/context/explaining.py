@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from app.context.asked import Asked, Strategy
+from app.context.asked import Asked, query_type, temporal_scope
 from app.context.inputs import KnownThen
 from app.context.knowing import Learned, Tellings, fact_cost
 from app.context.known import (
@@ -25,14 +25,6 @@ from app.context.known import (
     RowValue,
 )
 from app.context.notes import Count
-
-CATEGORIES: Mapping[Strategy, str] = {
-    "factual_entity_focused": "factual",
-    "procedural": "procedural",
-    "exploratory": "exploratory",
-    "temporal_focused": "temporal",
-}
-"""What seed 004 calls a question that calls for each strategy."""
 
 
 def told_known(
@@ -77,16 +69,8 @@ def _entity(each: Resolution) -> dict[str, Any]:
 
 
 def _query(asked: Asked, domain: bool) -> dict[str, Any]:
-    strategy, span = asked.strategy, asked.span
-    return {
-        "category": CATEGORIES[strategy],
-        "entity_focused": asked.named,
-        "time_focused": span is not None,
-        "procedural": strategy == "procedural",
-        "requires_domain_db": domain,
-        "strategy": strategy,
-        "temporal_scope": {"start": span.begin, "end": span.end} if span is not None else None,
-    }
+    kind = query_type(asked, resolved=bool(asked.things), domain=domain)
+    return kind._asdict() | {"temporal_scope": temporal_scope(asked.span)}
 
 
 def _facts(told: Tellings, chosen: Mapping[str, int], budget: int, count: Count) -> dict[str, Any]:

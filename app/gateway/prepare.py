@@ -28,7 +28,8 @@ from app.gateway.replayed import Replay, look_up
 from app.gateway.splice import splice
 from app.gateway.upstream import Target
 from app.gateway.weave import outgoing, weave
-from app.knowledge.inquiry import RECENT, Knower, Said, Who
+from app.knowledge.inquiry import RECENT, Knower
+from app.knowledge.resolve_types import Said, Who
 from app.store.turns import TurnStore
 
 

@@ -41,7 +41,8 @@ from app.gateway.recorded import ModelThen, Recorded, candidates_of
 from app.gateway.splice import with_value
 from app.gateway.upstream import Router, Target
 from app.gateway.weave import outgoing
-from app.knowledge.inquiry import RECENT, Knower, Who
+from app.knowledge.inquiry import RECENT, Knower
+from app.knowledge.resolve_types import Who
 from app.providers.tokens import CountCache, Tokenizers
 from app.store.captures import CallDetail, Captures
 from app.store.knowing import KnowingStore

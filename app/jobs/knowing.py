@@ -26,13 +26,14 @@ from app.context.known import Entity, Resolution, RowValue
 from app.errors import BadBody, Unavailable
 from app.jobs.tasks import LearnJob
 from app.knowledge.claims import about_things
-from app.knowledge.conflicts import Claim, against_rows, agreeing, logged_data, logged_outcome
+from app.knowledge.conflicts import against_rows, agreeing, logged_data, logged_outcome
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve_types import Said, Who
 from app.memory.candidate import Candidate, Exchange
 from app.memory.same_value import same_value
 from app.store import ids
-from app.store.checking import Checking, CheckStore, RowClash, StoredClaim
+from app.store.checking import Checking, CheckStore, RowClash
+from app.store.knowing import Claim
 from app.store.learning import Effect, LearningStore, Setting, SourceMessage
 from app.store.queries import Queries
 from app.store.records import JobRecord
@@ -333,11 +334,10 @@ class Checker:
         return True
 
     def _judged(
-        self, entity: Entity, claims: Sequence[StoredClaim], row: Mapping[str, RowValue]
-    ) -> tuple[list[RowClash], list[StoredClaim]]:
+        self, entity: Entity, claims: Sequence[Claim], row: Mapping[str, RowValue]
+    ) -> tuple[list[RowClash], list[Claim]]:
         rows = {entity.id: row}
         stored = {each.memory_id: each for each in claims}
-        said = [Claim(*each) for each in claims]
         now = self._clock.now()
         clashes = [
             RowClash(
@@ -350,7 +350,7 @@ class Checker:
                 clash.stands,
                 logged_outcome(clash),
             )
-            for clash in against_rows(said, rows, {entity.id: entity.name})
+            for clash in against_rows(claims, rows, {entity.id: entity.name})
             if clash.memory_id is not None and clash.row is not None
         ]
-        return clashes, [stored[each.memory_id] for each in agreeing(said, rows)]
+        return clashes, [stored[each.memory_id] for each in agreeing(claims, rows)]

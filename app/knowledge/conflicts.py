@@ -12,27 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
-from uuid import UUID
+from typing import Any, Literal
 
 from app.context.known import Clash, RowValue
 from app.memory.same_value import same_value
+from app.store.knowing import Claim
 
 Rows = Mapping[str, Mapping[str, RowValue]]
 """What rows say, by thing and predicate."""
 
 Stands = Literal["domain", "memory", "other", "both"] | None
-
-
-class Claim(NamedTuple):
-    """What a memory says of a thing: (`entity_id`, `predicate`, `value`), last stated at `stated_at`."""
-
-    memory_id: UUID
-    entity_id: str
-    predicate: str
-    value: str
-    stated_at: datetime
-    confidence: float
 
 
 def against_rows(claims: Sequence[Claim], rows: Rows, names: Mapping[str, str]) -> list[Clash]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from app.context.asked import understand
@@ -21,6 +21,7 @@ from app.context.known import Clash, DomainFact, DomainQuery, Entity, Inquiry, K
 from app.context.timing import Span
 from app.errors import MnemeError
 from app.knowledge.ontology import NO_ONTOLOGY, Ontology
+from app.knowledge.resolve_types import Said, Who
 from app.metrics import Metrics
 from app.store.knowing import Claim
 from app.tasks import Supervisor
@@ -42,20 +43,6 @@ MOST_KEPT = 10_000
 """Users of whom that is remembered."""
 
 T = TypeVar("T")
-
-
-class Who(NamedTuple):
-    """Who asks. `user` None: nobody in particular (a confined session): only what the whole tenant knows."""
-
-    tenant: UUID
-    user: UUID | None
-
-
-class Said(NamedTuple):
-    """A message before the question."""
-
-    role: str
-    text: str
 
 
 class Resolving(Protocol):

@@ -10,20 +10,10 @@ from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
 
+from app.store.knowing import Claim
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, JobRecord
-
-
-class StoredClaim(NamedTuple):
-    """What a memory in force says of a thing."""
-
-    memory_id: UUID
-    entity_id: str
-    predicate: str
-    value: str
-    stated_at: datetime
-    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +22,7 @@ class RowClash:
     is asked. `outcome` None: it stays open."""
 
     conflict_id: UUID
-    claim: StoredClaim
+    claim: Claim
     field: str
     row_value: str
     data: dict[str, Any]
@@ -89,11 +79,11 @@ class CheckStore:
 
     async def claims(
         self, tenant: UUID, user: UUID, scope: UUID, thing: str, predicates: Collection[str], now: datetime
-    ) -> list[StoredClaim]:
+    ) -> list[Claim]:
         """What is in force and says one of these of the thing, whenever it was learned."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["checking.claims"], user, scope, thing, list(predicates), now)
-        return [StoredClaim(**dict(row)) for row in rows]
+        return [Claim(**dict(row)) for row in rows]
 
     async def enqueue(self, tenant: UUID, jobs: Sequence[JobRecord]) -> None:
         """Jobs for later."""
@@ -127,7 +117,7 @@ class Checking:
         message: UUID,
         session: UUID,
         clashes: Sequence[RowClash],
-        agreeing: Sequence[StoredClaim],
+        agreeing: Sequence[Claim],
         same: Callable[[str, str], bool],
     ) -> Settled:
         """Log what a row contradicts and do what follows; confirm what it agrees with; what had lost to a memory that the row
@@ -155,7 +145,7 @@ class Checking:
                 counts["confirmed"] += 1
         return Settled(**counts)
 
-    async def _held(self, claims: Sequence[StoredClaim]) -> dict[UUID, str]:
+    async def _held(self, claims: Sequence[Claim]) -> dict[UUID, str]:
         values = [each.value for each in claims]
         rows = await self.connection.fetch(
             self.sql["checking.hold_claims"], self.tenant, self.user, [each.memory_id for each in claims], values
@@ -208,7 +198,7 @@ class Checking:
         await self._tell(memory, "restored", {"status": "superseded"}, {"status": "active", "reason": "domain"})
         return 1
 
-    async def _agree(self, thing: str, claim: StoredClaim) -> None:
+    async def _agree(self, thing: str, claim: Claim) -> None:
         await self._end_open(thing, claim.memory_id, {"action": "row_agrees"})
         row = await self.connection.fetchrow(
             self.sql["checking.agree"], self.tenant, self.user, claim.memory_id, self.now

@@ -13,8 +13,9 @@ from uuid import UUID
 from prometheus_client import CollectorRegistry
 
 from app.context.known import Alternative, Clash, DomainFact, DomainQuery, Entity, Resolution, RowValue
-from app.knowledge.inquiry import Knower, Said, Sources, Who
+from app.knowledge.inquiry import Knower, Sources
 from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
+from app.knowledge.resolve_types import Said, Who
 from app.metrics import Metrics
 from app.store.knowing import Claim
 from app.tasks import Supervisor

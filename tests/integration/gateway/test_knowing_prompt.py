@@ -19,7 +19,7 @@ from app.context.compile import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.errors import StoreUnavailable
 from app.gateway.upstream import Router
-from app.knowledge.inquiry import Said, Who
+from app.knowledge.resolve_types import Said, Who
 from app.store.knowing import KnowingStore
 from app.store.pools import Pool
 from app.store.queries import Queries

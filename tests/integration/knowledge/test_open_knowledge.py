@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from app.clock import SystemClock
-from app.core import open_core, open_knowledge
+from app.core import open_core
+from app.knowing import open_knowledge
 from app.knowledge.ontologies import rows_of
 from app.knowledge.ontology_yaml import read
 from app.knowledge.resolve_types import Wanted
@@ -23,7 +24,8 @@ async def test_what_is_loaded_is_asked_where_the_settings_say(database: str, sam
         assert draft is not None
         store = OntologyStore(core.pools.background, core.queries, core.clock)
         await store.load(LOCAL_TENANT, "erp", ONTOLOGY_YAML, *rows_of(draft))
-        async with open_knowledge(core, core.pools.background) as (ontologies, domains):
+        async with open_knowledge(core, core.pools.background) as knowledge:
+            ontologies, domains = knowledge.ontologies, knowledge.domains
             assert set((await ontologies.of(LOCAL_TENANT)).types) == set(draft.types)
             (found,) = await domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])
             assert found.entity == ("customer:del_789", "customer", "Delta Logistics")

@@ -12,8 +12,8 @@ import pytest
 from app.context.known import Known
 from app.errors import StoreUnavailable
 from app.knowledge import inquiry as inquiring
-from app.knowledge.inquiry import Said, Who
 from app.knowledge.ontology import NO_ONTOLOGY
+from app.knowledge.resolve_types import Said, Who
 from app.store.knowing import Claim
 from app.tasks import Supervisor
 from tests.support.context_samples import NOW

@@ -128,6 +128,7 @@ def test_rows_say_what_memories_may_say() -> None:
         "NET15",
         "trust_db",
         at,
+        None,
     )
     assert found["sales_order:SO-1045"]["status"].value == "fulfilled"
     assert found["work_order:WO-503"]["status"].value == "in_progress"
