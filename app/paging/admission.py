@@ -14,19 +14,21 @@ from app.paging.values import Admission, ObjectType
 from app.paging.words import overlap
 
 WEIGHT_TYPE = 0.25
-WEIGHT_NOVELTY = 0.20
-WEIGHT_UTILITY = 0.35
-WEIGHT_RECENCY = 0.20
+WEIGHT_NOVELTY = 0.25
+WEIGHT_UTILITY = 0.40
+WEIGHT_RECENCY = 0.10
 """Weights of the four scores; they sum to 1. Utility leads: it is what paging is for."""
 
-THRESHOLD = 0.45
+THRESHOLD = 0.40
 """A total below this is rejected: a few hundred tokens that mostly repeat what is an object already."""
 MIN_TOKENS = 200
 """Contents under so many tokens are never scored: their stub with its handle would save less than half of them."""
 ALWAYS_TOKENS = 2_000
 """Contents of so many tokens are admitted whatever their score: not to be able to page them out costs more than a row."""
-UTILITY_HALF_TOKENS = 2_400
-"""Tokens of a content of which the utility is one half: some 300 lines of code."""
+UTILITY_HALF_TOKENS = 1_600
+"""Tokens of a content of which the utility is one half: some 200 lines of code."""
+FEW_NAMES = 8
+"""Names of a content that are too few to be judged by: one known name among three does not make it a third known."""
 RECENCY_HALF_TURNS = 20
 """Turns after which the recency is one half: only history that is seen late (an import, a first request) is old at all."""
 PREVIEW_CHARS = 200
@@ -50,11 +52,12 @@ TYPES: Mapping[ObjectType, float] = MappingProxyType(
 def novelty(words: frozenset[str], others: Iterable[frozenset[str]]) -> float:
     """1 − the largest share of its words that one of the others has. `others`: of the objects under another key; what was read
     again is told by `supersedes`, not by this."""
-    return 1.0 - max((overlap(words, each) for each in others), default=0.0)
+    weight = len(words) / max(len(words), FEW_NAMES)
+    return 1.0 - weight * max((overlap(words, each) for each in others), default=0.0)
 
 
 def utility(tokens: int) -> float:
-    """tokens / (tokens + 2400): what paging it out can save, 0 to 1."""
+    """tokens / (tokens + 1600): what paging it out can save, 0 to 1."""
     return tokens / (tokens + UTILITY_HALF_TOKENS) if tokens > 0 else 0.0
 
 
@@ -64,7 +67,7 @@ def recency(age_turns: int) -> float:
 
 
 def score(type_score: float, novelty_score: float, utility_score: float, recency_score: float) -> float:
-    """S(m) = 0.25·type + 0.20·novelty + 0.35·utility + 0.20·recency."""
+    """S(m) = 0.25·type + 0.25·novelty + 0.40·utility + 0.10·recency."""
     return (
         WEIGHT_TYPE * type_score
         + WEIGHT_NOVELTY * novelty_score

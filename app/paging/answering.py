@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -36,6 +36,8 @@ REACH = 2
 """Lines on each side whose words count."""
 FIGURE = 0.25
 """What a figure adds to a line, as a part of the best word, where the question asks for one."""
+LEAST = 0.5
+"""What a passage must score, as a part of the best one's: what is far behind it answers something else."""
 MOST_WORDS = 24
 """Words of a question that are looked for, the rarest: a question is not a document."""
 SATURATION = 1.2
@@ -94,14 +96,14 @@ def hybrid(vector: float, text: float) -> float:
     return VECTOR_WEIGHT * vector + TEXT_WEIGHT * text
 
 
-def text_score(question: str, content: str) -> float:
-    """How much of a question's words a content has, 0 to 1: the mean of n / (n + 1.2) over them. For callers without a
-    full-text index."""
+def text_score(question: str, held: Mapping[str, int]) -> float:
+    """How much of a question's words a content has, 0 to 1: the mean of n / (n + 1.2) over them. `held`: how often the
+    content has each word (`Counter(terms(content))`). For callers without a full-text index."""
     words = set(terms(question))
     if not words:
         return 0.0
-    found = Tally(terms(content))
-    return sum(found[each] / (found[each] + SATURATION) for each in words) / len(words)
+    times = (held.get(each, 0) for each in words)
+    return sum(each / (each + SATURATION) for each in times) / len(words)
 
 
 def answer(question: str, sources: Sequence[Source], count: Counter, budget: int = ANSWER_TOKENS) -> Answer:
@@ -120,6 +122,8 @@ def answer(question: str, sources: Sequence[Source], count: Counter, budget: int
     told: list[str] = []
     used = 0
     for score, number, at in found[: OBJECTS * 12]:
+        if quotes and -score < LEAST * quotes[0].score:
+            break
         page = pages[number]
         passage = page.passage(at)
         if passage is None:

@@ -22,7 +22,7 @@ MIN_TURNS = 2
 """Answers before which a change of subject ends nothing: a greeting is no phase."""
 MIN_PHASE_TOKENS = 400
 """Tokens of a phase that becomes an object: several messages each keep a mark in its place."""
-CHANGED_OVERLAP = 0.10
+CHANGED_OVERLAP = 0.15
 """A message of the user changes the subject if less than this share of its words came up in the phase."""
 MIN_WORDS = 4
 """Words with a content that a message needs to change the subject: "go on" does not."""

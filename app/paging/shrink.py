@@ -43,7 +43,8 @@ _LOGGED = re.compile(
 )
 _CODED = re.compile(
     r"[;{}]\s*(?://.*)?$"
-    r"|^\s*(?:@\w|import |from \S+ import|#include|return\b|if .*:$|for .*:$|const |let |var |fn |func |pub |SELECT |CREATE )"
+    r"|^\s*(?:@\w|import |from \S+ import|#include|return\b|if .*:$|for .*:$|const |let |var |fn |func |pub |SELECT |CREATE "
+    r"|def \w|class \w|while .*:$|[\w.]+(?:: \w+)? [-+*/]?= )"
 )
 _PLACED = re.compile(r"\s*(?:[d-][rwx-]{9}\S*\s.*|[├└│─\s|`+-]*(?:[\w.@ -]*/)*[\w.@-]+(?:/|\.\w{1,8})?)\s*\Z")
 

@@ -145,7 +145,7 @@ def listing(text: str) -> Outline:
         if found := MATCH.match(line[:400]):
             matched += 1
             place = found[1]
-        elif line.endswith(":") and "/" in line:  # ls -R
+        elif line.endswith(":") and " " not in line:  # ls -R
             place = line[:-1]
             continue
         elif "/" in line:

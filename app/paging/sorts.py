@@ -33,7 +33,7 @@ _TRACEBACK = re.compile(
     re.MULTILINE,
 )
 _EXIT = re.compile(
-    r"\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code|status)[\"']?\s?[:=]?\s{0,2}(?:[1-9]\d{0,2})\b"
+    r"\b(?:exit(?:ed)?(?: with)?(?:[ _]?code| status)?|return ?code|status)[\"']?\s?[:=]?\s{0,2}(?:[1-9]\d{0,2})\b"
     r"|<error>|\"(?:is_error|isError)\":\s?true",
     re.IGNORECASE,
 )

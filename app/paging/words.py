@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
 
 from app.memory.consolidate_text import EMPTY
 
@@ -46,14 +43,6 @@ def terms(text: str) -> list[str]:
             if len(humps) > 1:
                 found += [stem(each.lower()) for each in humps if len(each) > 1 and each.lower() not in EMPTY]
     return found
-
-
-def rarity(documents: Sequence[Iterable[str]]) -> Mapping[str, float]:
-    """What each word tells: ln(1 + n / holding), over these documents (their words, each once or more)."""
-    holding: Counter[str] = Counter()
-    for each in documents:
-        holding.update(set(each))
-    return {word: math.log1p(len(documents) / count) for word, count in holding.items()}
 
 
 def overlap(words: frozenset[str], others: frozenset[str]) -> float:
