@@ -127,6 +127,8 @@ class _Work:
     calls: dict[int, tuple[str, object]] = field(init=False)
     index: relating.Index = field(init=False)
     recent: list[frozenset[str]] = field(init=False)
+    indexed: bool = field(init=False)
+    """Whether the index has the objects of before: a request that brings nothing new does not pay for it."""
 
     def __post_init__(self) -> None:
         self.marks = marks(self.transcript)
@@ -134,8 +136,7 @@ class _Work:
         self.calls = dict(_calls(self.messages, self.transcript.roles))
         self.index = relating.Index()
         self.recent = []
-        for each in self.before:
-            self._remember(each)
+        self.indexed = False
 
     def tool_result(self, position: int) -> None:
         text = text_of(self.messages[position])
@@ -197,6 +198,10 @@ class _Work:
             return None
         mark = self.marks[position]
         assert mark is not None
+        if not self.indexed:
+            self.indexed = True
+            for each in self.before:
+                self._remember(each)
         made = self._object(
             uuid5(self.session, f"{mark.hex()}:{piece.start}"),
             content,
