@@ -1,8 +1,9 @@
 """What batches save: `python -m loadtests.paging_batches` prints how often the prompt's prefix breaks in an agent's session.
 
 150 turns, each with one tool result of 2,600 tokens on average (log-normal), over three windows; each turn's prompt is what the
-policy decides. "One by one" degrades as soon as the border of WARNING is passed, and no more than it must. `broken`: turns in which
-any object changed; `again`: tokens from the first change on, which the upstream reads anew, as a part of all tokens sent.
+policy decides. "One by one" degrades as soon as the border of WARNING is passed, and no more than it must. `broken`:
+turns in which any object changed; `again`: tokens from the first change on, which the upstream reads anew, as a part of
+all tokens sent.
 """
 
 from __future__ import annotations

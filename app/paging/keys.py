@@ -135,12 +135,6 @@ def base_key(key: str) -> str:
     return _SPAN.sub("", key)
 
 
-def covers(newer: Call | tuple[Family, str], older: tuple[Family, str]) -> bool:
-    """Whether a newer result takes an older one's place: the same family and key, or the whole of what was read in part."""
-    family, key = (newer.family, newer.key) if isinstance(newer, Call) else newer
-    return family == older[0] and key is not None and key in (older[1], base_key(older[1]))
-
-
 def is_url(text: str) -> bool:
     return _URL.match(text) is not None
 

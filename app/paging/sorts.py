@@ -28,7 +28,7 @@ PASTED = Call("Pasted", Family.OTHER, None)
 SAID = Call("Said", Family.OTHER, None)
 
 _TRACEBACK = re.compile(
-    r"^\s*(?:Traceback \(most recent call last\)|panic: |thread '.{0,80}' panicked"
+    r"^[ \t]{0,16}(?:Traceback \(most recent call last\)|panic: |thread '.{0,80}' panicked"
     r"|Exception in thread |error\[E\d{4}\]|npm ERR!|fatal: |FAILED \(|Segmentation fault|\w[\w.]{0,80}(?:Error|Exception): )",
     re.MULTILINE,
 )
@@ -47,7 +47,7 @@ _DECISION = re.compile(
     r"|trade-?offs?|instead of|rationale|alternatives?|rather than|approach|pros|cons|recommend)\b",
     re.IGNORECASE,
 )
-_FENCE = re.compile(r"^(```+|~~~+)[^\n]*\n(.*?)^\1\s*?$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"`{3,16}|~{3,16}")
 
 
 class Piece(NamedTuple):
@@ -92,8 +92,7 @@ def pastes(text: str, count: Counter) -> list[Piece]:
     """The parts of a user's message that are long pastes: fenced blocks, else all of a long text but its two ends."""
     if len(text) < PASTE_TOKENS:
         return []
-    spans = [each.span(2) for each in _FENCE.finditer(text)]
-    found = [each for each in spans if _long(text[slice(*each)], count)]
+    found = [each for each in _fences(text) if _long(text[slice(*each)], count)]
     if not found and _long(text, count):
         start, stop = _middle(text)
         found = [(start, stop)] if _long(text[start:stop], count) else []
@@ -107,6 +106,21 @@ def of_paste(text: str) -> ObjectType:
     if kind_of(text) in (ContentKind.CODE, ContentKind.DIFF):
         return ObjectType.FILE_CONTEXT
     return ObjectType.EXTERNAL_REFERENCE
+
+
+def _fences(text: str) -> list[tuple[int, int]]:
+    """What stands in fenced blocks; one that is not closed goes on to the end. In one pass."""
+    spans: list[tuple[int, int]] = []
+    fence, start, at = "", 0, 0
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            fence, start = mark[0], at + len(line)
+        elif mark and line.strip() == fence:
+            spans.append((start, at))
+            fence = ""
+        at += len(line)
+    return [*spans, (start, at)] if fence else spans
 
 
 def _long(text: str, count: Counter) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.paging.keys import KEY_CHARS, Call, Family, base_key, covers, family_of, paths, understand, urls
+from app.paging.keys import KEY_CHARS, Call, Family, base_key, family_of, paths, understand, urls
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,8 @@ def test_long_arguments_are_not_parsed_and_long_keys_are_cut() -> None:
     assert understand("Write", '{"content": "' + "x" * 2_000_000).key is not None
 
 
-def test_what_takes_whose_place() -> None:
-    whole, part = (Family.READ, "a.py"), (Family.READ, "a.py:1-40")
-    assert covers(whole, whole)
-    assert covers(whole, part)
-    assert covers(part, part)
-    assert not covers(part, whole)
-    assert not covers((Family.SHELL, "a.py"), whole)
-    assert base_key("a.py:1-40") == "a.py"
+def test_the_key_without_its_lines() -> None:
+    assert base_key("a.py:1-40") == base_key("a.py:5-") == "a.py"
     assert base_key("http://a.example:80/x") == "http://a.example:80/x"
 
 

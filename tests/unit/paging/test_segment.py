@@ -28,7 +28,7 @@ def everything() -> list[dict[str, Any]]:
     bread = "Rye bread wants sour dough, coarse flour, caraway and a hot oven. "
     messages = [{"role": "system", "content": "Be brief."}, user("Help me with the harbour.")]
     messages += [each for i in range(5) for each in (user(f"{talk} {i}?"), said(talk * 6 + str(i)))]
-    messages += [user(f"{bread} So?"), said(bread * 8)]
+    messages += [user(f"{bread} So?"), said(bread * 30)]
     messages += called("Read", {"file_path": "src/money.py"}, LONG_CODE, "a")
     messages += called("Bash", {"command": "pytest"}, TRACEBACK, "b") + called(
         "Bash", {"command": "make"}, TRACEBACK + "!", "c"
@@ -38,7 +38,7 @@ def everything() -> list[dict[str, Any]]:
         "Grep", {"pattern": "lock"}, "\n".join(f"src/lock_{i}.py:{i}:gate = {i}" for i in range(60)), "e"
     )
     messages += called("TodoWrite", {"todos": []}, PLAN, "f")
-    messages += [said(DECISION), user("What is this?\n```\n" + PROSE * 12 + "```\n")]
+    messages += [said(DECISION), user("What is this?\n```\n" + PROSE * 12 + "\n```\n")]
     messages += [each for i in range(11) for each in (user(f"{bread} {i}?"), said(bread * 5 + str(i)))]
     return messages
 
@@ -184,7 +184,8 @@ def test_hostile_input_is_bounded() -> None:
     for i in range(10_000):
         many += called("Read", {"file_path": f"src/f{i}.py"}, "the same line of a file again and again\n" * 30, f"c{i}")
     began = time.process_time()
-    assert len(cut(many).objects) == 10_000
+    found = segment(SESSION, many, Transcript.of(many), lambda text: len(text) // 4)
+    assert len(found.objects) == 10_000
     assert time.process_time() - began < 60
     deep = called("Read", '{"a":' * 50_000, "[" * 100_000)
     assert len(cut([user("x"), *deep]).objects) == 1

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from app.paging.entities import entities
 from app.paging.keys import Call, Family
+from app.paging.shrink import kind_of
 from app.paging.sorts import PASTE_TOKENS, failed, of_paste, of_result, of_statement, pastes
 from app.paging.values import ObjectType
 from tests.unit.paging.made import COUNT, LONG_CODE, PROSE, TRACEBACK
@@ -64,6 +68,35 @@ def test_a_fenced_paste_leaves_the_question_outside() -> None:
     (piece,) = pastes(text, COUNT)
     assert text[piece.start : piece.stop] == LONG_CODE
     assert piece.object_type == ObjectType.FILE_CONTEXT
+
+
+def test_fences_are_read_in_one_pass() -> None:
+    inner = PROSE * 15
+    text = f"~~~\n```\n{inner}```\n~~~\nand\n```md\n{inner}"
+    first, second = pastes(text, COUNT)
+    assert text[first.start : first.stop] == f"```\n{inner}```\n"
+    assert text[second.start : second.stop] == inner, "not closed: to the end"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n" * 300_000,
+        "".join("`" * i + "\n" for i in range(3, 1200)),
+        " \t" * 200_000,
+        "a/" * 150_000,
+        "A" * 300_000,
+        "_a" * 150_000,
+    ],
+)
+def test_hostile_texts_take_no_time(text: str) -> None:
+    began = time.process_time()
+    failed(text)
+    of_statement(text)
+    pastes(text, lambda each: len(each) // 4)
+    kind_of(text)
+    entities(text)
+    assert time.process_time() - began < 3
 
 
 def test_a_paste_without_a_fence_leaves_both_ends() -> None:
