@@ -56,8 +56,8 @@ NOTHING: Mapping[UUID, float] = MappingProxyType({})
 class Moment:
     """What a decision is made on. `other_tokens`: of all in the prompt that is no object; `zone`: of the last turn;
     `relevance`: to the last message, 0 to 1 (absent: 0); `accessed`: objects that the last messages name; `restored`:
-    that the model asked back (full faults); `released`: that it said it needs no more; `goal_changed`: the user speaks
-    of something else."""
+    that the model asked back (full faults); `raised`: that several micro-faults asked about (`entropy.Verdict.RAISE`);
+    `released`: that it said it needs no more; `goal_changed`: the user speaks of something else."""
 
     turn: int
     budget: int
@@ -66,6 +66,7 @@ class Moment:
     relevance: Mapping[UUID, float] = field(default_factory=lambda: NOTHING)
     accessed: frozenset[UUID] = frozenset()
     restored: frozenset[UUID] = frozenset()
+    raised: frozenset[UUID] = frozenset()
     released: frozenset[UUID] = frozenset()
     goal_changed: bool = False
 
@@ -161,6 +162,11 @@ class _Work:
         wanted = [each for each in self.objects if each in moment.restored]
         for key in wanted:
             self._move(key, Fidelity.FULL, Trigger.FAULT)
+        for key in self.objects:
+            if key in moment.raised and self.levels[key] > Fidelity.FULL:
+                made = self.objects[key]
+                better = next(each for each in reversed(Fidelity) if each < self.levels[key] and made.has(each))
+                self._raise(key, better, Trigger.FAULT)
         named = [each for each in self.objects if each in moment.accessed and each not in moment.restored]
         for key in named:
             self._raise(key, Fidelity.FULL, Trigger.ACCESS)
@@ -189,7 +195,8 @@ class _Work:
         started = self.tokens
         kept = (dict(self.levels), dict(self.why), self.tokens)
         for key in self._order(self.superseded):
-            self._lower(key, Fidelity.STUB)
+            if not self._asked_back(key):
+                self._lower(key, Fidelity.STUB)
         if at_least(self.zone, Zone.WARNING):
             self._degrade(self._candidates(), LADDER[self.zone], TARGET * budget)
         if at_least(self.zone, Zone.CRITICAL):
@@ -245,6 +252,12 @@ class _Work:
             and key not in moment.accessed
         )
         return self._order(free)
+
+    def _asked_back(self, key: UUID) -> bool:
+        """Whether the model wanted just this one lately, though there is a newer reading of it."""
+        made = self.objects.get(key)
+        recent = made is not None and made.pinned and self.moment.turn - made.last_accessed < RECENT_TURNS
+        return recent or key in self.moment.restored
 
     def _order(self, keys: Iterable[UUID]) -> list[UUID]:
         relevance = self.moment.relevance

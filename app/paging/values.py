@@ -108,9 +108,10 @@ class Shrunk:
 class SemanticObject:
     """A row of `semantic_objects` (seed 002 §1.2). Turns count the requests of a session: the assistant's messages before it.
 
-    `content`: L0; empty where the caller had no need to load it. `parts`: where it stands in the transcript, in order;
-    its text is theirs, joined by blank lines. `content_hash`: 16 bytes of BLAKE2b over the content, for the fault
-    history. `detailed`, `compact`: L1 and L2, None until they were made. `last_accessed`: the turn.
+    `content`: L0, empty where the caller had no need to load it; of a phase each text is preceded by its speaker.
+    `parts`: where it stands in the transcript, in order. `content_hash`: 16 bytes of BLAKE2b over the content, for the
+    fault history. `detailed`, `compact`: L1 and L2, None until they were made. `tags`: the family of tools, the kind,
+    the language. `last_accessed`: the turn.
     """
 
     id: UUID

@@ -148,6 +148,19 @@ def test_a_new_goal_brings_back_what_is_relevant() -> None:
     assert {each.trigger for each in found} == {Trigger.GOAL_CHANGE}
 
 
+def test_several_questions_raise_an_object_by_one_level() -> None:
+    for level, levels, better in ((4, True, 3), (3, True, 2), (2, True, 1), (1, True, 0), (3, False, 0)):
+        objects = [sized(0, 1_000, fidelity=Fidelity(level), levels=levels)]
+        moment = Moment(turn=9, budget=BUDGET, other_tokens=0, raised=frozenset([objects[0].id]))
+        found = decide(objects, [], moment).transitions
+        assert [(each.after, each.trigger) for each in found] == [(Fidelity(better), Trigger.FAULT)]
+    full = [sized(0, 1_000)]
+    assert (
+        decide(full, [], Moment(turn=9, budget=BUDGET, other_tokens=0, raised=frozenset([full[0].id]))).transitions
+        == ()
+    )
+
+
 def test_the_model_gives_an_object_back() -> None:
     objects = [sized(0, 1_000)]
     found = decide(objects, [], Moment(turn=1, budget=BUDGET, other_tokens=0, released=frozenset([objects[0].id])))
@@ -163,6 +176,8 @@ def test_what_was_read_again_goes_first_and_to_its_stub() -> None:
     full = Moment(turn=4, budget=BUDGET, other_tokens=0)
     found = {each.object_id: each.after for each in decide(objects, again, full).transitions}
     assert found[objects[2].id] == Fidelity.STUB
+    asked = Moment(turn=4, budget=BUDGET, other_tokens=0, restored=frozenset([objects[2].id]))
+    assert after(objects, asked, again)[objects[2].id] == Fidelity.FULL, "the model wants just the old one"
     alone = Moment(turn=4, budget=120_000, other_tokens=-10_000)
     assert [each.object_id for each in decide(objects, again, alone).transitions] == [objects[2].id]
 
