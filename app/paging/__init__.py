@@ -1,0 +1,1 @@
+"""Paging: objects of a long session at several fidelities (seed 002). Plain functions over plain values."""

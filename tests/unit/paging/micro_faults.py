@@ -1,0 +1,73 @@
+"""A labelled set of micro-faults: objects of all kinds, and questions with the words that an answer must have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+import yaml
+
+from app.paging.answering import ANSWER_TOKENS, Answer, Source, answer, text_score
+from app.paging.shrink import kind_of, stub
+from app.paging.values import ContentKind
+from app.paging.values import Counter as TokenCounter
+from app.paging.words import terms
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "micro_faults"
+
+
+class Question(NamedTuple):
+    """`held_out`: every second one; nothing was tuned on those."""
+
+    text: str
+    needed: tuple[str, ...]
+    source: Source
+    held_out: bool
+
+
+@cache
+def questions() -> tuple[Question, ...]:
+    found: list[Question] = []
+    for number, each in enumerate(yaml.safe_load((FOLDER / "questions.yaml").read_text()), 1):
+        content = (FOLDER / each["file"]).read_text()
+        tool, key = each["tool"], each["key"]
+        kind = kind_of(content, tool, key)
+        name = key or stub(content, kind, len, tool, key)
+        source = Source(UUID(int=number), name, kind, content, key=key)
+        for text, needed in each["questions"]:
+            found.append(Question(text, tuple(map(str, needed)), source, len(found) % 2 == 1))
+    return tuple(found)
+
+
+def sources() -> tuple[Source, ...]:
+    return tuple({each.source.object_id: each.source for each in questions()}.values())
+
+
+@cache
+def held(content: str) -> Counter[str]:
+    return Counter(terms(content))
+
+
+def asked(each: Question, count: TokenCounter, likeness: dict[UUID, float], budget: int = ANSWER_TOKENS) -> Answer:
+    """The answer over all objects. `likeness`: of the question to each object by vectors, 0 to 1."""
+    found = [
+        one._replace(vector=likeness.get(one.object_id, 0.0), text=text_score(each.text, held(one.content)))
+        for one in sources()
+    ]
+    return answer(each.text, found, count, budget)
+
+
+def hit(each: Question, given: Answer) -> bool:
+    return all(word in given.text for word in each.needed)
+
+
+def by_kind(hits: dict[Question, bool]) -> dict[ContentKind, tuple[int, int]]:
+    """Hits and questions of each kind of object."""
+    told: dict[ContentKind, tuple[int, int]] = {}
+    for each, found in hits.items():
+        right, total = told.get(each.source.kind, (0, 0))
+        told[each.source.kind] = (right + found, total + 1)
+    return told
