@@ -126,9 +126,10 @@ class Leg:
         given = delta.get("tool_calls")
         if not given or not isinstance(given, list):
             return ()
-        return [(n, self._call(n, each), each) for n, each in enumerate(given) if isinstance(each, dict)]
+        return [(n, self.call(n, each), each) for n, each in enumerate(given) if isinstance(each, dict)]
 
-    def _call(self, position: int, piece: Mapping[str, Any]) -> Call:
+    def call(self, position: int, piece: Mapping[str, Any]) -> Call:
+        """The call that a piece belongs to; a new one, if it is its first."""
         given, index = piece.get("id"), piece.get("index")
         key = index if isinstance(index, int) else position
         if not isinstance(index, int) and position in self.calls:  # some servers send none: a new id begins a new call
@@ -140,6 +141,10 @@ class Leg:
         if not call.id and isinstance(given, str):
             call.id = given
         return call
+
+    def texts(self) -> dict[str, str]:
+        """What was kept of what it says: `content`, and its reasoning under the upstream's own name."""
+        return {name: text.getvalue() for name, text in self.said.items()}
 
     def whole(self) -> tuple[PhantomCall, ...]:
         """The phantom calls in the order of their message. One without an id of its own gets one: its result must name it."""

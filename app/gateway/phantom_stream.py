@@ -23,6 +23,8 @@ from app.gateway.sse import DONE, data_of
 
 MAX_EVENT_BYTES = 4 * 2**20
 """An event that grows beyond is passed on unread, so that no stream makes the engine hold more. A delta has some 250."""
+MAX_WAITING = 64
+"""Chunks that wait for the rest of a name. Servers send names whole, or in consecutive chunks."""
 FOLLOWED = frozenset({None, "tool_calls", "function_call", "stop"})
 """Finish reasons behind which the calls are whole. vLLM says `stop` after a call that the request forced."""
 CALLED = frozenset({"tool_calls", "function_call"})
@@ -161,26 +163,28 @@ class PhantomStream:
             self._unreadable(b"".join(held))
 
     def _name(self, chunk: Chunk) -> None:
-        """Find out whose calls the chunk speaks of. While a name may still become one of ours, the chunk waits; the first that
-        does not go on with the name decides."""
+        """Find out whose calls the chunk speaks of. While a name may still become one of ours, its chunk waits, and those behind
+        it: until the call goes on otherwise, another begins, or the answer is finished."""
         leg = self._now
-        undecided = [each for each in leg.calls.values() if each.ours is None] if leg.waiting else []
+        waited = [each for each in leg.calls.values() if each.ours is None] if leg.waiting else []
         chunk.pieces = leg.pieces(chunk.delta)
         grown = [call for _, call, piece in chunk.pieces if call.ours is None and call.named(piece, self._names)]
-        if undecided and not any(each in grown for each in undecided):
+        if waited and chunk.pieces and not any(each in grown for each in waited):
             self._settle()
-        if any(each.ours is None for _, each, _ in chunk.pieces):
-            leg.waiting.append(chunk)
+        if not leg.waiting and all(call.ours is not None for _, call, _ in chunk.pieces):
+            self._pass(chunk)
             return
-        self._flush()
-        self._pass(chunk)
+        leg.waiting.append(chunk)
+        if chunk.part.get("finish_reason") or len(leg.waiting) >= MAX_WAITING:
+            self._settle()
+        elif all(each.ours is not None for each in leg.calls.values()):
+            self._flush()
 
     def _settle(self) -> None:
         """What is undecided is the client's."""
-        if self._now.waiting:
-            for each in (call for chunk in self._now.waiting for _, call, _ in chunk.pieces):
-                each.ours = bool(each.ours)
-            self._flush()
+        for each in (call for chunk in self._now.waiting for _, call, _ in chunk.pieces):
+            each.ours = bool(each.ours)
+        self._flush()
 
     def _flush(self) -> None:
         waiting, self._now.waiting = self._now.waiting, []
@@ -292,7 +296,7 @@ class PhantomStream:
             self._outs.append(Pending(calls))
             return
         leg.over = True
-        said = {name: text.getvalue() for name, text in leg.said.items()}
+        said = leg.texts()
         message = spoken(said.pop("content", ""), said, calls)
         self._outs.append(NeedsLeg(calls, message, last=self.leg > self._rounds))
 
