@@ -163,8 +163,8 @@ class PhantomStream:
             self._unreadable(b"".join(held))
 
     def _name(self, chunk: Chunk) -> None:
-        """Find out whose calls the chunk speaks of. While a name may still become one of ours, its chunk waits, and those behind
-        it: until the call goes on otherwise, another begins, or the answer is finished."""
+        """Find out whose calls the chunk speaks of. While a name may still become one of ours, its chunk waits, and those
+        behind it: until the call goes on otherwise, another begins, or the answer is finished."""
         leg = self._now
         waited = [each for each in leg.calls.values() if each.ours is None] if leg.waiting else []
         chunk.pieces = leg.pieces(chunk.delta)

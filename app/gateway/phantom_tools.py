@@ -245,8 +245,6 @@ def read_call(call: PhantomCall, names: Names) -> Query | Restore | Wrong:
     if call.cut:
         return Wrong(f"The arguments are longer than {MAX_ARGUMENTS_CHARS} characters. {example}")
     given = _parsed(call)
-    if given is None:
-        return Wrong(f"The arguments are not valid JSON: {_quoted(call.arguments)}. {example}")
     if not isinstance(given, dict):
         return Wrong(f"The arguments are not a JSON object: {_quoted(call.arguments)}. {example}")
     value = given.get(parameter)
