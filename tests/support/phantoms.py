@@ -15,14 +15,14 @@ from typing import Any
 
 import orjson
 
-from app.gateway.phantom_stream import NeedsLeg, Out, Pending, PhantomStream, Send
-from app.gateway.phantom_tools import Names
+from app.gateway.phantom_stream import Out, PhantomStream, Send
+from app.gateway.phantom_tools import Names, NeedsLeg, Pending
 from tests.support.replies import CAPTURES, captured_cases
 
 OURS = ("memory_query", "memory_restore")
 DONE = b"data: [DONE]\n\n"
 FOLLOWED = (None, "tool_calls", "function_call", "stop")
-EMPTY = (None, "", [], {})
+EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ def test_the_key_where_mneme_supplies_what_is_before() -> None:
 
 
 def test_a_row_of_the_ledger() -> None:
-    hidden = EXCHANGE.with_pending(pending(1).beside and Pending(pending(1).beside))
+    hidden = EXCHANGE.with_pending(Pending(pending(1).beside))
     for each in (Hidden(), EXCHANGE, hidden, hidden.answered(["r"])):
         assert Hidden.of_json(orjson.loads(orjson.dumps(each.as_json()))) == each
 

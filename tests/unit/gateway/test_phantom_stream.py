@@ -6,7 +6,7 @@ import random
 import re
 from typing import Any
 
-import httpx
+import httpx2
 import openai
 import orjson
 import pytest
@@ -226,11 +226,11 @@ def test_any_bytes_come_out_as_they_went_in(body: bytes, rng: random.Random) -> 
 def read_by_sdk(stream: bytes) -> Any:
     """What the SDK's own helper makes of a stream."""
 
-    def answer(_request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream)
+    def answer(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=stream)
 
     with (
-        httpx.Client(transport=httpx.MockTransport(answer)) as http,
+        httpx2.Client(transport=httpx2.MockTransport(answer)) as http,
         openai.OpenAI(api_key="k", base_url="http://upstream/v1", http_client=http, max_retries=0) as client,
         client.chat.completions.stream(model="m", messages=[{"role": "user", "content": "q"}]) as events,
     ):
