@@ -49,8 +49,7 @@ class PhantomBody:
             return Whole(body)
         leg, part = self._read(message)
         usage = document.get("usage")
-        reason = chunk.part.get("finish_reason")
-        whole = bool(leg.ours) and reason in FOLLOWED and self.leg <= self._rounds + 1
+        whole = bool(leg.ours) and chunk.reason in FOLLOWED and self.leg <= self._rounds + 1
         if whole and not leg.theirs:
             for name in ("id", "created"):
                 self._first.setdefault(name, document.get(name))
@@ -61,7 +60,7 @@ class PhantomBody:
                 self._said[name] = self._said.get(name, "") + text
             calls = leg.whole()
             return NeedsLeg(calls, spoken(said.pop("content", ""), said, calls), last=self.leg > self._rounds)
-        if leg.ours and not leg.theirs and reason in CALLED:
+        if leg.ours and not leg.theirs and chunk.reason in CALLED:
             part.finish = b'"stop"'
         pending = Pending(leg.whole()) if whole else None
         top = {name: dump(value) for name, value in self._first.items() if value and document.get(name) != value}

@@ -38,6 +38,8 @@ def edits(data: bytes, top: Mapping[str, bytes], at: int, part: PartEdit) -> lis
     for name, span in entries(data, data.index(b"{")):
         if name in top:
             made.append(Insertion(span.start, top[str(name)], span.end - span.start))
+            if not part and len(made) == len(top):
+                break  # nearly always id and created, which stand first
         elif name == "choices" and part:
             for position, each in entries(data, span.start):
                 if position == at:

@@ -21,7 +21,7 @@ _OF_A_CALL = frozenset({"index", "id", "type", "function"})
 class Chunk:
     """An event that is a chunk of a chat completion, with the choice that is looked at: the one with index 0."""
 
-    __slots__ = ("at", "data", "delta", "document", "event", "part", "pieces")
+    __slots__ = ("at", "data", "delta", "document", "event", "part", "pieces", "reason")
 
     def __init__(self, event: bytes, data: bytes, document: Mapping[str, Any]) -> None:
         self.event = event
@@ -33,6 +33,8 @@ class Chunk:
             if isinstance(each, dict) and each.get("index") in (0, None):
                 self.at, self.part = at, each
                 break
+        reason = self.part.get("finish_reason")
+        self.reason = reason if isinstance(reason, str) else None
         delta = self.part.get("delta")
         self.delta: Mapping[str, Any] = delta if isinstance(delta, dict) else {}
         self.pieces: Sequence[Piece] = ()

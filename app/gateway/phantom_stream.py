@@ -175,7 +175,7 @@ class PhantomStream:
             self._pass(chunk)
             return
         leg.waiting.append(chunk)
-        if chunk.part.get("finish_reason") or len(leg.waiting) >= MAX_WAITING:
+        if chunk.reason is not None or len(leg.waiting) >= MAX_WAITING:
             self._settle()
         elif all(each.ours is not None for each in leg.calls.values()):
             self._flush()
@@ -195,17 +195,23 @@ class PhantomStream:
 
     def _pass(self, chunk: Chunk) -> None:
         """A chunk whose calls are known: on to the client, without what is not for it."""
-        leg, document, part = self._now, chunk.document, PartEdit()
+        leg, document = self._now, chunk.document
         usage = document.get("usage")
         if isinstance(usage, dict):
             leg.usage = usage
-        self._take_calls(chunk, part)
         leg.take(chunk.delta)
+        if self.leg == 1 and not chunk.pieces and not leg.ours:  # nothing can have to change
+            leg.finish = chunk.reason or leg.finish
+            self._role_told = self._role_told or bool(chunk.delta.get("role"))
+            self._top(document)
+            self._send(chunk.event)
+            return
+        part = PartEdit()
+        self._take_calls(chunk, part)
         part.role = self.leg > 1 and self._role_told and chunk.delta.get("role") is not None
-        reason = chunk.part.get("finish_reason")
-        if isinstance(reason, str):
-            leg.finish = reason
-            part.finish = self._instead(reason)
+        if chunk.reason is not None:
+            leg.finish = chunk.reason
+            part.finish = self._instead(chunk.reason)
             leg.followed = leg.followed or part.finish is NULL
         between = leg.followed and not document["choices"] and usage is not None
         cut = bool(part.gone) or part.role or part.finish is NULL
@@ -257,7 +263,7 @@ class PhantomStream:
 
     def _carries(self, chunk: Chunk, part: PartEdit) -> bool:
         """Whether anything is left for the client to read."""
-        if part.finish is not NULL and chunk.part.get("finish_reason"):
+        if part.finish is not NULL and chunk.reason is not None:
             return True
         for name, value in chunk.delta.items():
             if name == "tool_calls":

@@ -149,7 +149,8 @@ def test_calls_beyond_the_limit_are_dropped() -> None:
 @pytest.mark.parametrize(
     "odd",
     [b"", b"no", b"[]", b'"x"', b"{}", b'{"choices":1}', b'{"choices":[]}', b'{"choices":[{"message":1}]}', b'{"error":"no"}',
-     b'{"detail":"no"}', b'{"choices":[{"message":{"tool_calls":[1,{},{"function":1},{"function":{"name":1}}]}}]}'],
+     b'{"detail":"no"}', b'{"choices":[{"finish_reason":[],"message":{"tool_calls":{}}}]}',
+     b'{"choices":[{"message":{"tool_calls":[1,{},{"function":1},{"function":{"name":1}}]}}]}'],
 )  # fmt: skip
 def test_odd_bodies_go_on_as_they_are(odd: bytes) -> None:
     assert merged(odd) == Whole(odd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from typing import Any
@@ -218,6 +219,54 @@ def test_names_in_pieces(given: list[bytes], rng: random.Random) -> None:
 def test_any_bytes_come_out_as_they_went_in(body: bytes, rng: random.Random) -> None:
     engine = PhantomStream(Names())
     assert b"".join(sent(engine.feed(chunk)) for chunk in chunks_of(body, rng)) + sent(engine.end()) == body
+
+
+# Anything in any place of a chunk, or of a body.
+ODD = st.sampled_from([None, True, 0, -1, 10**30, 0.5, "", "x", [], [1], {}, {"x": [None]}, [[]], [{}]])
+PLACES = [
+    ("id",), ("created",), ("usage",), ("error",), ("choices",), ("choices", 0), ("choices", 0, "index"),
+    ("choices", 0, "finish_reason"), ("choices", 0, "delta"), ("choices", 0, "delta", "role"),
+    ("choices", 0, "delta", "content"), ("choices", 0, "delta", "reasoning"), ("choices", 0, "delta", "tool_calls"),
+    ("choices", 0, "delta", "tool_calls", 0), ("choices", 0, "delta", "tool_calls", 0, "index"),
+    ("choices", 0, "delta", "tool_calls", 0, "id"), ("choices", 0, "delta", "tool_calls", 0, "function"),
+    ("choices", 0, "delta", "tool_calls", 0, "function", "name"),
+    ("choices", 0, "delta", "tool_calls", 0, "function", "arguments"),
+]  # fmt: skip
+
+
+def with_odd(event: bytes, places: list[tuple[tuple[str | int, ...], Any]]) -> bytes:
+    document = orjson.loads(event[6:])
+    for path, value in places:
+        at = document
+        for key in path[:-1]:
+            fits = isinstance(at, dict) if isinstance(key, str) else isinstance(at, list) and len(at) > key
+            at = at[key] if fits and (not isinstance(key, str) or key in at) else None
+        if isinstance(at, dict) and isinstance(path[-1], str):
+            at[path[-1]] = value
+        elif isinstance(at, list) and at and path[-1] == 0:
+            at[0] = value
+    return b"data: " + json.dumps(document).encode() + b"\n\n"
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from(PLACES), ODD), max_size=3), min_size=1, max_size=5),
+    st.sampled_from(["memory_query", "memo", "get_time"]),
+)
+def test_odd_shapes_do_no_harm(changes: list[list[tuple[tuple[str | int, ...], Any]]], name: str) -> None:
+    chunk = event(
+        {"role": "assistant", "content": "c", "tool_calls": [call(0, name, "{}", "c1")]}, finish="stop", usage={"n": 1}
+    )
+    stream = b"".join(with_odd(chunk, each) for each in changes) + DONE
+    engine = PhantomStream(Names())
+    outs = engine.feed(stream) + engine.end()
+    if name != "memory_query":
+        assert sent(outs) == stream
+    engine.next_leg()
+    for each in engine.feed(stream) + engine.end():
+        if isinstance(each, Send):
+            for made in split(each.data):
+                assert made == DONE or orjson.loads(made[6:]) is not None
 
 
 # --- a client's own reader --------------------------------------------------------------------------------------------

@@ -290,6 +290,13 @@ def test_carriage_returns_names_of_events_and_a_mark_at_the_beginning() -> None:
     assert out == want
 
 
+def test_a_mark_at_the_beginning_of_a_later_leg_is_dropped() -> None:
+    """In the middle of a stream it would belong to the name of the first field."""
+    text = event({"content": "x"})
+    assert merged(ROLE + FAULT, b"\xef\xbb\xbf" + text + DONE) == ROLE + text + DONE
+    assert merged(b"\xef\xbb\xbf" + ROLE + FAULT, text + DONE) == b"\xef\xbb\xbf" + ROLE + text + DONE
+
+
 def test_data_on_several_lines_keeps_its_lines() -> None:
     first = b'data: {"id":"a","choices":[\ndata: {"index":0,"delta":{"content":"x"}}]}\n\n' + FAULT
     second = b'event: x\ndata: {"id":"b","choices":[\ndata: {"index":0,"delta":{"content":"y"}}]}\nid: 1\n\n' + DONE
@@ -339,9 +346,10 @@ def test_calls_beyond_the_limit_are_dropped() -> None:
     assert len(need.calls) == len(need.message["tool_calls"]) == MAX_CALLS
 
 
-def test_an_event_that_never_ends_is_passed_on_unread() -> None:
+@pytest.mark.parametrize("end", [b"", b"x" * 6 * 2**20])
+def test_an_event_that_never_ends_is_passed_on_unread(end: bytes) -> None:
     engine, piece, out = PhantomStream(Names()), b"x" * 2**20, b""
-    stream = [b"data: ", *[piece] * 9, b"\n\n" + ROLE, FAULT]
+    stream = [b"data: ", *[piece] * 5, end + b"\n\n" + ROLE, FAULT]
     for each in stream:
         out += sent(engine.feed(each))
         assert sum(map(len, engine._now.held)) <= MAX_EVENT_BYTES + len(piece)
