@@ -254,6 +254,13 @@ def test_a_clients_name_in_pieces_goes_out_in_order_once_it_is_known() -> None:
     assert sent(engine.feed(more)) == begin + text + more
 
 
+def test_a_name_is_whole_when_another_call_begins() -> None:
+    engine = PhantomStream(Names())
+    begin, other = event(calls(call(0, "memo", id_="c"))), event(calls(call(1, "get_time", id_="d")))
+    assert engine.feed(begin) == []
+    assert sent(engine.feed(other)) == begin + other
+
+
 def test_no_more_than_so_many_chunks_wait() -> None:
     engine, begin, text = PhantomStream(Names()), event(calls(call(0, "memo", id_="c"))), event({"content": "x"})
     assert engine.feed(begin) == []
