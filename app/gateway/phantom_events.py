@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.gateway.splice import Insertion, Span, entries
+import orjson
+
+from app.gateway.splice import Insertion, Span, dump, entries
 
 NULL = b"null"
+ERROR_CHARS = 1000
+"""Of what an upstream said, in an error that is made of it."""
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r|\Z)")
 _OF_ALL_TOKENS = frozenset({"logprobs", "token_ids"})
 """What upstreams tell of all tokens of a chunk, those of its calls too."""
@@ -110,6 +114,23 @@ def with_data(event: bytes, old: bytes, new: bytes) -> bytes:
             end = line[len(line.rstrip(b"\r\n")) :]
             parts += [b"data: " + each + end for each in new.split(b"\n")]
     return b"".join(parts)
+
+
+def refusal(status: int, body: bytes) -> dict[str, Any]:
+    """What an upstream answered in place of a later leg, as OpenAI writes an error: `{"error": {…}}`. Some say
+    `{"error": "…"}`, `{"detail": …}`, or no JSON at all."""
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        said = None
+    shaped = {"message": "", "type": "upstream_error", "param": None, "code": status}
+    if isinstance(said, dict):
+        error = said.get("error")
+        if isinstance(error, dict) and isinstance(error.get("message"), str):
+            return {"error": shaped | error}
+        said = error or said.get("detail") or said.get("message")
+    text = said if isinstance(said, str) else dump(said).decode() if said else body.decode("utf-8", "replace").strip()
+    return {"error": shaped | {"message": text[:ERROR_CHARS] or f"The upstream answered {status}."}}
 
 
 def summed(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str, Any]:

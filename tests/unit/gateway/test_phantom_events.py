@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.gateway.phantom_events import PartEdit, edits, summed, with_data, without
+from app.gateway.phantom_events import ERROR_CHARS, PartEdit, edits, refusal, summed, with_data, without
 from app.gateway.splice import entries, splice
 
 VALUES = st.sampled_from([1, "a,b", [1, [2]], {"x": "}"}, None, "größe"])
@@ -118,3 +118,27 @@ def test_an_event_with_other_data(event: bytes, old: bytes, made: bytes) -> None
 )
 def test_usages_add_up(before: Any, now: Any, total: Any) -> None:
     assert summed(before, now) == total
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (
+            b'{"error":{"message":"no","type":"BadRequestError","code":400}}',
+            {"message": "no", "type": "BadRequestError", "code": 400},
+        ),
+        (b'{"error":{"message":"no"}}', {"message": "no", "type": "upstream_error", "code": 429}),
+        (b'{"error":"too many"}', {"message": "too many"}),
+        (b'{"detail":"Not Found"}', {"message": "Not Found"}),
+        (b'{"detail":[{"loc":1}]}', {"message": '[{"loc":1}]'}),
+        (b'{"error":{"code":1}}', {"message": '{"code":1}'}),
+        (b'{"message":"no"}', {"message": "no"}),
+        (b"{}", {"message": "{}"}),
+        (b" bad gateway\xff\n", {"message": "bad gateway\ufffd"}),
+        (b"", {"message": "The upstream answered 429."}),
+        (b"x" * 5000, {"message": "x" * ERROR_CHARS}),
+    ],
+)
+def test_what_an_upstream_refused_with(body: bytes, error: dict[str, Any]) -> None:
+    found = refusal(429, body)["error"]
+    assert found == {"message": "", "type": "upstream_error", "param": None, "code": 429} | error

@@ -222,7 +222,9 @@ def test_any_bytes_come_out_as_they_went_in(body: bytes, rng: random.Random) -> 
 
 
 # Anything in any place of a chunk, or of a body.
-ODD = st.sampled_from([None, True, 0, -1, 10**30, 0.5, "", "x", [], [1], {}, {"x": [None]}, [[]], [{}]])
+ODD: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, 0, -1, 10**30, 0.5, "", "x", [], [1], {}, {"x": [None]}, [[]], [{}]]
+)
 PLACES = [
     ("id",), ("created",), ("usage",), ("error",), ("choices",), ("choices", 0), ("choices", 0, "index"),
     ("choices", 0, "finish_reason"), ("choices", 0, "delta"), ("choices", 0, "delta", "role"),
