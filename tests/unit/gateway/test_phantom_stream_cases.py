@@ -327,6 +327,8 @@ def test_an_error_in_a_leg_ends_it() -> None:
     stream = ROLE + event(calls(call(0, "memory_query", QUESTION, "c"))) + error + DONE
     assert merged(stream) == ROLE + error + DONE
     assert merged(ROLE + FAULT, error + DONE) == ROLE + error + DONE
+    end = event(finish="tool_calls") + usage(1, 2) + DONE
+    assert merged(stream.removesuffix(DONE) + end) == ROLE + error + end, "what comes behind it is left as it is"
     behind = FAULT.removesuffix(DONE) + error + DONE
     assert merged(ROLE + behind) == ROLE + error + DONE
 
