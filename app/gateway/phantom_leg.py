@@ -152,8 +152,7 @@ class Leg:
         """The phantom calls in the order of their message. One without an id of its own gets one: its result must name it."""
         made: list[PhantomCall] = []
         used: set[str] = set()
-        order = [each for _, each in sorted(self.calls.items()) if each.kept or not each.ours]
-        for position, call in enumerate(order):
+        for position, (_, call) in enumerate(sorted(self.calls.items())):
             if call.kept:
                 unique = call.id if call.id and call.id not in used else f"call_phantom_{position}"
                 used.add(unique)

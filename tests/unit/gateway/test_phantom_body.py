@@ -105,6 +105,13 @@ def test_the_last_legs_bytes_differ_in_what_has_to() -> None:
     assert merged(fault(), last).data == last.replace(b'"b"', b'"chatcmpl-1"').replace(b":7,", b":100,")
 
 
+def test_what_is_put_in_where_something_is_taken_out() -> None:
+    calls = orjson.dumps([tool_call("memory_query")])
+    last = b'{"choices":[{"finish_reason":"length","message":{"tool_calls":%s ,"role":"assistant"}}]}' % calls
+    made = text(merged(fault(content="x", reasoning="r"), last).data)
+    assert made == {"role": "assistant", "content": "x", "reasoning": "r"}
+
+
 def test_ours_beside_the_clients() -> None:
     both = fault(
         "tool_calls",

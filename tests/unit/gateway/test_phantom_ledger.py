@@ -135,6 +135,12 @@ def test_behind_the_last_message() -> None:
     ]
 
 
+def test_results_go_before_the_legs_of_the_next_answer() -> None:
+    messages = [ASKED, said("assistant", "", tool_calls=[own_call("a")]), said("assistant", "Let me look. Done")]
+    made = with_exchanges(messages, {2: EXCHANGE, 1: pending(0).answered(["r"])})
+    assert [each.get("tool_call_id") for each in made] == [None, None, "p0", None, "c1", None]
+
+
 @pytest.mark.parametrize("calls", [None, [], "x"])
 def test_a_message_without_calls_takes_none(calls: Any) -> None:
     messages = [ASKED, said("assistant", "x", tool_calls=calls)]

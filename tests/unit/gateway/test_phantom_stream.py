@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -238,7 +239,7 @@ PLACES = [
 
 def with_odd(event: bytes, places: list[tuple[tuple[str | int, ...], Any]]) -> bytes:
     document = orjson.loads(event[6:])
-    for path, value in places:
+    for path, value in copy.deepcopy(places):
         at = document
         for key in path[:-1]:
             fits = isinstance(at, dict) if isinstance(key, str) else isinstance(at, list) and len(at) > key
