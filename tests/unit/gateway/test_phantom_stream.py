@@ -239,7 +239,8 @@ PLACES = [
 
 def with_odd(event: bytes, places: list[tuple[tuple[str | int, ...], Any]]) -> bytes:
     document = orjson.loads(event[6:])
-    for path, value in copy.deepcopy(places):
+    for path, shared in places:
+        value = copy.deepcopy(shared)
         at = document
         for key in path[:-1]:
             fits = isinstance(at, dict) if isinstance(key, str) else isinstance(at, list) and len(at) > key
