@@ -32,7 +32,8 @@ from app.knowledge.ontologies import rows_of
 from app.knowledge.ontology_yaml import read
 from app.metrics import Metrics
 from app.proxy import Proxy, open_proxy
-from app.settings import DomainSource, Settings
+from app.settings import Settings
+from app.sources import DomainSource
 from app.store import ids
 from app.store.ontology import OntologyStore
 from app.store.tenancy import UserRef

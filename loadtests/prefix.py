@@ -18,7 +18,7 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from app.settings import Placement
+from app.sources import Placement
 from loadtests import fill, results
 from loadtests.figures import number
 from loadtests.stack import Stack, StackFailed, prepare, running, version_of

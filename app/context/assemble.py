@@ -18,7 +18,7 @@ from uuid import UUID
 
 from app.context.candidates import Candidate
 from app.context.transcript import Transcript
-from app.settings import Placement
+from app.sources import Placement
 
 # --- text ------------------------------------------------------------------------------------------------------------
 

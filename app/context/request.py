@@ -14,7 +14,7 @@ from app.context.known import Inquiry
 from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored
 from app.context.transcript import Transcript
-from app.settings import Placement
+from app.sources import Placement
 from app.store.standing import NOTHING, Standing
 
 

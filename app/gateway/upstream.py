@@ -12,7 +12,8 @@ from typing import Protocol
 
 from app.errors import NotFound, UpstreamError
 from app.gateway.headers import Headers, find
-from app.settings import DEFAULT_UPSTREAM, Placement, Settings, UpstreamRoute
+from app.settings import DEFAULT_UPSTREAM, Settings
+from app.sources import Placement, UpstreamRoute
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 SIMULATED_BASE_URL = "simulated://local/v1"

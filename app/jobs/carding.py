@@ -11,7 +11,7 @@ from app.clock import Clock
 from app.errors import BadRequest
 from app.jobs.tasks import LearnJob
 from app.memory.cards import Taken, cards_of
-from app.settings import CardTool
+from app.sources import CardTool
 from app.store.cards import NewCard, attach
 from app.store.learning import Effect, SourceMessage
 from app.store.lineage import line_of

@@ -24,7 +24,7 @@ from app.knowledge.resolve_types import Found, Wanted
 from app.knowledge.telling import Row, Told, entity_id, facts, name_of, row_values
 from app.knowledge.walk import Ask
 from app.metrics import Metrics
-from app.settings import DomainSource
+from app.sources import DomainSource
 from app.store.queries import Queries
 
 TENANT_S = 60.0

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from app.settings import CardTool
+from app.sources import CardTool
 
 MAX_RESULT_CHARS = 256 * 1024
 """Longest result that is read, characters: a hundred of the seed's cards of 2 KB, and some more around them."""

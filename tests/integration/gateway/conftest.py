@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.settings import Placement
+from app.sources import Placement
 from app.store.pools import Pool
 from tests.support.replaying import ReplayStage, make_stage
 

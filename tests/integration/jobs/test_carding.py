@@ -15,7 +15,7 @@ from app.jobs.carding import CardTaker
 from app.jobs.noting import Notes
 from app.jobs.tasks import Learner
 from app.providers.embeddings import NoEmbedder
-from app.settings import CardTool
+from app.sources import CardTool
 from app.store.cards import Cards, Filter
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, own_connection

@@ -17,7 +17,7 @@ from app.knowledge.domain import Domains
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve import Resolver, Who
 from app.metrics import Metrics
-from app.settings import DomainSource
+from app.sources import DomainSource
 from app.store import ids
 from app.store.entities import EntityStore
 from app.store.pools import Pool

@@ -18,7 +18,7 @@ from app.knowledge.domain_sql import Statement
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve_types import Wanted
 from app.knowledge.walk import plan
-from app.settings import DomainSource
+from app.sources import DomainSource
 from app.store.ids import LOCAL_TENANT
 from app.store.queries import Queries
 from tests.integration.knowledge.conftest import ACME, Bench, Benches, source

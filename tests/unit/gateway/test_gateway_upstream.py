@@ -7,7 +7,8 @@ from pydantic import SecretStr
 
 from app.errors import NotFound, UpstreamError
 from app.gateway.upstream import OPENAI_BASE_URL, Router, Target, UpstreamBroke, is_bodyless
-from app.settings import Settings, UpstreamRoute
+from app.settings import Settings
+from app.sources import UpstreamRoute
 
 
 def router(monkeypatch: pytest.MonkeyPatch, **given: Any) -> Router:

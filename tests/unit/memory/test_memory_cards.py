@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.memory.cards import MAX_CARD_BYTES, MAX_RESULT_CHARS, MAX_TAKEN, cards_of
-from app.settings import CardTool
+from app.sources import CardTool
 
 ONE = CardTool(type="chart")
 LIST = CardTool(type="product_card", items="data.results", title="names.0")

@@ -1,0 +1,78 @@
+"""What a setting may hold beside a number or a word: upstreams, databases of a business's own, tools that show cards."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+_DSN = re.compile(r"postgres(?:ql)?://(?:[^/?#]*@)?(?P<hosts>[^/?#]*)")
+_HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
+
+Placement = Literal["tail", "system", "second_system"]
+
+JSON_PLACE = r"^[^.]+(\.[^.]+)*$"
+
+
+def readable_dsn(value: SecretStr) -> SecretStr:
+    """A DSN that can be read. Raises ValueError, which quotes nothing of it: drivers quote a part of what they cannot read,
+    with a `/` in it, of the password."""
+    found = _DSN.match(value.get_secret_value())
+    if found is None:
+        raise ValueError("must begin with postgresql://")
+    if not all(_HOST.fullmatch(each) for each in found["hosts"].split(",")):
+        raise ValueError("has no port that is a number; in user and password write / : @ ? as %2F %3A %40 %3F")
+    return value
+
+
+class UpstreamRoute(BaseModel):
+    """One upstream of several: `models` are names, or patterns with `*`, matched in order."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    base_url: str
+    api_key: SecretStr | None = None
+    models: list[str] = ["*"]
+    aliases: dict[str, str] = {}
+    """Name that the client asks for → name that this upstream knows."""
+    placement: Placement | None = None
+    """Where the memory block goes for this upstream; unset: `MNEME_PLACEMENT`."""
+    fallbacks: list[str] = []
+    """Names of the upstreams that are asked, in order, when this one fails."""
+
+
+class CardTool(BaseModel):
+    """A tool whose results are shown as cards: of which type; `items`: where in the result the list of them is, unset: the
+    result is one card; `title`: where in a card its title is. Places are names of members and numbers in lists, with dots."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Annotated[str, Field(min_length=1, max_length=100)]
+    items: Annotated[str, Field(pattern=JSON_PLACE)] | None = None
+    title: Annotated[str, Field(pattern=JSON_PLACE)] | None = None
+
+
+class DomainSource(BaseModel):
+    """A business's own database: how it is read, and by which tenants."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dsn: SecretStr
+    """Of a role that can only read."""
+    tenants: list[str] = ["local"]
+    """Names of the tenants whose questions may be answered from it; nobody else's ever are."""
+    statement_timeout_ms: int = Field(500, ge=1, le=60_000)
+    """Longest statement, milliseconds; seed 004 aims at 50 for a query. Prompts give up sooner, at their deadline."""
+    rows: int = Field(20, ge=1, le=200)
+    """Most rows told of one query."""
+    connections: int = Field(4, ge=1, le=100)
+    """Most connections of each server process, opened when needed."""
+    allow_writer: bool = False
+    """Go on although the role could write: every query is in a read-only transaction even so."""
+
+    @field_validator("dsn")
+    @classmethod
+    def _readable_dsn(cls, value: SecretStr) -> SecretStr:
+        return readable_dsn(value)
