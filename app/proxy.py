@@ -12,6 +12,7 @@ import orjson
 from app.api.auth import Authenticator
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
+from app.context.cards import CardFinder
 from app.context.compile import Compiler
 from app.context.profiles import PROFILES, Profile, strategies
 from app.context.retrieve import Retriever
@@ -26,6 +27,7 @@ from app.gateway.limiter import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.scout import Scout
+from app.gateway.showing import CardReader
 from app.gateway.simulated import SimulatedTransport
 from app.gateway.then import Recompiler
 from app.gateway.transport import AiohttpTransport
@@ -35,8 +37,10 @@ from app.knowing import Knowledge, knower
 from app.knowledge.inquiry import Knower
 from app.metrics import Metrics
 from app.store.captures import Captures
+from app.store.cards import Cards
 from app.store.knowing import KnowingStore
 from app.store.limits import LimitStore
+from app.store.pools import Pool
 from app.store.replays import ReplayStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
@@ -106,6 +110,7 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
             core.turns,
             _compiler(core, core.turns, secret, profiles, in_time),
             knower(core, knowledge, core.pools.memory, metrics),
+            _card_reader(core, core.pools.memory),
         ),
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
@@ -133,7 +138,7 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
         yield Proxy(
             gateway=gateway,
             compiler=behind_doors,
-            preparer=Preparer(aside, behind_doors, knower_aside),
+            preparer=Preparer(aside, behind_doors, knower_aside, _card_reader(core, core.pools.background)),
             knower=knower_aside,
             recompiler=recompiler,
             asker=asker,
@@ -170,11 +175,16 @@ def _compiler(
             facts=settings.facts_budget_tokens,
             domain=settings.domain_budget_tokens,
             conflicts=settings.conflicts_budget_tokens,
+            cards=settings.cards_budget_tokens,
             history=settings.history_budget_tokens,
         ),
         questions=settings.questions_per_turn,
         vector_wait_s=vector_wait_s,
     )
+
+
+def _card_reader(core: Core, pool: Pool) -> CardReader:
+    return CardReader(CardFinder(Cards(pool, core.queries)), core.tasks)
 
 
 def _replaying(
@@ -200,6 +210,7 @@ def _replaying(
         core.clock,
         nonce_key=lambda: secret,
         knowing=KnowingStore(core.pools.background, core.queries),
+        cards=Cards(core.pools.background, core.queries),
         knower=knower,
     )
     most = core.settings.max_body_bytes

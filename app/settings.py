@@ -164,6 +164,12 @@ class Settings(BaseSettings):
     conflicts_budget_tokens: int = Field(
         200, ge=0, description="The same for conflicts of memories with it; no seed has a number: as the facts."
     )
+    cards_budget_tokens: int = Field(
+        800,
+        ge=0,
+        description="The same for cards that the user's message asks for: one of seed 003's 2 KB has some 600; no seed has a "
+        "number.",
+    )
     history_budget_tokens: int | None = Field(
         None,
         ge=0,

@@ -96,10 +96,20 @@ class Timed(Preparer):
         profile: str = "auto",
         learns: bool = False,
         inquiry: Inquiry | None = None,
+        deadline_s: float | None = None,
     ) -> Prepared:
         with self._clocked():
             return await self._inner.compile(
-                identity, chat, place, target, now, search=search, profile=profile, learns=learns, inquiry=inquiry
+                identity,
+                chat,
+                place,
+                target,
+                now,
+                search=search,
+                profile=profile,
+                learns=learns,
+                inquiry=inquiry,
+                deadline_s=deadline_s,
             )
 
 

@@ -1,25 +1,17 @@
-"""Cards that a conversation showed, found by what is said of them: for the API, for a prompt, for a model that calls a tool."""
+"""Cards that a conversation showed, found by what is said of them: for the API, for a prompt (`card_section`), for a model that
+calls a tool."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import orjson
-
-from app.context.assemble import neutralise
 from app.context.navigation import Shown, Wanted, pick, understand
 from app.store.cards import Card, Cards
 from app.store.sessions import SessionRef
 
 MAX_FOUND = 100
 """Most cards that one sentence finds; "all cards" of a long conversation are listed in pages."""
-
-CARD_TOKENS = 800
-"""Most tokens of a prompt that cards take: one of the seed's 2 KB has some 600."""
-
-LABEL = "Shown on the user's screen: "
 
 
 class Found(NamedTuple):
@@ -37,51 +29,28 @@ class CardFinder:
     def __init__(self, cards: Cards) -> None:
         self._cards = cards
 
-    async def find(self, tenant: UUID, ref: SessionRef, asked: str | Wanted, *, asking: bool = False) -> Found:
-        """The cards that a sentence asks for. `asking`: the sentence is itself a question of this conversation that is not
-        stored yet, so that "the previous question" is the last one that is."""
-        index, questions = await self._cards.index(tenant, ref)
+    async def find(
+        self,
+        tenant: UUID,
+        ref: SessionRef,
+        asked: str | Wanted,
+        *,
+        asking: bool = False,
+        upto: int | None = None,
+        most: int = MAX_FOUND,
+    ) -> Found:
+        """The cards that a sentence asks for, `most` of them. `asking`: the sentence is itself a question of this conversation
+        that is not stored yet, so that "the previous question" is the last one that is. `upto`: the conversation as it was when
+        this turn was its last."""
+        index, questions = await self._cards.index(tenant, ref, upto)
         shown = [Shown(*each) for each in index]
         wanted = understand(asked, {each.kind for each in shown}) if isinstance(asked, str) else asked
         if wanted is None:
             return Found(None, (), None, "")
         picked = pick(wanted, shown, questions + asking)
-        cards = await self._cards.by_id(tenant, ref.user_id, [each.card_id for each in picked.cards[:MAX_FOUND]])
+        cards = await self._cards.by_id(tenant, ref.user_id, [each.card_id for each in picked.cards[:most]])
         why = "" if cards else picked.why or "There is no such card any more."
         return Found(wanted, tuple(cards), picked.question, why)
-
-    async def for_prompt(self, tenant: UUID, ref: SessionRef, message: str) -> tuple[Card, ...]:
-        """The cards that the user's message asks for; it costs nothing where it asks for none."""
-        wanted = understand(message)
-        if wanted is None:
-            return ()
-        return (await self.find(tenant, ref, wanted, asking=True)).cards
-
-
-class CardLines(NamedTuple):
-    """What a prompt is told of cards: lines of quoted text, what they cost, and the answers that they were shown with: whoever
-    deletes one of those takes it back."""
-
-    lines: tuple[str, ...]
-    tokens: int
-    messages: tuple[UUID, ...]
-
-
-def card_lines(cards: Sequence[Card], count: Callable[[str], int], budget: int = CARD_TOKENS) -> CardLines:
-    """The cards that fit into a budget of tokens, in their order; those that do not are left out."""
-    lines: list[str] = []
-    messages: list[UUID] = []
-    tokens = 0
-    for each in cards:
-        line = neutralise(f"card {each.order} of question {each.question} ({each.kind}): {_json(each.data)}")
-        line = line if lines else LABEL + line
-        cost = count(line + "\n")
-        if tokens + cost > budget:
-            continue
-        lines.append(line)
-        messages.append(each.message_id)
-        tokens += cost
-    return CardLines(tuple(lines), tokens, tuple(dict.fromkeys(messages)))
 
 
 # --- as a tool --------------------------------------------------------------------------------------------------------
@@ -113,7 +82,3 @@ TOOL: dict[str, Any] = {
     },
 }
 """The tool as OpenAI's API takes it."""
-
-
-def _json(data: object) -> str:
-    return orjson.dumps(data).decode()

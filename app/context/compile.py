@@ -25,7 +25,7 @@ from app.context.audit import Compiled, HistoryReport, explain
 from app.context.budget import allocate, available
 from app.context.candidates import Candidate
 from app.context.classify import classify
-from app.context.inputs import Terms, given, keep, keep_known, keep_notes
+from app.context.inputs import Terms, given, keep, keep_cards, keep_known, keep_notes
 from app.context.knowing import Learned, learn, naming, shown
 from app.context.known import Inquiry
 from app.context.layout import Layout, Layouts, Live
@@ -47,6 +47,7 @@ from app.context.story import tell as tell_story
 from app.context.transcript import Transcript, query_of, text_of
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
+from app.store.cards import Card
 
 __all__ = ["Compilation", "CompileRequest", "Compiler", "PathMessage", "SearchRequest", "SearchResult"]
 
@@ -68,11 +69,13 @@ _UNSCORED = Efficiency(1.0, 1.0, 1.0, 1.0)
 
 
 class _Found(NamedTuple):
-    """What could be told; `reason`: what the search had to do without. `learned`: of the things that the question names."""
+    """What could be told; `reason`: what the search had to do without. `learned`: of the things that the question names.
+    `cards`: None where none are asked for, or they were not read in time."""
 
     candidates: Sequence[Candidate]
     reason: str | None
     learned: Learned | None
+    cards: Sequence[Card] | None
 
 
 class Compiler:
@@ -143,8 +146,9 @@ class Compiler:
         try:
             return await self._compile(request)
         finally:
-            if request.inquiry is not None:
-                request.inquiry.close()
+            for beside in (request.inquiry, request.cards):
+                if beside is not None:
+                    beside.close()
 
     async def _compile(self, request: CompileRequest) -> Compilation:
         counter = self._tokenizers.for_model(request.model)
@@ -160,8 +164,8 @@ class Compiler:
         further = widened(request.standing, query)
         found = await self._find(request, asked, profile, further, story, layout)
         learned = found.learned
-        if learned is not None:
-            layout = self._layouts.of(request, figures, story, learned)
+        if learned is not None or found.cards is not None:
+            layout = self._layouts.of(request, figures, story, learned, found.cards)
         live, shares = layout.live, layout.shares
         summary = _summary(request, story, live, shares.memories, counter)
         packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
@@ -200,6 +204,8 @@ class Compiler:
         kept = keep(request, explained, considered, terms) | keep_notes(request, explained, layout.opened, live.blocks)
         if learned is not None:
             kept |= keep_known(learned.known)
+        if found.cards is not None:
+            kept |= keep_cards(found.cards)
         return Compilation(
             edits=plan(request.placement, story.transcript, live.blocks, block),
             history=story.messages,
@@ -249,7 +255,8 @@ class Compiler:
     async def _find(
         self, request: CompileRequest, asked: Asked, profile: Profile, further: Widened, story: Story, layout: Layout
     ) -> _Found:
-        """Phase 3: candidates, and beside the search what is known of the things that the question names."""
+        """Phase 3: candidates, and beside the search what is known of the things that the question names, and the cards that it
+        asks for."""
         inquiry, room = request.inquiry, layout.shares.memories
         if inquiry is not None and not layout.blocked:
             inquiry.begin([word for _, words in further for word in words])
@@ -267,12 +274,15 @@ class Compiler:
             except NoVector:
                 found, _ = await self._retriever.candidates(asked, scope, sought._replace(wait_s=0), profile)
                 reason = "embeddings"
+        cards = await request.cards.cards() if request.cards is not None and not layout.blocked else None
+        if request.cards is not None and cards is None and not layout.blocked:
+            reason = reason or "cards"
         if inquiry is None:
-            return _Found(found, reason, None)
+            return _Found(found, reason, None, cards)
         told = [each.id for each in found if each.source == "memory"]
         told += [each.memory for each in layout.opened.facts if each.memory is not None]
         learned = await learn(inquiry, request.scope.user_id, told)
-        return _Found(found, reason or learned.known.reason, learned)
+        return _Found(found, reason or learned.known.reason, learned, cards)
 
     def _choose(
         self,

@@ -4,8 +4,8 @@ A candidate's own numbers (the ranking's, and what counters said of a memory at 
 and span stand in the audit, in the same order; its words are read again from history and memory, as far as they may still be
 shown. Numbers are packed (base64 of little-endian columns): as JSON they would take three times the space and ten times as
 long. Of the notes in a block a fact is kept by its ids (its words stand in the fact's own history, and go with it), the
-tenant's profile with its text. What was known of the things that the question names stands in the audit (`explaining`), but for
-what that does not tell.
+tenant's profile with its text; of the cards that a message asks for their ids. What was known of the things that the question
+names stands in the audit (`explaining`), but for what that does not tell.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from app.context.notes import Openings, due_now
 from app.context.profiles import PROFILES, Profile
 from app.context.request import CompileRequest
 from app.context.sections import KNOWN_SECTIONS, Budgets
+from app.store.cards import Card
 
 VERSION = 1
 
@@ -110,7 +111,8 @@ class KnownThen(NamedTuple):
 class Kept:
     """The inputs of a compile, read again. `path`: what the gateway kept of the way to the session's earlier messages.
     `profile`: as it was asked for (the audit has the one that was taken); `weights`: of that one, where they are not ours.
-    `learns`: what the user would say next was to be learned from. `known`: None where there was nothing to know."""
+    `learns`: what the user would say next was to be learned from. `known`: None where there was nothing to know; `cards`: None
+    where none were asked for, or read."""
 
     now: datetime
     model: str
@@ -138,6 +140,7 @@ class Kept:
     system: tuple[bytes, int] | None
     path: Mapping[str, Any] | None
     known: KnownThen | None
+    cards: tuple[UUID, ...] | None
     packed: Mapping[str, str]
 
     def terms(self, taken: str) -> Terms:
@@ -187,6 +190,8 @@ def keep(
     if request.inquiry is None:
         for name in KNOWN_SECTIONS:
             del kept["budgets"][name]
+    if request.cards is None:
+        del kept["budgets"]["cards"]
     profile = terms.profile
     if terms.diversity is not None:
         kept["diversity"] = terms.diversity
@@ -214,6 +219,11 @@ def keep(
 def keep_known(known: Known) -> dict[str, Any]:
     """What of the things that the question names is kept beside the audit."""
     return {"known": {"related": sorted(known.related)} if known.related else {}}
+
+
+def keep_cards(cards: Sequence[Card]) -> dict[str, Any]:
+    """Which cards the message asks for, whether they are told or not."""
+    return {"cards": [str(each.card_id) for each in cards]}
 
 
 def keep_notes(
@@ -310,6 +320,7 @@ def read(inputs: Mapping[str, Any]) -> Kept | None:
         system=_named(inputs.get("system")),
         path=inputs.get("path"),
         known=KnownThen(frozenset(inputs["known"].get("related", ()))) if "known" in inputs else None,
+        cards=tuple(UUID(each) for each in inputs["cards"]) if "cards" in inputs else None,
         packed={name: inputs[name] for name in _COLUMNS if name in inputs},
     )
 

@@ -12,6 +12,7 @@ from uuid import UUID
 from app.context.asked import Asked
 from app.context.assemble import Block, locate, rebase_needed
 from app.context.budget import epoch_budget, memory_budget
+from app.context.card_section import CardsTold, cards_told
 from app.context.explaining import told_known
 from app.context.knowing import NOTHING_TO_TELL, Learned, Tellings, stale, tell, tellings
 from app.context.notes import NO_OPENINGS, Count, Openings, Place, Said, due_now, openings, say
@@ -20,6 +21,7 @@ from app.context.request import CompileRequest
 from app.context.sections import Budgets, Shares, Wants, share_out, wanted
 from app.context.story import Figures, Story, visible_from
 from app.context.transcript import Transcript
+from app.store.cards import Card
 from app.store.standing import NOTHING
 
 
@@ -35,13 +37,14 @@ class Live:
 
 class Layout(NamedTuple):
     """What stays of earlier blocks, what there is to say beside memories, and the tokens of each section of the new block;
-    `blocked`: there is none."""
+    `blocked`: there is none. `cards`: None where none are asked for."""
 
     live: Live
     blocked: bool
     opened: Openings
     told: Tellings
     shares: Shares
+    cards: CardsTold | None = None
 
 
 class Layouts:
@@ -58,8 +61,16 @@ class Layouts:
         """Counts notes as the model may."""
         return lambda text: ceil(self._note_tokens(text) * scale)
 
-    def of(self, request: CompileRequest, figures: Figures, story: Story, learned: Learned | None) -> Layout:
-        """Of a request. `learned`: what is known by now of the things that it names."""
+    def of(
+        self,
+        request: CompileRequest,
+        figures: Figures,
+        story: Story,
+        learned: Learned | None,
+        cards: Sequence[Card] | None = None,
+    ) -> Layout:
+        """Of a request. `learned`: what is known by now of the things that it names; `cards`: those that it asks for, as far as
+        they are read."""
         gone = request.gone
         if learned is not None and (old := stale(learned, request.blocks)):
             gone = {*gone, *old}
@@ -69,6 +80,9 @@ class Layouts:
             return Layout(live, True, NO_OPENINGS, NOTHING_TO_TELL, Shares(0, 0, 0, 0))
         told = tellings(learned, live.blocks) if learned is not None else NOTHING_TO_TELL
         opened, wants = self._wants(request, figures, story, live, told)
+        shown = cards_told(cards, live.blocks) if cards is not None else None
+        if shown is not None:
+            wants = wants._replace(cards=shown.wants(self._counted(figures.scale), self._budgets.cards))
         room = memory_budget(
             figures.split.memory,
             figures.available,
@@ -77,7 +91,7 @@ class Layouts:
             live.tokens,
             epoch=epoch if request.placement == "tail" else None,
         )
-        return Layout(live, False, opened, told, share_out(room, wants, self._budgets, self._cap))
+        return Layout(live, False, opened, told, share_out(room, wants, self._budgets, self._cap), shown)
 
     def _wants(
         self, request: CompileRequest, figures: Figures, story: Story, live: Live, told: Tellings
@@ -111,12 +125,15 @@ class Layouts:
         due = due_now(request.standing, learns=learns)
         outranked = learned.outranked if learned is not None else ()
         said = say(layout.opened, shares, packed, due, count, self._questions, outranked)
-        if learned is None:
-            return said, {}
-        questions = self._questions - len(said.asked) if learns else 0
-        asking = shares.question - said.account.get("questions", {}).get("tokens", 0)
-        chosen = tell(said, layout.told, shares, request.now, count, questions=questions, asking=asking)
-        return said, told_known(asked, learned, layout.told, chosen, self._budgets.domain, count)
+        known: dict[str, Any] = {}
+        if learned is not None:
+            questions = self._questions - len(said.asked) if learns else 0
+            asking = shares.question - said.account.get("questions", {}).get("tokens", 0)
+            chosen = tell(said, layout.told, shares, request.now, count, questions=questions, asking=asking)
+            known = told_known(asked, learned, layout.told, chosen, self._budgets.domain, count)
+        if layout.cards is not None:
+            layout.cards.tell(said, shares.cards, count)
+        return said, known
 
 
 def _stay(request: CompileRequest, figures: Figures, story: Story, epoch_room: int, gone: Collection[UUID]) -> Live:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from app.context.assemble import Block, Edit
 from app.context.candidates import Candidate
+from app.context.card_section import Reading
 from app.context.known import Inquiry
 from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored
@@ -37,7 +38,8 @@ class CompileRequest:
     `upstream_holds`: earlier turns stand in the prompt with the blocks that they were given, whatever is done here. `gone`:
     items of the blocks that must not be shown any more. `standing`: what is said whatever is asked. `learns`: what the user
     answers will be learned from, so that something may be asked. `inquiry`: what is being found out of the things that the
-    question names; None: the tenant has none.
+    question names; None: the tenant has none. `cards`: those that the message asks for, as they are being read; None: it asks
+    for none.
     """
 
     scope: Scope
@@ -67,6 +69,7 @@ class CompileRequest:
     learns: bool = False
     profile: str = "auto"
     inquiry: Inquiry | None = None
+    cards: Reading | None = None
     search: bool = True
     """False: nothing is looked for; history and earlier blocks are all there is."""
 

@@ -27,6 +27,8 @@ class Budgets:
     """No seed has a number: as much as the facts that it is about."""
     unclear: int = 80
     """Which of several things is meant: a line, as a question is."""
+    cards: int = 800
+    """Cards that the user's message asks for: one of seed 003's 2 KB has some 600; no seed has a number."""
     history: int | None = None
     """Seed 001 §6, step 5, has 2,000 of 8,000. None: the share of seed 000 §6.1 alone."""
 
@@ -44,6 +46,7 @@ class Wants(NamedTuple):
     domain: int = 0
     conflicts: int = 0
     unclear: int = 0
+    cards: int = 0
 
 
 NOTHING = Wants()
@@ -59,6 +62,7 @@ class Shares(NamedTuple):
     domain: int = 0
     conflicts: int = 0
     unclear: int = 0
+    cards: int = 0
 
 
 def wanted(wants: Wants, budgets: Budgets) -> Wants:
@@ -81,8 +85,16 @@ def share_out(room: int, wants: Wants, budgets: Budgets, memories: int) -> Share
         if room - sum(own) < 2 * FRAME_TOKENS:
             own = NOTHING
     left = max(0, min(memories, room - sum(own)))
-    return Shares(own.profile, own.facts, own.question, left, own.domain, own.conflicts, own.unclear)
+    return Shares(own.profile, own.facts, own.question, left, own.domain, own.conflicts, own.unclear, own.cards)
 
 
 def _limits(budgets: Budgets) -> Wants:
-    return Wants(budgets.profile, budgets.facts, budgets.question, budgets.domain, budgets.conflicts, budgets.unclear)
+    return Wants(
+        budgets.profile,
+        budgets.facts,
+        budgets.question,
+        budgets.domain,
+        budgets.conflicts,
+        budgets.unclear,
+        budgets.cards,
+    )

@@ -25,6 +25,7 @@ from app.gateway.held import over_held, reconcile_held
 from app.gateway.identify import Identity, Switches
 from app.gateway.reconcile import Place, is_server_managed, reconcile
 from app.gateway.replayed import Replay, look_up
+from app.gateway.showing import CardReader
 from app.gateway.splice import splice
 from app.gateway.upstream import Target
 from app.gateway.weave import outgoing, weave
@@ -49,11 +50,14 @@ class Prepared:
 class Preparer:
     """Looks for what came before, reconciles and compiles, in that order."""
 
-    def __init__(self, store: TurnStore, compiler: Compiler, knower: Knower | None = None) -> None:
-        """`knower`: None where nothing can be known beside memory."""
+    def __init__(
+        self, store: TurnStore, compiler: Compiler, knower: Knower | None = None, cards: CardReader | None = None
+    ) -> None:
+        """`knower`: None where nothing can be known beside memory; `cards`: None where none are looked for."""
         self._store = store
         self._compiler = compiler
         self._knower = knower
+        self._cards = cards
 
     async def replay(self, identity: Identity, chat: ChatRequest) -> Replay | None:
         """What came of the request's Idempotency-Key before. Raises StoreUnavailable."""
@@ -98,10 +102,11 @@ class Preparer:
         profile: str = "auto",
         learns: bool = False,
         inquiry: Inquiry | None = None,
+        deadline_s: float | None = None,
     ) -> Prepared:
         """The context and the body with it; without `search`, of what the place already holds, and what is known by now.
-        `profile`: of `profiles.PROFILE_NAMES`. `learns`: what the user says next will be learned from. Raises
-        StoreUnavailable, Unavailable."""
+        `profile`: of `profiles.PROFILE_NAMES`. `learns`: what the user says next will be learned from. `deadline_s`: seconds
+        for which cards are waited for. Raises StoreUnavailable, Unavailable."""
         request = _request(identity, chat, place, target, now)
         request = replace(
             request,
@@ -110,6 +115,7 @@ class Preparer:
             learns=learns,
             now=at_home(now, place.standing),  # "yesterday" is the user's
             inquiry=inquiry,
+            cards=self._cards.begin(identity.tenant_id, chat, place, deadline_s) if search and self._cards else None,
         )
         compiled = await self._compiler.compile(request if search else replace(request, search=False))
         if (path := path_of(place)) is not None:

@@ -19,13 +19,14 @@ from app.settings import Settings
 log = logging.getLogger("mneme.turn")
 
 KNOWING_SHARE = 0.8
-"""Of MNEME_RETRIEVAL_DEADLINE_MS, until when the business's own database is waited for: of 50 ms it leaves 10 for putting the
-prompt together, which takes some 3."""
+"""Of MNEME_RETRIEVAL_DEADLINE_MS, until when the business's own database, and cards, are waited for: of 50 ms it leaves 10 for
+putting the prompt together, which takes some 3."""
 
 _POORER = {
     "embeddings": "a search of memory by words alone",
     "entities": "names that were not looked up",
     "domain": "less than the domain's own database knows",
+    "cards": "none of the cards that are asked for",
 }
 
 
@@ -89,6 +90,7 @@ class Recaller:
             profile=call.switches.profile,
             learns=call.switches.memory == "on",
             inquiry=call.inquiry,
+            deadline_s=max(0.0, until - time.monotonic()),
         )
         self._took("compile", began)
         call.sent = call.prepared.body

@@ -21,6 +21,7 @@ from uuid import UUID
 from app.capture.recipe import rebuild
 from app.clock import Clock
 from app.context.assemble import Block
+from app.context.card_section import Read, came_with
 from app.context.compile import Compilation, Compiler, CompileRequest
 from app.context.explaining import quoted_memories, recalled
 from app.context.inputs import Kept, digest, read
@@ -45,6 +46,7 @@ from app.knowledge.inquiry import RECENT, Knower
 from app.knowledge.resolve_types import Who
 from app.providers.tokens import CountCache, Tokenizers
 from app.store.captures import CallDetail, Captures
+from app.store.cards import Cards
 from app.store.knowing import KnowingStore
 from app.store.replays import ItemThen, ReplayStore
 from app.store.standing import NOTHING, Standing, StandingFact
@@ -121,6 +123,7 @@ class Recompiler:
         *,
         nonce_key: Callable[[], bytes],
         knowing: KnowingStore,
+        cards: Cards,
         knower: Knower | None = None,
     ) -> None:
         """`compiler`: today's. `turns`: for its history. `nonce_key`: as the compiler has it. `knower`: today's; None: what the
@@ -135,6 +138,7 @@ class Recompiler:
         self._clock = clock
         self._nonce_key = nonce_key
         self._knowing = knowing
+        self._cards = cards
         self._knower = knower
 
     async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: Mode) -> Again:
@@ -149,7 +153,8 @@ class Recompiler:
         place = await self._place(captured, mode)
         request = await self._request(captured, place, mode)
         seen = shown(blocks)
-        gone = {each for each in quoted if is_item(each) and self._is_gone(captured, each, mode, told=each not in seen)}
+        looked_at = {each for each in quoted if is_item(each)} - (came_with(blocks) - seen)
+        gone = {each for each in looked_at if self._is_gone(captured, each, mode, told=each not in seen)}
         gone |= kept.gone | captured.lost if mode == "as_of" else outdated(blocks, request.standing)
         request = replace(request, blocks=blocks, block_epoch=kept.epoch + lost, gone=frozenset(gone))
         if mode == "as_of":
@@ -161,7 +166,8 @@ class Recompiler:
             request = replace(
                 request, model=target.model_alias or chat.model, placement=target.placement, now=self._clock.now()
             )
-        request = replace(request, inquiry=await self._inquiry(captured, chat, place, request.now, mode))
+        inquiry = await self._inquiry(captured, chat, place, request.now, mode)
+        request = replace(request, inquiry=inquiry, cards=await self._shown(captured))
         compiled = await compiler.compile(request)
         body = woven(chat, compiled, place, target.model_alias)
         fates = {str(each): fate for each in wanted if (fate := _fate(captured.items.get(each))) is not None}
@@ -300,6 +306,16 @@ class Recompiler:
         if lost:
             captured.notes.append(f"Of {lost} conflicts what the memory said is not stored any more.")
         return known
+
+    async def _shown(self, captured: _Captured) -> Read | None:
+        """The cards that it asks for: those that were found then, in either mode, for cards never change."""
+        wanted = captured.kept.cards
+        if wanted is None:
+            return None
+        found = await self._cards.by_id(captured.tenant, captured.user, wanted)
+        if len(found) < len(wanted):
+            captured.notes.append(f"Of the cards that it asks for {len(wanted) - len(found)} were deleted since.")
+        return Read(found)
 
     async def _place(self, captured: _Captured, mode: Mode) -> Place:
         """Where the request stood, with the stored messages that Mneme supplied."""

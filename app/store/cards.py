@@ -29,7 +29,7 @@ MAX_ORDER = 1000
 @dataclass(frozen=True, slots=True)
 class Card:
     """A card as stored. `question`: how many questions were asked up to the answer that it was shown with. `tokens`: of its
-    data as compact JSON (o200k)."""
+    data as compact JSON (o200k). `source_message_id`: the message with the tool's result that it was taken from."""
 
     card_id: UUID
     session_id: UUID
@@ -42,6 +42,7 @@ class Card:
     order: int
     source: str
     tool_call_id: str | None
+    source_message_id: UUID | None
     tokens: int
     shown_at: datetime
 
@@ -123,7 +124,7 @@ class Cards:
                 places[turn] = same or (place, [card_from(row) for row in rows])
             for turn, new in cards:
                 added.append(_put(*places[turn], new))
-            await _insert(connection, self._sql, tenant, ref.user_id, [(card, None) for card, fresh in added if fresh])
+            await _insert(connection, self._sql, tenant, ref.user_id, [card for card, fresh in added if fresh])
         return added
 
     async def page(
@@ -170,12 +171,13 @@ class Cards:
             found.setdefault(row["message_id"], []).append(card_from(row))
         return found
 
-    async def index(self, tenant: UUID, ref: SessionRef) -> tuple[list[Indexed], int]:
-        """What a conversation showed, newest first, and how many questions were asked in it."""
+    async def index(self, tenant: UUID, ref: SessionRef, upto: int | None = None) -> tuple[list[Indexed], int]:
+        """What a conversation showed, newest first, and how many questions were asked in it; `upto` this turn."""
         async with self._pool.transaction(tenant) as connection:
             line = await line_of(connection, self._sql, tenant, ref)
             if line is None:
                 return [], 0
+            line = line.upto(upto)
             stretches = (tenant, ref.user_id, line.sessions, line.lows, line.highs)
             questions = await connection.fetchval(self._sql["cards.questions"], *stretches, line.first, line.last)
             rows = await connection.fetch(self._sql["cards.index"], *stretches, MAX_INDEXED)
@@ -221,7 +223,7 @@ async def attach(
     if line is None:
         return 0
     rows = await connection.fetch(sql["cards.places"], tenant, ref.user_id, *line, list(cards))
-    fresh: list[tuple[Card, UUID | None]] = []
+    fresh: list[Card] = []
     for row in rows:
         place = Place(**dict(row))
         shown = await connection.fetch(
@@ -230,7 +232,7 @@ async def attach(
         known = [card_from(each) for each in shown]
         for new in cards[place.message_id]:
             card, is_new = _put(place, known, new)
-            fresh += [(card, new.result)] if is_new else []
+            fresh += [card] if is_new else []
     await _insert(connection, sql, tenant, ref.user_id, fresh)
     return len(fresh)
 
@@ -261,6 +263,7 @@ def _put(place: Place, known: list[Card], new: NewCard) -> tuple[Card, bool]:
         order=order,
         source=source,
         tool_call_id=new.tool_call_id,
+        source_message_id=new.result,
         tokens=new.tokens,
         shown_at=new.shown_at,
     )
@@ -273,7 +276,7 @@ async def _insert(
     sql: Queries,
     tenant: UUID,
     user: UUID,
-    cards: Iterable[tuple[Card, UUID | None]],
+    cards: Iterable[Card],
 ) -> None:
     rows = [
         {
@@ -288,11 +291,11 @@ async def _insert(
             "display_order": card.order,
             "source": card.source,
             "tool_call_id": card.tool_call_id,
-            "source_message_id": result,
+            "source_message_id": card.source_message_id,
             "token_count": card.tokens,
             "shown_at": card.shown_at,
         }
-        for card, result in cards
+        for card in cards
     ]
     if rows:
         await connection.execute(sql["cards.insert"], tenant, user, rows)

@@ -26,6 +26,12 @@ class Line(NamedTuple):
     first: datetime
     last: datetime
 
+    def upto(self, turn: int | None) -> Line:
+        """Of it what was there when this turn was the last one; None: all."""
+        if turn is None:
+            return self
+        return self._replace(highs=[turn if high is None else min(high, turn) for high in self.highs])
+
 
 async def line_of(
     connection: PoolConnectionProxy[Any] | Connection[Any], sql: Queries, tenant: UUID, ref: SessionRef

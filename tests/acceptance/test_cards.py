@@ -111,12 +111,59 @@ def test_the_second_card_from_the_first_question(mneme: MnemeServer, upstream: S
     assert last == history["messages"][-2:]
 
 
+@pytest.mark.parametrize("history", ["server", "client"])
+@pytest.mark.parametrize("who", ["viewer", None])
+def test_the_message_alone_brings_the_card(
+    mneme: MnemeServer, upstream: ScriptedUpstream, who: str | None, history: str
+) -> None:
+    """Seed 003, voice navigation through the prompt: what the user asks to see stands before the model, in this turn and (for
+    the upstream's cache) where it stood in the next; a user, and a session without one; with and without the history."""
+    name = f"seen-{who}-{history}"
+    api = Api(mneme, user=who)
+    headers = {"x-mneme-session": name} | ({"x-mneme-user": who} if who is not None else {})
+    own: list[Any] = []
+    table = 'card 2 of question 1 (comparison_table): {"rows":[["A1",30],["B2",20]]}'
+
+    def say(text: str) -> Any:
+        message: Any = {"role": "user", "content": text}
+        own.append(message)
+        with sdk(mneme.url) as client:
+            answer = client.chat.completions.with_raw_response.create(
+                model="scripted", messages=own if history == "client" else [message], extra_headers=headers
+            )
+        own.append({"role": "assistant", "content": answer.parse().choices[0].message.content})
+        return answer
+
+    for n, cards in enumerate(CARDS, 1):
+        say(f"Question {n}")
+        api.post(f"/sessions/{name}/cards", cards)
+    assert "card 2" not in prompt_of(upstream.requests[-1])
+    shown = say("Show me the second card from the first question")
+    assert f"Shown on the user's screen: {table}\n" in prompt_of(upstream.requests[-1])
+    assert shown.headers["x-mneme-status"] == "ok"
+    (listed,) = api.get(f"/sessions/{name}/cards", question=1, order=2)["cards"]
+    account = api.get(f"/calls/{shown.headers['x-mneme-call-id']}/context")["sections"]["cards"]
+    assert (account["chosen"], account["dropped"]) == ([listed["id"]], [])
+    assert 0 < account["tokens"] <= account["budget"] <= 800
+    again = api.post(f"/calls/{shown.headers['x-mneme-call-id']}/replay", {"mode": "as_of"})
+    assert (again["identical"], again["notes"]) == (True, [])
+
+    said = say("Thank you")
+    assert prompt_of(upstream.requests[-1]).count(table) == 1
+    assert "cards" not in api.get(f"/calls/{said.headers['x-mneme-call-id']}/context")["sections"]
+    if who is not None:
+        seen = api.post("/context", {"user": who, "session": name, "query": "the third card from question two"})
+        assert seen["sections"]["cards"]["chosen"] == []
+        seen = api.post("/context", {"user": who, "session": name, "query": "show the last chart again"})
+        assert 'card 1 of question 2 (chart): {"points":[1,2.5]}' in str(seen["messages"])
+
+
 def test_a_model_finds_a_card_with_its_tool(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     api = Api(mneme, user="asker")
     shop(mneme, api, "asked", "asker")
     upstream.script = calls_tool("find_card", {"query": "the second card from the first question"})
     tool = api.get("/cards/tool")
-    asked: list[Any] = [{"role": "user", "content": "What was on the second card from the first question?"}]
+    asked: list[Any] = [{"role": "user", "content": "What did we compare at first?"}]
     headers = {"x-mneme-session": "asked", "x-mneme-user": "asker"}
     with sdk(mneme.url) as client:
         first = client.chat.completions.create(model="scripted", messages=asked, tools=[tool], extra_headers=headers)

@@ -16,6 +16,7 @@ from app.api.auth import Principal
 from app.capture.record import Recorder
 from app.capture.spool import open_spool
 from app.clock import Clock, SystemClock
+from app.context.cards import CardFinder
 from app.context.compile import Compiler
 from app.context.profiles import PROFILES, Profile
 from app.context.retrieve import Retriever
@@ -26,6 +27,7 @@ from app.gateway.keeping import Keeper
 from app.gateway.limiter import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
+from app.gateway.showing import CardReader
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
 from app.knowledge.inquiry import Knower
@@ -34,6 +36,7 @@ from app.providers.embeddings import Embedder, NoEmbedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.settings import Settings
+from app.store.cards import Cards
 from app.store.ids import LOCAL_TENANT
 from app.tasks import Supervisor
 from tests.support.sockets import eventually
@@ -323,6 +326,7 @@ def build_journey(
     profiles: Mapping[str, Profile] = PROFILES,
     authenticator: Any = None,
     knower: Knower | None = None,
+    cards: Cards | None = None,
 ) -> Journey:
     """A gateway on `store` (a `TurnStore`, or what stands in for it); `spool`: the folder of its spool."""
     settings = settings or Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=5000)
@@ -351,6 +355,7 @@ def build_journey(
             history=settings.history_budget_tokens,
             domain=settings.domain_budget_tokens,
             conflicts=settings.conflicts_budget_tokens,
+            cards=settings.cards_budget_tokens,
         ),
         questions=settings.questions_per_turn,
     )
@@ -364,7 +369,8 @@ def build_journey(
         authenticator=authenticator or caller,
         router=Router.from_settings(settings),
         transports={False: upstream, True: upstream},
-        preparer=preparer or Preparer(store, compiler, knower),
+        preparer=preparer
+        or Preparer(store, compiler, knower, CardReader(CardFinder(cards), tasks) if cards is not None else None),
         recorder=recorder or Recorder(store, embedder, counts, TOKENIZERS.for_model("gpt-4o")),
         accountant=Accountant(models, TOKENIZERS, counts, timedelta(days=90), redactor),
         scout=scout,

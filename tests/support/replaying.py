@@ -21,6 +21,7 @@ from app.providers.tokens import CountCache
 from app.settings import Settings
 from app.store import ids
 from app.store.captures import Captures
+from app.store.cards import Cards
 from app.store.knowing import KnowingStore
 from app.store.memories import Memories
 from app.store.pools import Pool
@@ -51,7 +52,13 @@ class ReplayStage:
         self.sql = Queries.load()
         store = TurnStore(pool, self.sql)
         self.journey = build_journey(
-            store, embedder=HashEmbedder(), settings=settings, clock=self.clock, profiles=profiles, knower=knower
+            store,
+            embedder=HashEmbedder(),
+            settings=settings,
+            clock=self.clock,
+            profiles=profiles,
+            knower=knower,
+            cards=Cards(pool, self.sql),
         )
         self.memories = Memories(pool, self.sql, self.clock, space=space)
         self.settings = settings
@@ -79,6 +86,7 @@ class ReplayStage:
             self.clock,
             nonce_key=lambda: b"a test's secret",
             knowing=KnowingStore(self.pool, self.sql),
+            cards=Cards(self.pool, self.sql),
             knower=knower,
         )
 

@@ -74,6 +74,7 @@ class StubPreparer:
         profile: str = "auto",
         learns: bool = False,
         inquiry: object = None,
+        deadline_s: float | None = None,
     ) -> Prepared:
         self.profile = profile
         await self._step("compile" if search else "compile-without-search")

@@ -11,6 +11,7 @@ import pytest
 
 from app.clock import FakeClock
 from app.context.cards import CardFinder
+from app.context.navigation import understand
 from app.jobs.carding import CardTaker
 from app.jobs.noting import Notes
 from app.jobs.tasks import Learner
@@ -150,10 +151,11 @@ async def test_deleting_a_result_takes_the_cards_that_came_from_it(learn: Learne
 
 
 async def test_a_prompt_is_given_what_its_message_asks_for(learn: Learner, pool: Pool) -> None:
-    """The message is the question that is being asked: "the previous question" is the last one that is stored."""
+    """The message is the question that is being asked: "the previous question" is the last one that is stored. Asked again, as
+    it was when it was asked first."""
     talk = Talk()
     finder, ref = CardFinder(Cards(pool, SQL)), SessionRef(talk.user, talk.session)
-    assert await finder.for_prompt(TENANT, ref, "the last card") == ()
+    assert (await finder.find(TENANT, ref, "the last card", asking=True)).cards == ()
     said = []
     for n in (1, 2):
         said += await talk.say(pool, f"Question {n}")
@@ -161,11 +163,17 @@ async def test_a_prompt_is_given_what_its_message_asks_for(learn: Learner, pool:
         said += await talk.say(pool, f'{{"n": {n}}}', role="tool", tool_call_id=f"c{n}")
     await learn.learn(talk.job(said))
 
-    async def given(message: str) -> list[dict[str, Any]]:
-        return [each.data for each in await finder.for_prompt(TENANT, ref, message)]
+    async def given(message: str, **at: Any) -> list[dict[str, Any]]:
+        wanted = understand(message)
+        assert wanted is not None
+        found = await finder.find(TENANT, ref, wanted, **{"asking": True, **at})
+        return [each.data for each in found.cards]
 
     assert await given("What was on the first card from the previous question?") == [{"n": 2}]
     assert await given("Show me the first card from two questions ago") == [{"n": 1}]
     assert await given("the last chart") == [{"n": 2}]
     assert await given("the third card from the first question") == []
-    assert await given("How are you?") == []
+    second = {"asking": False, "upto": 4}
+    assert await given("the first card from the previous question", **second) == [{"n": 1}]
+    assert await given("the last card", **second) == [{"n": 1}], "not what came after it"
+    assert await given("all cards", most=1) == [{"n": 1}]
