@@ -177,6 +177,14 @@ async def test_a_row_says_what_memories_are_compared_with(bench: Bench) -> None:
     assert dict(await bench.domains.rows(LOCAL_TENANT, Entity("person:ana", "person", "Ana"), ONTOLOGY)) == {}
 
 
+async def test_a_row_says_when_it_was_changed(bench: Bench) -> None:
+    kind = replace(ONTOLOGY.types["customer"], changed="created_at")
+    rows = await bench.domains.rows(LOCAL_TENANT, GAI, Ontology({"customer": kind}))
+    assert rows["payment_terms"].changed_at == datetime(2023, 2, 1, 9, 1, tzinfo=UTC), (
+        "at the latest: read to the minute"
+    )
+
+
 async def test_values_of_every_kind_are_read(benches: Benches, sample: SampleDomain) -> None:
     async with connected(sample.owner) as owner:
         await owner.execute("CREATE TYPE domain.mood AS ENUM ('good')")
