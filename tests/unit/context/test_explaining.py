@@ -70,7 +70,7 @@ def test_the_shape_of_the_explanation() -> None:
         "procedural": False,
         "requires_domain_db": True,
         "strategy": "factual_entity_focused",
-        "temporal_scope": {"start": "2024-09-01T00:00:00+00:00", "end": "2024-10-01T00:00:00+00:00"},
+        "temporal_scope": {"start": "2024-09-01", "end": "2024-09-30"},
     }
     assert (told["domain"]["status"], told["domain"]["reason"]) == ("degraded", "domain")
     assert told["domain"]["queries"][1]["error"] == "timeout"
