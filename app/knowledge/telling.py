@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from app.context.known import DomainFact, RowValue
+from app.context.known import DomainFact, DomainQuery, RowValue
 from app.context.timing import Span
 from app.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
 from app.knowledge.ontology import EntityType
@@ -44,7 +44,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Told:
     """What an ask came to. `total`: rows that there are, up to COUNTED + 1; `families`: of the columns; `error`: why there is
-    nothing."""
+    nothing; `query`: as it is noted."""
 
     ask: Ask
     rows: tuple[Row, ...] = ()
@@ -52,6 +52,7 @@ class Told:
     families: Mapping[str, Family] | None = None
     onward: tuple[Told, ...] = ()
     error: str | None = None
+    query: DomainQuery | None = None
 
     @property
     def whole(self) -> bool:
