@@ -29,6 +29,7 @@ from app.api.scope import Admitted, Gate
 from app.clock import Clock
 from app.context.asked import query_type, understand
 from app.context.audit import expand
+from app.context.explaining import fill
 from app.context.zones import at_home
 from app.errors import BadBody, StoreUnavailable, UpstreamError
 from app.gateway.call import Call
@@ -193,6 +194,7 @@ def _explained(call: Call, choice: tuple[dict[str, Any], str], created: list[dic
     explained: dict[str, Any] = {}
     if compiled is not None:
         explained = expand(orjson.loads(orjson.dumps(compiled.audit, default=str)))
+        fill(explained, compiled.claimed)
     return {
         "response": choice[0],
         "augmentation": {

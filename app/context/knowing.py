@@ -296,7 +296,8 @@ def clash_line(clash: Clash) -> str:
     else:
         at = f"one of {_day(clash.other_at)} " if clash.other_at is not None else "another one "
         stands = f" (it stands{since})" if clash.stands == "other" else ""
-        told = f"{memory}; {at}says {_shown(clash.other_value or '')}{stands}"
+        says = "said" if clash.stands == "memory" else "says"
+        told = f"{memory}; {at}{says} {_shown(clash.other_value or '')}{stands}"
     return f"{CONFLICT_LABEL}{_subject(clash)}: {told}{ends}"
 
 

@@ -42,7 +42,8 @@ def _type(draft: Draft, kind: EntityType, tables: Mapping[str, Table]) -> Iterat
     named += [((*at, "also", str(n), "also"), each) for n, each in enumerate(kind.also)]
     named += [((*at, "show", str(n), "show"), each) for n, each in enumerate(kind.show)]
     named += [((*at, "predicates", name), each) for name, each in kind.predicates.items()]
-    named += [((*at, "time"), kind.time)] if kind.time else []
+    times = [((*at, key), column) for key, column in (("time", kind.time), ("changed", kind.changed)) if column]
+    named += times
     told: set[str] = set()
     for path, column in named:
         if column not in table.columns and column not in told:
@@ -52,9 +53,10 @@ def _type(draft: Draft, kind: EntityType, tables: Mapping[str, Table]) -> Iterat
         yield draft.finding(
             "warning", (*at, "key"), f"no index of {kind.table} begins with {kind.key}: finding a row is slow"
         )
-    moment = table.columns.get(kind.time) if kind.time else None
-    if moment is not None and moment.family not in _TIMES:
-        yield draft.finding("error", (*at, "time"), f"{moment.name} is of type {moment.type}: no date and no timestamp")
+    for path, column in times:
+        moment = table.columns.get(column)
+        if moment is not None and moment.family not in _TIMES:
+            yield draft.finding("error", path, f"{moment.name} is of type {moment.type}: no date and no timestamp")
 
 
 def _relation(draft: Draft, relation: Relation, at: Path, tables: Mapping[str, Table]) -> Iterator[Finding]:

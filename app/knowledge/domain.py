@@ -29,6 +29,8 @@ from app.store.queries import Queries
 
 TENANT_S = 60.0
 """Seconds that a tenant's id is believed to be that of its name."""
+UNKNOWN_S = 5.0
+"""Seconds that it is believed that there is no such tenant: one that was made is asked for soon, as its ontology is."""
 MAX_WANTED = 32
 """Mentions that are looked for at once; a text with more is no question."""
 LEAST_NAME_CHARS = 3
@@ -167,13 +169,15 @@ class Domains:
             return Answer(reason=DOMAIN)
         run = Run({name: self._pools[name] for name in mine}, ontology, until)
         told = await asyncio.gather(*(run.one(each) for each in plan))
-        seen = [(part.ask, row) for root in told for part in root.each() for row in part.rows]
+        parts = [part for root in told for part in root.each()]
+        seen = [(part.ask, row) for part in parts for row in part.rows]
+        queries = tuple(part.query for part in parts if part.query is not None)
         return Answer(
-            tuple(run.queries),
+            queries,
             facts(told),
             frozenset(entity_id(ask.type, row.key) for ask, row in seen if ask.relation is not None),
             row_values(told, self._clock.now()),
-            DOMAIN if any(each.error for each in run.queries) else None,
+            DOMAIN if any(each.error for each in queries) else None,
         )
 
     # --- whose --------------------------------------------------------------------------------------------------------
@@ -189,7 +193,7 @@ class Domains:
 
     async def _tenant(self, name: str) -> UUID | None:
         known = self._tenants.get(name)
-        if known is None or self._now() - known[0] > TENANT_S:
+        if known is None or self._now() - known[0] > (TENANT_S if known[1] is not None else UNKNOWN_S):
             known = self._tenants[name] = (self._now(), await self._tenant_id(name))
         return known[1]
 

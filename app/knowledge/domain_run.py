@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from app.context.known import DomainQuery, Entity
@@ -62,14 +63,13 @@ def key_of(entity: Entity) -> str:
 
 
 class Run:
-    """One plan. `queries`: what was asked so far."""
+    """One plan."""
 
     def __init__(self, pools: Mapping[str, DomainPool], ontology: Ontology, until: float) -> None:
         """`pools`: the tenant's own. `until`: monotonic seconds."""
         self._pools = pools
         self._ontology = ontology
         self._until = until
-        self.queries: list[DomainQuery] = []
 
     async def one(self, ask: Ask) -> Told:
         """A thing's own row, and what is asked for from it: at the same time, since its key is known."""
@@ -77,7 +77,7 @@ class Run:
         own, *below = await asyncio.gather(
             self._own(ask, key), *(self._below(ask.type, each, [key]) for each in ask.onward)
         )
-        return Told(ask, own.rows, own.total, own.families, tuple(below), own.error)
+        return replace(own, onward=tuple(below))
 
     async def _own(self, ask: Ask, key: str) -> Told:
         kind = ask.type
@@ -111,7 +111,7 @@ class Run:
             return told
         keys = list(dict.fromkeys(each.key for each in told.rows))
         below = await asyncio.gather(*(self._below(kind, each, keys) for each in ask.onward))
-        return Told(ask, told.rows, told.total, told.families, tuple(below))
+        return replace(told, onward=tuple(below))
 
     async def _asked(
         self,
@@ -135,14 +135,12 @@ class Run:
         except DomainAway as away:
             error = f"{away.reason} ({away.detail})" if away.detail else away.reason
         took = round((time.monotonic() - began) * _MS, 1)
-        self.queries.append(
-            DomainQuery(kind.domain, kind.name, ask.entity.id, kind.table, filters, len(part.rows), took, error)
-        )
+        query = DomainQuery(kind.domain, kind.name, ask.entity.id, kind.table, filters, len(part.rows), took, error)
         rows, total = part.rows, part.total
         if ask.listed and total <= len(rows):
             rows = tuple({each.key: each for each in rows}.values())  # one that several rows lead to is told once
             total = len(rows)
-        return Told(ask, rows, total, part.families, error=error if not rows else None)
+        return Told(ask, rows, total, part.families, error=error if not rows else None, query=query)
 
 
 def _row(found: Mapping[str, Any], columns: Sequence[str], families: Mapping[str, Family]) -> Row:

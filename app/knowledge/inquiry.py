@@ -251,7 +251,9 @@ class _Inquiry:
         if who.user is None:
             return []
         since = self._open.now - TOLD_AGAIN
-        return await self._open.sources.conflicts.of_entities(who.tenant, who.user, list(self.entities), since=since)
+        things = self.entities
+        found = await self._open.sources.conflicts.of_entities(who.tenant, who.user, list(things), since=since)
+        return [each._replace(entity_name=things[each.entity_id].name) for each in found]  # a log knows ids alone
 
     async def known(self) -> Known:
         waiting = {each for each in (self._domain, self._log) if each is not None and not each.done()}

@@ -20,10 +20,10 @@ class EntityType:
 
     `key`: the column that tells one row from another; `title`: the column with a thing's name; `label`: how it is called as a
     whole, with columns in braces ("Sales Order {so_id}"); `also`: further columns that name it. `identifier`: a regular
-    expression that a whole mention matches which is a key of it. `words`: nouns for it ("customer", "client"). `show`: columns
-    that are told. `time`: the column that says when it was. `predicates`: the column that holds what a memory says by a
-    predicate; `conflicts`: what is done where they differ, by predicate (else trust_db). `found_by_name`: whether a name that
-    nobody knows is looked for here.
+    expression that a whole mention matches which is a key of it. `words`: nouns for it ("customer", "client"). `show`:
+    columns that are told. `time`: the column that says when it was; `changed`: when the row was last changed. `predicates`:
+    the column that holds what a memory says by a predicate; `conflicts`: what is done where they differ, by predicate (else
+    trust_db). `found_by_name`: whether a name that nobody knows is looked for here.
     """
 
     name: str
@@ -37,6 +37,7 @@ class EntityType:
     words: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
     time: str | None = None
+    changed: str | None = None
     predicates: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     conflicts: Mapping[str, Strategy] = field(default_factory=lambda: NOTHING)
     found_by_name: bool = True

@@ -39,7 +39,7 @@ MAX_WORDS = 50
 _DOMAIN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _TYPE_KEYS = {
-    "table", "key", "title", "label", "also", "identifier", "words", "show", "time", "predicates", "conflicts",
+    "table", "key", "title", "label", "also", "identifier", "words", "show", "time", "changed", "predicates", "conflicts",
     "found_by_name",
 }  # fmt: skip
 _RELATION_KEYS = {"from", "relation", "to", "cardinality", "semantics", "join", "constraints"}
@@ -147,6 +147,11 @@ class _Reader(NodeReader):
         for each in conflicts:
             if each not in predicates:
                 self.wrong_at((*at, "conflicts", each), f"{each} is no predicate of {name}: add it to `predicates:`")
+        changed = text("changed", is_column)
+        for each, strategy in conflicts.items():
+            if strategy == "trust_recent" and changed is None:
+                told = f"without `changed:` nobody knows which is recent: trust_recent is trust_db for {each}"
+                self.wrong_at((*at, "conflicts", each), told, level="warning")
         identifier = text("identifier", pattern_trouble)
         if identifier and (plain := _ordinary(identifier)):
             self.wrong_at((*at, "identifier"), f"matches ordinary words, such as {plain!r}", level="warning")
@@ -162,6 +167,7 @@ class _Reader(NodeReader):
             words=tuple(each.casefold() for each in texts("words", None, MAX_WORDS)),
             show=texts("show", is_column),
             time=text("time", is_column),
+            changed=changed,
             predicates=predicates,
             conflicts=conflicts,  # type: ignore[arg-type]  # _is_strategy looked at each
             found_by_name=self.flag(parts.get("found_by_name"), (*at, "found_by_name")),

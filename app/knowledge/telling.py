@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from app.context.known import DomainFact, RowValue
+from app.context.known import DomainFact, DomainQuery, RowValue
 from app.context.timing import Span
 from app.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
 from app.knowledge.ontology import EntityType
@@ -26,6 +26,10 @@ from app.knowledge.walk import Ask, plural, to_one
 GROUPS = 5
 """Different values that rows are counted by; the others are counted together."""
 NOTHING = "none"
+_TOLD_TO: Mapping[Family, timedelta] = {
+    "date": timedelta(days=1), "timestamp": timedelta(minutes=1), "timestamptz": timedelta(minutes=1)
+}  # fmt: skip
+"""How finely a moment is read (`domain_sql`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Told:
     """What an ask came to. `total`: rows that there are, up to COUNTED + 1; `families`: of the columns; `error`: why there is
-    nothing."""
+    nothing; `query`: as it is noted."""
 
     ask: Ask
     rows: tuple[Row, ...] = ()
@@ -48,6 +52,7 @@ class Told:
     families: Mapping[str, Family] | None = None
     onward: tuple[Told, ...] = ()
     error: str | None = None
+    query: DomainQuery | None = None
 
     @property
     def whole(self) -> bool:
@@ -106,12 +111,25 @@ def row_values(told: Sequence[Told], queried_at: datetime) -> dict[str, dict[str
     for part in (part for root in told for part in root.each()):
         kind = part.ask.type
         for row in part.rows:
+            changed = changed_at(row.values.get(kind.changed or ""), (part.families or {}).get(kind.changed or ""))
             for predicate, column in kind.predicates.items():
                 if (value := row.values.get(column)) is not None:
                     strategy = kind.conflicts.get(predicate, "trust_db")
-                    said = RowValue(kind.domain, kind.table, column, value, strategy, queried_at)
+                    said = RowValue(kind.domain, kind.table, column, value, strategy, queried_at, changed)
                     found.setdefault(entity_id(kind, row.key), {})[predicate] = said
     return found
+
+
+def changed_at(value: str | None, family: Family | None) -> datetime | None:
+    """When a row was changed at the latest, of what `shown` made of it: the end of that minute or day, so that a row which may
+    be the later one counts as such. Without a zone it is UTC. None: the row does not say."""
+    step = _TOLD_TO.get(family or "other")
+    if value is None or step is None:
+        return None
+    try:
+        return datetime.fromisoformat(value.removesuffix(" UTC")).replace(tzinfo=UTC) + step
+    except (ValueError, OverflowError):  # infinity, 44 BC
+        return None
 
 
 def _fact(told: Told) -> DomainFact | None:

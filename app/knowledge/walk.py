@@ -104,8 +104,12 @@ def plan(
 
 
 def spoken_of(texts: Iterable[str], ontology: Ontology) -> frozenset[str]:
-    """The types that texts have a word for: the longest counts, so that "work orders" are no orders."""
-    words = _words(tuple((each.name, each.words) for each in ontology.types.values()))
+    """The types that texts have a word for: the longest counts, so that "work orders" are no orders, and "payment terms", which
+    a row says, no payments."""
+    types = ontology.types.values()
+    words = _words(
+        tuple((each.name, each.words) for each in types), tuple(said for each in types for said in each.predicates)
+    )
     if not words:
         return frozenset()
     pattern = _pattern(tuple(words))
@@ -224,13 +228,15 @@ def _without(question: str, resolutions: Sequence[Resolution]) -> str:
 
 
 @lru_cache(64)
-def _words(types: tuple[tuple[str, tuple[str, ...]], ...]) -> Mapping[str, frozenset[str]]:
-    """The types of each word, in one and in many."""
+def _words(types: tuple[tuple[str, tuple[str, ...]], ...], predicates: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
+    """The types of each word, in one and in many; a predicate is a word for none."""
     found: dict[str, set[str]] = {}
     for name, words in types:
         for word in (*words, name.replace("_", " ")):
             for each in (word, plural(word)):
                 found.setdefault(_same(each), set()).add(name)
+    for said in predicates:
+        found.setdefault(_same(said), set())
     return {word: frozenset(kinds) for word, kinds in found.items()}
 
 

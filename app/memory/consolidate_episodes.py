@@ -42,6 +42,8 @@ _MEASURE = re.compile(
 _ASKS = re.compile(
     r"\s*(?:what|who|whom|whose|which|when|where|why|how|is|are|do|does|did|can|could|should|would)\b", re.I
 )
+_RIGHTED = re.compile(r"\s*(?:no|nope)[,.;:!–—]\s*(?!thank)\w[^?]{0,40}$", re.I)
+"""No, and what is right instead, in a few words: "No, Thursday now"."""
 _SHORT_ANSWER = re.compile(
     r"\s*(?:yes|yep|yeah|sure|ok|okay|no|nope|correct|exactly|right|go ahead)\b[^?]{0,20}$", re.I
 )
@@ -95,6 +97,8 @@ def event_type(text: str, candidates: Sequence[Candidate]) -> str:
     last = (sentences(text) or [text])[-1]
     if is_question(text) or is_question(last) or _ASKS.match(text):
         return "question"
+    if _RIGHTED.match(text):
+        return "correction"
     if _SHORT_ANSWER.match(text):
         return "confirmation"
     return "request"
@@ -199,6 +203,7 @@ def habits(episodes: Sequence[Episode]) -> list[Drawn]:
         for theme in themes_of(each):
             by_theme[theme].append(each)
     common = len(asked) * COMMON_SHARE if len(asked) > FEW else len(asked)
+    called = {str(thing["canonical_id"]): str(thing["canonical_name"]) for each in asked for thing in each.things}
     found: list[Drawn] = []
     seen: list[frozenset[UUID]] = []
     for theme, own in sorted(by_theme.items(), key=lambda item: (-len(item[1]), -len(item[0]), item[0])):
@@ -214,7 +219,7 @@ def habits(episodes: Sequence[Episode]) -> list[Drawn]:
         found.append(
             Drawn(
                 f"asks:{theme}",
-                f"Often asks about {theme.replace('-', ' ')} ({len(own)} times in {len(sessions)} sessions)",
+                f"Often asks about {called.get(theme, theme.replace('-', ' '))} ({len(own)} times in {len(sessions)} sessions)",
                 tuple(each.message_id for each in own),
                 len(own),
                 pattern_confidence(len(own)),

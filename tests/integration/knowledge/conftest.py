@@ -45,6 +45,7 @@ class Bench:
     def __init__(self, **sources: DomainSource) -> None:
         self.seconds = 0.0
         self.ontologies = Held()
+        self.tenants = {"local": ids.LOCAL_TENANT, "acme": ACME}
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry)
         self.domains = Domains(
@@ -52,7 +53,7 @@ class Bench:
         )
 
     async def _tenant(self, name: str) -> UUID | None:
-        return {"local": ids.LOCAL_TENANT, "acme": ACME}.get(name)
+        return self.tenants.get(name)
 
     def counted(self, result: str, domain: str = "erp") -> float:
         return self.registry.get_sample_value("mneme_domain_queries_total", {"domain": domain, "result": result}) or 0.0

@@ -9,7 +9,8 @@ import pytest
 
 from app.context.known import Entity, Resolution
 from app.context.timing import asked_time
-from app.knowledge.domain import Answer
+from app.errors import DomainAway
+from app.knowledge.domain import UNKNOWN_S, Answer
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve_types import Found, Wanted
 from app.knowledge.walk import WalkLimits, plan
@@ -44,7 +45,7 @@ async def test_what_did_gai_media_order_last_month(bench: Bench) -> None:
         " SO-1045 (2024-09-15): status: fulfilled, total_amount: 3500 — work orders: 2 done;"
         " 2 in all, total_amount 5700",
     ]
-    assert sorted((each.table, each.result_count) for each in answer.queries) == [
+    assert [(each.table, each.result_count) for each in answer.queries] == [
         ("domain.customers", 1), ("domain.sales_orders", 2), ("domain.work_orders", 3),
     ]  # fmt: skip
     orders = next(each for each in answer.queries if each.query_type == "sales_order")
@@ -175,6 +176,23 @@ async def test_a_row_says_what_memories_are_compared_with(bench: Bench) -> None:
     )
     assert dict(await bench.domains.rows(LOCAL_TENANT, Entity("customer:nobody", "customer", ""), ONTOLOGY)) == {}
     assert dict(await bench.domains.rows(LOCAL_TENANT, Entity("person:ana", "person", "Ana"), ONTOLOGY)) == {}
+
+
+async def test_a_tenant_that_was_just_made_has_its_domain_soon(benches: Benches, sample: SampleDomain) -> None:
+    bench = benches(erp=source(sample.dsn, tenants=["new"]))
+    with pytest.raises(DomainAway):
+        await bench.domains.rows(LOCAL_TENANT, GAI, ONTOLOGY)
+    bench.tenants["new"] = LOCAL_TENANT
+    bench.seconds += UNKNOWN_S + 1
+    assert (await bench.domains.rows(LOCAL_TENANT, GAI, ONTOLOGY))["payment_terms"].value == "NET15"
+
+
+async def test_a_row_says_when_it_was_changed(bench: Bench) -> None:
+    kind = replace(ONTOLOGY.types["customer"], changed="created_at")
+    rows = await bench.domains.rows(LOCAL_TENANT, GAI, Ontology({"customer": kind}))
+    assert rows["payment_terms"].changed_at == datetime(2023, 2, 1, 9, 1, tzinfo=UTC), (
+        "at the latest: read to the minute"
+    )
 
 
 async def test_values_of_every_kind_are_read(benches: Benches, sample: SampleDomain) -> None:

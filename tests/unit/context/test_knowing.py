@@ -159,6 +159,11 @@ def test_the_seeds_worked_example_is_told_in_lines() -> None:
             },
             "a memory of 2024-08-01 said NET30; one of 2024-09-02 says NET60 (it stands since 2024-09-02)",
         ),
+        (
+            {"row": None, "stands": "memory", "other_value": "NET60", "other_at": datetime(2024, 7, 2, tzinfo=UTC),
+             "since": datetime(2024, 9, 2, tzinfo=UTC)},
+            "a memory of 2024-08-01 says NET30 (it stands since 2024-09-02); one of 2024-07-02 said NET60",
+        ),
     ],
 )  # fmt: skip
 def test_a_conflict_says_who_is_right_and_since_when(given: dict[str, Any], line: str) -> None:

@@ -54,6 +54,13 @@ def test_columns_that_are_missing_are_errors_in_their_lines() -> None:
     assert "is nam meant?" in found[0][2]
 
 
+def test_a_time_of_change_that_is_none_is_an_error() -> None:
+    changing = read(TEXT.replace("    time: since\n", "    time: since\n    changed: status\n")).draft
+    assert changing is not None
+    (found,) = check(changing, {"customers": CUSTOMERS, "orders": ORDERS})
+    assert (found.level, found.line, found.message) == ("error", 9, "status is of type text: no date and no timestamp")
+
+
 def test_a_time_that_is_none_is_an_error() -> None:
     columns = {**CUSTOMERS.columns, "since": Column("since", "text")}
     ((level, line, message),) = told(customers=CUSTOMERS._replace(columns=columns), orders=ORDERS)

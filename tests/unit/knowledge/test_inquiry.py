@@ -85,7 +85,7 @@ async def test_what_is_remembered_of_users_is_bounded(tasks: Supervisor, monkeyp
 
 
 async def test_things_without_an_ontology_are_resolved_and_no_domain_is_asked(tasks: Supervisor) -> None:
-    business = Business(ontology=NO_ONTOLOGY, logged=[clash(9)])
+    business = Business(ontology=NO_ONTOLOGY, logged=[clash(9)._replace(entity_name=GAI.id)])
     found = await asked(business, tasks)
     found.begin()
     known = await found.known()

@@ -44,6 +44,20 @@ relations:
 """
 
 
+def test_trust_in_the_recent_needs_a_time_of_change() -> None:
+    text = GOOD.replace("ask_user", "trust_recent")
+    ((level, line, column, message),) = [
+        (each.level, each.line, each.column, each.message) for each in read(text).findings
+    ]
+    assert (level, line, column) == ("warning", 14, 32)
+    assert "trust_recent is trust_db for payment_terms" in message
+    reading = read(text.replace("time: created_at", "time: created_at\n    changed: updated_at"))
+    assert reading.findings == ()
+    assert reading.draft is not None
+    customer = reading.draft.types["customer"]
+    assert (customer.changed, entity_type(customer.spec())) == ("updated_at", customer)
+
+
 def test_everything_that_a_file_may_say() -> None:
     reading = read(GOOD)
     assert reading.findings == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -13,7 +14,7 @@ from app.context.known import Entity
 from app.context.timing import Span
 from app.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
 from app.knowledge.ontology import EntityType
-from app.knowledge.telling import Row, Told, days, facts, name_of, row_values, shown, when
+from app.knowledge.telling import Row, Told, changed_at, days, facts, name_of, row_values, shown, when
 from app.knowledge.walk import Ask
 from tests.support.sample_domain import sample_ontology
 
@@ -133,6 +134,29 @@ def test_rows_say_what_memories_may_say() -> None:
     assert found["sales_order:SO-1045"]["status"].value == "fulfilled"
     assert found["work_order:WO-503"]["status"].value == "in_progress"
     assert "payment_terms" not in row_values([customer(payment_terms=None)], at)["customer:gai_123"]
+
+
+@pytest.mark.parametrize(
+    ("value", "family", "at"),
+    [
+        ("2024-09-15 09:30 UTC", "timestamptz", datetime(2024, 9, 15, 9, 31, tzinfo=UTC)),
+        ("2024-09-15", "timestamptz", datetime(2024, 9, 15, 0, 1, tzinfo=UTC)),
+        ("2024-09-15 09:30", "timestamp", datetime(2024, 9, 15, 9, 31, tzinfo=UTC)),
+        ("2024-09-15", "date", datetime(2024, 9, 16, tzinfo=UTC)),
+        ("9999-12-31", "date", None), ("infinity", "timestamptz", None), ("2024-09-15", "text", None),
+        ("2024-09-15", None, None), (None, "date", None),
+    ],
+)  # fmt: skip
+def test_when_a_row_was_changed_at_the_latest(value: str | None, family: Family | None, at: datetime | None) -> None:
+    assert changed_at(value, family) == at
+
+
+def test_rows_say_when_they_were_changed() -> None:
+    kind = dataclasses.replace(TYPES["customer"], changed="updated_at")
+    told = Told(Ask(kind, GAI), (Row("gai_123", None, {"status": "Active", "updated_at": "2024-09-15"}),), 1,
+                {"updated_at": "date"})  # fmt: skip
+    found = row_values([told], datetime(2024, 10, 15, tzinfo=UTC))
+    assert found["customer:gai_123"]["status"].changed_at == datetime(2024, 9, 16, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

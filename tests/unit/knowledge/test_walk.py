@@ -53,6 +53,8 @@ def test_the_seeds_question_takes_its_three_queries() -> None:
     ("question", "expected"),
     [
         ("How is Gai Media doing?", ["CUSTOMER"]),
+        ("What are Gai Media's payment terms?", ["CUSTOMER"]),
+        ("What are the payment terms and payments of Gai Media?", [("CUSTOMER", [("invoice", ["PAYMENT"])])]),
         ("Which work orders are open for Gai Media?", [("CUSTOMER", [("sales_order", ["WORK_ORDER"])])]),
         ("Has Gai Media paid?", [("CUSTOMER", [("invoice", ["PAYMENT"])])]),
         ("Has Gai Media paid its invoices?", [("CUSTOMER", [("INVOICE", ["PAYMENT"])])]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -89,6 +90,8 @@ def test_figures(text: str, expected: object) -> None:
         ("What did Gai Media order last month?", "question"),
         ("how do i reset the router", "question"),
         ("Yes please", "confirmation"),
+        ("No, Thursday now", "correction"),  # seed 004: "Correction flow"
+        ("No, thanks", "confirmation"),
         ("Write a poem about harbours", "request"),
         ("I live in Lisbon", "statement"),
         ("No, actually I live in Porto now", "correction"),
@@ -110,6 +113,20 @@ def test_only_answered_exchanges_are_episodes_and_injected_blocks_are_no_part_of
     assert made is not None
     assert made.entities == ("gai-media",)
     assert "saturn" not in made.topics
+
+
+def test_a_habit_of_asking_about_a_thing_calls_it_by_its_name() -> None:
+    thing = {"canonical_id": "customer:gai_123", "canonical_name": "Gai Media Entertainment", "mentions": []}
+    asked = [
+        replace(
+            told(f"What about it, for the {n}th time?", n, session=n % 3),
+            entities=("customer:gai_123",),
+            things=(thing,),
+        )
+        for n in range(5)
+    ]
+    (habit,) = [each for each in habits(asked) if each.details["theme"] == "customer:gai_123"]
+    assert habit.text == "Often asks about Gai Media Entertainment (5 times in 3 sessions)"
 
 
 def test_a_habit_is_a_theme_of_five_questions_in_several_sessions() -> None:
