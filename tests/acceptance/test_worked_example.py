@@ -166,7 +166,8 @@ def test_a_stream_has_it_too(mneme: MnemeServer, upstream: ScriptedUpstream) -> 
         raw = client.chat.completions.with_raw_response.create(
             model=MODEL, messages=[user(SEPTEMBER)], stream=True  # type: ignore[list-item]  # is one
         )  # fmt: skip
-        said = "".join(each.choices[0].delta.content or "" for each in raw.parse())
+        chunks: Any = raw.parse()
+        said = "".join(each.choices[0].delta.content or "" for each in chunks)
     assert said == "Noted."
     assert ORDERS in prompt_of(upstream.requests[-1])
     explained = tenant.explained(raw.headers["x-mneme-call-id"])

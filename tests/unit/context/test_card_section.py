@@ -18,7 +18,7 @@ from app.context.knowing import is_item, shown
 from app.context.notes import Said, is_note
 from app.context.sections import Budgets
 from app.providers.tokens import CountCache, prompt_tokens
-from app.settings import Placement
+from app.sources import Placement
 from tests.support.context_samples import memory
 from tests.support.journey import TOKENIZERS
 from tests.support.showing import Shelf, card
