@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.clock import Clock
-from app.knowledge.resolve_types import Finder, Found, Wanted
+from app.knowledge.resolve_types import Finder, Found, Sought, Wanted
 
 MAX_WANTED = 8
 """Mentions of a text, and of those before it, that are looked for."""
@@ -26,11 +26,14 @@ class Discovery:
         self._clock = clock
         self._known: OrderedDict[tuple[UUID, int, Wanted], tuple[tuple[Found, ...], datetime]] = OrderedDict()
 
-    async def find(self, tenant: UUID, version: int, wanted: Sequence[Wanted]) -> Mapping[Wanted, tuple[Found, ...]]:
-        """What there is under each, of the first `MAX_WANTED`. `version`: of the ontology, by which it is looked for."""
+    async def find(
+        self, tenant: UUID, version: int, wanted: Sequence[Wanted], *, until: float | None = None
+    ) -> tuple[Mapping[Wanted, tuple[Found, ...]], bool]:
+        """What there is under each, of the first `MAX_WANTED`, and whether a database was away, or not done by `until`
+        (monotonic seconds): what it has not said is not remembered. `version`: of the ontology, by which it is looked for."""
         asked = list(dict.fromkeys(wanted))[:MAX_WANTED]
         if self._finder is None or not asked:
-            return {}
+            return {}, False
         now = self._clock.now()
         found: dict[Wanted, tuple[Found, ...]] = {}
         for each in asked:
@@ -38,11 +41,12 @@ class Discovery:
             if known is not None and timedelta(0) <= now - known[1] < timedelta(seconds=REMEMBERED_S):
                 found[each] = known[0]
         missing = [each for each in asked if each not in found]
-        rows = await self._finder.find(tenant, missing) if missing else []
+        sought = await self._finder.find(tenant, missing, until=until) if missing else Sought()
         for each in missing:
-            found[each] = tuple(row for row in rows if row.mention == each.mention)
-            self._known[tenant, version, each] = (found[each], now)
-            self._known.move_to_end((tenant, version, each))
+            found[each] = tuple(row for row in sought.found if row.mention == each.mention)
+            if not sought.away:
+                self._known[tenant, version, each] = (found[each], now)
+                self._known.move_to_end((tenant, version, each))
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
-        return found
+        return found, sought.away

@@ -130,6 +130,13 @@ async def test_a_resolver_that_fails_or_is_late_is_done_without(tasks: Superviso
     assert len(tasks) == 0
 
 
+async def test_names_that_could_not_be_looked_for_leave_those_that_are_known(tasks: Supervisor) -> None:
+    found = await asked(Business(away=True), tasks)
+    found.begin()
+    known = await found.known()
+    assert (known.resolutions, known.facts, known.reason) == ((RESOLVED,), (fact(),), "domain")
+
+
 async def test_a_domain_that_hangs_costs_its_deadline_and_nothing_else(tasks: Supervisor) -> None:
     """What the log says is told all the same."""
     business = Business(hangs={"domain"}, logged=[clash(9)])

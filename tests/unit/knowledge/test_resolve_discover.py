@@ -18,18 +18,30 @@ async def test_what_was_found_and_what_was_not_is_remembered_for_a_while() -> No
     clock, rows = FakeClock(datetime(2026, 1, 1, tzinfo=UTC)), Rows()
     discovery = Discovery(rows, clock)
 
-    first = await discovery.find(TENANT, 1, [HELIOS, NOTHING, HELIOS])
+    first, away = await discovery.find(TENANT, 1, [HELIOS, NOTHING, HELIOS])
+    assert not away
     assert [each.entity.id for each in first[HELIOS]] == ["customer:helios"]
     assert first[NOTHING] == ()
     assert rows.asked == [HELIOS, NOTHING]
 
     clock.move(timedelta(seconds=REMEMBERED_S - 1))
-    assert await discovery.find(TENANT, 1, [HELIOS, NOTHING]) == first
+    assert await discovery.find(TENANT, 1, [HELIOS, NOTHING]) == (first, False)
     assert rows.asked == [HELIOS, NOTHING]
 
     clock.move(timedelta(seconds=1))
     await discovery.find(TENANT, 1, [NOTHING])
     assert rows.asked == [HELIOS, NOTHING, NOTHING]
+
+
+async def test_what_a_database_that_is_away_did_not_say_is_asked_again() -> None:
+    rows = Rows()
+    discovery = Discovery(rows, FakeClock(datetime(2026, 1, 1, tzinfo=UTC)))
+    rows.away = True
+    assert await discovery.find(TENANT, 1, [HELIOS]) == ({HELIOS: ()}, True)
+    rows.away = False
+    found, away = await discovery.find(TENANT, 1, [HELIOS])
+    assert [each.entity.id for each in found[HELIOS]] == ["customer:helios"]
+    assert not away
 
 
 async def test_another_tenant_and_another_ontology_are_asked_anew() -> None:
@@ -43,9 +55,9 @@ async def test_another_tenant_and_another_ontology_are_asked_anew() -> None:
 async def test_few_are_asked_for_and_few_remembered() -> None:
     clock, rows = FakeClock(datetime(2026, 1, 1, tzinfo=UTC)), Rows()
     discovery = Discovery(rows, clock)
-    found = await discovery.find(TENANT, 1, [Wanted(str(n), ()) for n in range(10_000)])
+    found, _ = await discovery.find(TENANT, 1, [Wanted(str(n), ()) for n in range(10_000)])
     assert len(rows.asked) == len(found) == MAX_WANTED
 
 
 async def test_without_a_database_nothing_is_found() -> None:
-    assert await Discovery(None, FakeClock(datetime(2026, 1, 1, tzinfo=UTC))).find(TENANT, 1, [HELIOS]) == {}
+    assert await Discovery(None, FakeClock(datetime(2026, 1, 1, tzinfo=UTC))).find(TENANT, 1, [HELIOS]) == ({}, False)
