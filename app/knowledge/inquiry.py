@@ -35,6 +35,9 @@ RESOLVING_SHARE = 0.5
 DISCOVERING_SHARE = 0.4
 """Of it, until when names that nobody knows are looked for in the business's own database: a tenth is left to use what is known
 without it."""
+ASKING_SHARE = 0.8
+"""Of the time that is left for the domain, what its queries may take: the rest is for calling off those that are late, and
+for telling what the others brought."""
 AGAINST_S = 0.005
 """Seconds of a request's time that are left to look up what memories claim, when the domain has answered: it takes 1 to 2
 ms."""
@@ -265,7 +268,8 @@ class _Inquiry:
         if not plan:
             return None
         try:
-            return await domains.ask(open_.who.tenant, plan, self._ontology, deadline_s=self._waits_s)
+            asking_s = ASKING_SHARE * self._waits_s
+            return await domains.ask(open_.who.tenant, plan, self._ontology, deadline_s=asking_s)
         finally:
             open_.metrics.stage("domain", time.monotonic() - began)
 
