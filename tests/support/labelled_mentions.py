@@ -136,7 +136,7 @@ class Rows:
         self.asked: list[Wanted] = []
         self.away = False
 
-    async def find(self, tenant: UUID, mentions: Sequence[Wanted], *, until: float | None = None) -> Sought:
+    async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> Sought:
         self.asked += mentions
         if self.away:
             return Sought(away=True)
