@@ -74,10 +74,10 @@ def _fact_id(fact: DomainFact) -> UUID:
 
 
 def _clash_id(clash: Clash) -> UUID:
-    """Without its dates: read again, the same two sides are the same conflict."""
-    subject = f"{clash.entity_id}\0{clash.predicate}\0{clash.memory_id}"
+    """Without its dates, and whichever memory says so: read or said again, the same two sides are the same conflict."""
+    subject = f"{clash.entity_id}\0{clash.predicate}\0{clash.memory_value}"
     other = clash.row.value if clash.row is not None else clash.other_value
-    return told_id(subject, f"{clash.memory_value}\0{other}\0{clash.stands}", _CLASH)
+    return told_id(subject, f"{other}\0{clash.stands}", _CLASH)
 
 
 def _unclear_id(each: Resolution) -> UUID:
@@ -185,7 +185,8 @@ def tellings(learned: Learned, blocks: Sequence[Block]) -> Tellings:
         return said.get(item.int >> 80) != item
 
     known = learned.known
-    clashes = [each for each in learned.clashes if is_new(_clash_id(each))]
+    once = {_clash_id(each): each for each in reversed(learned.clashes)}  # of those that say the same, the latest
+    clashes = [each for item, each in reversed(once.items()) if is_new(item)]
     unclear = {_unclear_id(each): each for each in known.resolutions if each.requires_disambiguation}
     return Tellings(
         facts=[each for each in known.facts if is_new(_fact_id(each))],

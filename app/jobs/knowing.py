@@ -289,7 +289,7 @@ class Checker:
             return
         if job.tries < len(LATER_S):
             again = replace(job, things=away, tries=job.tries + 1)
-            await self._store.enqueue(job.tenant, [again.record(LATER_S[job.tries])])
+            await self._store.enqueue(job.tenant, job.user, job.epoch, [again.record(LATER_S[job.tries])])
         else:
             log.error(
                 "a domain stayed away: what is remembered is checked when its thing is spoken of again",

@@ -20,7 +20,7 @@ from app.knowledge.domain_pool import DomainPool
 from app.knowledge.domain_run import Part, Run, key_of, read
 from app.knowledge.domain_sql import Statement, Table, by_key, by_name, sendable
 from app.knowledge.ontology import EntityType, Ontology
-from app.knowledge.resolve_types import Found, Wanted
+from app.knowledge.resolve_types import Found, Sought, Wanted
 from app.knowledge.telling import Row, Told, entity_id, facts, name_of, row_values
 from app.knowledge.walk import Ask
 from app.metrics import Metrics
@@ -33,6 +33,8 @@ UNKNOWN_S = 5.0
 """Seconds that it is believed that there is no such tenant: one that was made is asked for soon, as its ontology is."""
 MAX_WANTED = 32
 """Mentions that are looked for at once; a text with more is no question."""
+SEEKING_SHARE = 0.9
+"""Of the time that a statement may take, when a search for names is called off: before it would count as a failure."""
 LEAST_NAME_CHARS = 3
 """Characters from which a name is looked for within others: shorter ones are in every second name."""
 MOST_NAME_CHARS = 200
@@ -86,55 +88,59 @@ class Domains:
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
-    async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> list[Found]:
-        """The rows that mentions may mean, those of a whole name or key first (seed 004, lazy discovery). Finds nothing in a
-        domain that is away."""
+    async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> Sought:
+        """The rows that mentions may mean, those of a whole name or key first (seed 004, lazy discovery). Nothing is found in a
+        domain that is away, or late."""
         fit = [each for each in mentions if each.mention.strip() and len(each.mention) <= MOST_NAME_CHARS]
         fit = [each for each in fit[:MAX_WANTED] if sendable(each.mention)]
         if not fit or not self._pools:
-            return []
+            return Sought()
         try:
             ontology = await self._ontologies.of(tenant)
             mine = await self._mine(tenant)
         except StoreUnavailable:
-            return []
+            return Sought(away=True)
         types = [each for each in ontology.types.values() if each.domain in mine]
         names = [each.mention for each in fit if not each.types]
-        jobs: list[Coroutine[Any, Any, list[Found]]] = []
+        jobs: list[Coroutine[Any, Any, list[Found] | None]] = []
         for kind in types:
             keys = [each.mention for each in fit if kind.name in each.types]
             if keys:
                 jobs.append(self._by_key(kind, keys))
             if names and kind.found_by_name:
                 jobs.append(self._by_name(kind, names, exact=True))
-        found = [each for some in await asyncio.gather(*jobs) for each in some]
+        parts = await asyncio.gather(*jobs)
+        found = [each for some in parts for each in some or ()]
         known = {each.mention for each in found}
         rest = [each for each in names if each not in known and len(each.strip()) >= LEAST_NAME_CHARS]
         if rest:
-            parts = await asyncio.gather(
+            within = await asyncio.gather(
                 *(self._by_name(kind, rest, exact=False) for kind in types if kind.found_by_name)
             )
-            found += [each for some in parts for each in some]
-        return found
+            found += [each for some in within for each in some or ()]
+            parts += within
+        return Sought(tuple(found), away=None in parts)
 
-    async def _by_key(self, kind: EntityType, keys: Sequence[str]) -> list[Found]:
+    async def _by_key(self, kind: EntityType, keys: Sequence[str]) -> list[Found] | None:
         """Keys as they were written, in upper and in lower case."""
         forms = {form: key for key in keys for form in (key.lower(), key.upper(), key)}
         part = await self._looked_up(kind, lambda table: by_key(kind, table, list(forms)))
-        return [_found(forms[row.key], kind, row) for row in part.rows if row.key in forms]
+        return None if part is None else [_found(forms[row.key], kind, row) for row in part.rows if row.key in forms]
 
-    async def _by_name(self, kind: EntityType, names: Sequence[str], *, exact: bool) -> list[Found]:
+    async def _by_name(self, kind: EntityType, names: Sequence[str], *, exact: bool) -> list[Found] | None:
         told = [" ".join(each.split()) for each in names]
         part = await self._looked_up(kind, lambda table: by_name(kind, table, told, exact=exact))
-        return [_found(names[int(row.parent or 1) - 1], kind, row) for row in part.rows]
+        return None if part is None else [_found(names[int(row.parent or 1) - 1], kind, row) for row in part.rows]
 
-    async def _looked_up(self, kind: EntityType, make: Callable[[Table], Statement]) -> Part:
-        """Nothing where the domain is away: its pool has said so."""
+    async def _looked_up(self, kind: EntityType, make: Callable[[Table], Statement]) -> Part | None:
+        """None where the domain is away: its pool has said so; or is late, which is no failure of its own: what looks for a
+        name in a large table is slower than what reads a row."""
         pool = self._pools[kind.domain]
         try:
-            return await read(pool, kind, lambda tables: make(tables[kind.table]), pool.patience_s)
-        except DomainAway:
-            return Part((), {}, 0, ())
+            async with asyncio.timeout(SEEKING_SHARE * pool.patience_s):
+                return await read(pool, kind, lambda tables: make(tables[kind.table]), pool.patience_s)
+        except (DomainAway, TimeoutError):
+            return None
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 

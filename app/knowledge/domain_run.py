@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from app.context.known import DomainQuery, Entity
 from app.errors import DomainAway
 from app.knowledge.domain_pool import DomainPool
-from app.knowledge.domain_sql import Family, Statement, Table, by_key, related, wanted_columns
+from app.knowledge.domain_sql import MAX_KEY_CHARS, Family, Statement, Table, by_key, related, wanted_columns
 from app.knowledge.ontology import EntityType, Ontology
 from app.knowledge.telling import Row, Told, days, shown
 from app.knowledge.walk import Ask
@@ -50,7 +50,7 @@ async def read(
     families = {each: found[each].family for each in statement.columns}
     rows = await pool.read(statement, until - time.monotonic())
     return Part(
-        tuple(_row(each, statement.columns, families) for each in rows),
+        tuple(_row(each, statement.columns, families) for each in rows if _names(each["key"])),
         families,
         max((each["total"] for each in rows), default=0),
         tuple(each for each in wanted_columns(kind) if each not in found),
@@ -141,6 +141,11 @@ class Run:
             rows = tuple({each.key: each for each in rows}.values())  # one that several rows lead to is told once
             total = len(rows)
         return Told(ask, rows, total, part.families, error=error if not rows else None, query=query)
+
+
+def _names(key: str | None) -> bool:
+    """Whether a row can be spoken of by its key: in a view it may be NULL, and a text may be anything."""
+    return key is not None and 0 < len(key) <= MAX_KEY_CHARS and key.isprintable()
 
 
 def _row(found: Mapping[str, Any], columns: Sequence[str], families: Mapping[str, Family]) -> Row:

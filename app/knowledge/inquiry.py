@@ -32,6 +32,12 @@ RECENT = 10
 """Messages before the question that tell what "they" means (seed 004, stage 4)."""
 RESOLVING_SHARE = 0.5
 """Of a request's time that resolving may take: the rest is for the database that is asked for what was resolved."""
+DISCOVERING_SHARE = 0.4
+"""Of it, until when names that nobody knows are looked for in the business's own database: a tenth is left to use what is known
+without it."""
+ASKING_SHARE = 0.8
+"""Of the time that is left for the domain, what its queries may take: the rest is for calling off those that are late, and
+for telling what the others brought."""
 AGAINST_S = 0.005
 """Seconds of a request's time that are left to look up what memories claim, when the domain has answered: it takes 1 to 2
 ms."""
@@ -45,12 +51,29 @@ MOST_KEPT = 10_000
 T = TypeVar("T")
 
 
+class Studied(Protocol):
+    """`resolve.Study`."""
+
+    @property
+    def resolutions(self) -> tuple[Resolution, ...]: ...
+
+    @property
+    def away(self) -> bool: ...
+
+
 class Resolving(Protocol):
     """`resolve.Resolver`."""
 
-    async def resolve_text(
-        self, who: Any, text: str, recent: Sequence[Any], ontology: Ontology, *, now: datetime
-    ) -> tuple[Resolution, ...]: ...
+    async def study(
+        self,
+        who: Any,
+        text: str,
+        recent: Sequence[Any],
+        ontology: Ontology,
+        *,
+        now: datetime,
+        until: float | None = None,
+    ) -> Studied: ...
 
 
 class OntologiesOf(Protocol):
@@ -156,12 +179,15 @@ class Knower:
                 if not ontology and not await self._sources.store.has_things(who.tenant, who.user):
                     self._note_nothing(who)
                     return None
-                resolutions = await self._sources.resolver.resolve_text(who, text, recent, ontology, now=now)
+                study = await self._sources.resolver.study(
+                    who, text, recent, ontology, now=now, until=began + DISCOVERING_SHARE * deadline_s
+                )
         except Exception as error:  # boundary: what is known stands beside the search, and never takes it along
             log.warning("mentions were not resolved", extra={"error": type(error).__name__}, exc_info=_bug(error))
             return _Inquiry(open_, NO_ONTOLOGY, (), self._domain_deadline_s, "entities")
         self._metrics.stage("resolve", time.monotonic() - began)
-        return _Inquiry(open_, ontology, resolutions, self._domain_deadline_s)
+        reason = "domain" if study.away else None
+        return _Inquiry(open_, ontology, study.resolutions, self._domain_deadline_s, reason)
 
     def _note_nothing(self, who: Who) -> None:
         if len(self._nothing) >= MOST_KEPT:
@@ -242,7 +268,8 @@ class _Inquiry:
         if not plan:
             return None
         try:
-            return await domains.ask(open_.who.tenant, plan, self._ontology, deadline_s=self._waits_s)
+            asking_s = ASKING_SHARE * self._waits_s
+            return await domains.ask(open_.who.tenant, plan, self._ontology, deadline_s=asking_s)
         finally:
             open_.metrics.stage("domain", time.monotonic() - began)
 

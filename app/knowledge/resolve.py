@@ -35,10 +35,12 @@ MAX_EARLIER_GRAMS = 2000
 
 
 class Study(NamedTuple):
-    """What a text's mentions mean, and what that teaches."""
+    """What a text's mentions mean, and what that teaches. `away`: the business's own database did not say all that it was
+    asked."""
 
     resolutions: tuple[Resolution, ...] = ()
     lessons: Lessons = Lessons()
+    away: bool = False
 
 
 @dataclass(slots=True)
@@ -90,22 +92,39 @@ class Resolver:
             await self._store.teach(who.tenant, who.user, study.lessons, now)
         return study.resolutions[0] if study.resolutions else Resolution(plain(mention), 0, None)
 
-    async def study(self, who: Who, text: str, recent: Sequence[Said], ontology: Ontology, *, now: datetime) -> Study:
-        """As `resolve_text`, with what the text teaches, for `teach`."""
-        return await self._study(who, text, find(text, ontology), recent, ontology, now)
+    async def study(
+        self,
+        who: Who,
+        text: str,
+        recent: Sequence[Said],
+        ontology: Ontology,
+        *,
+        now: datetime,
+        until: float | None = None,
+    ) -> Study:
+        """As `resolve_text`, with what the text teaches, for `teach`. `until`: monotonic seconds, how long the business's own
+        database may be waited for; what is known without it is told all the same."""
+        return await self._study(who, text, find(text, ontology), recent, ontology, now, until)
 
     async def teach(self, connection: PoolConnectionProxy[Any], who: Who, lessons: Lessons, now: datetime) -> None:
         """Write what a text teaches within the caller's transaction: once, if that is done once."""
         await self._store.teach_in(connection, who.tenant, who.user, lessons, now)
 
     async def _study(
-        self, who: Who, said: str, mentions: Mentions, recent: Sequence[Said], ontology: Ontology, now: datetime
+        self,
+        who: Who,
+        said: str,
+        mentions: Mentions,
+        recent: Sequence[Said],
+        ontology: Ontology,
+        now: datetime,
+        until: float | None = None,
     ) -> Study:
         text = _Text(said, mentions)
         earlier = _earlier(text, recent, ontology)
         texts = [text, *earlier]
         await self._look_up(who, texts, now)
-        await self._discover(who, texts, ontology)
+        away = await self._discover(who, texts, ontology, until)
         choice = _chosen(text, earlier)
         if choice is not None and choice.option.entity not in [each.outcome.best.entity for each in text.clear()]:
             text.hits = [each for each in text.hits if not each.piece.overlaps(choice.piece)] + [
@@ -118,6 +137,7 @@ class Resolver:
         return Study(
             tuple(sorted(resolutions, key=lambda each: each.start)),
             lessons_of(text.hits, choice, [each.entity.id for each in pointing if each.entity], now),
+            away,
         )
 
     async def _look_up(self, who: Who, texts: Sequence[_Text], now: datetime) -> None:
@@ -144,10 +164,11 @@ class Resolver:
             )
             _take(text, ((piece, outcome) for piece, outcome in spelled if piece.norm not in keys))
 
-    async def _discover(self, who: Who, texts: Sequence[_Text], ontology: Ontology) -> None:
-        """Identifiers at once, and names that no stage knew (seed 004, "Lazy Entity Discovery"); the new text's first."""
+    async def _discover(self, who: Who, texts: Sequence[_Text], ontology: Ontology, until: float | None) -> bool:
+        """Identifiers at once, and names that no stage knew (seed 004, "Lazy Entity Discovery"); the new text's first. Whether
+        a database was away."""
         if not ontology:
-            return
+            return False
         asked: list[tuple[_Text, Piece, Wanted]] = []
         for text in texts:
             for key in sorted(text.mentions.keys, key=lambda key: -len(key.piece.text)):
@@ -158,10 +179,13 @@ class Resolver:
                 for piece in text.mentions.names
                 if piece.norm not in keys and text.free(piece)
             ]
-        found = await self._discovery.find(who.tenant, ontology.version, [wanted for _, _, wanted in asked])
+        found, away = await self._discovery.find(
+            who.tenant, ontology.version, [wanted for _, _, wanted in asked], until=until
+        )
         for text, piece, wanted in asked:
             if text.free(piece):
                 _take(text, [(piece, rank.discovered(piece.norm, found.get(wanted, ())))])
+        return away
 
 
 def things_of(resolutions: Iterable[Resolution]) -> tuple[str, ...]:

@@ -44,7 +44,14 @@ class Found(NamedTuple):
     exact: bool
 
 
-class Finder(Protocol):
-    """The business's own database. Raises nothing: one that is away has nothing."""
+class Sought(NamedTuple):
+    """What a search came to. `away`: not everything was searched in time, so that what is not here may be there."""
 
-    async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> list[Found]: ...
+    found: Sequence[Found] = ()
+    away: bool = False
+
+
+class Finder(Protocol):
+    """The business's own database. Raises nothing: one that is away has nothing, and says so."""
+
+    async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> Sought: ...

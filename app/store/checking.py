@@ -85,10 +85,11 @@ class CheckStore:
             rows = await connection.fetch(self._sql["checking.claims"], user, scope, thing, list(predicates), now)
         return [Claim(**dict(row)) for row in rows]
 
-    async def enqueue(self, tenant: UUID, jobs: Sequence[JobRecord]) -> None:
-        """Jobs for later."""
+    async def enqueue(self, tenant: UUID, user: UUID, epoch: int | None, jobs: Sequence[JobRecord]) -> None:
+        """Jobs for later; none of a user who was erased meanwhile."""
         async with self._pool.transaction(tenant) as connection:
-            await connection.execute(self._sql["queue.enqueue"], list(jobs))
+            if epoch is not None and await connection.fetchval(self._sql["learning.epoch"], user) == epoch:
+                await connection.execute(self._sql["queue.enqueue"], list(jobs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from app.context.known import Alternative, Clash, DomainFact, DomainQuery, Entity, Resolution, RowValue
 from app.knowledge.inquiry import Knower, Sources
 from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
+from app.knowledge.resolve import Study
 from app.knowledge.resolve_types import Said, Who
 from app.metrics import Metrics
 from app.store.knowing import Claim
@@ -110,6 +111,8 @@ class Business:
     asked: list[str] = field(default_factory=list)
     heard: list[tuple[Who, tuple[Said, ...]]] = field(default_factory=list)
     widened: Sequence[str] = ()
+    away: bool = False
+    """Whether names that nobody knows cannot be looked for."""
     ended: int = 0
     """Queries of the domain that came to an end, one way or another."""
 
@@ -128,13 +131,20 @@ class Business:
         await self._step("things")
         return self.things
 
-    async def resolve_text(
-        self, who: Who, text: str, recent: Sequence[Said], ontology: Ontology, *, now: datetime
-    ) -> tuple[Resolution, ...]:
+    async def study(
+        self,
+        who: Who,
+        text: str,
+        recent: Sequence[Said],
+        ontology: Ontology,
+        *,
+        now: datetime,
+        until: float | None = None,
+    ) -> Study:
         self.heard.append((who, tuple(recent)))
         await self._step("resolve")
         found = [each for name, each in self.names.items() if name in text]
-        return tuple(found[:1])
+        return Study(tuple(found[:1]), away=self.away)
 
     def plan(
         self, resolutions: Sequence[Resolution], question: str, span: Any, ontology: Ontology, widened: Sequence[str]

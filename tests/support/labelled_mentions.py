@@ -17,6 +17,7 @@ from app.context.known import Entity
 from app.knowledge.mentions import normalise
 from app.knowledge.ontology import EntityType, Ontology
 from app.knowledge.resolve import Found, Said, Wanted
+from app.knowledge.resolve_types import Sought
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SETS = ("tuning", "heldout")
@@ -133,16 +134,20 @@ class Rows:
     def __init__(self, rows: Sequence[tuple[str, str, str]] = ROWS) -> None:
         self._rows = rows
         self.asked: list[Wanted] = []
+        self.away = False
 
-    async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> list[Found]:
+    async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> Sought:
         self.asked += mentions
-        return [
+        if self.away:
+            return Sought(away=True)
+        found = [
             _found(each, *row)
             for each in mentions
             for row in self._rows
             if (row[0] in each.types and row[1].casefold() == each.mention.casefold())
             or (not each.types and normalise(each.mention) in normalise(row[2]))
         ]
+        return Sought(found)
 
 
 def _found(wanted: Wanted, kind: str, key: str, name: str) -> Found:

@@ -468,6 +468,19 @@ async def test_an_erased_user_gets_nothing(know: Knowing, pool: Pool, admin: asy
     assert len(await memories(admin)) == 1
 
 
+async def test_nothing_is_asked_again_for_an_erased_user(
+    know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    """The queue holds ids, and names of things."""
+    know.table.away = True
+    await say(know, pool, Talk(), NET30)
+    (job,) = await know.waiting()
+    await admin.execute("DELETE FROM agent_data.pgqueuer WHERE id = $1", job["id"])
+    again = replace(CheckJob.parse(job["payload"]), epoch=99)
+    await know.checker.check(again.record(0.0).payload)
+    assert await know.waiting() == []
+
+
 async def test_one_tenant_s_rows_say_nothing_of_another_s(
     know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:

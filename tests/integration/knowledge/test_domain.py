@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,7 +13,7 @@ from app.context.timing import asked_time
 from app.errors import DomainAway
 from app.knowledge.domain import UNKNOWN_S, Answer
 from app.knowledge.ontology import Ontology
-from app.knowledge.resolve_types import Found, Wanted
+from app.knowledge.resolve_types import Found, Sought, Wanted
 from app.knowledge.walk import WalkLimits, plan
 from app.store.ids import LOCAL_TENANT
 from tests.integration.knowledge.conftest import Bench, Benches, source
@@ -103,12 +104,12 @@ async def test_a_thing_without_a_row_is_told_nothing_of(bench: Bench) -> None:
     assert answer.reason is None
 
 
-def ids_of(found: list[Found]) -> list[tuple[str, str, bool]]:
+def ids_of(found: Sequence[Found]) -> list[tuple[str, str, bool]]:
     return sorted((each.mention, each.entity.id, each.exact) for each in found)
 
 
 async def test_things_are_found_by_key_and_by_name(bench: Bench) -> None:
-    found = await bench.domains.find(
+    found, _ = await bench.domains.find(
         LOCAL_TENANT,
         [
             Wanted("so-1045", ("sales_order",)), Wanted("SO-9999", ("sales_order",)), Wanted("gai media  ENTERTAINMENT", ()),
@@ -150,14 +151,14 @@ async def test_things_are_found_by_key_and_by_name(bench: Bench) -> None:
 )
 async def test_hostile_mentions_find_nothing_and_break_nothing(bench: Bench, mention: str) -> None:
     wanted = [Wanted(mention, ()), Wanted(mention, ("customer", "contact", "payment"))]
-    assert await bench.domains.find(LOCAL_TENANT, wanted) == []
+    assert await bench.domains.find(LOCAL_TENANT, wanted) == Sought()
     assert bench.counted("changed") + bench.counted("unreachable") + bench.counted("refused") == 0
-    assert len(await bench.domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])) == 1
+    assert len((await bench.domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])).found) == 1
 
 
 async def test_ten_thousand_names_cost_as_much_as_a_few(bench: Bench) -> None:
     flood = [Wanted(f"name {n}", ()) for n in range(10_000)]
-    assert await bench.domains.find(LOCAL_TENANT, flood) == []
+    assert await bench.domains.find(LOCAL_TENANT, flood) == Sought()
     # Three tables are searched by whole names, then in part: and their catalog is read once for each.
     assert bench.counted("answered") <= 3 * 4
 

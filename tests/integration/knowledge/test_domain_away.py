@@ -16,7 +16,7 @@ from app.knowledge.domain import Answer
 from app.knowledge.domain_pool import FAILURES, OPEN_S, DomainPool
 from app.knowledge.domain_sql import Statement
 from app.knowledge.ontology import Ontology
-from app.knowledge.resolve_types import Wanted
+from app.knowledge.resolve_types import Sought, Wanted
 from app.knowledge.walk import plan
 from app.sources import DomainSource
 from app.store.ids import LOCAL_TENANT
@@ -51,7 +51,8 @@ async def test_a_domain_that_is_not_there_is_left_alone_for_a_while(
     answer = await asked(bench)
     assert (answer.facts, answer.related, answer.reason) == ((), frozenset(), "domain")
     assert errors(answer) == {"unreachable"}
-    assert await bench.domains.find(LOCAL_TENANT, [Wanted("Gai", ()), Wanted("SO-1045", ("sales_order",))]) == []
+    wanted = [Wanted("Gai", ()), Wanted("SO-1045", ("sales_order",))]
+    assert await bench.domains.find(LOCAL_TENANT, wanted) == Sought((), away=True)
     tried = bench.counted("unreachable")
     assert tried >= FAILURES
     began = time.monotonic()
@@ -117,6 +118,25 @@ async def test_a_table_that_is_locked_costs_its_time_and_no_more(benches: Benche
     assert answer.reason == "domain"
 
 
+async def test_names_that_are_not_looked_for_in_time_are_not_waited_for(
+    benches: Benches, sample: SampleDomain, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That a name is slow to find keeps nobody from reading rows; and of what was called off no error is logged."""
+    bench = benches(erp=source(sample.dsn, statement_timeout_ms=700))
+    await asked(bench)
+    async with connected(sample.owner) as owner, owner.transaction():
+        await owner.execute("LOCK TABLE domain.products IN ACCESS EXCLUSIVE MODE")
+        for _ in range(FAILURES):
+            began = time.monotonic()
+            found, away = await bench.domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])
+            assert time.monotonic() - began < 5
+            assert [each.key for each in found] == ["del_789"]
+            assert away
+        assert (await asked(bench)).reason is None
+    assert not (await bench.domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])).away
+    assert [each for each in caplog.records if each.name == "asyncio"] == []
+
+
 async def test_a_slow_view_is_ended_by_the_server(benches: Benches, sample: SampleDomain) -> None:
     async with connected(sample.owner) as owner:
         await owner.execute(
@@ -135,6 +155,21 @@ async def test_a_slow_view_is_ended_by_the_server(benches: Benches, sample: Samp
         async with asyncio.timeout(10):
             while await owner.fetchval(running):  # noqa: ASYNC110 - another server's state
                 await asyncio.sleep(0.01)
+
+
+async def test_a_row_without_a_key_that_can_be_told_is_no_row(benches: Benches, sample: SampleDomain) -> None:
+    async with connected(sample.owner) as owner:
+        await owner.execute(
+            "CREATE VIEW domain.odd AS SELECT k AS customer_id, 'Odd ' || n AS name, '' AS industry, '' AS status,"
+            " '' AS payment_terms FROM (VALUES (1, NULL), (2, ''), (3, E'a\nb'), (4, repeat('x', 1000000)), (5, 'odd_005'))"
+            " AS x (n, k)"
+        )
+        await owner.execute("GRANT SELECT ON domain.odd TO mneme_reader")
+    bench = benches(erp=source(sample.dsn))
+    odd = replace(ONTOLOGY.types["customer"], table="domain.odd")
+    bench.ontologies.held[LOCAL_TENANT] = Ontology({"customer": odd}, (), 1)
+    found, away = await bench.domains.find(LOCAL_TENANT, [Wanted("Odd", ())])
+    assert ([each.key for each in found], away) == (["odd_005"], False)
 
 
 async def test_a_deadline_that_has_passed_asks_nothing(benches: Benches, sample: SampleDomain) -> None:
@@ -171,7 +206,7 @@ async def test_a_table_that_is_gone_is_said_and_the_rest_is_told(benches: Benche
 async def test_a_role_that_could_write_is_not_used(benches: Benches, sample: SampleDomain) -> None:
     bench = benches(erp=source(sample.owner))
     assert errors(await asked(bench)) == {"writer"}
-    assert await bench.domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())]) == []
+    assert await bench.domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())]) == Sought((), away=True)
     assert (await asked(benches(erp=source(sample.owner, allow_writer=True)))).reason is None
     async with connected(sample.owner) as owner:
         await owner.execute("GRANT UPDATE (industry) ON domain.customers TO mneme_reader")
@@ -225,16 +260,14 @@ async def test_no_tenants_question_reaches_anothers_domain(
         with pytest.raises(DomainAway, match="no domain of this tenant's"):
             await bench.domains.rows(LOCAL_TENANT, GAI, theirs)
         bench.ontologies.held[LOCAL_TENANT] = theirs
-        assert (
-            await bench.domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ()), Wanted("SO-1045", ("sales_order",))])
-            == []
-        )
+        wanted = [Wanted("Delta Logistics", ()), Wanted("SO-1045", ("sales_order",))]
+        assert await bench.domains.find(LOCAL_TENANT, wanted) == Sought()
         assert bench.counted("answered", "crm") == before
 
 
 async def test_a_tenant_without_an_ontology_asks_nothing(benches: Benches) -> None:
     bench = benches(erp=source(NOBODY))
-    assert await bench.domains.find(ACME, [Wanted("Gai", ())]) == []
+    assert await bench.domains.find(ACME, [Wanted("Gai", ())]) == Sought()
     assert await bench.domains.ask(ACME, (), Ontology(), deadline_s=1) == Answer()
     assert bench.counted("unreachable") == 0
 

@@ -27,5 +27,5 @@ async def test_what_is_loaded_is_asked_where_the_settings_say(database: str, sam
         async with open_knowledge(core, core.pools.background) as knowledge:
             ontologies, domains = knowledge.ontologies, knowledge.domains
             assert set((await ontologies.of(LOCAL_TENANT)).types) == set(draft.types)
-            (found,) = await domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])
+            ((found,), _) = await domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])
             assert found.entity == ("customer:del_789", "customer", "Delta Logistics")

@@ -233,6 +233,16 @@ def test_what_an_earlier_block_says_is_not_said_again_until_it_changes() -> None
     assert stale(elsewhere, earlier) == set()
 
 
+def test_what_was_said_twice_is_one_conflict() -> None:
+    """The log has one for each memory; both are outranked, and neither is told again when only the other was."""
+    twice = learned(clashes=[clash(5), clash(6)])
+    said, _ = said_of(tellings(twice, ()))
+    assert len([each for each in said.before if each.startswith("Conflict")]) == 1
+    assert twice.outranked == {UUID(int=5), UUID(int=6)}
+    for either in (clash(5), clash(6)):
+        assert tellings(learned(clashes=[either]), [block(*said.ids)]).clashes == []
+
+
 def test_the_last_word_counts_where_no_block_can_go() -> None:
     """An upstream that holds the history keeps the earlier blocks, whatever they say."""
     one, other = fact("one"), fact("other")

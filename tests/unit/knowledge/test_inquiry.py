@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from app.knowledge.resolve_types import Said, Who
 from app.store.knowing import Claim
 from app.tasks import Supervisor
 from tests.support.context_samples import NOW
-from tests.support.knowledge import GAI, READ, RESOLVED, UNCLEAR, Business, clash, fact, nobody, query, terms
+from tests.support.knowledge import GAI, READ, RESOLVED, UNCLEAR, Answer, Business, clash, fact, nobody, query, terms
 from tests.support.sockets import eventually
 
 WHO = Who(UUID(int=1), UUID(int=2))
@@ -128,6 +129,29 @@ async def test_a_resolver_that_fails_or_is_late_is_done_without(tasks: Superviso
     assert await found.known() == Known(reason="entities")
     assert "domain" not in business.asked
     assert len(tasks) == 0
+
+
+async def test_names_that_could_not_be_looked_for_leave_those_that_are_known(tasks: Supervisor) -> None:
+    found = await asked(Business(away=True), tasks)
+    found.begin()
+    known = await found.known()
+    assert (known.resolutions, known.facts, known.reason) == ((RESOLVED,), (fact(),), "domain")
+
+
+async def test_what_came_in_time_is_told_where_the_rest_is_late(tasks: Supervisor) -> None:
+    """A table that is locked takes all the time that its query was given."""
+
+    class Partly(Business):
+        async def ask(self, tenant: UUID, plan: Any, ontology: Any, *, deadline_s: float) -> Answer:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(deadline_s):
+                    await asyncio.Event().wait()
+            return Answer((query("timeout"),), (fact(),), reason="domain")
+
+    found = await asked(Partly(), tasks, SHORT_S)
+    found.begin()
+    known = await found.known()
+    assert (known.facts, known.queries, known.reason) == ((fact(),), (query("timeout"),), "domain")
 
 
 async def test_a_domain_that_hangs_costs_its_deadline_and_nothing_else(tasks: Supervisor) -> None:
