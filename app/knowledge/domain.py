@@ -104,35 +104,35 @@ class Domains:
         for kind in types:
             keys = [each.mention for each in fit if kind.name in each.types]
             if keys:
-                jobs.append(self._by_key(kind, keys))
+                jobs.append(self._by_key(kind, ontology, keys))
             if names and kind.found_by_name:
-                jobs.append(self._by_name(kind, names, exact=True))
+                jobs.append(self._by_name(kind, ontology, names, exact=True))
         found = [each for some in await asyncio.gather(*jobs) for each in some]
         known = {each.mention for each in found}
         rest = [each for each in names if each not in known and len(each.strip()) >= LEAST_NAME_CHARS]
         if rest:
             parts = await asyncio.gather(
-                *(self._by_name(kind, rest, exact=False) for kind in types if kind.found_by_name)
+                *(self._by_name(kind, ontology, rest, exact=False) for kind in types if kind.found_by_name)
             )
             found += [each for some in parts for each in some]
         return found
 
-    async def _by_key(self, kind: EntityType, keys: Sequence[str]) -> list[Found]:
+    async def _by_key(self, kind: EntityType, ontology: Ontology, keys: Sequence[str]) -> list[Found]:
         """Keys as they were written, in upper and in lower case."""
         forms = {form: key for key in keys for form in (key.lower(), key.upper(), key)}
-        part = await self._looked_up(kind, lambda table: by_key(kind, table, list(forms)))
+        part = await self._looked_up(kind, ontology, lambda table: by_key(kind, table, list(forms)))
         return [_found(forms[row.key], kind, row) for row in part.rows if row.key in forms]
 
-    async def _by_name(self, kind: EntityType, names: Sequence[str], *, exact: bool) -> list[Found]:
+    async def _by_name(self, kind: EntityType, ontology: Ontology, names: Sequence[str], *, exact: bool) -> list[Found]:
         told = [" ".join(each.split()) for each in names]
-        part = await self._looked_up(kind, lambda table: by_name(kind, table, told, exact=exact))
+        part = await self._looked_up(kind, ontology, lambda table: by_name(kind, table, told, exact=exact))
         return [_found(names[int(row.parent or 1) - 1], kind, row) for row in part.rows]
 
-    async def _looked_up(self, kind: EntityType, make: Callable[[Table], Statement]) -> Part:
+    async def _looked_up(self, kind: EntityType, ontology: Ontology, make: Callable[[Table], Statement]) -> Part:
         """Nothing where the domain is away: its pool has said so."""
         pool = self._pools[kind.domain]
         try:
-            return await read(pool, kind, lambda tables: make(tables[kind.table]), pool.patience_s)
+            return await read(pool, kind, ontology, lambda tables: make(tables[kind.table]), pool.patience_s)
         except DomainAway:
             return Part((), {}, 0, ())
 
@@ -150,7 +150,7 @@ class Domains:
         if kind.domain not in mine:
             raise DomainAway(kind.domain, "refused", "it is no domain of this tenant's")
         key, pool = key_of(entity), self._pools[kind.domain]
-        part = await read(pool, kind, lambda tables: by_key(kind, tables[kind.table], [key]), pool.patience_s)
+        part = await read(pool, kind, ontology, lambda tables: by_key(kind, tables[kind.table], [key]), pool.patience_s)
         told = Told(Ask(kind, entity), part.rows, part.total, part.families)
         return row_values([told], self._clock.now()).get(entity_id(kind, key), {})
 
