@@ -18,14 +18,17 @@ T = TypeVar("T")
 
 
 class TcpProxy:
-    """Listens on `127.0.0.1:port` and connects to `target`, a port of this machine. Use as a context manager.
+    """Listens on `127.0.0.1:port` and connects to `target`, a port of this machine or the path of a socket. Use as a context
+    manager.
 
     Every method may be called from any thread, and what it says holds when it returns.
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int | str) -> None:
         self.port = 0
         self._target = target
+        self.accepted = 0
+        """Connections that ever came."""
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
         self._server: asyncio.Server | None = None
@@ -122,8 +125,13 @@ class TcpProxy:
             await pair.ended.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            far_reader, far_writer = await (
+                asyncio.open_unix_connection(self._target)
+                if isinstance(self._target, str)
+                else asyncio.open_connection("127.0.0.1", self._target)
+            )
         except OSError:
             _reset(writer)
             return
