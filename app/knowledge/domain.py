@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -83,6 +84,18 @@ class Domains:
         """Close every connection."""
         for each in self._pools.values():
             await each.close()
+
+    async def warm(self) -> None:
+        """Connect to every domain and read its catalog, so that the first question, too, is answered in time. One that is away
+        has said so, and is asked again when it is needed."""
+        for name, pool in self._pools.items():
+            with suppress(DomainAway, StoreUnavailable):
+                tables: set[str] = set()
+                for each in pool.source.tenants:
+                    if (tenant := await self._tenant(each)) is not None:
+                        types = (await self._ontologies.of(tenant)).types.values()
+                        tables |= {kind.table for kind in types if kind.domain == name}
+                await pool.warm(tables)
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
