@@ -117,8 +117,8 @@ def test_a_question_reaches_its_own_business_alone(
         "Tell me about Gai Media, Gail Industries and SO-1060",
     )
     for n, (mine, other) in enumerate(((0, 1), (1, 0))):
-        before = watched[other].way.accepted
-        began = watched[mine].way.accepted
+        before = watched[other].way.asked
+        began = watched[mine].way.asked
         asked = tenants[mine].chat(SEPTEMBER, "one")
         assert queried(asked)[1:] == [("sales_order", ["2024-09-01", "2024-09-30"], 2), ("work_order", None, 3)]
         tenants[mine].chat("Remember, Gai Media's payment terms are NET30", "one")
@@ -127,8 +127,8 @@ def test_a_question_reaches_its_own_business_alone(
             "customer:gai_123"
         ]
         assert "777" not in prompt_of(upstream.requests[-1])
-        assert watched[mine].way.accepted > began, "its own was asked"
-        assert watched[other].way.accepted == before, "nobody came to the other's door"
+        assert watched[mine].way.asked > began, "its own was asked"
+        assert watched[other].way.asked == before, "nobody came to the other's door"
         sources = {each["domain"] for each in tenants[mine].explained(told["metadata"]["call_id"])["domain"]["queries"]}
         assert sources == {("erp", "crm")[mine]}
 
@@ -136,12 +136,12 @@ def test_a_question_reaches_its_own_business_alone(
     refused = mneme.command("ontology", "load", ONTOLOGY, "--tenant", "two")
     assert refused.returncode == 1
     assert "no domain erp of the tenant two" in refused.stdout + refused.stderr
-    before = watched[0].way.accepted
+    before = watched[0].way.asked
     file.write_text("domain: erp\ntypes:\n  client: {table: domain.customers, key: customer_id, title: name}\n")
     forced = mneme.command("ontology", "load", str(file), "--tenant", "two", "--offline")
     tenants[1].chat("What about Gai Media and its orders?", "three")
     assert forced.returncode == 0, forced.stderr
-    assert watched[0].way.accepted == before
+    assert watched[0].way.asked == before
 
 
 @pytest.mark.parametrize("read_only", [True, False], ids=["as it is", "its read-only default switched off"])

@@ -20,6 +20,8 @@ pytestmark = [
 ]  # fmt: skip
 
 TINY = "tiny"
+SMALL = {"MEMORY_BUDGET_TOKENS": "300", "DOMAIN_BUDGET_TOKENS": "300"}
+"""In a window of 2,048 tokens the sections share some 400: as budgets are else, a line on a conflict finds no room."""
 GAI = "customer:gai_123"
 
 
@@ -31,7 +33,7 @@ async def sample(postgres_server: str) -> AsyncIterator[SampleDomain]:
 
 @pytest.fixture(scope="module")
 def tenant(tmp_path_factory: pytest.TempPathFactory, module_database: str, sample: SampleDomain) -> Iterator[Tenant]:
-    settings = UNHURRIED | {"DOMAINS": domains(erp=(sample.dsn, ["vllm"])), "DEFAULT_MODEL": TINY}
+    settings = UNHURRIED | {"DOMAINS": domains(erp=(sample.dsn, ["vllm"])), "DEFAULT_MODEL": TINY} | SMALL
     folder = tmp_path_factory.mktemp("vllm")
     with MnemeServer(folder, database=module_database, upstream=URL, worker=True, settings=settings) as server:
         yield Tenant(server, "vllm", model=TINY)

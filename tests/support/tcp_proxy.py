@@ -27,8 +27,8 @@ class TcpProxy:
     def __init__(self, target: int | str) -> None:
         self.port = 0
         self._target = target
-        self.accepted = 0
-        """Connections that ever came."""
+        self.asked = 0
+        """Pieces that ever came from clients."""
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
         self._server: asyncio.Server | None = None
@@ -125,7 +125,6 @@ class TcpProxy:
             await pair.ended.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
         try:
             far_reader, far_writer = await (
                 asyncio.open_unix_connection(self._target)
@@ -155,6 +154,7 @@ class TcpProxy:
         self, pair: _Pair, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
     ) -> None:
         while data := await reader.read(READ_BYTES):
+            self.asked += not answers
             if self._delay_s:
                 await asyncio.sleep(self._delay_s)
             await self._until_flowing(pair)
