@@ -82,11 +82,13 @@ class Application:
                 doors.include_router(router)
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
+            warming = core.tasks.spawn(knowledge.domains.warm(), "domains")
             self._gateway = proxy.gateway
             if self._started is not None:
                 self._started()
             yield
             self._gateway = None
+            warming.cancel()
             stop.set()
 
 

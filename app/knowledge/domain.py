@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -86,6 +87,18 @@ class Domains:
         for each in self._pools.values():
             await each.close()
 
+    async def warm(self) -> None:
+        """Connect to every domain and read its catalog, so that the first question, too, is answered in time. One that is away
+        has said so, and is asked again when it is needed."""
+        for name, pool in self._pools.items():
+            with suppress(DomainAway, StoreUnavailable):
+                tables: set[str] = set()
+                for each in pool.source.tenants:
+                    if (tenant := await self._tenant(each)) is not None:
+                        types = (await self._ontologies.of(tenant)).types.values()
+                        tables |= {kind.table for kind in types if kind.domain == name}
+                await pool.warm(tables)
+
     # --- finding ------------------------------------------------------------------------------------------------------
 
     async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> Sought:
@@ -106,39 +119,41 @@ class Domains:
         for kind in types:
             keys = [each.mention for each in fit if kind.name in each.types]
             if keys:
-                jobs.append(self._by_key(kind, keys))
+                jobs.append(self._by_key(kind, ontology, keys))
             if names and kind.found_by_name:
-                jobs.append(self._by_name(kind, names, exact=True))
+                jobs.append(self._by_name(kind, ontology, names, exact=True))
         parts = await asyncio.gather(*jobs)
         found = [each for some in parts for each in some or ()]
         known = {each.mention for each in found}
         rest = [each for each in names if each not in known and len(each.strip()) >= LEAST_NAME_CHARS]
         if rest:
             within = await asyncio.gather(
-                *(self._by_name(kind, rest, exact=False) for kind in types if kind.found_by_name)
+                *(self._by_name(kind, ontology, rest, exact=False) for kind in types if kind.found_by_name)
             )
             found += [each for some in within for each in some or ()]
             parts += within
         return Sought(tuple(found), away=None in parts)
 
-    async def _by_key(self, kind: EntityType, keys: Sequence[str]) -> list[Found] | None:
+    async def _by_key(self, kind: EntityType, ontology: Ontology, keys: Sequence[str]) -> list[Found] | None:
         """Keys as they were written, in upper and in lower case."""
         forms = {form: key for key in keys for form in (key.lower(), key.upper(), key)}
-        part = await self._looked_up(kind, lambda table: by_key(kind, table, list(forms)))
+        part = await self._looked_up(kind, ontology, lambda table: by_key(kind, table, list(forms)))
         return None if part is None else [_found(forms[row.key], kind, row) for row in part.rows if row.key in forms]
 
-    async def _by_name(self, kind: EntityType, names: Sequence[str], *, exact: bool) -> list[Found] | None:
+    async def _by_name(
+        self, kind: EntityType, ontology: Ontology, names: Sequence[str], *, exact: bool
+    ) -> list[Found] | None:
         told = [" ".join(each.split()) for each in names]
-        part = await self._looked_up(kind, lambda table: by_name(kind, table, told, exact=exact))
+        part = await self._looked_up(kind, ontology, lambda table: by_name(kind, table, told, exact=exact))
         return None if part is None else [_found(names[int(row.parent or 1) - 1], kind, row) for row in part.rows]
 
-    async def _looked_up(self, kind: EntityType, make: Callable[[Table], Statement]) -> Part | None:
+    async def _looked_up(self, kind: EntityType, ontology: Ontology, make: Callable[[Table], Statement]) -> Part | None:
         """None where the domain is away: its pool has said so; or is late, which is no failure of its own: what looks for a
         name in a large table is slower than what reads a row."""
         pool = self._pools[kind.domain]
         try:
             async with asyncio.timeout(SEEKING_SHARE * pool.patience_s):
-                return await read(pool, kind, lambda tables: make(tables[kind.table]), pool.patience_s)
+                return await read(pool, kind, ontology, lambda tables: make(tables[kind.table]), pool.patience_s)
         except (DomainAway, TimeoutError):
             return None
 
@@ -156,7 +171,7 @@ class Domains:
         if kind.domain not in mine:
             raise DomainAway(kind.domain, "refused", "it is no domain of this tenant's")
         key, pool = key_of(entity), self._pools[kind.domain]
-        part = await read(pool, kind, lambda tables: by_key(kind, tables[kind.table], [key]), pool.patience_s)
+        part = await read(pool, kind, ontology, lambda tables: by_key(kind, tables[kind.table], [key]), pool.patience_s)
         told = Told(Ask(kind, entity), part.rows, part.total, part.families)
         return row_values([told], self._clock.now()).get(entity_id(kind, key), {})
 

@@ -29,6 +29,10 @@ FAILURES = 3
 """Failures in a row until a domain is left alone; those of queries that ran at the same time are one."""
 OPEN_S = 10.0
 """Seconds that it is left alone, and costs nothing."""
+WARM_S = 5.0
+"""Seconds that connecting at the start may take; nobody waits for it."""
+AT_ONCE = 3
+"""Connections that are opened then: as many queries as seed 004's example asks."""
 CATALOG_S = 60.0
 """Seconds that what the catalog said is believed. What fails because it is not so any more is looked up at once."""
 
@@ -95,6 +99,12 @@ class DomainPool:
             self._tables |= {each: (now, found.get(each)) for each in stale}
         return {each: table for each in names if (table := self._tables[each][1]) is not None}
 
+    async def warm(self, names: Collection[str]) -> None:
+        """Connect, and read what the catalog says of these tables, before somebody waits for it. Raises DomainAway."""
+        at_once = min(AT_ONCE, self.source.connections)
+        await asyncio.gather(*(self.query("writer", timeout_s=WARM_S) for _ in range(at_once)))
+        await self.catalog(names, WARM_S)
+
     def forget(self) -> None:
         """Look everything up again."""
         self._tables.clear()
@@ -155,6 +165,7 @@ class DomainPool:
                     min_size=0,
                     init_size=0,
                     max_size=self.source.connections,
+                    max_inactive_connection_lifetime=0,  # to connect takes longer than a prompt waits
                     timeout=CONNECT_TIMEOUT_S,
                     command_timeout=self.patience_s + COMMAND_GRACE_S,
                     statement_cache_size=0,

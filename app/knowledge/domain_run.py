@@ -31,15 +31,17 @@ class Part(NamedTuple):
 async def read(
     pool: DomainPool,
     kind: EntityType,
+    ontology: Ontology,
     make: Callable[[Mapping[str, Table]], Statement],
     timeout_s: float,
     needed: Sequence[tuple[str, str]] = (),
 ) -> Part:
     """The rows of a type. `needed`: tables and their columns without which there is no statement, beside its own key. Raises
-    DomainAway; columns that are only told may be gone."""
+    DomainAway, also where the role could write into any table of the ontology; columns that are only told may be gone."""
     until = time.monotonic() + timeout_s
     required = [(kind.table, kind.key), *needed]
-    tables = await pool.tables([table for table, _ in required], timeout_s)
+    all_of_them = (each.table for each in ontology.types.values() if each.domain == kind.domain)
+    tables = await pool.tables([*(table for table, _ in required), *all_of_them], timeout_s)
     for table, column in required:
         if table not in tables:
             raise DomainAway(pool.name, "changed", f"there is no table {table} that its role may read")
@@ -129,7 +131,7 @@ class Run:
                 raise DomainAway(kind.domain, "refused", "it is no domain of this tenant's")
             if self._until <= began:
                 raise DomainAway(kind.domain, "timeout", "the deadline had passed")
-            part = await read(pool, kind, make, min(self._until - began, pool.patience_s), needed)
+            part = await read(pool, kind, self._ontology, make, min(self._until - began, pool.patience_s), needed)
             if part.gone:
                 error = f"changed ({kind.table} has no column {', '.join(part.gone)})"
         except DomainAway as away:

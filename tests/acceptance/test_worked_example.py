@@ -163,11 +163,9 @@ def test_the_seeds_question_and_its_whole_response(mneme: MnemeServer, upstream:
 def test_a_stream_has_it_too(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     tenant = Tenant(mneme, "stream")
     with sdk(mneme.url, key=tenant.key, headers={"x-mneme-user": WHO}) as client:
-        raw = client.chat.completions.with_raw_response.create(
-            model=MODEL, messages=[user(SEPTEMBER)], stream=True  # type: ignore[list-item]  # is one
-        )  # fmt: skip
-        chunks: Any = raw.parse()
-        said = "".join(each.choices[0].delta.content or "" for each in chunks)
+        asked: Any = {"model": MODEL, "messages": [user(SEPTEMBER)], "stream": True}
+        raw = client.chat.completions.with_raw_response.create(**asked)
+        said = "".join(each.choices[0].delta.content or "" for each in raw.parse())
     assert said == "Noted."
     assert ORDERS in prompt_of(upstream.requests[-1])
     explained = tenant.explained(raw.headers["x-mneme-call-id"])

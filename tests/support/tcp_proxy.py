@@ -18,14 +18,17 @@ T = TypeVar("T")
 
 
 class TcpProxy:
-    """Listens on `127.0.0.1:port` and connects to `target`, a port of this machine. Use as a context manager.
+    """Listens on `127.0.0.1:port` and connects to `target`, a port of this machine or the path of a socket. Use as a context
+    manager.
 
     Every method may be called from any thread, and what it says holds when it returns.
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int | str) -> None:
         self.port = 0
         self._target = target
+        self.asked = 0
+        """Pieces that ever came from clients."""
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
         self._server: asyncio.Server | None = None
@@ -123,7 +126,11 @@ class TcpProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            far_reader, far_writer = await (
+                asyncio.open_unix_connection(self._target)
+                if isinstance(self._target, str)
+                else asyncio.open_connection("127.0.0.1", self._target)
+            )
         except OSError:
             _reset(writer)
             return
@@ -147,6 +154,7 @@ class TcpProxy:
         self, pair: _Pair, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
     ) -> None:
         while data := await reader.read(READ_BYTES):
+            self.asked += not answers
             if self._delay_s:
                 await asyncio.sleep(self._delay_s)
             await self._until_flowing(pair)

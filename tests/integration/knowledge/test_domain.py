@@ -12,6 +12,7 @@ from app.context.known import Entity, Resolution
 from app.context.timing import asked_time
 from app.errors import DomainAway
 from app.knowledge.domain import UNKNOWN_S, Answer
+from app.knowledge.domain_pool import AT_ONCE
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve_types import Found, Sought, Wanted
 from app.knowledge.walk import WalkLimits, plan
@@ -186,6 +187,21 @@ async def test_a_tenant_that_was_just_made_has_its_domain_soon(benches: Benches,
     bench.tenants["new"] = LOCAL_TENANT
     bench.seconds += UNKNOWN_S + 1
     assert (await bench.domains.rows(LOCAL_TENANT, GAI, ONTOLOGY))["payment_terms"].value == "NET15"
+
+
+async def test_what_was_warmed_is_answered_at_once(bench: Bench) -> None:
+    """Connections and catalog are there before the first question."""
+    await bench.domains.warm()
+    warmed = bench.counted("answered")
+    assert warmed == AT_ONCE + 2, "the catalog's tables and columns"
+    await bench.domains.rows(LOCAL_TENANT, GAI, ONTOLOGY)
+    assert bench.counted("answered") == warmed + 1
+
+
+async def test_a_domain_that_is_away_is_not_warmed_and_nothing_breaks(benches: Benches) -> None:
+    bench = benches(erp=source("postgresql://nobody@127.0.0.1:1/erp"))
+    await bench.domains.warm()
+    assert bench.counted("unreachable") == AT_ONCE
 
 
 async def test_a_row_says_when_it_was_changed(bench: Bench) -> None:

@@ -214,6 +214,9 @@ async def test_a_role_that_could_write_is_not_used(benches: Benches, sample: Sam
     with pytest.raises(DomainAway) as away:
         await granted.domains.rows(LOCAL_TENANT, GAI, ONTOLOGY)
     assert away.value.reason == "writer"
+    order = Entity("sales_order:SO-1045", "sales_order", "Sales Order SO-1045")
+    with pytest.raises(DomainAway):  # nor for its other tables
+        await benches(erp=source(sample.dsn)).domains.rows(LOCAL_TENANT, order, ONTOLOGY)
 
 
 @pytest.mark.parametrize(
