@@ -30,8 +30,6 @@ from app.store.queries import Queries
 
 TENANT_S = 60.0
 """Seconds that a tenant's id is believed to be that of its name."""
-UNKNOWN_S = 5.0
-"""Seconds that it is believed that there is no such tenant: one that was made is asked for soon, as its ontology is."""
 MAX_WANTED = 32
 """Mentions that are looked for at once; a text with more is no question."""
 SEEKING_SHARE = 0.9
@@ -80,7 +78,7 @@ class Domains:
         self._tenant_id = tenant_id
         self._clock = clock
         self._now = now
-        self._tenants: dict[str, tuple[float, UUID | None]] = {}
+        self._tenants: dict[str, tuple[float, UUID]] = {}
 
     async def close(self) -> None:
         """Close every connection."""
@@ -214,9 +212,12 @@ class Domains:
 
     async def _tenant(self, name: str) -> UUID | None:
         known = self._tenants.get(name)
-        if known is None or self._now() - known[0] > (TENANT_S if known[1] is not None else UNKNOWN_S):
-            known = self._tenants[name] = (self._now(), await self._tenant_id(name))
-        return known[1]
+        if known is not None and self._now() - known[0] <= TENANT_S:
+            return known[1]
+        found = await self._tenant_id(name)
+        if found is not None:  # one that is not there may be made at any time, and has its domain at once
+            self._tenants[name] = (self._now(), found)
+        return found
 
 
 def _found(mention: str, kind: EntityType, row: Row) -> Found:
