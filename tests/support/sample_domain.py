@@ -55,6 +55,8 @@ async def _reader(admin: asyncpg.Connection[asyncpg.Record]) -> None:
     with _alone():
         if not await admin.fetchval("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", READER):
             await admin.execute(create)
+            # The role is the server's: all tests that run at once share its connections.
+            await admin.execute(f"ALTER ROLE {READER} CONNECTION LIMIT -1")
         await admin.execute(rest)
 
 
