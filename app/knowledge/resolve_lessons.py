@@ -37,11 +37,11 @@ def lessons_of(hits: Sequence[Hit], choice: Choice | None, pointed: Sequence[str
         things += map(_thing, outcome.found)
         text = plain(piece.text)
         if outcome.method == "domain_db":
-            keyed = {each.entity.id for each in outcome.found if each.exact}
-            # Several, too: so it is known that these words are ambiguous. A key means its row to everybody; a part of a name is
-            # what this user said, and another business of just that name may yet come.
+            # A key means its row to everybody, of several everybody has to choose; one thing that a part of a name led to is
+            # what this user meant: another business of just that name may yet come.
+            own = outcome.clear and not any(each.exact for each in outcome.found)
             aliases += [
-                Taught(each.entity.id not in keyed, piece.norm, text, each.entity.id, "domain_db", rank.DOMAIN_NAME, {})
+                Taught(own, piece.norm, text, each.entity.id, "domain_db", rank.DOMAIN_NAME, {})
                 for each in outcome.options
                 if normalise(each.entity.name) != piece.norm
             ]

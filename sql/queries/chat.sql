@@ -15,9 +15,10 @@ SELECT EXISTS (SELECT FROM agent_data.job_effects WHERE user_id = $1 AND job_key
 SELECT event_type FROM agent_data.episodes WHERE user_id = $1 AND message_id = $2
 
 -- name: made
--- The memories that were learned from these messages and are in force, in the order in which they were made. (Every tier is named:
--- the index is by tier and time.)
+-- The memories that were learned from these messages since $3, in the order in which they were made: also what a row of the
+-- business's own has outranked by now, but not what was merged into another. (Their ids begin with their time.)
 SELECT memory_id, kind, content_text, confidence FROM agent_data.memory_store
-WHERE user_id = $1 AND is_active AND memory_tier IN (0, 1, 2, 3, 4) AND created_at >= $3
+WHERE user_id = $1 AND memory_id >= agent_data.uuid7_floor($3)
+  AND status <> 'forgotten' AND superseded_how IS DISTINCT FROM 'merged'
   AND (provenance_turn_id = ANY ($2) OR source_message_ids && $2)
-ORDER BY created_at, memory_id
+ORDER BY memory_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -53,6 +53,11 @@ async def test_a_turn_is_found_by_its_call(learned: Learned) -> None:
     assert await learned.said(TENANT, ANA, SESSION, CALL, LATER, LATER) is None
 
 
+def made_at(n: int, at: datetime = NOW) -> int:
+    """The number of an id that begins with its time, as the product's do."""
+    return ids.uuid7_of(at, n).int
+
+
 async def test_what_was_made_of_it(learned: Learned, admin: Admin) -> None:
     said = await told(learned)
     assert not await learned.done(TENANT, ANA, said)
@@ -67,12 +72,26 @@ async def test_what_was_made_of_it(learned: Learned, admin: Admin) -> None:
         " VALUES ($1, $2, $3, $4, now(), 'statement')",
         ANA, TENANT, said.question, SESSION,
     )  # fmt: skip
-    own = await memory(admin, 1, "preference", "It is Friday", provenance_turn_id=said.question)
-    drawn = await memory(admin, 2, "fact", "Drawn from it", source_message_ids=[said.messages[1]])
-    await memory(admin, 3, "fact", "Of another message", provenance_turn_id=uuid4())
-    await memory(admin, 4, "fact", "Gone", provenance_turn_id=said.question, status="superseded")
+    own = await memory(admin, made_at(1), "preference", "It is Friday", provenance_turn_id=said.question)
+    drawn = await memory(admin, made_at(2), "fact", "Drawn from it", source_message_ids=[said.messages[1]])
+    await memory(admin, made_at(3), "fact", "Of another message", provenance_turn_id=uuid4())
+    outranked = await memory(
+        admin, made_at(4), "fact", "By a row", provenance_turn_id=said.question, status="invalidated"
+    )
+    await memory(
+        admin,
+        made_at(6),
+        "fact",
+        "Another wording",
+        provenance_turn_id=said.question,
+        status="superseded",
+        superseded_how="merged",
+    )
+    await memory(admin, made_at(7), "fact", "", provenance_turn_id=said.question, status="forgotten")
     before = NOW - timedelta(days=1)
-    await memory(admin, 5, "fact", "Said again only", source_message_ids=[said.question], created_at=before)
+    await memory(
+        admin, made_at(5, before), "fact", "Said again only", source_message_ids=[said.question], created_at=before
+    )
     assert await learned.done(TENANT, ANA, said)
     assert not await learned.done(OTHER_TENANT, ANA, said)
     made = await learned.made(TENANT, ANA, said, NOW)
@@ -80,6 +99,7 @@ async def test_what_was_made_of_it(learned: Learned, admin: Admin) -> None:
     assert made.memories == (
         NewMemory(own, "preference", "It is Friday", 0.5),
         NewMemory(drawn, "fact", "Drawn from it", 0.5),
+        NewMemory(outranked, "fact", "By a row", 0.5),
     )
 
 
