@@ -41,6 +41,8 @@ log = logging.getLogger("mneme")
 VERSION = version("mneme-proxy")
 SIGNAL_LOOK_S = 0.1
 """Seconds between two looks for a signal while a starting process waits for the database."""
+DOMAINS_WAIT_S = 2.0
+"""Seconds that a start waits for the businesses' own databases, whose catalogs take some 0.1: none keeps it from starting."""
 
 
 class Application:
@@ -83,6 +85,7 @@ class Application:
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
             warming = core.tasks.spawn(knowledge.domains.warm(), "domains")
+            await asyncio.wait({warming}, timeout=DOMAINS_WAIT_S)
             self._gateway = proxy.gateway
             if self._started is not None:
                 self._started()

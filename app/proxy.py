@@ -79,7 +79,9 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
     authenticator = Authenticator(Tenancy(core.pools.history, core.queries, core.clock), settings, core.clock)
     redactor = Redactor(settings.redact_paths, settings.redact_headers)
 
-    knower_aside = knower(core, knowledge, core.pools.background, metrics)
+    in_prompts, knower_aside = (
+        knower(core, knowledge, pool, metrics) for pool in (core.pools.memory, core.pools.background)
+    )
     aside = TurnStore(core.pools.background, core.queries)
     behind_doors = _compiler(core, aside, secret, profiles)
     in_time = VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
@@ -109,7 +111,7 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
         preparer=Preparer(
             core.turns,
             _compiler(core, core.turns, secret, profiles, in_time),
-            knower(core, knowledge, core.pools.memory, metrics),
+            in_prompts,
             _card_reader(core, core.pools.memory),
         ),
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
@@ -129,7 +131,7 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
         tasks=core.tasks,
         keeper=keeper,
     )
-    await _warm(core)
+    await _warm(core, in_prompts)
     drain = _drain(core, keeper, gateway, metrics) if keeper is not None else None
     if drain is not None:
         core.tasks.spawn(drain.run(), "drain")
@@ -228,12 +230,13 @@ async def _profiles(core: Core) -> Mapping[str, Profile]:
         raise NotReady(f"system_config.retrieval_strategy_weights: {error}.") from error
 
 
-async def _warm(core: Core) -> None:
+async def _warm(core: Core, in_prompts: Knower) -> None:
     """So that the first request is answered with memory, too."""
     space, vector = await core.turns.space_of(core.embedder.space), None
     if core.embedder.local and core.embedder.dimensions:
         (vector,) = await core.embedder.embed(["warm"])
     await core.turns.warm(vector, space, core.settings.pool_size)
+    await in_prompts.warm(core.settings.pool_size)
 
 
 def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:

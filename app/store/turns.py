@@ -357,6 +357,12 @@ class TurnStore:
         async with asyncio.TaskGroup() as group:
             for _ in range(connections):
                 group.create_task(
+                    self.retrieve_more(
+                        nobody, nobody, vector=vector, space=space, confine=None, session=None, visible=0, ancestors=(),
+                        history=False, only=None, entities=["warm"], begin=None, end=None, limits=(1, 0, 0, 0),
+                    )
+                )  # fmt: skip
+                group.create_task(
                     self.fetch_items(
                         nobody, nobody, NO_PLACES, confine=None, session=None, visible=0, ancestors=(),
                         history=False,
