@@ -17,7 +17,7 @@ from uuid import UUID
 from app.clock import Clock
 from app.context.known import DomainFact, DomainQuery, Entity, RowValue
 from app.errors import DomainAway, StoreUnavailable
-from app.knowledge.domain_pool import DomainPool
+from app.knowledge.domain_pool import AT_ONCE, DomainPool
 from app.knowledge.domain_run import Part, Run, key_of, read
 from app.knowledge.domain_sql import Statement, Table, by_key, by_name, sendable
 from app.knowledge.ontology import EntityType, Ontology
@@ -37,6 +37,8 @@ SEEKING_SHARE = 0.9
 LEAST_NAME_CHARS = 3
 """Characters from which a name is looked for within others: shorter ones are in every second name."""
 MOST_NAME_CHARS = 200
+NO_KEY = "0"
+"""What a start looks for: a key of any type, of which most tables have no row."""
 DOMAIN = "domain"
 """Why a prompt is poorer than it should be, as `x-mneme-reason` calls it."""
 
@@ -86,16 +88,19 @@ class Domains:
             await each.close()
 
     async def warm(self) -> None:
-        """Connect to every domain and read its catalog, so that the first question, too, is answered in time. One that is away
-        has said so, and is asked again when it is needed."""
+        """Connect to every domain, read its catalog, and look for a row of each type by a key, so that the first question, too,
+        is answered in time: what a connection does first with a table takes it several times as long. One that is away has said
+        so, and is asked again when it is needed."""
         for name, pool in self._pools.items():
             with suppress(DomainAway, StoreUnavailable):
-                tables: set[str] = set()
+                known: list[tuple[EntityType, Ontology]] = []
                 for each in pool.source.tenants:
                     if (tenant := await self._tenant(each)) is not None:
-                        types = (await self._ontologies.of(tenant)).types.values()
-                        tables |= {kind.table for kind in types if kind.domain == name}
-                await pool.warm(tables)
+                        ontology = await self._ontologies.of(tenant)
+                        known += [(kind, ontology) for kind in ontology.types.values() if kind.domain == name]
+                await pool.warm({kind.table for kind, _ in known})
+                asks = [self._by_key(kind, ontology, [NO_KEY]) for _ in range(AT_ONCE) for kind, ontology in known]
+                await asyncio.gather(*asks)
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
