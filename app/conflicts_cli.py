@@ -28,31 +28,20 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 def _with_store(tenant: str, work: Callable[[ConflictStore, UUID], Coroutine[Any, Any, T]]) -> T:
     from app.clock import SystemClock
-    from app.core import APP_ROLE
+    from app.core import command_pool
     from app.store.conflicts import ConflictStore
-    from app.store.pools import open_pool
     from app.store.queries import Queries
     from app.store.tenancy import Tenancy
 
     settings = load_settings()
 
     async def run(dsn: str) -> T:
-        pool = await open_pool(
-            dsn,
-            size=1,
-            timeout_ms=settings.pool_timeout_ms,
-            statement_timeout_ms=settings.statement_timeout_ms,
-            statement_cache_size=settings.statement_cache_size,
-            role=APP_ROLE,
-        )
-        try:
+        async with command_pool(settings, dsn) as pool:
             sql, clock = Queries.load(), SystemClock()
             owner = await Tenancy(pool, sql, clock).tenant(tenant)
             if owner is None:
                 raise NotFound(f"There is no tenant {tenant}.")
             return await work(ConflictStore(pool, sql, clock), owner)
-        finally:
-            await pool.close()
 
     return with_database(settings, run)
 

@@ -17,6 +17,7 @@ from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.migrate import migrate
+from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 from app.store.queue import install_queue
 from app.store.reach import reach
@@ -157,3 +158,20 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
             counter=tokenizers.for_model(STORED_COUNTS),
             session_ttl=timedelta(days=settings.session_ttl_days),
         )
+
+
+@asynccontextmanager
+async def command_pool(settings: Settings, dsn: str) -> AsyncIterator[Pool]:
+    """One connection as the application's role, for a command: it does one thing after the other."""
+    pool = await open_pool(
+        dsn,
+        size=1,
+        timeout_ms=settings.pool_timeout_ms,
+        statement_timeout_ms=settings.statement_timeout_ms,
+        statement_cache_size=settings.statement_cache_size,
+        role=APP_ROLE,
+    )
+    try:
+        yield pool
+    finally:
+        await pool.close()

@@ -14,7 +14,7 @@ import asyncpg
 
 from app.capture.spool import look
 from app.clock import SystemClock
-from app.core import APP_ROLE
+from app.core import command_pool
 from app.errors import DomainAway, MnemeError
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
@@ -26,7 +26,6 @@ from app.providers.tokens import Tokenizers
 from app.settings import Settings, unknown_names
 from app.store.migrate import careless, missing, pending
 from app.store.ontology import OntologyStore
-from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.retention import MB, by_group, storage_of
 from app.store.tenancy import Tenancy
@@ -226,16 +225,10 @@ async def _domains(settings: Settings, dsn: str) -> list[Finding]:
 
 async def _ontology(settings: Settings, dsn: str, domain: DomainPool, tenant: str) -> Finding:
     """A tenant's ontology, against the tables of its domain."""
-    pool = await open_pool(
-        dsn, size=1, timeout_ms=settings.pool_timeout_ms, statement_timeout_ms=settings.statement_timeout_ms,
-        statement_cache_size=settings.statement_cache_size, role=APP_ROLE,
-    )  # fmt: skip
-    try:
+    async with command_pool(settings, dsn) as pool:
         sql, clock = Queries.load(), SystemClock()
         owner = await Tenancy(pool, sql, clock).tenant(tenant)
         rows = await OntologyStore(pool, sql, clock).sources(owner) if owner is not None else []
-    finally:
-        await pool.close()
     whose = f"The ontology of {domain.name} (tenant {tenant})"
     draft = next((read(each.source).draft for each in rows if each.domain == domain.name), None)
     if draft is None:

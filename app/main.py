@@ -22,14 +22,13 @@ from app import collector, logs
 from app.api.common import DoorMiddleware, install_errors
 from app.api.reference import reference_router
 from app.clock import Clock, SystemClock
-from app.core import APP_ROLE, database_dsn, open_core
+from app.core import command_pool, database_dsn, open_core
 from app.doors import open_doors
 from app.gateway.turn import Gateway
 from app.knowing import open_knowledge
 from app.metrics import Exposition, Metrics, process_registry
 from app.proxy import open_proxy
 from app.settings import Settings
-from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.reach import came
 from app.store.spend import SpendStore
@@ -135,15 +134,5 @@ def create_app() -> Application:
 @asynccontextmanager
 async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[tuple[Tenancy, SpendStore]]:
     """Keys and tenants, and what they spent, for the commands."""
-    pool = await open_pool(
-        dsn,
-        size=1,
-        timeout_ms=settings.pool_timeout_ms,
-        statement_timeout_ms=settings.statement_timeout_ms,
-        statement_cache_size=settings.statement_cache_size,
-        role=APP_ROLE,
-    )
-    try:
+    async with command_pool(settings, dsn) as pool:
         yield Tenancy(pool, (queries := Queries.load()), SystemClock()), SpendStore(pool, queries)
-    finally:
-        await pool.close()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from app.clock import SystemClock
-from app.core import APP_ROLE
+from app.core import command_pool
 from app.errors import NotFound
 from app.knowledge.checking import check
 from app.knowledge.domain_pool import DomainPool
@@ -17,7 +17,6 @@ from app.knowledge.ontology_yaml import Draft
 from app.knowledge.yaml_nodes import Finding
 from app.settings import Settings
 from app.store.ontology import OntologyStore
-from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.tenancy import Tenancy
 
@@ -80,19 +79,9 @@ async def checked(settings: Settings, found: Draft, tenant: str) -> tuple[Findin
 
 async def load(settings: Settings, dsn: str, found: Draft, source: str, tenant: str) -> int:
     """Store a file; its version. Raises NotFound, Conflict, StoreUnavailable."""
-    pool = await open_pool(
-        dsn,
-        size=1,
-        timeout_ms=settings.pool_timeout_ms,
-        statement_timeout_ms=settings.statement_timeout_ms,
-        statement_cache_size=settings.statement_cache_size,
-        role=APP_ROLE,
-    )
-    try:
+    async with command_pool(settings, dsn) as pool:
         sql, clock = Queries.load(), SystemClock()
         owner = await Tenancy(pool, sql, clock).tenant(tenant)
         if owner is None:
             raise NotFound(f"There is no tenant {tenant!r}.")
         return await OntologyStore(pool, sql, clock).load(owner, found.domain, source, *rows_of(found))
-    finally:
-        await pool.close()
