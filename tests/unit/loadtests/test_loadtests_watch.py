@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import math
 import os
-import threading
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from loadtests.cpu import PROC
 from loadtests.watch import folder_mb, held, rollup, slope
+
+# Opens a file and starts a thread when it is told to, and ends when it is told again.
+CHILD = """
+import sys, threading
+print("started", flush=True)
+input()
+opened, end = open(sys.argv[1], "w"), threading.Event()
+thread = threading.Thread(target=end.wait)
+thread.start()
+print("open", flush=True)
+input()
+end.set()
+"""
 
 needs_proc = pytest.mark.skipif(
     not (PROC / "self" / "smaps_rollup").exists(), reason="memory is read from Linux's /proc"
@@ -24,15 +38,20 @@ def test_of_a_rollup_what_is_shared_counts_in_parts() -> None:
 
 @needs_proc
 def test_an_open_file_and_a_thread_are_seen(tmp_path: Path) -> None:
-    before = held(os.getpid())
-    assert before.resident >= before.own > 1
-    release = threading.Event()
-    thread = threading.Thread(target=release.wait)
-    thread.start()
-    with (tmp_path / "open").open("w"):
-        after = held(os.getpid())
-    release.set()
-    thread.join()
+    # A process of its own: this one also holds what other tests left for the garbage collector.
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path / "open")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"started\n"
+        before = held(child.pid)
+        assert before.resident >= before.own > 1
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"open\n"
+        after = held(child.pid)
+        child.communicate(b"\n")
     assert (after.files - before.files, after.threads - before.threads) == (1, 1)
 
 
