@@ -1,0 +1,58 @@
+"""The paging of one call: what was decided for its prompt, and what its model asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from app.gateway.phantom_ledger import Hidden
+from app.gateway.phantom_tools import Names, PhantomCall
+from app.gateway.splice import Insertion
+from app.paging.state import Fault, Paged, PagingRecord
+from app.paging.values import SemanticObject
+
+
+@dataclass(slots=True)
+class Paging:
+    """What the pager made of a request, and what its faults add.
+
+    `state`: as it was stored; `objects`: as they are shown in this request, without contents but for the new ones. `handles`:
+    the object of each handle that may stand in this session's prompts. `insertions`: into the client's own bytes: objects
+    that are shown shorter, and exchanges of the ledger; the tools are with them. `saved`: tokens that this takes from the
+    client's messages (less than 0: exchanges cost more). `names`: of the phantom tools; None: they are not offered, for
+    `declined`. `record`: without `faults` and the exchange of this very call, which come from `faults` and `hidden`.
+    """
+
+    tenant_id: UUID
+    user_id: UUID
+    session_id: UUID
+    turn: int
+    budget: int
+    state: Paged
+    record: PagingRecord
+    objects: Sequence[SemanticObject] = ()
+    handles: dict[str, UUID] = field(default_factory=dict)
+    insertions: Sequence[Insertion] = ()
+    saved: int = 0
+    names: Names | None = None
+    declined: str | None = None
+    room: int = 0
+    """Tokens that results of faults may add to this call's prompts, all together."""
+    faults: list[Fault] = field(default_factory=list)
+    hidden: Hidden = field(default_factory=Hidden)
+
+
+class Answering(Protocol):
+    """Runs what a model calls (`faulting.py`)."""
+
+    async def answer(self, paging: Paging, calls: Sequence[PhantomCall]) -> list[str]:
+        """What each call is told, in their order; adds to `paging.faults`, and takes from `paging.room`. Never raises: what
+        cannot be looked up is told so."""
+        ...
+
+    def remembered(self, calls: Sequence[PhantomCall], texts: Sequence[str]) -> list[str]:
+        """What later requests tell of these results: an answer as it was; of a restoration that the object stands in full at
+        its place, for there it is shown from the next request on."""
+        ...
