@@ -104,7 +104,7 @@ CREATE TABLE agent_data.fault_history (
     PRIMARY KEY (user_id, fault_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('fault_history', current_setting('mneme.hash_partitions')::int);
-CREATE INDEX faults_session ON agent_data.fault_history (user_id, session_id, created_at);
+CREATE INDEX faults_session ON agent_data.fault_history (user_id, session_id, turn_number);
 CREATE INDEX faults_object ON agent_data.fault_history (user_id, object_id) WHERE object_id IS NOT NULL;
 
 CREATE TABLE agent_data.fidelity_transitions (

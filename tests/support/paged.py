@@ -95,9 +95,9 @@ def admitted(about: SemanticObject | None, preview: str = "what it begins with")
     return Admission(about.id if about else None, about is not None, 0.5, 0.5, 1.0, 0.25, 1.0, 0.4, preview)
 
 
-def whole_record(session: UUID, objects: Sequence[SemanticObject] = (), **given: Any) -> PagingRecord:
+def whole_record(session: UUID, pair: Sequence[SemanticObject] = (), **given: Any) -> PagingRecord:
     """A record that writes into each table of paging."""
-    one, two = objects or (made(session, "one"), made(session, "two"))
+    one, two = pair or (made(session, "one"), made(session, "two"))
     return replace(
         record(
             session,

@@ -15,11 +15,14 @@ from app.errors import StoreUnavailable
 from app.jobs.tasks import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.ingest_text import content_hash
+from app.paging.segment import mark_of
+from app.paging.values import Part
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.deleting import Deleter, Deletion
 from app.store.erasure import ERASER_ROLE, own_connection
 from app.store.memories import Memories
 from app.store.memory_rows import NewMemory
+from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.records import MessageRecord
 from app.store.sessions import SessionRef
@@ -38,6 +41,7 @@ from tests.support.learning import (
     taught,
     texts,
 )
+from tests.support.paged import made, mark, whole_record
 
 Admin = asyncpg.Connection
 
@@ -373,3 +377,48 @@ async def test_what_was_sent_again_after_it_was_forgotten_takes_no_counts_along(
     assert await delete(deleter, again, said[0]) is not None
     assert await words(admin) == before
     assert await admin.fetchval("SELECT documents FROM agent_data.user_stats") == 1
+
+
+# --- what paging made of it -------------------------------------------------------------------------------------------------
+
+
+async def test_objects_that_stand_in_it_go_with_what_was_asked_of_them(
+    deleter: Deleter, pool: Pool, admin: Admin
+) -> None:
+    """In its session and the branches of that; the same words in another session are another message."""
+    store = PagingStore(pool, SQL, FakeClock(NOW))
+    talk, other = Talk(), Talk(name="chat-2")
+    hashes = [mark("canary"), mark("heron")]
+    said = [(await talk.say(pool, text, message_hash=hashed))[0] for text, hashed in zip("ch", hashes, strict=True)]
+    again = (await talk.say(pool, "c", message_hash=hashes[0]))[0]
+    await other.say(pool, "c", message_hash=hashes[0])
+    branch = UUID(int=0xB0)
+    await admin.execute(
+        "INSERT INTO agent_data.sessions (session_id, user_id, tenant_id, expires_at, parent_session_id)"
+        " VALUES ($1, $2, $3, now(), $4)",
+        branch, talk.user, TENANT, talk.session,
+    )  # fmt: skip
+    for session in (talk.session, branch, other.session):
+        canary, heron, repeated = (
+            made(session, name, f"words of {name}", parts=(Part(where, 0, 5), Part(mark("beside"), 0, 5)))
+            for name, where in (("canary", hashes[0]), ("heron", hashes[1]), ("repeated", mark_of(hashes[0], 1)))
+        )
+        kept = whole_record(session, (canary, heron), objects=(canary, heron, repeated))
+        await store.keep(TENANT, talk.user, UUID(int=5), kept)
+    assert await delete(deleter, talk, said[0]) is not None
+    for session in (talk.session, branch):
+        found = await store.read(TENANT, talk.user, session, chains=[mark(f"{session}answer")])
+        assert [each.source_key for each in found.objects] == ["src/heron.py"]
+        assert (found.relationships, found.asked, found.hidden) == ((), {}, {})
+        assert len(found.marks) == 3, "the client's message is not taken apart again"
+        rows = await admin.fetch(
+            "SELECT t::text AS row FROM agent_data.fault_history t WHERE session_id = $1"
+            " UNION ALL SELECT t::text FROM agent_data.admission_scores t WHERE session_id = $1"
+            " UNION ALL SELECT t::text FROM agent_data.fidelity_transitions t WHERE session_id = $1",
+            session,
+        )
+        assert rows, "that something was asked stays"
+        assert not any("where?" in row["row"] or str(made(session, "canary").id) in row["row"] for row in rows)
+    untouched = await store.read(TENANT, talk.user, other.session, chains=[mark(f"{other.session}answer")])
+    assert (len(untouched.objects), len(untouched.hidden)) == (3, 1)
+    assert await delete(deleter, talk, again) is not None, "where nothing of it is left"

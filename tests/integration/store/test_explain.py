@@ -15,6 +15,8 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from app.paging.answering import SATURATION, TEXT_WEIGHT, VECTOR_WEIGHT
+from app.paging.entropy import WINDOW_TURNS
 from app.store import ids
 from app.store.pools import halfvec, set_codecs
 from app.store.queries import Queries
@@ -22,6 +24,7 @@ from app.store.records import TurnRecord, batch
 from app.store.standing import FACT_FLOOR, MAX_FACTS
 from app.store.turns import TurnStore
 from tests.support.doors import HashEmbedder
+from tests.support.paged import made, mark, whole_record
 from tests.support.teller import ANA, NOW, TENANT, Teller, recipe_of, said, talk
 
 SQL = Queries.load()
@@ -126,6 +129,12 @@ WITH said AS (
     SELECT gen_random_uuid(), md5($1::uuid::text || n / 30)::uuid, $1::uuid, $2, n % 30, 1, 'word' || n,
            to_tsvector('english', 'word' || n), 3, $3
     FROM generate_series(1, 1500) AS n
+), asked AS (
+    INSERT INTO agent_data.fault_history (user_id, tenant_id, session_id, fault_id, object_id, fault_type, turn_number,
+                                          question)
+    SELECT $1::uuid, $2, md5($1::uuid::text || n / 30)::uuid, gen_random_uuid(), gen_random_uuid(), 'micro_fault', n % 30,
+           'why?'
+    FROM generate_series(1, 600) AS n
 )
 INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope, content_text, content_hash,
                                      provenance_type, token_count)
@@ -145,6 +154,7 @@ async def fill(teller: Teller) -> None:
         keyed = given | {"facts": facts | {"repeat_key": b"k"}}
         one, two = (ids.session_id(TENANT, user, each) for each in "12")
         sessions = (S1, S2) if name == "ana" else (one, two)
+        keyed["facts"] |= {"paging": whole_record(sessions[0])}
         await teller.tell(talk("cats q1"), "cats a1", session=sessions[0], system_prompt="Be kind.", **keyed)
         await teller.tell(talk("cats q1", "cats a1", "cats q2"), "cats a2", session=sessions[0], new=1, **given)
         await teller.tell(
@@ -162,7 +172,15 @@ async def fill(teller: Teller) -> None:
             "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, 'forgotten')",
             user, TENANT, UUID(int=1),
         )  # fmt: skip
-    for table in ("conversation_history", "memory_store", "embeddings", "sessions", "session_heads", "lexemes"):
+    for table in (
+        "conversation_history",
+        "memory_store",
+        "embeddings",
+        "sessions",
+        "session_heads",
+        "lexemes",
+        "fault_history",
+    ):
         await teller.admin.execute(f"ANALYZE agent_data.{table}")
 
 
@@ -286,6 +304,43 @@ async def test_fetching_what_was_found(watch: Watch, teller: Teller) -> None:
         )
     )
     await check(teller, scans, "conversation_history_pkey", "memory_store_pkey", "suppressions_pkey")
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_reading_the_paging_of_a_session(watch: Watch, teller: Teller, mode: str) -> None:
+    await watch.connection.execute(f"SET plan_cache_mode = {mode}")
+    one, two = (made(S1, each).id for each in ("one", "two"))
+    found: Any = None
+
+    async def read() -> None:
+        nonlocal found
+        chains = [mark(f"{S1}answer"), *(mark(str(n)) for n in range(300))]
+        found = await watch.connection.fetchrow(SQL["paging.read"], TENANT, ANA, S1, chains, WINDOW_TURNS)
+
+    await check(
+        teller, await watch.scans(read), "paged_sessions_pkey", "objects_session", "relationships_session", "faults_session",
+        "phantom_ledger_pkey",
+    )  # fmt: skip
+    assert (found["objects"], len(found["hidden"]), len(found["questions"])) == ([one, two], 1, 1), "all of it was read"
+    scans = await watch.scans(lambda: watch.connection.fetch(SQL["paging.texts"], TENANT, ANA, S1, [one, two], [0, 3]))
+    await check(teller, scans, "semantic_objects_pkey")
+    vector = halfvec((await HashEmbedder().embed(["cats"]))[0])
+    scans = await watch.scans(
+        lambda: watch.connection.fetch(
+            SQL["paging.search"],
+            TENANT,
+            ANA,
+            S1,
+            "content of one",
+            vector,
+            1,
+            VECTOR_WEIGHT,
+            TEXT_WEIGHT,
+            SATURATION,
+            3,
+        )
+    )
+    await check(teller, scans, "objects_session", "semantic_objects_pkey")
 
 
 async def test_the_summary_of_a_session_is_found_by_its_session(watch: Watch, teller: Teller) -> None:

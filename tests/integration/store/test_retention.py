@@ -16,10 +16,12 @@ from app.jobs.schedule import Schedule
 from app.store import ids, retention
 from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.retention import GB, Limits, Outcome, Retention, Storage, by_group
 from app.store.turns import StreamRecord
 from tests.support.jobs import SQL
+from tests.support.paged import whole_record
 from tests.support.teller import ANA, TENANT, Teller, recipe_of, talk
 
 Admin = asyncpg.Connection
@@ -241,3 +243,23 @@ async def test_figures_are_of_every_table_by_group_and_month(pool: Pool, admin: 
 def test_the_first_id_of_a_moment() -> None:
     floor = ids.uuid7_floor(NOW)
     assert ids.uuid7(NOW - timedelta(milliseconds=1)) < floor <= ids.uuid7(NOW)
+
+
+async def test_the_paging_of_expired_sessions_goes_and_of_those_that_never_began(
+    teller: Teller, admin: Admin, owner: Any, pool: Pool
+) -> None:
+    store = PagingStore(pool, SQL, FakeClock(NOW))
+    expired, going_on, begun, fresh = (UUID(int=0x90 + n) for n in range(4))
+    for session in (expired, going_on):
+        await teller.tell(talk(f"q{session}"), "a", session=session, facts={"paging": whole_record(session)})
+    await admin.execute("UPDATE agent_data.sessions SET status = 4 WHERE session_id = $1", expired)
+    for session, late in ((begun, 25), (fresh, 1)):
+        early = PagingStore(pool, SQL, FakeClock(NOW - timedelta(hours=late)))
+        await early.keep(TENANT, ANA, UUID(int=1), whole_record(session))
+    assert (await Retention(SQL, Limits()).run(owner, NOW)).collected == 2
+    left = {each for each in (expired, going_on, begun, fresh) if (await store.read(TENANT, ANA, each)).marks}
+    assert left == {going_on, fresh}
+    for table in ("semantic_objects", "object_relationships", "fault_history", "fidelity_transitions", "admission_scores",
+                  "phantom_ledger", "paged_sessions"):  # fmt: skip
+        rows = await admin.fetch(f"SELECT DISTINCT session_id FROM agent_data.{table}")
+        assert {row["session_id"] for row in rows} <= {going_on, fresh}, table
