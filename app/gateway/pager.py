@@ -31,6 +31,7 @@ from app.gateway.paged_prompt import (
     draw,
     first_turn,
     heard,
+    messages_at,
     places,
     sheet,
 )
@@ -55,6 +56,9 @@ ROUNDS = 3
 """Decisions on one prompt: a later one knows what the one before really cost, where that was over the budget."""
 ANSWERING_SHARE = 0.5
 """Of the deadline, for which calls that wait in the ledger are answered; those that are not wait for the next request."""
+
+LEFT_OUT = "left_out"
+"""In a row of the ledger: the exchange is not shown any more."""
 
 T = TypeVar("T")
 
@@ -169,7 +173,7 @@ class Pager:
         except StoreUnavailable as error:  # its tools stand in it: what is called is answered as well as can be
             log.info("nothing is known of what it may ask", extra={"call_id": str(call.id)}, exc_info=error)
         state = run.state
-        where = places(own.transcript, state.objects)
+        where = places(messages_at(own.transcript), state.objects)
         run.first = first_turn(own.transcript, state.objects, where)
         paging = self._begun(run, state.objects, where)
         spent = sum(costs_of(chat, run.counter, self._counts))
@@ -183,7 +187,11 @@ class Pager:
         if not place.new:
             run.state = await self._store.read(run.tenant, place.user_id, place.session_id, chains=list(keys))
         read = await self._beside(run, lambda: self._read(run))
-        hidden = {keys[key]: Hidden.of_json(row) for key, row in run.state.hidden.items() if key in keys}
+        hidden = {
+            keys[key]: Hidden.of_json(row)
+            for key, row in run.state.hidden.items()
+            if key in keys and not row.get(LEFT_OUT)
+        }
         paging = self._begun(run, read.objects, read.where)
         if any(each.pending and _is_answered(chat, at) for at, each in hidden.items()):
             hidden = await self._answered(run, paging, hidden)
@@ -198,7 +206,9 @@ class Pager:
     def _read(self, run: _Run) -> _Read:
         """Takes apart what is new in the transcript, and counts its messages."""
         chat, state = run.chat, run.state
-        run.first = first_turn(chat.transcript, state.objects, places(chat.transcript, state.objects))
+        at = messages_at(chat.transcript)
+        where = places(at, state.objects)
+        run.first = first_turn(chat.transcript, state.objects, where)
         made = run.made = segment(
             run.place.session_id,
             chat.messages,
@@ -208,8 +218,12 @@ class Pager:
             objects=state.objects,
             first_turn=run.first,
         )
-        objects = [*state.objects, *made.objects]
-        return _Read(made, objects, places(chat.transcript, objects), costs_of(chat, run.counter, self._counts))
+        return _Read(
+            made,
+            [*state.objects, *made.objects],
+            {**where, **places(at, made.objects)},
+            costs_of(chat, run.counter, self._counts),
+        )
 
     def _begun(self, run: _Run, objects: Sequence[SemanticObject], where: Where) -> Paging:
         """The paging of a call of which nothing is decided yet: all is shown as it was."""
@@ -283,15 +297,31 @@ class Pager:
             released=state.released,
             goal_changed=said.goal_changed,
         )
-        for _ in range(ROUNDS):
+        decision = decide(page.objects, relations, moment, size)
+        before = other + sum(size(each, each.fidelity) for each in page.objects)
+        if left := page.to_go(before, run.budget, state.zone, decision):
+            moment = replace(moment, other_tokens=other - sum(page.added[at] for at in left))
+            self._leave_out(run, paging, page, left)
+            page = page.without(left)
             decision = decide(page.objects, relations, moment, size)
+        for _ in range(ROUNDS):
             shown = await self._with_texts(run, applied(page.objects, decision, moment))
             drawn = await self._drawn(run, page, shown, nonce)
             tokens = sum(drawn.costs) + beside + ours + memory
             if tokens <= run.budget or not decision.transitions:
                 break
             moment = replace(moment, other_tokens=moment.other_tokens + max(0, tokens - decision.tokens))
+            decision = decide(page.objects, relations, moment, size)
         self._settle(run, paging, page, read, moment, decision, shown, drawn, made)
+
+    def _leave_out(self, run: _Run, paging: Paging, page: Sheet, exchanges: Sequence[int]) -> None:
+        """The ledger knows from now on which of its exchanges are not shown any more."""
+        rows = dict(paging.record.hidden)
+        for at in exchanges:
+            chain = run.chat.transcript.chains[at]
+            assert chain is not None, "an answer has a chain hash"
+            rows[chain] = {**page.hidden[at].as_json(), LEFT_OUT: True}
+        paging.record = replace(paging.record, hidden=rows)
 
     def _settle(
         self,
