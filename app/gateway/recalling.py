@@ -12,7 +12,8 @@ from app.gateway.call import Call
 from app.gateway.dialect import ChatRequest
 from app.gateway.identify import paged, paging_budget
 from app.gateway.keeping import Keeper
-from app.gateway.pager import Pager, settled, unpaged
+from app.gateway.paged_plan import settled
+from app.gateway.pager import Pager, unpaged
 from app.gateway.prepare import Prepared, Preparer, unwoven
 from app.gateway.reconcile import Place
 from app.gateway.splice import with_value
