@@ -336,6 +336,7 @@ def known_place(found: Recognised, identity: Identity, *, how: How, server: bool
         request_known=_position(found.request_chain, found.request_count),
         sent_known=_position(found.sent_chain, found.sent_count),
         standing=found.standing,
+        config=found.config,
         **fields,
     )
 
