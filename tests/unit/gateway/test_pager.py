@@ -308,14 +308,16 @@ async def test_calls_beside_the_clients_are_answered_when_it_comes_back() -> Non
 
 
 async def test_an_answer_that_does_not_come_in_time_waits_for_the_next_request() -> None:
-    desk = Desk(deadline_s=0.1)
+    desk = Desk()
+    await desk.ask(begun(1))  # its tokenizer is loaded
+    desk.pager._deadline_s = 0.5
     never = asyncio.Event()
 
     async def answer(*_: Any) -> list[str]:
         await never.wait()
         return []
 
-    desk.answers.answer = answer  # type: ignore[method-assign]
+    desk.pager._answers = type("Never", (), {"answer": answer})()
     message = {"role": "assistant", "content": None, "tool_calls": [PhantomCall("c99", "Read", "{}").as_sent()]}
     messages = [user("q"), message, {"role": "tool", "tool_call_id": "c99", "content": "done"}]
     desk.shelf.hidden[chain_of(messages, 1)] = Hidden(beside=(QUERY,)).as_json()
