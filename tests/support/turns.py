@@ -83,7 +83,8 @@ class StubPreparer:
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
         audit = {"history": {"messages": 1}}
         compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"}, self.reason)
-        body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *renamed(chat, target.model_alias)])
+        shown = paging.insertions if paging is not None else ()
+        body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *shown, *renamed(chat, target.model_alias)])
         return Prepared(body, compiled)
 
 
@@ -111,13 +112,14 @@ class StubRecorder:
 class Stage:
     """A gateway between a scripted client and a scripted upstream."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, pager: Any = None, **settings: Any) -> None:
         self.preparer, self.recorder = StubPreparer(), StubRecorder()
         self.journey: Journey = build_journey(
             None,
             settings=Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 5000, **settings}),
             preparer=self.preparer,
             recorder=self.recorder,
+            pager=pager,
         )
         self.upstream = self.journey.upstream
         self.ask, self.post = self.journey.ask, self.journey.post
