@@ -7,6 +7,7 @@ import logging
 import time
 from dataclasses import replace
 
+from app.context.audit import Explained
 from app.errors import MnemeError, StoreUnavailable, Unavailable
 from app.gateway.call import Call
 from app.gateway.dialect import ChatRequest
@@ -153,7 +154,7 @@ class Recaller:
             settled(call.paging, prepared.compilation.tokens)
         elif call.unpaged is not None:
             compiled = prepared.compilation
-            told = replace(compiled, audit={**compiled.audit, "paging": {"reason": call.unpaged}})
+            told = replace(compiled, audit=Explained({**compiled.audit, "paging": {"reason": call.unpaged}}))
             call.prepared = replace(prepared, compilation=told)
 
     async def _without_search(self, call: Call, chat: ChatRequest, error: Exception) -> None:
