@@ -39,7 +39,7 @@ from app.gateway.paged_then import PagedThen
 from app.gateway.path import read_path
 from app.gateway.prepare import paged, parse_object, recent_of, woven
 from app.gateway.reconcile import Place, with_path
-from app.gateway.recorded import ModelThen, Recorded, candidates_of
+from app.gateway.recorded import ModelThen, Recorded, candidates_of, fate
 from app.gateway.splice import Insertion, with_value
 from app.gateway.upstream import Router, Target
 from app.gateway.weave import outgoing
@@ -179,7 +179,7 @@ class Recompiler:
             insertions = shorter.insertions
         compiled = await compiler.compile(request)
         body = woven(chat, compiled, place, target.model_alias, insertions)
-        fates = {str(each): fate for each in wanted if (fate := _fate(captured.items.get(each))) is not None}
+        fates = {str(each): told for each in wanted if (told := fate(captured.items.get(each))) is not None}
         again = Again(
             mode, captured.call, chat, target, body, compiled, captured.audit, captured.eta, kept.mneme, fates,
             captured.notes,
@@ -400,10 +400,3 @@ class Recompiler:
         if not isinstance(named, str) or not again.chat.model:
             return again
         return replace(again, body=with_value(again.body, "model", named))
-
-
-def _fate(item: ItemThen | None) -> str | None:
-    """What became of an item of then; None: it is as it was."""
-    if item is None:
-        return "forgotten"
-    return None if item.in_force else "not_in_force"
