@@ -107,3 +107,10 @@ def _candidate(
         own.reinforcements,
         own.sure_since,
     )
+
+
+def fate(item: ItemThen | None) -> str | None:
+    """What became of an item of then; None: it is as it was."""
+    if item is None:
+        return "forgotten"
+    return None if item.in_force else "not_in_force"

@@ -12,6 +12,7 @@ from app.context.assemble import Prepend
 from app.context.compile import Compilation
 from app.gateway.chat import CHAT
 from app.gateway.dialect import ChatRequest, renamed
+from app.gateway.paging import Paging
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
 from app.gateway.replayed import Replay
@@ -75,13 +76,15 @@ class StubPreparer:
         learns: bool = False,
         inquiry: object = None,
         deadline_s: float | None = None,
+        paging: Paging | None = None,
     ) -> Prepared:
         self.profile = profile
         await self._step("compile" if search else "compile-without-search")
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
         audit = {"history": {"messages": 1}}
         compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"}, self.reason)
-        body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *renamed(chat, target.model_alias)])
+        shown = paging.insertions if paging is not None else ()
+        body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *shown, *renamed(chat, target.model_alias)])
         return Prepared(body, compiled)
 
 
@@ -109,13 +112,14 @@ class StubRecorder:
 class Stage:
     """A gateway between a scripted client and a scripted upstream."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, pager: Any = None, **settings: Any) -> None:
         self.preparer, self.recorder = StubPreparer(), StubRecorder()
         self.journey: Journey = build_journey(
             None,
             settings=Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 5000, **settings}),
             preparer=self.preparer,
             recorder=self.recorder,
+            pager=pager,
         )
         self.upstream = self.journey.upstream
         self.ask, self.post = self.journey.ask, self.journey.post

@@ -253,6 +253,20 @@ async def test_schemas_and_the_reserve_take_their_room() -> None:
     assert plain.budget - limited.budget == 1000
 
 
+async def test_a_prompt_that_is_shown_shorter_has_the_room_of_what_it_is() -> None:
+    """Its costs come with it, and what prompt and answer may take together can be less than the window."""
+    messages = [said("system", "s"), said("user", "number " * 7800), said("user", "What is number 5?")]
+    whole = await compiler(Found(*FACTS)).compile(request(messages))
+    assert whole.memories == 0, "it has no room"
+    shown = await compiler(Found(*FACTS)).compile(request(messages, costs=[40, 60, 9]))
+    assert shown.memories > 0
+    assert (shown.audit["budget"]["system"], shown.audit["budget"]["client"]) == (40, 60 + 9 + 3)
+    less = await compiler(Found(*FACTS)).compile(request(messages, costs=[40, 60, 9], window=1100))
+    assert (less.audit["budget"]["window"], less.budget) == (1100, 1100 - 100 - 40)
+    more = await compiler(Found(*FACTS)).compile(request(messages, costs=[40, 60, 9], window=99_000))
+    assert more.budget == shown.budget, "never more than the model has"
+
+
 async def test_long_requests_are_counted_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     real = Compiler._figures

@@ -177,6 +177,26 @@ def test_the_last_duplicate_counts() -> None:
     assert body[content.start : content.end] == b'"b"'
 
 
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        (b'{"role":"tool","tool_call_id":"c","content":"a\\"b\\\\"}', b'"a\\"b\\\\"'),
+        (b'{ "content" : "first", "n" : 1.5 , "role":"tool" }', b'"first"'),
+        (b'{"content":"first","content":"last"}', b'"last"'),
+        (b'{"content":"first","conten\\u0074":"last"}', b'"last"'),
+        (b'{"content":null,"x":"content","y":true}', b"null"),
+        (b'{"x":{"content":"inner"},"content":"outer"}', b'"outer"'),
+        (b'{"content":"outer","x":["content","inner"]}', b'"outer"'),
+    ],
+)
+def test_the_content_of_a_message_is_its_last(message: bytes, content: bytes) -> None:
+    body = b'{"messages":[' + message + b',{"content":"another"}]}'
+    envelope = scan(body)
+    assert envelope is not None
+    found = envelope.messages[0].content(body)
+    assert body[found.start : found.end] == content
+
+
 @pytest.mark.parametrize("backslashes", range(24))
 def test_any_number_of_backslashes_before_a_quote(backslashes: int) -> None:
     tail = "\\" * backslashes + '"' if backslashes % 2 == 0 else "\\" * backslashes + '" } ] x"'

@@ -332,6 +332,23 @@ def test_a_count_is_found_by_the_messages_hash() -> None:
     assert len(spy.texts) == asked
 
 
+def test_a_tools_result_is_found_by_its_hash_and_the_space_around_it() -> None:
+    """Its id costs nothing; a line feed at its end does."""
+    cache, spy = CountCache(), Spy()
+    plain = {"role": "tool", "tool_call_id": "c1", "content": "hello"}
+    hashed = message_hash(canonical(plain) or b"")
+    first = cache.message(plain, spy, hashed)
+    asked = len(spy.texts)
+    assert cache.message({**plain, "tool_call_id": "c2"}, spy, hashed) == first
+    assert len(spy.texts) == asked
+    ended = [
+        cache.message({**plain, "content": text}, spy, hashed) for text in ("hello\n", "\nhello", " hello\n", "hello")
+    ]
+    assert ended == [first + 1, first + 1, first + 2, first]
+    blank = {**plain, "content": " \n"}
+    assert cache.message(blank, spy, message_hash(canonical(blank) or b"")) == first - 3
+
+
 @pytest.mark.parametrize(
     "other",
     [
