@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from app.paging import shrink_code
@@ -80,3 +82,11 @@ def test_settings_by_their_sections() -> None:
 )
 def test_hostile_python(code: str) -> None:
     assert outline(code, "Python").lines
+
+
+def test_threads_get_the_same_outline() -> None:
+    """CPython 3.11's parser fails in several threads at once (gh-106905), and what fails is read by its lines."""
+    alone = outline(LONG_CODE, "Python")
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: outline(LONG_CODE, "Python"), range(64)))
+    assert all(each == alone for each in found)
