@@ -55,8 +55,8 @@ You shorten one content (a file, the output of a tool, a document) that an assis
 your text in the content's place. It can ask for the content again.
 
 Write two levels. detailed: at most {detailed} words, all that the work is likely to need. compact: at most {compact} words, \
-the most important of detailed and nothing else. Copy names, identifiers, paths, numbers and error messages exactly as they are \
-written; say nothing that the content does not say. Count nothing that is not counted in it.
+the most important of detailed and nothing else. Copy names, identifiers, paths, numbers and error messages exactly as they \
+are written; say nothing that the content does not say. Count nothing that is not counted in it.
 
 For each level give two lists of short phrases: losses, what its reader cannot know (of detailed, against the content; of \
 compact, against detailed), such as "the bodies of the functions"; can_answer, what its text is enough for, such as "which \
