@@ -87,8 +87,8 @@ def test_hostile_python(code: str) -> None:
 
 
 def test_threads_get_the_same_outline() -> None:
-    """CPython 3.11's parser fails where another thread parses in the middle of it (gh-106905), which a collection lets it do; and
-    what fails is read by its lines."""
+    """CPython 3.11's parser fails where another thread parses in the middle of it (gh-106905), which a collection lets it
+    do; and what fails is read by its lines."""
     alone = outline(CODE, "Python")
     interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(1e-6)

@@ -1,0 +1,129 @@
+"""Which objects of a session outlast it, and what is remembered of each (seed 002, "Cross-Session Memory"). Pure.
+
+An object lasts when something speaks for it: the model asked it back, or asked about it in several turns, somebody pinned
+it, or it was read again, the same, in a later conversation. It does not when the same key was read since with another content:
+it is not so any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from app.memory.ingest_text import normalise
+from app.paging.answering import Source, answer
+from app.paging.keys import Family
+from app.paging.outline import fitting
+from app.paging.segment import mark_of
+from app.paging.shrink import shrink
+from app.paging.values import ContentKind, Counter
+from app.store.lasting import Content, Origin, Reading
+
+ASKED_TURNS = 2
+"""Turns with questions about an object that speak for it: one question may be a whim."""
+MOST = 50
+"""Objects of one session that become memories at a time, those first for which most speaks."""
+MEMORY_TOKENS = 240
+"""Most tokens of a memory of an object: an answer's size, five of which fit a block of 1,500 tokens."""
+QUOTED_TOKENS = 60
+"""Of it for each question: two or three lines."""
+
+_WRITES = frozenset({Family.EDIT.value, Family.WRITE.value})
+_FILES = _WRITES | {Family.READ.value}
+
+
+class Lasting(NamedTuple):
+    """A content that is to be remembered. `reading`: its last one; `evidence`: what speaks for it, over all `readings` of it in
+    the session; `fresh`: as much of it as is no memory yet."""
+
+    reading: Reading
+    readings: tuple[Reading, ...]
+    evidence: int
+    fresh: int
+
+
+def evidence(reading: Reading) -> int:
+    """How much speaks for an object: each restoration, each turn in which it was asked about (two at least), a pin that comes
+    from neither, and that it was read before."""
+    asked = reading.asked_turns if reading.asked_turns >= ASKED_TURNS else 0
+    pin = reading.pinned and not reading.restores and not asked
+    return reading.restores + asked + pin + reading.again
+
+
+def place_of(reading: Reading) -> str | None:
+    """What a content is known by beside itself: two that share it are readings of the same. None: it has no key."""
+    if reading.key is None:
+        return None
+    family = Family.READ.value if reading.family in _FILES else reading.family
+    return f"object:{family}:{reading.key}"
+
+
+def content_key(content_hash: bytes) -> str:
+    """What a content is known by, whatever it is a reading of."""
+    return f"object:{content_hash.hex()}"
+
+
+def latest(readings: Iterable[Reading]) -> dict[str, Reading]:
+    """The last reading of each place. `readings`: in their order."""
+    return {place: each for each in readings if (place := place_of(each)) is not None}
+
+
+def lasting(readings: Sequence[Reading]) -> list[Lasting]:
+    """Contents for which more speaks than is known yet, those first for which most does; at most `MOST`."""
+    last = latest(readings)
+    alike: dict[tuple[str | None, bytes], list[Reading]] = {}
+    for each in readings:
+        alike.setdefault((place_of(each), each.content_hash), []).append(each)
+    found: list[Lasting] = []
+    for (place, content_hash), same in alike.items():
+        if (place is not None and last[place].content_hash != content_hash) or same[-1].family in _WRITES:
+            continue  # stale; or the note of an edit, which says what was done and not what is so
+        speaks, fresh = sum(map(evidence, same)), sum(max(0, evidence(each) - each.remembered) for each in same)
+        if fresh:
+            found.append(Lasting(same[-1], tuple(same), speaks, fresh))
+    return sorted(found, key=lambda each: -each.evidence)[:MOST]
+
+
+def origins_of(readings: Iterable[Reading], origins: Sequence[Origin]) -> dict[UUID, Origin]:
+    """The message that each object stands in, the first of several; none for one that is not stored.
+
+    `origins`: all of the conversation, in their order: messages that say the same are told by how many there were before.
+    """
+    seen: Tally[bytes] = Tally()
+    at: dict[bytes, Origin] = {}
+    for each in origins:
+        at.setdefault(mark_of(each.message_hash, seen[each.message_hash]), each)
+        seen[each.message_hash] += 1
+    return {each.object_id: at[each.marks[0]] for each in readings if each.marks and each.marks[0] in at}
+
+
+def text_of(reading: Reading, content: Content, count: Counter) -> str:
+    """What is remembered of an object, on one line: its stub, the passages that its last questions were answered with, and as
+    much of L2 as there is room for. Nothing in other words than its own."""
+    kind = ContentKind(reading.kind)
+    told = [reading.stub]
+    for question in content.questions:
+        source = Source(reading.object_id, reading.stub, kind, content.text, key=reading.key)
+        quotes = answer(question, [source], count, QUOTED_TOKENS).quotes
+        told += [each for quote in quotes if (each := _flat(quote.text)) and each not in told]
+    compact = content.compact or shrink(content.text, kind, count, reading.key, reading.tokens).compact.text
+    told.append(_flat(compact))
+    return normalise(fitting(" – ".join(told), MEMORY_TOKENS, count))
+
+
+def told_of(reading: Reading) -> Mapping[str, object]:
+    """What a memory tells of the object that it was (`details.object`)."""
+    return {
+        "id": str(reading.object_id),
+        "type": reading.object_type,
+        "tool": reading.tool,
+        "key": reading.key,
+        "hash": reading.content_hash.hex(),
+        "tokens": reading.tokens,
+    }
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
