@@ -30,7 +30,18 @@ from app.memory.drafts import EPISODIC, L1_CONFIDENCE, SEMANTIC
 from app.memory.ingest import GLOBAL, REPEATED
 from app.memory.ingest_claims import confirmed, gained
 from app.memory.ingest_text import content_hash
-from app.paging.lasting import Lasting, content_key, evidence, lasting, latest, origins_of, place_of, text_of, told_of
+from app.paging.lasting import (
+    Lasting,
+    by_tool,
+    content_key,
+    evidence,
+    lasting,
+    latest,
+    origins_of,
+    place_of,
+    text_of,
+    told_of,
+)
 from app.paging.values import Counter
 from app.providers.embeddings import Embedder
 from app.store import ids
@@ -122,7 +133,7 @@ class Rememberer:
         """Look through a session's objects. Raises `BadBody`, `Unavailable` (of the embedder), `StoreUnavailable`."""
         job = RememberJob.parse(payload)
         while not await self._attempt(job):
-            log.info("a message was deleted while it was remembered", extra={"session": str(job.session)})
+            log.info("a session changed while its objects were looked through", extra={"session": str(job.session)})
 
     async def _attempt(self, job: RememberJob) -> bool:
         """False: something that was read is gone by now, and nothing was written."""
@@ -145,6 +156,8 @@ class Rememberer:
             ) as effect:
                 if effect is not None:
                     writes = LastingWrites(effect.connection, self._sql, job.tenant, job.user, state.hmac_key)
+                    if await writes.since(job.session) != state.since:
+                        raise Conflict("Another job has looked through these objects.")
                     await _Taking(job, state, effect, writes, self._space, now).take(worded, found)
         except Conflict:
             return False
@@ -273,10 +286,10 @@ class _Taking:
             tier=EPISODIC,
             scope=GLOBAL,
             # What a tool gave; what the user brought, or was planned and decided, has happened in the session.
-            kind="tool_outcome" if reading.tool else "event",
+            kind="tool_outcome" if by_tool(reading) else "event",
             text=each.text,
             content_hash=each.content_hash,
-            provenance_type=Provenance.TOOL_OUTPUT if reading.tool else Provenance.SYSTEM_INFERRED,
+            provenance_type=Provenance.TOOL_OUTPUT if by_tool(reading) else Provenance.SYSTEM_INFERRED,
             turn_id=origin.message_id,
             turn_index=origin.turn_index,
             source_message_ids=[origin.message_id],

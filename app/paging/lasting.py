@@ -18,6 +18,7 @@ from app.paging.keys import Family
 from app.paging.outline import fitting
 from app.paging.segment import mark_of
 from app.paging.shrink import shrink
+from app.paging.sorts import PASTED, SAID
 from app.paging.values import ContentKind, Counter
 from app.store.lasting import Content, Origin, Reading
 
@@ -25,10 +26,10 @@ ASKED_TURNS = 2
 """Turns with questions about an object that speak for it: one question may be a whim."""
 MOST = 50
 """Objects of one session that become memories at a time, those first for which most speaks."""
-MEMORY_TOKENS = 240
-"""Most tokens of a memory of an object: an answer's size, five of which fit a block of 1,500 tokens."""
-QUOTED_TOKENS = 60
-"""Of it for each question: two or three lines."""
+MEMORY_TOKENS = 300
+"""Most tokens of a memory of an object: as much as an answer to a question about it (`answering.ANSWER_TOKENS`)."""
+QUOTED_TOKENS = 100
+"""Of it for each question: a passage of some ten lines."""
 
 _WRITES = frozenset({Family.EDIT.value, Family.WRITE.value})
 _FILES = _WRITES | {Family.READ.value}
@@ -58,6 +59,11 @@ def place_of(reading: Reading) -> str | None:
         return None
     family = Family.READ.value if reading.family in _FILES else reading.family
     return f"object:{family}:{reading.key}"
+
+
+def by_tool(reading: Reading) -> bool:
+    """Whether a tool gave it, rather than that the user brought it, or the assistant said it."""
+    return reading.tool is not None and reading.tool not in (PASTED.tool, SAID.tool)
 
 
 def content_key(content_hash: bytes) -> str:
@@ -105,9 +111,9 @@ def text_of(reading: Reading, content: Content, count: Counter) -> str:
     kind = ContentKind(reading.kind)
     told = [reading.stub]
     for question in content.questions:
-        source = Source(reading.object_id, reading.stub, kind, content.text, key=reading.key)
-        quotes = answer(question, [source], count, QUOTED_TOKENS).quotes
-        told += [each for quote in quotes if (each := _flat(quote.text)) and each not in told]
+        source = Source(reading.object_id, "", kind, content.text, key=reading.key)
+        for best in answer(question, [source], count, QUOTED_TOKENS).quotes[:1]:
+            told += [_flat(best.text)] if _flat(best.text) not in told else []
     compact = content.compact or shrink(content.text, kind, count, reading.key, reading.tokens).compact.text
     told.append(_flat(compact))
     return normalise(fitting(" – ".join(told), MEMORY_TOKENS, count))

@@ -19,7 +19,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.sessions import SessionRef
 
-QUESTIONS = 3
+QUESTIONS = 2
 """Questions about an object whose answers its memory quotes, the latest."""
 
 
@@ -151,6 +151,11 @@ class LastingWrites:
         self._tenant = tenant
         self._user = user
         self._key = hmac_key
+
+    async def since(self, session: UUID) -> datetime | None:
+        """Up to when the session's objects were looked through by now."""
+        rows = await self._run("lasting.session", session)
+        return rows[0]["remembered_at"] if rows else None
 
     async def known(self, keys: Sequence[str]) -> dict[str, list[KnownObject]]:
         """The memories by these keys, held until the end of the transaction."""

@@ -67,8 +67,8 @@ class Session:
         for n, each in enumerate(objects):
             await self.admin.execute(
                 "INSERT INTO agent_data.semantic_objects (user_id, tenant_id, session_id, object_id, ordinal, object_type,"
-                " kind, source_tool, source_key, content_full, content_hash, stub, tags, parts, created_at, accessed_turn, tokens_l0,"
-                " tokens_l3, source_turn_start, source_turn_end)"
+                " kind, source_tool, source_key, content_full, content_hash, stub, tags, parts, created_at, accessed_turn,"
+                " tokens_l0, tokens_l3, source_turn_start, source_turn_end)"
                 " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0, $16, $17, $18, $19)"
                 " ON CONFLICT DO NOTHING",
                 self.talk.user, self.talk.tenant, self.talk.session, each.id, n + 1, each.object_type.value, each.kind.value,

@@ -247,7 +247,7 @@ async def test_within_a_session_only_the_last_reading_is_remembered(pool: Pool, 
 
 @pytest.mark.parametrize("secrets", [False, True])
 async def test_secrets_are_not_remembered(pool: Pool, admin: Admin, secrets: bool) -> None:
-    line = 'API_KEY = "sk-proj-' + "a1B2" * 12 + '"\n'
+    line = 'API_KEY = "sk-proj-' + "a1B2" * 5 + '"\n'
     one = await session(pool, admin, Talk(), ("src/keys.py", line + LONG_CODE))
     await one.ask(0, "What is the API_KEY?", "Which API_KEY is used?")
     await rememberer(pool, secrets=secrets).remember(one.job())
