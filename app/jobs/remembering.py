@@ -35,6 +35,7 @@ from app.paging.lasting import (
     by_tool,
     content_key,
     evidence,
+    file_of,
     lasting,
     latest,
     origins_of,
@@ -42,6 +43,7 @@ from app.paging.lasting import (
     text_of,
     told_of,
 )
+from app.paging.retold import steers
 from app.paging.values import Counter
 from app.providers.embeddings import Embedder
 from app.store import ids
@@ -174,7 +176,8 @@ class Rememberer:
             if content is None:
                 continue
             text = await asyncio.to_thread(text_of, reading, content, self._count)
-            if text and not self._unwelcome(text):
+            # What is planted in one session is not carried into the next.
+            if text and not steers(text) and not self._unwelcome(text):
                 hashed = content_hash(text)
                 made.setdefault(hashed, Worded(each, origins[reading.object_id], text, hashed, self._count(text)))
         if not made or self._space is None:
@@ -266,16 +269,20 @@ class _Taking:
     def _stale(
         self, places: Mapping[str, Reading], known: Mapping[str, Sequence[KnownObject]]
     ) -> list[tuple[str, KnownObject]]:
-        """Memories in force of what the session has read anew, and found to be another."""
-        return [
-            (place, memory)
-            for place, reading in places.items()
-            if self.state.since is None or reading.created_at > self.state.since
-            for memory in known.get(place, ())
-            if memory.is_active
-            and memory.content_hash != reading.content_hash.hex()
-            and memory.stated_at < reading.created_at
-        ]
+        """Memories in force, each with the place by which the session has found it to be another since."""
+        seen = {each.content_hash.hex(): each for each in self.state.readings}
+        found: dict[UUID, tuple[str, KnownObject]] = {}
+        for place, newer in places.items():
+            if self.state.since is not None and newer.created_at <= self.state.since:
+                continue
+            for memory in known.get(place, ()):
+                hashed = memory.content_hash or ""
+                same = hashed == newer.content_hash.hex() or (
+                    hashed in seen and seen[hashed].created_at >= newer.created_at
+                )
+                if memory.is_active and memory.stated_at < newer.created_at and not same:
+                    found.setdefault(memory.memory_id, (place, memory))
+        return list(found.values())
 
     def _row(self, each: Worded) -> MemoryRow:
         reading, origin, times = each.of.reading, each.origin, each.of.fresh
@@ -343,8 +350,9 @@ class _Taking:
 
 
 def _keys(each: Worded) -> list[str]:
-    place = place_of(each.of.reading)
-    return [content_key(each.of.reading.content_hash), *([place] if place is not None else [])]
+    reading = each.of.reading
+    keys = (content_key(reading.content_hash), place_of(reading), file_of(reading))
+    return [key for key in keys if key is not None]
 
 
 def _factors(confidence: float, times: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Which objects of a session outlast it, and what is remembered of each (seed 002, "Cross-Session Memory"). Pure.
 
 An object lasts when something speaks for it: the model asked it back, or asked about it in several turns, somebody pinned
-it, or it was read again, the same, in a later conversation. It does not when the same key was read since with another content:
-it is not so any more.
+it, or it was read again, the same, in a later conversation. It does not when the same key was read since with another content,
+or its file was edited: it is not so any more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from app.memory.ingest_text import normalise
 from app.paging.answering import Source, answer
-from app.paging.keys import Family
+from app.paging.keys import Family, base_key
 from app.paging.outline import fitting
 from app.paging.segment import mark_of
 from app.paging.shrink import shrink
@@ -32,7 +32,6 @@ QUOTED_TOKENS = 100
 """Of it for each question: a passage of some ten lines."""
 
 _WRITES = frozenset({Family.EDIT.value, Family.WRITE.value})
-_FILES = _WRITES | {Family.READ.value}
 
 
 class Lasting(NamedTuple):
@@ -54,11 +53,16 @@ def evidence(reading: Reading) -> int:
 
 
 def place_of(reading: Reading) -> str | None:
-    """What a content is known by beside itself: two that share it are readings of the same. None: it has no key."""
-    if reading.key is None:
+    """What a content is known by beside itself: two that share it are readings of the same. None: it has no key, or is the note
+    of an edit, which says what was done and not what is so."""
+    return None if reading.key is None or reading.family in _WRITES else f"object:{reading.family}:{reading.key}"
+
+
+def file_of(reading: Reading) -> str | None:
+    """The file that was read, all of it or some lines, or edited."""
+    if reading.key is None or reading.family not in (Family.READ.value, *_WRITES):
         return None
-    family = Family.READ.value if reading.family in _FILES else reading.family
-    return f"object:{family}:{reading.key}"
+    return f"object:file:{base_key(reading.key)}"
 
 
 def by_tool(reading: Reading) -> bool:
@@ -72,20 +76,27 @@ def content_key(content_hash: bytes) -> str:
 
 
 def latest(readings: Iterable[Reading]) -> dict[str, Reading]:
-    """The last reading of each place. `readings`: in their order."""
-    return {place: each for each in readings if (place := place_of(each)) is not None}
+    """The last reading of each place, and the last edit of each file. `readings`: in their order."""
+    found: dict[str, Reading] = {}
+    for each in readings:
+        key = file_of(each) if each.family in _WRITES else place_of(each)
+        if key is not None:
+            found[key] = each
+    return found
 
 
 def lasting(readings: Sequence[Reading]) -> list[Lasting]:
     """Contents for which more speaks than is known yet, those first for which most does; at most `MOST`."""
-    last = latest(readings)
+    last, order = latest(readings), {each.object_id: n for n, each in enumerate(readings)}
     alike: dict[tuple[str | None, bytes], list[Reading]] = {}
     for each in readings:
         alike.setdefault((place_of(each), each.content_hash), []).append(each)
     found: list[Lasting] = []
     for (place, content_hash), same in alike.items():
-        if (place is not None and last[place].content_hash != content_hash) or same[-1].family in _WRITES:
-            continue  # stale; or the note of an edit, which says what was done and not what is so
+        edit = last.get(file_of(same[-1]) or "")
+        edited = edit is not None and order[edit.object_id] > order[same[-1].object_id]
+        if same[-1].family in _WRITES or edited or (place is not None and last[place].content_hash != content_hash):
+            continue
         speaks, fresh = sum(map(evidence, same)), sum(max(0, evidence(each) - each.remembered) for each in same)
         if fresh:
             found.append(Lasting(same[-1], tuple(same), speaks, fresh))

@@ -113,6 +113,11 @@ def asked(made: SemanticObject) -> Question | None:
     )
 
 
+def steers(text: str) -> bool:
+    """Whether a text speaks to who reads it, as something planted does."""
+    return _STEERING.search(text) is not None
+
+
 def checked(answer: Retold, made: SemanticObject, count: Counter) -> Levels | None:
     """The levels of an answer, if both hold; None: they are to be made by structure."""
     source = _Source(f"{made.stub}\n{made.content}")
@@ -163,7 +168,7 @@ class _Source:
             len(words) >= MIN_WORDS
             and overlap(words, self._words) >= SHARED
             and self._says_all(text)
-            and not _STEERING.search(text)
+            and not steers(text)
             and not injected_spans(text)
             and (not self._parts or sum(1 for own in self._parts if own & words) >= MIN_PARTS)
         )
@@ -171,7 +176,7 @@ class _Source:
     def phrases(self, given: Iterable[str]) -> Sequence[str]:
         """Those of a helper's phrases that name nothing else than what stands here."""
         flat = (" ".join(each.split()).rstrip(" .;") for each in given)
-        kept = [clip(each, TOLD_CHARS) for each in flat if each and self._says_all(each) and not _STEERING.search(each)]
+        kept = [clip(each, TOLD_CHARS) for each in flat if each and self._says_all(each) and not steers(each)]
         return list(dict.fromkeys(kept))[:MOST_TOLD]
 
     def _says_all(self, text: str) -> bool:
