@@ -67,7 +67,7 @@ IMPORTANCE = 0.5
 """What is middling: more than a tool's result in passing (0.3), less than what the user says."""
 TAG = "object"
 """By which these memories can be listed."""
-READ_ANEW = "it was read again, and is another"
+CHANGED = "what it tells of was read or edited since, and is another"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class _Taking:
         )
         for at, memory in stale:
             if at not in heirs:
-                await self.writes.invalidate(memory, self.now, READ_ANEW)
+                await self.writes.invalidate(memory, self.now, CHANGED)
         if new:
             await self.effect.count_words([], [row.memory_id for _, row in new], self.now, self.now)
         await self.writes.name([(row.memory_id, _keys(each)) for each, row in new])

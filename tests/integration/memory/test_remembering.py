@@ -12,12 +12,16 @@ import orjson
 import pytest
 
 from app.clock import FakeClock
+from app.context.compile import Compiler, SearchRequest
+from app.context.retrieve import Retriever, Scope
 from app.errors import BadBody
 from app.jobs.remembering import IMPORTANCE, REMEMBER_OBJECTS, TAG, Rememberer, object_ticks
 from app.jobs.schedule import Schedule
 from app.memory.drafts import EPISODIC, SEMANTIC
 from app.memory.extract_pii import unwelcome
 from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder
+from app.providers.models import ModelRegistry
+from app.providers.tokens import CountCache, Tokenizers
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, own_connection
 from app.store.lasting import LastingStore
@@ -25,6 +29,7 @@ from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
+from app.store.turns import TurnStore
 from tests.support.jobs import SQL
 from tests.support.lasting import Session, later, readings
 from tests.support.learning import NOW, TENANT, Talk, memories
@@ -107,18 +112,32 @@ async def test_questions_in_several_turns_are_quoted(pool: Pool, admin: Admin) -
     assert found["confidence"] == pytest.approx(0.75)
 
 
-async def test_it_is_found_by_words_and_by_vectors(
-    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int
+async def search(pool: Pool, words: WordLlamaEmbedder, user: UUID, question: str) -> list[str]:
+    """What a later session finds among memories."""
+    compiler = Compiler(
+        Retriever(TurnStore(pool, SQL), words, COUNT), ModelRegistry(), Tokenizers(), CountCache(),
+        nonce_key=lambda: b"k", memory_cap=1500,
+    )  # fmt: skip
+    request = SearchRequest(scope=Scope(TENANT, user), query=question, now=NOW, k=5, kinds=["tool_outcome"])
+    return [each.candidate.text for each in (await compiler.search(request)).items]
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+async def test_a_later_session_finds_it(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int, vectors: bool
 ) -> None:
     one = await session(pool, admin, Talk(), MONEY)
     await one.set(0, pinned=True)
-    await rememberer(pool, words, space).remember(one.job())
-    (found,) = await remembered(admin)
-    kept = await admin.fetch("SELECT item_kind FROM agent_data.embeddings WHERE item_id = $1", found["memory_id"])
-    assert [row["item_kind"] for row in kept] == [1]
-    assert await admin.fetchval("SELECT documents FROM agent_data.lexemes WHERE lexeme = 'money.py'") or (
-        await admin.fetchval("SELECT count(*) FROM agent_data.lexemes WHERE lexeme LIKE '%money%'")
+    await rememberer(pool, words if vectors else None, space).remember(one.job())
+    question = (
+        "Which error does convert_currency raise?" if not vectors else "changing money from one currency to another"
     )
+    (found,) = await search(pool, words, one.talk.user, question)
+    assert found.startswith("Read src/money.py")
+    assert await search(pool, words, Talk("ben").user, question) == []
+    (memory,) = await remembered(admin)
+    await Memories(pool, SQL, FakeClock(NOW), space=None).forget(TENANT, one.talk.user, memory["memory_id"])
+    assert await search(pool, words, one.talk.user, question) == []
 
 
 async def test_read_again_in_a_later_session(pool: Pool, admin: Admin) -> None:
