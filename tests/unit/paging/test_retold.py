@@ -24,6 +24,7 @@ from app.paging.retold import (
 from app.paging.shrink import room_compact, room_detailed, shrink
 from app.paging.state import Levels
 from app.paging.values import SemanticObject
+from app.providers.helper import strict_schema
 from tests.unit.paging.made import COUNT, LONG_CODE, called, cut
 
 CODE = cut(called("Read", {"file_path": "src/money.py"}, LONG_CODE)).objects[0]
@@ -170,6 +171,16 @@ def test_the_question_bounds_both_levels_and_fences_the_content() -> None:
     assert LONG_CODE in question.user
     assert question.max_tokens > room_detailed(CODE.tokens_l0) + room_compact(CODE.tokens_l0)
     assert asked(replace(CODE, content="x" * (MOST_CHARS + 1))) is None
+
+
+def test_the_schema_is_strict_all_the_way_down() -> None:
+    schema = strict_schema(Retold)
+    level = schema["$defs"]["RetoldLevel"]
+    assert (schema["required"], level["required"]) == (
+        ["detailed", "compact", "fault_when"],
+        ["text", "losses", "can_answer"],
+    )
+    assert schema["additionalProperties"] is level["additionalProperties"] is False
 
 
 def test_text_that_postgres_refuses_is_replaced() -> None:
