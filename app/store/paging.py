@@ -17,7 +17,7 @@ import orjson
 from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
-from app.paging.answering import TEXT_WEIGHT, VECTOR_WEIGHT
+from app.paging.answering import SATURATION, TEXT_WEIGHT, VECTOR_WEIGHT
 from app.paging.entropy import WINDOW_TURNS, Asked
 from app.paging.state import NOTHING_PAGED, Levels, Paged, PagingRecord
 from app.paging.values import (
@@ -105,7 +105,7 @@ class PagingStore:
             rows = await connection.fetch(
                 self._sql["paging.search"],
                 tenant, user, session, storable(question), packed, space if packed is not None else None,
-                VECTOR_WEIGHT, TEXT_WEIGHT, limit,
+                VECTOR_WEIGHT, TEXT_WEIGHT, SATURATION, limit,
             )  # fmt: skip
         return [Hit(_object(row), row["likeness"], row["words"]) for row in rows]
 
