@@ -19,7 +19,9 @@ from app.jobs.knowing import Checker, Hearing
 from app.jobs.lease import connector
 from app.jobs.noting import Notes
 from app.jobs.privacy import privacy_ticks
+from app.jobs.remembering import Rememberer, object_ticks
 from app.jobs.schedule import Schedule
+from app.jobs.shrinking import Shrinker
 from app.jobs.sweeps import alias_ticks, life_ticks
 from app.jobs.tasks import Learner
 from app.jobs.worker import Handler, Worker
@@ -27,7 +29,7 @@ from app.knowing import Knowledge, open_knowledge
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
-from app.memory.extract_pii import refuser
+from app.memory.extract_pii import refuser, unwelcome
 from app.memory.extract_rules import rules
 from app.providers.helper import HelperClient, build_helper
 from app.settings import Settings
@@ -35,7 +37,9 @@ from app.store.checking import CheckStore
 from app.store.consolidation import ConsolidationStore
 from app.store.drawing import DrawingStore
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.lasting import LastingStore
 from app.store.learning import LearningStore
+from app.store.paging import PagingStore
 from app.store.queries import Queries
 from app.store.reach import came
 from app.store.retention import GB, Limits, Retention
@@ -70,7 +74,8 @@ async def run_worker(settings: Settings) -> None:
                 sql=core.queries,
                 handlers=(await learner(core, knowledge, helper)).handlers()
                 | checker(core, knowledge).handlers()
-                | await consolidation(core, helper),
+                | await consolidation(core, helper)
+                | await paging(core, helper),
                 schedule=schedule(settings, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
@@ -92,7 +97,9 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
     connect = connector(dsn, role=OWNER_ROLE, name="mneme schedule")
     many = consolidation_ticks(sql) if settings.consolidation == "on" else ()
-    return Schedule(connect, sql, clock, further=[*privacy, *life_ticks(sql), *alias_ticks(sql), *many])
+    return Schedule(
+        connect, sql, clock, further=[*privacy, *life_ticks(sql), *alias_ticks(sql), *many, *object_ticks(sql)]
+    )
 
 
 def capture_limits(settings: Settings) -> Limits:
@@ -172,6 +179,26 @@ async def consolidation(core: Core, helper: HelperClient | None) -> dict[str, Ha
         helper=helper,
     )
     return keeper.handlers() | users.handlers()
+
+
+async def paging(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
+    """What the objects of long sessions are shown shorter by, and what of them is remembered."""
+    pool, sql, settings = core.pools.background, core.queries, core.settings
+    space = await core.turns.space_of(core.embedder.space)
+    shrinker = Shrinker(
+        PagingStore(pool, sql, core.clock), embedder=core.embedder, space=space, count=core.counter.count, helper=helper
+    )
+    rememberer = Rememberer(
+        LearningStore(pool, sql),
+        LastingStore(pool, sql),
+        sql,
+        core.clock,
+        embedder=core.embedder,
+        space=space,
+        count=core.counter.count,
+        unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
+    )
+    return shrinker.handlers() | rememberer.handlers()
 
 
 async def _stop_when_orphaned(stop: asyncio.Event) -> None:

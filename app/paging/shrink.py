@@ -132,6 +132,16 @@ def outline_of(text: str, kind: ContentKind, key: str | None = None) -> Outline:
     return made if made is not None and made.lines else shrink_prose.outline(text)
 
 
+def room_detailed(tokens: int) -> int:
+    """Most tokens of L1 of a content of so many."""
+    return min(tokens, max(L1_FLOOR, min(L1_CEILING, int(tokens * L1_RATIO))))
+
+
+def room_compact(tokens: int) -> int:
+    """Most tokens of L2 of a content of so many."""
+    return min(tokens, max(L2_FLOOR, min(L2_CEILING, int(tokens * L2_RATIO))))
+
+
 def shrink(text: str, kind: ContentKind, count: Counter, key: str | None = None, tokens: int | None = None) -> Shrunken:
     """L1 and L2 of a content of `tokens` tokens (counted when not given), each never larger than the level above.
 
@@ -139,10 +149,8 @@ def shrink(text: str, kind: ContentKind, count: Counter, key: str | None = None,
     """
     total = count_bounded(text, count) if tokens is None else tokens
     made = outline_of(text, kind, key)
-    room = min(total, max(L1_FLOOR, min(L1_CEILING, int(total * L1_RATIO))))
-    detailed, kept, _ = shorten(made, room, count)
-    room = min(detailed.tokens, max(L2_FLOOR, min(L2_CEILING, int(total * L2_RATIO))))
-    compact, _, ask = shorten(made, room, count, above=kept)
+    detailed, kept, _ = shorten(made, room_detailed(total), count)
+    compact, _, ask = shorten(made, min(detailed.tokens, room_compact(total)), count, above=kept)
     return Shrunken(detailed, compact, ask)
 
 

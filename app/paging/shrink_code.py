@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 import warnings
 
 from app.paging.entities import DEFINED
@@ -44,6 +45,9 @@ MAX_DEPTH = 200
 """Brackets open at once, or blanks of indentation by two, in code that is given to the parser."""
 DOC_LINES = 2
 """Lines of a piece of documentation that are taken for its lead."""
+
+_PARSER = threading.Lock()
+"""One thread at a time: CPython 3.11 counts how deep all of them are together, and fails (SystemError, gh-106905)."""
 
 _IMPORT = re.compile(
     r"\s*(?:import\b|from\s+\S+\s+import\b|#include\b|using\s+[\w.:]+\s*;|use\s+[\w:]+|require\b"
@@ -115,10 +119,10 @@ def _python(lines: list[str]) -> list[int] | None:
     if len(source) > MAX_PARSED_CHARS or _deep(source):
         return None
     try:
-        with warnings.catch_warnings():
+        with _PARSER, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in the user's own code
             tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
         return None
     if not any(
         isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom)

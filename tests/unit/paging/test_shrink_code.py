@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from app.paging import shrink_code
@@ -80,3 +84,21 @@ def test_settings_by_their_sections() -> None:
 )
 def test_hostile_python(code: str) -> None:
     assert outline(code, "Python").lines
+
+
+def test_threads_get_the_same_outline() -> None:
+    """CPython 3.11's parser fails where another thread parses in the middle of it (gh-106905), which a collection lets it
+    do; and what fails is read by its lines."""
+    alone = outline(CODE, "Python")
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.callbacks.append(lambda *_: [None for _ in range(100)])
+    gc.set_threshold(20)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda _: outline(CODE, "Python"), range(48)))
+    finally:
+        gc.callbacks.pop()
+        gc.set_threshold(*thresholds)
+        sys.setswitchinterval(interval)
+    assert all(each == alone for each in found)
