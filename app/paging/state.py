@@ -22,9 +22,10 @@ class Paged:
 
     `objects`: in the order in which they were made, without their contents; of L1 and L2 the text is there only where it is
     what is shown now (`current_fidelity`), else it is empty (seed 002 §2.1). `marks`: of all messages that were segmented.
-    `restored`: objects that the model asked back since the last decision; `raised`: that its questions are to raise.
-    `asked`: the questions of the last turns about each object. `hidden`: exchanges of the ledger, by the chain hash of the
-    answer that they belong to, of those that were asked for. `offered`: a request of this session had the phantom tools.
+    `restored`: objects that the model asked back since the last decision; `raised`: that its questions are to raise;
+    `released`: that somebody said are needed no more. `asked`: the questions of the last turns about each object. `hidden`:
+    exchanges of the ledger, by the chain hash of the answer that they belong to, of those that were asked for. `offered`: a
+    request of this session had the phantom tools.
     """
 
     zone: Zone = Zone.NORMAL
@@ -34,6 +35,7 @@ class Paged:
     relationships: tuple[Relationship, ...] = ()
     restored: frozenset[UUID] = frozenset()
     raised: frozenset[UUID] = frozenset()
+    released: frozenset[UUID] = frozenset()
     asked: Mapping[UUID, tuple[Asked, ...]] = field(default_factory=lambda: NO_QUESTIONS)
     hidden: Mapping[bytes, Mapping[str, Any]] = field(default_factory=lambda: NO_EXCHANGES)
 
