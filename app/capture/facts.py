@@ -11,6 +11,7 @@ from uuid import UUID
 
 from app.capture.recipe import Recipe
 from app.context.assemble import Block
+from app.paging.state import PagingRecord
 from app.store.turns import StreamRecord
 
 
@@ -84,6 +85,8 @@ class CallFacts:
     """By which it is found, sorted, each once."""
     imported: Mapping[str, Any] | None = None
     """What its cassette says of it, where it came from one."""
+    paging: PagingRecord | None = None
+    """What it changes of its session's objects."""
 
     @property
     def metadata(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder
 from app.providers.tokens import CountCache, TokenCounter
 from app.store import ids
+from app.store.texts import storable
 from app.store.turns import (
     ROLE_OTHER,
     ROLES,
@@ -130,7 +131,7 @@ class Recorder:
             record = self._message(answer.message, answer.hash, exchange.ended_at, parent, hidden=not exchange.learn)
             record = record._replace(
                 turn_index=exchange.asked_index if exchange.asked_index is not None else (0 if n else None),
-                model_id=_storable(call.answered_model or call.model),
+                model_id=storable(call.answered_model or call.model),
                 finish_reason=_finish(answer),
                 prompt_tokens=call.usage.prompt if n == 0 else None,
                 completion_tokens=call.usage.completion if n == 0 else None,
@@ -149,7 +150,7 @@ class Recorder:
     def _message(
         self, message: Mapping[str, Any], hashed: bytes | None, at: datetime, parent: UUID | None, *, hidden: bool
     ) -> MessageRecord:
-        text = _storable(text_of(message))
+        text = storable(text_of(message))
         content = message.get("content")
         calls = message.get("tool_calls")
         if not calls and isinstance(legacy := message.get("function_call"), Mapping):
@@ -164,9 +165,9 @@ class Recorder:
             role=ROLES.get(role, ROLE_OTHER) if isinstance(role, str) else ROLE_OTHER,
             content=text if text or content is not None else None,
             content_parts=_json(content) if content is not None and not isinstance(content, str) else None,
-            name=_storable(name) if isinstance(name, str) else None,
+            name=storable(name) if isinstance(name, str) else None,
             tool_calls=_json(calls) if calls else None,
-            tool_call_id=_storable(call_id) if isinstance(call_id, str) else None,
+            tool_call_id=storable(call_id) if isinstance(call_id, str) else None,
             content_hash=content_hash(text) if text else None,
             message_hash=hashed,
             token_count=count,
@@ -229,6 +230,7 @@ def build(
         # Of what was said while Mneme was to learn nothing it does not learn what was of use either.
         uses=used_memories(compiled.audit) if compiled and exchange and exchange.learn else (),
         asked=asked_memories(compiled.audit) if compiled and exchange and exchange.learn else (),
+        paging=call.paging,
     )
 
 
@@ -241,10 +243,10 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         session_id=exchange.session_id if exchange else call.session_id,
         created_at=call.created_at,
         method=call.method,
-        path=_storable(masked_path(call.path)),
+        path=storable(masked_path(call.path)),
         upstream=call.upstream,
-        model=_storable(call.model),
-        answered_model=_storable(call.answered_model) if call.answered_model else None,
+        model=storable(call.model),
+        answered_model=storable(call.answered_model) if call.answered_model else None,
         streamed=call.streamed,
         status=call.status,
         outcome=int(call.outcome),
@@ -273,10 +275,10 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
         latency_ms=call.latency_ms,
         first_byte_us=call.first_byte_us,
         overhead_us=call.overhead_us,
-        idempotency_key=_storable(call.idempotency_key) if call.idempotency_key else None,
+        idempotency_key=storable(call.idempotency_key) if call.idempotency_key else None,
         repeat_key=call.repeat_key,
         retry_count=call.retry_count,
-        error=_storable(call.error) if call.error else None,
+        error=storable(call.error) if call.error else None,
         metadata=_json(call.metadata),
         key_id=call.key_id,
         priced=call.priced,
@@ -285,7 +287,7 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
 
 
 def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant: UUID) -> SessionRecord:
-    prompt = _storable(exchange.system_prompt) if exchange.system_prompt is not None else None
+    prompt = storable(exchange.system_prompt) if exchange.system_prompt is not None else None
     answered = rows.head is not None
     return SessionRecord(
         session_id=exchange.session_id,
@@ -294,7 +296,7 @@ def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant:
         route_id=ids.route_id(tenant, exchange.session_name) if exchange.session_name is not None else None,
         parent_session_id=exchange.parent_session_id,
         branch_turn_index=exchange.branch_turn_index,
-        model_id=_storable(exchange.model),
+        model_id=storable(exchange.model),
         context_window_size=exchange.window,
         system_prompt=prompt,
         system_prompt_hash=sha256(prompt.encode()).digest() if prompt is not None else None,
@@ -327,7 +329,7 @@ def _block(exchange: Exchange, rows: _Rows) -> BlockRecord | None:
         message_id=asked[-1],
         chain_hash=block.anchor,
         message_hash=block.message_hash,
-        text=_storable(block.text),
+        text=storable(block.text),
         item_ids=block.item_ids,
         token_count=block.token_count,
     )
@@ -369,11 +371,6 @@ def _finish(answer: Answered) -> int | None:
     if answer.finish_reason is None:
         return None
     return FINISH_REASONS.get(answer.finish_reason, FINISH_OTHER)
-
-
-def _storable(text: str) -> str:
-    """Text as Postgres takes it: without U+0000, which is kept in the bytes only."""
-    return text.replace("\0", "\ufffd") if "\0" in text else text
 
 
 def _real(value: float | None) -> float | None:

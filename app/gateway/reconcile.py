@@ -8,7 +8,7 @@ the stored messages is read by `path.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -58,6 +58,8 @@ class Place:
     request_known: Position | None = None
     sent_known: Position | None = None
     standing: Standing = NOTHING
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The session's own settings."""
 
 
 def is_server_managed(transcript: Transcript, identity: Identity, wanted: str | None) -> bool:
@@ -334,6 +336,7 @@ def known_place(found: Recognised, identity: Identity, *, how: How, server: bool
         request_known=_position(found.request_chain, found.request_count),
         sent_known=_position(found.sent_chain, found.sent_count),
         standing=found.standing,
+        config=found.config,
         **fields,
     )
 

@@ -11,6 +11,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from app.paging.state import PagingRecord
 from app.store.pools import halfvec
 
 Vector = NDArray[np.float32]
@@ -215,13 +216,20 @@ class TurnRecord:
     """Memories that stood in the prompt, with their scores."""
     asked: Sequence[UUID] = ()
     """Memories that the prompt asked to have confirmed."""
+    paging: PagingRecord | None = None
+    """What it changes of its session's objects."""
 
     @property
     def size(self) -> int:
         """Bytes, roughly: of what may be large."""
         stream = self.stream.body if self.stream else b""
         large = (stream, *self.blobs[1], self.call.request_body, self.audit, self.inputs)
-        return sum(len(each) for each in large if each) + sum(len(each.content or "") for each in self.messages)
+        objects = self.paging.objects if self.paging is not None else ()
+        return (
+            sum(len(each) for each in large if each)
+            + sum(len(each.content or "") for each in self.messages)
+            + sum(len(each.content) for each in objects)
+        )
 
 
 def batch(turns: Sequence[TurnRecord]) -> tuple[Any, ...]:

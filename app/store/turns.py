@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from app.store import paging
 from app.store.places import NO_PLACES, More, Places, Scan, ids_of, unpack, unpack_more
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -96,6 +97,8 @@ class Recognised:
     blocks: tuple[StoredBlock, ...] = ()
     gone_items: frozenset[UUID] = frozenset()
     standing: Standing = NOTHING
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The session's own settings."""
 
 
 class StoredMessage(NamedTuple):
@@ -329,18 +332,26 @@ class TurnStore:
         ordered = sorted(turns, key=lambda each: (each.call.user_id, each.call.session_id or _NO_SESSION))
         arguments = batch(ordered)
         asking = [each for each in ordered if each.asked and each.call.session_id is not None]
+        paged = [(each.call, each.paging) for each in ordered if each.paging is not None]
+        paged.sort(key=lambda each: (each[0].user_id, each[1].session_id))
         async with self._pool.acquire() as connection:
-            if not asking:
+            if not asking and not paged:
                 return bool(await connection.fetchval(self._sql["turns.record_turns"], *arguments))
             async with connection.transaction():
-                stored = bool(await connection.fetchval(self._sql["turns.record_turns"], *arguments))
-                for each in asking if stored else ():
+                if not await connection.fetchval(self._sql["turns.record_turns"], *arguments):
+                    return False
+                for call, record in paged:
+                    await paging.write(
+                        connection, self._sql, call.tenant_id, call.user_id, call.call_id, call.created_at, record,
+                        decided=True,
+                    )  # fmt: skip
+                for each in asking:
                     call = each.call
                     await connection.execute(
                         self._sql["lifecycle.asked_in_turn"],
                         call.tenant_id, call.user_id, call.session_id, list(each.asked), call.created_at,
                     )  # fmt: skip
-            return stored
+            return True
 
     async def warm(self, vector: Vector | None, space: int | None, connections: int) -> None:
         """Have every connection plan what each request asks: it takes longer than a request waits for memory."""

@@ -1,6 +1,7 @@
 -- name: recognise
 -- The session that a request belongs to, with its live memory blocks, and what every prompt of its user says: one row.
-SELECT r.*, s.*, agent_data.notes_in_force($1, r.user_id, r.block_items, $13) AS notes_kept
+SELECT r.*, s.*, agent_data.notes_in_force($1, r.user_id, r.block_items, $13) AS notes_kept,
+       CASE WHEN r.known THEN agent_data.session_config($1, r.user_id, r.session_id) END AS config
 FROM agent_data.recognise($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) r
 CROSS JOIN LATERAL agent_data.standing($1, r.user_id, NOT $3, $12, $13) s
 

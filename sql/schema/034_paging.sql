@@ -44,7 +44,7 @@ CREATE TABLE agent_data.semantic_objects (
     tags              text[] NOT NULL DEFAULT '{}',
     parts             jsonb NOT NULL,                -- [[mark as hex, start, stop], …]: where it stands in the transcript
     current_fidelity  smallint NOT NULL DEFAULT 0 CHECK (current_fidelity BETWEEN 0 AND 4),
-    wanted            text CHECK (wanted IN ('restore', 'raise')),   -- what the model's faults ask of the next decision
+    wanted            text CHECK (wanted IN ('restore', 'raise', 'release')),  -- of the next decision: by the model's faults, or the API
     pinned            boolean NOT NULL DEFAULT false,
     pin_reason        text,
     created_at        timestamptz NOT NULL DEFAULT now(),
@@ -68,6 +68,7 @@ CREATE TABLE agent_data.semantic_objects (
 SELECT agent_data.make_hash_partitions('semantic_objects', current_setting('mneme.hash_partitions')::int);
 CREATE INDEX objects_session ON agent_data.semantic_objects (user_id, session_id, ordinal);
 CREATE INDEX objects_source_key ON agent_data.semantic_objects (user_id, session_id, source_key) WHERE source_key IS NOT NULL;
+CREATE INDEX objects_unshrunk ON agent_data.semantic_objects (user_id, session_id, ordinal) WHERE shrunk_at IS NULL;
 
 CREATE TABLE agent_data.object_relationships (
     user_id      uuid NOT NULL,
@@ -157,4 +158,302 @@ CREATE TABLE agent_data.phantom_ledger (
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('phantom_ledger', current_setting('mneme.hash_partitions')::int);
 
+-- Settings of one session (seed 002 §1.1), such as whether it is paged.
+ALTER TABLE agent_data.sessions ADD COLUMN config jsonb NOT NULL DEFAULT '{}';
+
+-- A branch goes on with the settings of the session that it left.
+CREATE FUNCTION agent_data.inherit_config() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.config := COALESCE((SELECT s.config FROM agent_data.sessions s
+                            WHERE s.user_id = NEW.user_id AND s.session_id = NEW.parent_session_id), NEW.config);
+    RETURN NEW;
+END $$;
+CREATE TRIGGER inherit_config BEFORE INSERT ON agent_data.sessions
+    FOR EACH ROW WHEN (NEW.parent_session_id IS NOT NULL) EXECUTE FUNCTION agent_data.inherit_config();
+
+-- A session's settings, beside `recognise` in the same statement; NULL: there is no such session.
+CREATE FUNCTION agent_data.session_config(p_tenant uuid, p_user uuid, p_session uuid) RETURNS jsonb
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN (SELECT s.config FROM agent_data.sessions s
+            WHERE s.user_id = p_user AND s.session_id = p_session AND s.tenant_id = p_tenant);
+END $$;
+
+-- --- reading -------------------------------------------------------------------------------------------------------------
+
+-- The paging of a session, for each request: one round trip. No row in `paged_sessions`: all is NULL.
+--
+--   p_chains   chain hashes of the answers that the transcript holds: their exchanges come from the ledger
+--   p_turns    so many turns back questions count
+--
+-- Objects in the order in which they were made, a value each in every array: of L1 and L2 the text only where it is shown now
+-- (seed 002 §2.1), never the content. `numbers`: 13 for each: fidelity, the tokens of L0 to L3 (-1: not made), first and last
+-- turn, turn of the last access, accesses, faults, micro-faults, 1 if pinned, what is wanted (1 restore, 2 raise, 3 release).
+-- `notes`: one JSON array, of each what L1 and L2 lost and can answer, when to fault, entities and parts.
+CREATE FUNCTION agent_data.read_paging(
+    p_tenant uuid, p_user uuid, p_session uuid, p_chains bytea[], p_turns integer,
+    OUT zone text, OUT offered boolean, OUT marks bytea,
+    OUT objects uuid[], OUT types text[], OUT kinds text[], OUT tools text[], OUT keys text[], OUT hashes bytea[],
+    OUT stubs text[], OUT details text[], OUT compacts text[], OUT tags text[], OUT reasons text[], OUT numbers bytea,
+    OUT notes text,
+    OUT sources uuid[], OUT targets uuid[], OUT relations text[],
+    OUT asked uuid[], OUT asked_turns integer[], OUT questions text[],
+    OUT answer_chains bytea[], OUT hidden bytea[]
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    latest integer;
+BEGIN
+    SELECT s.zone, s.offered, s.marks, s.turn INTO zone, offered, marks, latest FROM agent_data.paged_sessions s
+    WHERE s.user_id = p_user AND s.session_id = p_session AND s.tenant_id = p_tenant;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(o.object_id), array_agg(o.object_type), array_agg(o.kind), array_agg(o.source_tool),
+           array_agg(o.source_key), array_agg(o.content_hash), array_agg(o.stub),
+           array_agg(CASE o.current_fidelity WHEN 1 THEN o.summary_detailed END),
+           array_agg(CASE o.current_fidelity WHEN 2 THEN o.summary_compact END),
+           array_agg(array_to_string(o.tags, E'\x1f')), array_agg(o.pin_reason),
+           string_agg(
+               int4send(o.current_fidelity) || int4send(o.tokens_l0) || int4send(COALESCE(o.tokens_l1, -1))
+               || int4send(COALESCE(o.tokens_l2, -1)) || int4send(o.tokens_l3) || int4send(o.source_turn_start)
+               || int4send(o.source_turn_end) || int4send(o.accessed_turn) || int4send(o.access_count)
+               || int4send(o.fault_count) || int4send(o.micro_fault_count) || int4send(o.pinned::integer)
+               || int4send(CASE o.wanted WHEN 'restore' THEN 1 WHEN 'raise' THEN 2 WHEN 'release' THEN 3 ELSE 0 END),
+               ''),
+           '[' || string_agg('[' || concat_ws(',', o.losses_l1, o.losses_l2, o.can_answer_l1, o.can_answer_l2, o.fault_when,
+                                              o.key_entities, o.parts) || ']', ',') || ']'
+    INTO objects, types, kinds, tools, keys, hashes, stubs, details, compacts, tags, reasons, numbers, notes
+    FROM (
+        SELECT * FROM agent_data.semantic_objects x
+        WHERE x.user_id = p_user AND x.session_id = p_session AND x.tenant_id = p_tenant
+        ORDER BY x.ordinal
+    ) o;
+    SELECT array_agg(r.source_id), array_agg(r.target_id), array_agg(r.relationship) INTO sources, targets, relations
+    FROM agent_data.object_relationships r
+    WHERE r.user_id = p_user AND r.session_id = p_session AND r.tenant_id = p_tenant;
+    SELECT array_agg(f.object_id), array_agg(f.turn_number), array_agg(f.question) INTO asked, asked_turns, questions
+    FROM (
+        SELECT h.object_id, h.turn_number, h.question FROM agent_data.fault_history h
+        WHERE h.user_id = p_user AND h.session_id = p_session AND h.tenant_id = p_tenant
+          AND h.turn_number > latest - p_turns AND h.object_id IS NOT NULL AND h.question IS NOT NULL
+        ORDER BY h.created_at, h.fault_id
+    ) f;
+    IF cardinality(p_chains) > 0 THEN
+        SELECT array_agg(l.answer_chain), array_agg(l.hidden) INTO answer_chains, hidden FROM agent_data.phantom_ledger l
+        WHERE l.user_id = p_user AND l.session_id = p_session AND l.tenant_id = p_tenant
+          AND l.answer_chain = ANY (p_chains);
+    END IF;
+END $$;
+
+-- Texts of objects, each of one level (seed 002 §1.2: 0 the content, 4 nothing), of one session or (NULL) of any of the user's.
+-- A level that was not made has none.
+CREATE FUNCTION agent_data.object_texts(p_tenant uuid, p_user uuid, p_session uuid, p_objects uuid[], p_levels integer[])
+RETURNS TABLE (object_id uuid, text text) LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = agent_data, public, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY
+    SELECT o.object_id, CASE w.level WHEN 0 THEN o.content_full WHEN 1 THEN o.summary_detailed WHEN 2 THEN o.summary_compact
+                                     WHEN 3 THEN o.stub END
+    FROM unnest(p_objects, p_levels) AS w (object_id, level)
+    JOIN agent_data.semantic_objects o ON o.user_id = p_user AND o.object_id = w.object_id
+    WHERE o.tenant_id = p_tenant AND (p_session IS NULL OR o.session_id = p_session);
+END $$;
+
+-- The objects of a session that answer a question best, evicted ones too (seed 002 §2.3): `likeness` and `words` are 0 to 1 each.
+-- `likeness` is the cosine, where the object was embedded in the question's space. `words` is ts_rank of the question's words, any
+-- of which counts, as rank / (rank + 1) (normalisation 32).
+CREATE FUNCTION agent_data.search_objects(
+    p_tenant uuid, p_user uuid, p_session uuid, p_query text, p_vector halfvec, p_space smallint,
+    p_vector_weight double precision, p_text_weight double precision, p_limit integer
+) RETURNS TABLE (likeness double precision, words double precision, object agent_data.semantic_objects)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = agent_data, public, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    any_of tsquery := replace(plainto_tsquery('english', p_query)::text, '&', '|')::tsquery;
+BEGIN
+    RETURN QUERY
+    SELECT y.likeness, y.words, o
+    FROM (
+        SELECT x.*, row_number() OVER (
+            ORDER BY p_vector_weight * x.likeness + p_text_weight * x.words DESC, x.ordinal DESC) AS place
+        FROM (
+            SELECT c.object_id, c.ordinal,
+                   CASE WHEN c.space = p_space THEN greatest(0, 1 - (c.embedding <=> p_vector)) ELSE 0 END AS likeness,
+                   ts_rank(c.content_tsv, any_of, 32)::double precision AS words
+            FROM agent_data.semantic_objects c
+            WHERE c.user_id = p_user AND c.session_id = p_session AND c.tenant_id = p_tenant
+        ) x
+        ORDER BY place LIMIT p_limit
+    ) y
+    JOIN agent_data.semantic_objects o ON o.user_id = p_user AND o.object_id = y.object_id
+    ORDER BY y.place;
+END $$;
+
+-- --- writing -------------------------------------------------------------------------------------------------------------
+
+-- Marks of 16 bytes each that are not among others yet.
+CREATE FUNCTION agent_data.further_marks(p_known bytea, p_marks bytea) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT COALESCE(string_agg(m.mark, '' ORDER BY n), '')
+    FROM generate_series(0, octet_length(p_marks) / 16 - 1) AS n
+    CROSS JOIN LATERAL (SELECT substring(p_marks FROM n * 16 + 1 FOR 16) AS mark) m
+    WHERE position(m.mark IN p_known) = 0
+$$;
+
+-- What one call changes of a session's paging (app/paging/state.py: PagingRecord), in the transaction of its turn; or, without a
+-- decision (`p_decided`), what was segmented late and what was asked through the API. False: the user is erased since `p_at`, when
+-- it began, and nothing is written.
+--
+--   p_record    what is small of it, JSON; p_contents: of its objects, in their order
+--   p_chains    answers whose exchanges the ledger is to hold, and the exchanges
+--
+-- The session's row comes first: two requests of one session go one after the other. Then its objects, in the order of their ids,
+-- as everybody locks them.
+CREATE FUNCTION agent_data.record_paging(
+    p_tenant uuid, p_user uuid, p_session uuid, p_call uuid, p_at timestamptz, p_decided boolean,
+    p_record jsonb, p_marks bytea, p_contents text[], p_chains bytea[], p_hidden bytea[]
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    session agent_data.paged_sessions;
+    highest integer;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(agent_data.capture_lock(p_user));
+    IF EXISTS (SELECT FROM agent_data.erased_users e WHERE e.user_id = p_user AND e.erased_before > p_at) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO agent_data.paged_sessions AS s (
+        user_id, tenant_id, session_id, zone, turn, budget, tokens, shown_tokens, avoided_tokens, offered, marks, updated_at)
+    SELECT p_user, p_tenant, p_session, r.zone, r.turn, r.budget, r.tokens, r.shown_tokens, r.avoided_tokens, r.offered, p_marks,
+           p_at
+    FROM jsonb_to_record(p_record) AS r (
+        zone text, turn integer, budget integer, tokens integer, shown_tokens integer, avoided_tokens bigint, offered boolean)
+    ON CONFLICT (user_id, session_id) DO UPDATE SET
+        zone = CASE WHEN p_decided THEN EXCLUDED.zone ELSE s.zone END,
+        turn = CASE WHEN p_decided THEN EXCLUDED.turn ELSE s.turn END,
+        budget = CASE WHEN p_decided THEN EXCLUDED.budget ELSE s.budget END,
+        tokens = CASE WHEN p_decided THEN EXCLUDED.tokens ELSE s.tokens END,
+        shown_tokens = CASE WHEN p_decided THEN EXCLUDED.shown_tokens ELSE s.shown_tokens END,
+        avoided_tokens = s.avoided_tokens + EXCLUDED.avoided_tokens,
+        offered = s.offered OR EXCLUDED.offered,
+        marks = s.marks || agent_data.further_marks(s.marks, EXCLUDED.marks),
+        updated_at = greatest(s.updated_at, EXCLUDED.updated_at)
+    RETURNING s.* INTO session;
+
+    IF cardinality(p_contents) > 0 THEN
+        SELECT COALESCE(max(o.ordinal), 0) INTO highest FROM agent_data.semantic_objects o
+        WHERE o.user_id = p_user AND o.session_id = p_session;
+        INSERT INTO agent_data.semantic_objects (
+            user_id, tenant_id, session_id, object_id, ordinal, object_type, kind, source_tool, source_key, content_full,
+            content_hash, stub, key_entities, tags, parts, created_at, last_accessed, accessed_turn, tokens_l0, tokens_l3,
+            source_turn_start, source_turn_end, content_tsv)
+        SELECT p_user, p_tenant, p_session, r.id, highest + o.n, r.object_type, r.kind, r.source_tool, r.source_key,
+               p_contents[o.n], decode(r.content_hash, 'hex'), r.stub, r.key_entities, r.tags, r.parts, p_at, p_at,
+               r.last_accessed, r.tokens_l0, r.tokens_l3, r.source_turn_start, r.source_turn_end,
+               -- A tsvector holds at most 1 MB, and positions up to 16,383: of a very long text the beginning is indexed.
+               to_tsvector('english', left(p_contents[o.n], 200000))
+        FROM jsonb_array_elements(p_record -> 'objects') WITH ORDINALITY AS o (object, n)
+        CROSS JOIN LATERAL jsonb_to_record(o.object) AS r (
+            id uuid, object_type text, kind text, source_tool text, source_key text, content_hash text, stub text,
+            key_entities jsonb, tags text[], parts jsonb, last_accessed integer, tokens_l0 integer, tokens_l3 integer,
+            source_turn_start integer, source_turn_end integer)
+        ON CONFLICT DO NOTHING;
+    END IF;
+    INSERT INTO agent_data.object_relationships (user_id, tenant_id, session_id, source_id, target_id, relationship, created_at)
+    SELECT p_user, p_tenant, p_session, (r ->> 0)::uuid, (r ->> 1)::uuid, r ->> 2, p_at
+    FROM jsonb_array_elements(p_record -> 'relationships') AS r
+    ON CONFLICT DO NOTHING;
+    -- The same content is judged once, however many requests bring it.
+    INSERT INTO agent_data.admission_scores (
+        user_id, tenant_id, session_id, admission_id, object_id, admitted, score_total, score_type, score_novelty, score_utility,
+        score_recency, threshold, content_preview, created_at)
+    SELECT p_user, p_tenant, p_session, md5(p_session::text || a.admission::text)::uuid, r.object_id, r.admitted, r.total, r.type,
+           r.novelty, r.utility, r.recency, r.threshold, r.preview, p_at
+    FROM jsonb_array_elements(p_record -> 'admissions') AS a (admission)
+    CROSS JOIN LATERAL jsonb_to_record(a.admission) AS r (
+        object_id uuid, admitted boolean, total real, type real, novelty real, utility real, recency real, threshold real,
+        preview text)
+    ON CONFLICT DO NOTHING;
+
+    WITH held AS (
+        SELECT o.object_id FROM agent_data.semantic_objects o
+        WHERE o.user_id = p_user AND o.session_id = p_session AND o.object_id IN (
+            SELECT x.id::uuid FROM jsonb_array_elements_text(p_record -> 'touched') AS x (id))
+        ORDER BY o.object_id FOR NO KEY UPDATE
+    ), changes AS (
+        SELECT t.id::uuid AS object_id, (p_record -> 'levels' ->> t.id)::smallint AS level, p_record -> 'pinned' ? t.id AS pinned,
+               p_record -> 'uses' ? t.id AS used, p_record -> 'heard' ? t.id AS heard
+        FROM jsonb_array_elements_text(p_record -> 'touched') AS t (id)
+    )
+    UPDATE agent_data.semantic_objects o SET
+        current_fidelity = COALESCE(c.level, o.current_fidelity),
+        pinned = o.pinned OR c.pinned,
+        pin_reason = COALESCE(o.pin_reason, CASE WHEN c.pinned THEN 'restored' END),
+        access_count = o.access_count + c.used::integer,
+        accessed_turn = CASE WHEN c.used THEN session.turn ELSE o.accessed_turn END,
+        last_accessed = CASE WHEN c.used THEN p_at ELSE o.last_accessed END,
+        wanted = CASE WHEN c.heard THEN NULL ELSE o.wanted END
+    FROM changes c JOIN held h ON h.object_id = c.object_id
+    WHERE o.user_id = p_user AND o.object_id = c.object_id;
+    IF p_call IS NOT NULL THEN
+        INSERT INTO agent_data.fidelity_transitions (
+            user_id, tenant_id, session_id, object_id, call_id, from_fidelity, to_fidelity, trigger, turn_number, pressure_zone,
+            token_count, created_at)
+        SELECT p_user, p_tenant, p_session, r.object_id, p_call, r.before, r.after, r.trigger, r.turn, r.zone, r.token_count, p_at
+        FROM jsonb_to_recordset(p_record -> 'transitions') AS r (
+            object_id uuid, before smallint, after smallint, trigger text, turn integer, zone text, token_count integer)
+        ON CONFLICT DO NOTHING;
+    END IF;
+
+    WITH noted AS (
+        INSERT INTO agent_data.fault_history (
+            user_id, tenant_id, session_id, fault_id, call_id, object_id, fault_type, turn_number, content_hash, question, answer,
+            answer_tokens, avoided_tokens, latency_ms, created_at)
+        SELECT p_user, p_tenant, p_session, r.fault_id, p_call, r.object_id, r.fault_type, r.turn, decode(r.content_hash, 'hex'),
+               r.question, r.answer, r.answer_tokens, r.avoided_tokens, r.latency_ms, r.created_at
+        FROM jsonb_to_recordset(p_record -> 'faults') AS r (
+            fault_id uuid, object_id uuid, fault_type text, turn integer, content_hash text, question text, answer text,
+            answer_tokens integer, avoided_tokens integer, latency_ms integer, created_at timestamptz)
+        ON CONFLICT DO NOTHING
+        RETURNING fault_id
+    ), told AS (
+        SELECT r.object_id, count(*) FILTER (WHERE r.fault_type = 'full_restore') AS faults,
+               count(*) FILTER (WHERE r.fault_type <> 'full_restore') AS micro_faults, bool_or(r.pin) AS pins,
+               bool_or(r.pin AND r.fault_type = 'full_restore') AS restores, bool_or(r.raises) AS raises,
+               min(r.content_hash) FILTER (WHERE r.pin) AS hash
+        FROM noted n
+        JOIN jsonb_to_recordset(p_record -> 'faults') AS r (
+            fault_id uuid, object_id uuid, fault_type text, content_hash text, pin boolean, raises boolean)
+            ON r.fault_id = n.fault_id
+        WHERE r.object_id IS NOT NULL GROUP BY r.object_id
+    )
+    UPDATE agent_data.semantic_objects o SET
+        fault_count = o.fault_count + t.faults,
+        micro_fault_count = o.micro_fault_count + t.micro_faults,
+        pinned = o.pinned OR t.pins,
+        pin_reason = COALESCE(o.pin_reason, CASE WHEN t.pins THEN 'fault ' || COALESCE(t.hash, '') END),
+        wanted = CASE WHEN t.restores THEN 'restore' WHEN t.raises AND o.wanted IS DISTINCT FROM 'restore' THEN 'raise'
+                      ELSE o.wanted END
+    FROM told t WHERE o.user_id = p_user AND o.object_id = t.object_id AND o.session_id = p_session;
+
+    INSERT INTO agent_data.phantom_ledger AS l (user_id, tenant_id, session_id, answer_chain, call_id, hidden, created_at)
+    SELECT p_user, p_tenant, p_session, h.chain, p_call, h.hidden, p_at FROM unnest(p_chains, p_hidden) AS h (chain, hidden)
+    WHERE p_call IS NOT NULL
+    ORDER BY h.chain
+    ON CONFLICT (user_id, session_id, answer_chain) DO UPDATE SET hidden = EXCLUDED.hidden;
+
+    IF session.zone <> 'normal' AND EXISTS (
+        SELECT FROM agent_data.semantic_objects o
+        WHERE o.user_id = p_user AND o.session_id = p_session AND o.shrunk_at IS NULL
+    ) THEN
+        PERFORM agent_data.enqueue(ARRAY[ROW(
+            'shrink', convert_to(json_build_object('tenant', p_tenant, 'user', p_user, 'session', p_session)::text, 'UTF8'),
+            'shrink:' || p_session, 0)::agent_data.job_record]);
+    END IF;
+    RETURN true;
+END $$;
+
 SELECT agent_data.protect_tables();
+SELECT agent_data.give_functions('mneme_definer', ARRAY['session_config', 'read_paging', 'object_texts', 'search_objects',
+                                                        'record_paging'], ARRAY['mneme_app']);
