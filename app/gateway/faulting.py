@@ -12,18 +12,17 @@ import logging
 import re
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from app.clock import Clock
 from app.errors import MnemeError
+from app.gateway.fault_answers import LIMITS, Limits, Meter, Writer, judged, result_of
 from app.gateway.paging import Paging
 from app.gateway.phantom_tools import Names, PhantomCall, Query, Restore, Wrong, read_call, unknown_object
-from app.paging.answer_llm import answer_with_helper
-from app.paging.answering import ANSWER_TOKENS, Answer, Source, answer
+from app.paging.answering import ANSWER_TOKENS, Source
 from app.paging.choosing import choose, likeliest, standing, superseded
-from app.paging.entropy import Asked, Verdict, judge
+from app.paging.entropy import Asked
 from app.paging.showing import defused, handle_of
 from app.paging.state import Fault
 from app.paging.values import Counter, FaultType, SemanticObject
@@ -42,6 +41,11 @@ LEAST_BEGINNING = 64
 """Tokens of a beginning that is worth showing."""
 LEAST_ANSWER = 48
 """Tokens from which an answer is looked for: a line with its place."""
+REMEMBERED_TOKENS = 120
+"""Of an answer that later requests tell again: its best passages. The model has said what it took from it, and a long session
+has dozens of them."""
+LEAST_LINES = 3
+"""Of it, however long they are: our own, the place, and one that is quoted."""
 HEADER = "Quoted from this conversation:"
 HEADER_TOKENS = 8
 """Upper bound of it."""
@@ -60,20 +64,6 @@ _WHOLE = re.compile(r"(Part [0-9a-f]{8}) in full: ")
 _BEGINNING = re.compile(
     r"(Part [0-9a-f]{8} has \d+ tokens, too many to show all of it here\. Ask [^\n]*?) It begins:\n"
 )
-
-
-class Limits(NamedTuple):
-    """Seconds that the steps of a leg's faults may take, all its calls together. `vector`: the question's vector, without
-    which words are enough; `find`: with it, what the store knows; `write`: the helper LLM, without which quotations are
-    enough; `quote`: these. So a leg waits for `find` + `write` + `quote` at most."""
-
-    vector: float = 0.5
-    find: float = 2.0
-    write: float = 10.0
-    quote: float = 3.0
-
-
-LIMITS = Limits()
 
 
 class Hit(Protocol):
@@ -104,26 +94,6 @@ class Objects(Protocol):
     ) -> Mapping[UUID, str]: ...
 
 
-class Writer:
-    """Answers a question from sources: by the helper LLM where there is one, else, and where it fails, in quotations."""
-
-    def __init__(self, count: Counter, helper: Helper | None = None, limits: Limits = LIMITS) -> None:
-        self.count = count
-        self._helper = helper
-        self._limits = limits
-
-    async def write(self, question: str, sources: Sequence[Source], budget: int) -> Answer:
-        """Within `budget` tokens; empty where nothing answers. Raises TimeoutError."""
-        if self._helper is not None and sources:
-            try:
-                async with asyncio.timeout(self._limits.write):
-                    return await answer_with_helper(self._helper, question, sources, self.count, budget)
-            except (MnemeError, TimeoutError) as error:
-                log.info("a micro-fault was not answered by the helper LLM", extra={"reason": str(error)})
-        async with asyncio.timeout(self._limits.quote):
-            return await asyncio.to_thread(answer, question, sources, self.count, budget)
-
-
 class _Told(NamedTuple):
     """What a call is told, and the fault that it was."""
 
@@ -143,6 +113,7 @@ class Faulter:
         clock: Clock,
         helper: Helper | None = None,
         *,
+        meter: Meter | None = None,
         limits: Limits = LIMITS,
     ) -> None:
         """`space`: the number of the embedder's space; None: words alone. `count`: tokens as they are stored (o200k)."""
@@ -152,6 +123,7 @@ class Faulter:
         self._count = count
         self._clock = clock
         self._writer = Writer(count, helper, limits)
+        self._meter = meter
         self._limits = limits
 
     async def answer(self, paging: Paging, calls: Sequence[PhantomCall]) -> list[str]:
@@ -170,8 +142,8 @@ class Faulter:
         return [told.get(at, AWAY) for at in range(len(calls))]
 
     def remembered(self, calls: Sequence[PhantomCall], texts: Sequence[str]) -> list[str]:
-        """Answers as they were; of contents only that they were shown: the object itself is shown at its own place."""
-        return [_remembered(each) for each in texts]
+        """Of answers their best passages; of contents only that they were shown, for the object stands at its own place."""
+        return [_remembered(each, self._count) for each in texts]
 
     def _take(self, paging: Paging, texts: Iterable[str]) -> None:
         paging.room = max(0, paging.room - sum(map(self._count, texts)))
@@ -190,7 +162,7 @@ class Faulter:
         for at, task in tasks.items():
             texts[at], fault = task.result()
             if fault is not None:
-                paging.faults.append(_judged(paging, fault))
+                self._note(paging, _judged(paging, fault))
         self._take(paging, texts.values())
         return texts
 
@@ -292,7 +264,8 @@ class Faulter:
             if key is None or (contents.get(key, "") == "" and key not in standing(paging.objects)):
                 texts[at] = unknown_object(wanted[at].object_id)
             else:
-                texts[at] = self._restored(paging, names, known[key], contents.get(key), began)
+                # Tokens of a whole content are counted: that takes a while.
+                texts[at] = await asyncio.to_thread(self._restored, paging, names, known[key], contents.get(key), began)
             self._take(paging, [texts[at]])
         return texts
 
@@ -324,17 +297,16 @@ class Faulter:
             beginning = self._beginning(content, made.tokens_l0, room - self._count(text) - HEADER_TOKENS)
             text += f" It begins:\n{beginning}" if beginning else ""
         tokens = self._count(text)
-        paging.faults.append(
-            self._fault(
-                paging,
-                FaultType.FULL_RESTORE,
-                began,
-                object_id=made.id,
-                content_hash=made.content_hash,
-                answer_tokens=tokens,
-                pin=fits,
-            )
+        fault = self._fault(
+            paging,
+            FaultType.FULL_RESTORE,
+            began,
+            object_id=made.id,
+            content_hash=made.content_hash,
+            answer_tokens=tokens,
+            pin=fits,
         )
+        self._note(paging, fault)
         return text
 
     def _beginning(self, content: str, tokens: int, room: int) -> str:
@@ -353,14 +325,10 @@ class Faulter:
         spent = (time.perf_counter_ns() - began) // 1_000_000
         return Fault(ids.uuid7(now), kind, paging.turn, now, latency_ms=spent, **of)
 
-
-def judged(fault: Fault, before: Sequence[Asked], shown_less: bool) -> Fault:
-    """A micro-fault with what follows of it, after those before it about the same object (`entropy.py`). `shown_less`: the
-    object is shown below full."""
-    verdict = judge([*before, Asked(fault.turn, fault.question or "")], fault.turn)
-    if verdict == Verdict.RAISE and shown_less:
-        return replace(fault, fault_type=FaultType.ENTROPY_TRIGGERED, raises=True)
-    return replace(fault, pin=verdict == Verdict.PIN)
+    def _note(self, paging: Paging, fault: Fault) -> None:
+        paging.faults.append(fault)
+        if self._meter is not None:
+            self._meter.fault(fault.fault_type, result_of(fault), fault.latency_ms / 1000)
 
 
 def _judged(paging: Paging, fault: Fault) -> Fault:
@@ -381,9 +349,15 @@ def _meant(paging: Paging, text: str, known: Container[UUID]) -> UUID | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _remembered(text: str) -> str:
+def _remembered(text: str, count: Counter) -> str:
     if whole := _WHOLE.match(text):
         return f"{whole[1]} was shown here in full. It stands in full at its own place while there is room for it."
     if beginning := _BEGINNING.match(text):
         return f"{beginning[1]} Its beginning was shown here."
-    return text
+    if not text.startswith(HEADER):
+        return text
+    lines = text.split("\n")
+    kept = len(lines)
+    while kept > LEAST_LINES and count("\n".join(lines[:kept])) > REMEMBERED_TOKENS:
+        kept -= 1
+    return "\n".join([*lines[:kept], *(["…"] if kept < len(lines) else [])])

@@ -8,6 +8,7 @@ nothing: the extractive answer takes its place.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -75,14 +76,12 @@ async def answer_with_helper(
     """The helper's answer with its quotations, within `budget` tokens. Raises HelperError where it has none that holds."""
     nonce = os.urandom(6).hex()
     share = CONTEXT_TOKENS // max(1, len(sources))
-    parts = [
-        f"<part-{nonce} number={number}>\n{_shown(question, each, count, share)}\n</part-{nonce}>"
-        for number, each in enumerate(sources, 1)
-    ]
+    shown = [await asyncio.to_thread(_shown, question, each, count, share) for each in sources]
+    parts = [f"<part-{nonce} number={number}>\n{each}\n</part-{nonce}>" for number, each in enumerate(shown, 1)]
     user = "\n".join([*parts, f"<question-{nonce}>\n{question}\n</question-{nonce}>"])
     system = SYSTEM.replace("{nonce}", nonce)
     given = await helper.ask(HelperAnswer, system=system, user=user, max_tokens=MAX_ANSWER_TOKENS)
-    return checked(given, question, sources, count, budget)
+    return await asyncio.to_thread(checked, given, question, sources, count, budget)
 
 
 def _shown(question: str, source: Source, count: Counter, budget: int) -> str:

@@ -15,7 +15,8 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import HelperError, StoreUnavailable, Unavailable
-from app.gateway.faulting import ASKED_TWICE, AWAY, HEADER, NO_ROOM, NOTHING, Faulter, Limits
+from app.gateway.fault_answers import Limits
+from app.gateway.faulting import ASKED_TWICE, AWAY, HEADER, NO_ROOM, NOTHING, REMEMBERED_TOKENS, Faulter
 from app.gateway.paging import Paging
 from app.gateway.phantom_tools import Names, PhantomCall, unknown_object
 from app.paging.answer_llm import HelperAnswer
@@ -433,7 +434,8 @@ async def test_later_requests_have_the_answers_and_not_the_contents() -> None:
     calls = [query(EXPIRED, "a"), restore(handle, "b"), restore("nobody's", "c")]
     texts = await answers.answer(paging(room=9000), calls)
     told = answers.remembered(calls, texts)
-    assert told[0] == texts[0]
+    assert told[0].startswith(f"{HEADER}\nsrc/auth.py [")
+    assert "EXPIRED = 'TOKEN_EXPIRED'" in told[0]
     assert (
         told[1]
         == f"Part {handle} was shown here in full. It stands in full at its own place while there is room for it."
@@ -444,6 +446,31 @@ async def test_later_requests_have_the_answers_and_not_the_contents() -> None:
         f"Part {handle} has {AUTH.tokens_l0} tokens, too many to show all of it here. Ask memory_query(question) about it."
         " Its beginning was shown here."
     ]
+
+
+async def test_of_a_long_answer_later_requests_tell_its_beginning() -> None:
+    call = paging()
+    texts = await faulter().answer(call, [query("Which ports have the services?")])
+    assert COUNT(texts[0]) > REMEMBERED_TOKENS
+    (told,) = faulter().remembered([query("x")], texts)
+    assert COUNT(told) <= REMEMBERED_TOKENS + 2
+    assert told.endswith("\n…")
+    assert texts[0].startswith(told[:-1])
+    long = f"{HEADER}\nplace:\n{'word ' * 200}\n{'more ' * 200}"
+    assert faulter().remembered([query("x")], [long]) == [f"{HEADER}\nplace:\n{'word ' * 200}\n…"], "a line at least"
+
+
+async def test_faults_are_counted_by_what_came_of_them() -> None:
+    counted: list[tuple[str, str]] = []
+
+    class Noting:
+        def fault(self, kind: str, result: str, seconds: float) -> None:
+            assert 0 <= seconds < 60
+            counted.append((kind, result))
+
+    calls = [query(EXPIRED, "a"), query("xylophone zebra?", "b"), restore(handle_of(AUTH.id), "c")]
+    await faulter(meter=Noting()).answer(paging(), calls)
+    assert sorted(counted) == [("full_restore", "restored"), ("micro_fault", "answered"), ("micro_fault", "nothing")]
 
 
 async def test_a_quotation_that_looks_like_a_restoration_stays_as_it_is() -> None:
