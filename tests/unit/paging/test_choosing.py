@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from uuid import UUID
 
-from app.paging.choosing import CANDIDATES, choose, likeliest, name_of, superseded
+import pytest
+
+from app.paging.choosing import CANDIDATES, choose, likeliest, name_of, superseded, word_scores
 from app.paging.values import Fidelity, Relationship, RelationType, SemanticObject
 from tests.unit.paging.made import sized
 
@@ -61,6 +64,15 @@ def test_likeness_counts_seven_parts_of_ten() -> None:
     assert [each.object_id for each in found] == [alike.id, words.id]
     assert (found[0].vector, found[1].vector) == (0.9, 0.0)
     assert found[1].text > found[0].text == 0.0
+
+
+def test_a_rare_word_counts_more_than_one_that_all_have() -> None:
+    held = [{"token": 4, "read": 1}, {"token": 1, "zephyr": 1}, {"token": 2}]
+    scores = word_scores("the token of zephyr", held)
+    common, rare = math.log1p(3 / 3), math.log1p(3 / 1)
+    assert scores[1] == pytest.approx((common * 1 / 2.2 + rare * 1 / 2.2) / (common + rare))
+    assert scores[1] > scores[0] > scores[2] > 0
+    assert word_scores("?", held) == word_scores("nowhere", held) == [0.0] * 3
 
 
 def test_a_name_tells_the_handle_and_what_the_prompt_shows() -> None:
