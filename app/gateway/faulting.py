@@ -34,8 +34,8 @@ from app.store.records import Vector
 log = logging.getLogger("mneme.paging")
 
 SEARCHED = 12
-"""Objects that the store is asked for: some are earlier readings of others, its order is rougher than ours (of 94 questions over
-160 objects it has the right one among the first three for 63, among twelve for 77), and three answer."""
+"""Objects that the store is asked for, of which three answer: some are earlier readings of others, and its order is rougher
+than ours."""
 EMBEDDED_CHARS = 8_000
 """Characters of a content that was not stored yet that its vector is made from."""
 LEAST_BEGINNING = 64

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -72,7 +73,7 @@ async def faulted(store: PagingStore, paging: Paging, faults: Sequence[Fault]) -
 
 
 async def test_nothing_of_another_session_user_or_tenant_is_found_or_restored(
-    store: PagingStore, admin: asyncpg.Connection[object]
+    store: PagingStore, admin: asyncpg.Connection[Any]
 ) -> None:
     space = await make_space(admin)
     mine = made(MINE, "mine", "the door's code is 1234\n" * 20)
@@ -114,14 +115,15 @@ async def test_faults_reach_the_next_request(store: PagingStore) -> None:
     assert "pinned" in again
     await faulted(store, paging, paging.faults)
     state = await store.read(TENANT, ANA, MINE)
-    assert (state.restored, state.raised) == ({whole.id}, {raised.id})
+    assert state.restored == {whole.id}
+    assert state.raised == {raised.id}
     assert {each.id for each in state.objects if each.pinned} == {whole.id, pinned.id}
     kinds = [each.fault_type for each in paging.faults]
     assert kinds == [FaultType.MICRO_FAULT]
 
 
 async def test_the_labelled_questions_are_answered_from_the_store(
-    store: PagingStore, admin: asyncpg.Connection[object]
+    store: PagingStore, admin: asyncpg.Connection[Any]
 ) -> None:
     """docs/paging.md: 82 of 94 where all objects are measured; here the store chooses eight of them first."""
     embedder = WordLlamaEmbedder()
