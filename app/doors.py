@@ -21,6 +21,7 @@ from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
+from app.api.objects import objects_router
 from app.api.ontology import ontology_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
@@ -59,8 +60,10 @@ from app.store.instructions import Instructions
 from app.store.knowing import KnowingStore
 from app.store.learned import Learned
 from app.store.memories import Memories
+from app.store.objects import ObjectStore
 from app.store.ontology import OntologyStore
 from app.store.outcomes import Outcomes
+from app.store.paging import PagingStore
 from app.store.queue import Queue
 from app.store.retention import Storage, by_group
 from app.store.sessions import Sessions
@@ -137,6 +140,7 @@ def open_doors(
         sessions_router(gate, sessions, history, cards, scribe, deleter),
         history_router(gate, sessions, history, cards, scribe, deleter),
         cards_router(gate, sessions, cards, scribe),
+        objects_router(gate, sessions, ObjectStore(pool, sql), PagingStore(pool, sql, clock), proxy.writer, clock),
         working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
         calls_router(gate, captures, sessions, KnowingStore(pool, sql)),
         replay_router(gate, captures, proxy.recompiler, proxy.asker),

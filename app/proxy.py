@@ -22,6 +22,7 @@ from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.asking import Asker
 from app.gateway.drain import Drain
+from app.gateway.fault_answers import Writer
 from app.gateway.keeping import Keeper, open_keeper
 from app.gateway.limiter import Limiter
 from app.gateway.prepare import Preparer
@@ -36,6 +37,7 @@ from app.gateway.upstream import Router, Transport
 from app.knowing import Knowledge, knower
 from app.knowledge.inquiry import Knower
 from app.metrics import Metrics
+from app.providers.helper import build_helper
 from app.store.captures import Captures
 from app.store.cards import Cards
 from app.store.knowing import KnowingStore
@@ -62,6 +64,8 @@ class Proxy:
     preparer: Preparer
     """As well."""
     knower: Knower
+    """As well."""
+    writer: Writer
     """As well."""
     recompiler: Recompiler
     asker: Asker
@@ -92,6 +96,7 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
     )
     simulated = SimulatedTransport(core.counter.count, core.clock)
     transports: dict[bool, Transport] = {False: real, True: simulated}
+    helper = build_helper(settings)
     router = Router.from_settings(settings)
     for target in router.targets:
         log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
@@ -142,6 +147,7 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
             compiler=behind_doors,
             preparer=Preparer(aside, behind_doors, knower_aside, _card_reader(core, core.pools.background)),
             knower=knower_aside,
+            writer=Writer(core.counter.count, helper),
             recompiler=recompiler,
             asker=asker,
             router=router,
@@ -155,6 +161,8 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
         await commit.close(CLOSING_S)
         await real.aclose()
         await simulated.aclose()
+        if helper is not None:
+            await helper.close()
         if keeper is not None:
             keeper.close()
 

@@ -33,6 +33,7 @@ from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
 from app.api.memories import memories_router
+from app.api.objects import objects_router
 from app.api.ontology import ontology_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
@@ -51,6 +52,7 @@ from app.clock import FakeClock, SystemClock
 from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
 from app.errors import NotFound
+from app.gateway.fault_answers import Writer
 from app.jobs.working import WorkingMemory
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve import Finder, Resolver
@@ -74,8 +76,10 @@ from app.store.knowing import KnowingStore
 from app.store.learned import Learned
 from app.store.limits import LimitStore
 from app.store.memories import Memories
+from app.store.objects import ObjectStore
 from app.store.ontology import OntologyStore
 from app.store.outcomes import Outcomes
+from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue
@@ -256,6 +260,14 @@ async def build_doors(
         sessions_router(gate, sessions, history, cards, scribe, deleter),
         history_router(gate, sessions, history, cards, scribe, deleter),
         cards_router(gate, sessions, cards, scribe),
+        objects_router(
+            gate,
+            sessions,
+            ObjectStore(pool, queries),
+            PagingStore(pool, queries, clock),
+            Writer(WordCounter().count),
+            clock,
+        ),
         working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
         calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
         replay_router(gate, captures, NoReplays(), NoReplays()),
