@@ -64,6 +64,12 @@ _LIMITS = (
         "--model", "models", multiple=True, help="A model that it may call, or a pattern with * (default: any)."
     ),
     click.option("--capture/--no-capture", default=None, help="Whether its calls may be captured (they may)."),
+    click.option(
+        "--paging",
+        type=click.Choice(("on", "off", NONE)),
+        callback=lambda _, __, value: value if value in (None, NONE) else value == "on",
+        help="Whether its calls are paged (as the server's setting).",
+    ),
 )
 
 

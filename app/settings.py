@@ -33,6 +33,10 @@ DEFAULT_UPSTREAM = "upstream"
 """How the one under `MNEME_UPSTREAM_BASE_URL` is called."""
 
 
+LEAST_PAGING_TOKENS = 1000
+"""Smallest budget of a paged prompt, tokens: an agent's system prompt and tools alone have some 2,500."""
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -242,6 +246,25 @@ class Settings(BaseSettings):
         {},
         description='Tools whose results are kept as cards, as JSON: `{"search": {"type": "product_card", "items": "results", '
         '"title": "name"}}`; without `items` a result is one card (docs/cards.md).',
+    )
+
+    # --- paging -------------------------------------------------------------------------------------------------
+    paging: Literal["on", "off"] = Field(
+        "off",
+        description="Show old tool results of long transcripts shortened (docs/paging.md), where neither header, session "
+        "nor key says otherwise.",
+    )
+    paging_budget_tokens: int | None = Field(
+        None,
+        ge=LEAST_PAGING_TOKENS,
+        description="Most tokens of a paged prompt, where its session says nothing; unset: the model's window without the "
+        "reserve for the answer.",
+    )
+    paging_deadline_ms: int = Field(
+        1000,
+        ge=1,
+        description="Milliseconds; past it the request goes unpaged. A result takes some 2, once: the first request of a long "
+        "transcript brings all of them.",
     )
 
     # --- knowledge ----------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from app.context.retrieve import LIMITS
 from app.core import Core
 from app.gateway.dialect import ChatRequest
 from app.gateway.identify import Identity, Switches
+from app.gateway.paging import Paging
 from app.gateway.prepare import Prepared, Preparer
 from app.gateway.reconcile import Place
 from app.gateway.upstream import Target
@@ -97,6 +98,7 @@ class Timed(Preparer):
         learns: bool = False,
         inquiry: Inquiry | None = None,
         deadline_s: float | None = None,
+        paging: Paging | None = None,
     ) -> Prepared:
         with self._clocked():
             return await self._inner.compile(
@@ -110,6 +112,7 @@ class Timed(Preparer):
                 learns=learns,
                 inquiry=inquiry,
                 deadline_s=deadline_s,
+                paging=paging,
             )
 
 

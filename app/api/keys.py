@@ -33,6 +33,9 @@ class LimitsIn(Model):
     money_period: Period = USUAL_PERIOD
     models: list[Word] = Field([], description="Models that it may call: names, or patterns with `*`; empty: any.")
     capture: bool = Field(True, description="Whether its calls may be captured.")
+    paging: bool | None = Field(
+        None, description="Whether its calls are paged, where they and their sessions do not say; null: as the server."
+    )
 
     def change(self) -> dict[str, Any]:
         """The fields of `Limits` that were given. Raises BadRequest."""
@@ -71,6 +74,7 @@ class LimitsOut(BaseModel):
     money_period: str
     models: list[str]
     capture: bool
+    paging: bool | None
 
 
 class KeyOut(BaseModel):
@@ -167,7 +171,7 @@ def check_admin(scope: Scope) -> None:
     """Keys are managed with the scope `admin`, or by a key that may do all: one without scopes, user and limits. A key with
     limits could take them away from itself."""
     principal = scope.principal
-    plain = not principal.scopes and principal.limits is None
+    plain = not principal.scopes and not (principal.limits is not None and principal.limits.limiting)
     if scope.confined is not None or not ("admin" in principal.scopes or plain):
         raise Forbidden("This key has no scope to manage keys.", code="missing_scope")
 
@@ -198,4 +202,5 @@ def limits_out(limits: Limits) -> LimitsOut:
         money_period=limits.money_period,
         models=list(limits.models),
         capture=limits.capture,
+        paging=limits.paging,
     )

@@ -135,7 +135,7 @@ class _Doors:
 def _may_send(scope: Scope) -> None:
     if not scope.principal.allows("proxy"):
         raise Forbidden("This key has no scope to call models.", code="missing_scope")
-    if scope.principal.limits is not None:
+    if scope.principal.limits is not None and scope.principal.limits.limiting:
         raise Forbidden(
             "This key has limits, and a replay is admitted by none: send it with a key that has no limits.",
             code="limited_key",

@@ -13,8 +13,11 @@ from pydantic import BaseModel, Field
 from app.api.appending import MessageIn
 from app.api.card_models import CardOut, Given, shown_card
 from app.api.common import Model, Name, Text, Word
+from app.gateway.identify import OnOff
+from app.settings import LEAST_PAGING_TOKENS
 from app.store.cards import Card
 from app.store.history import HistoryMessage
+from app.store.limits import MAX_COUNT
 from app.store.sessions import Session
 
 MAX_MESSAGES = 1000
@@ -33,6 +36,23 @@ class SessionIn(Model):
     id: Name | None = Field(None, description="Your own name for it, any text; one that exists is returned.")
     type: Word = "conversation"
     metadata: dict[str, Any] = Field({})
+
+
+class ConfigIn(Model):
+    """What is chosen for a session; null takes a choice back."""
+
+    paging: OnOff | None = Field(
+        None, description="Whether its requests are paged, where they do not say; null: as key and server."
+    )
+    paging_budget_tokens: Annotated[int, Field(strict=True, ge=LEAST_PAGING_TOKENS, le=MAX_COUNT)] | None = Field(
+        None, description="Most tokens of a paged prompt; null: as the server."
+    )
+
+
+class SessionPatch(Model):
+    """What to change of a session; what is left out stays."""
+
+    config: ConfigIn
 
 
 class SessionOut(BaseModel):
@@ -60,6 +80,7 @@ class SessionOut(BaseModel):
     first_message_at: datetime | None
     last_message_at: datetime | None
     metadata: dict[str, Any]
+    config: dict[str, Any]
 
 
 class SessionCreated(SessionOut):
@@ -171,6 +192,7 @@ def shown_session(row: Session) -> SessionOut:
             "first_message_at": row.first_message_at,
             "last_message_at": row.last_message_at,
             "metadata": row.metadata,
+            "config": row.config,
         }
     )
 

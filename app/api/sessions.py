@@ -35,6 +35,7 @@ from app.api.session_models import (
     SessionIn,
     SessionOut,
     SessionPage,
+    SessionPatch,
     SessionStatus,
     TurnIn,
     shown_message,
@@ -61,6 +62,7 @@ def sessions_router(
     router.add_api_route("/sessions", doors.listing, methods=["GET"], response_model=SessionPage)
     router.add_api_route("/sessions", doors.create, methods=["POST"], response_model=SessionCreated, status_code=201)
     router.add_api_route("/sessions/{session_id}", doors.get, methods=["GET"], response_model=SessionOut)
+    router.add_api_route("/sessions/{session_id}", doors.change, methods=["PATCH"], response_model=SessionOut)
     router.add_api_route("/sessions/{session_id}/history", doors.history, methods=["GET"], response_model=HistoryPage)
     router.add_api_route(
         "/sessions/{session_id}/messages",
@@ -164,6 +166,12 @@ class _Doors:
     ) -> SessionOut:
         """Read a session, by Mneme's id of it or by your own."""
         return await self._one(scope, await find_session(self._sessions, scope, session_id, user))
+
+    async def change(self, scope: Admitted, session_id: Segment, body: SessionPatch, user: Owner = None) -> SessionOut:
+        """Choose for a session whether its requests are paged, and within how many tokens; from its next request on."""
+        ref = await find_session(self._sessions, scope, session_id, user)
+        await self._sessions.configure(scope.tenant, ref, body.config.model_dump(exclude_unset=True))
+        return await self._one(scope, ref)
 
     async def history(
         self,

@@ -155,7 +155,7 @@ class Compiler:
         query = query_of(request.messages)
         asked = _named(understand(query, request.now), request.inquiry)
         profile = self._profile(request.profile, asked)
-        if _length(request.messages) > LONG_TEXT:
+        if request.costs is None and _length(request.messages) > LONG_TEXT:
             figures = await asyncio.to_thread(self._figures, request, counter, query)
         else:
             figures = self._figures(request, counter, query)
@@ -228,8 +228,13 @@ class Compiler:
         scale = 1.0 + counter.margin
         system, client = 0, REPLY_TOKENS
         transcript = request.transcript
-        for message, role, hashed in zip(request.messages, transcript.roles, transcript.hashes, strict=True):
-            count = self._counts.message(message, counter, hashed)
+        costs = request.costs
+        if costs is None:
+            costs = [
+                self._counts.message(message, counter, hashed)
+                for message, hashed in zip(request.messages, transcript.hashes, strict=True)
+            ]
+        for count, role in zip(costs, transcript.roles, strict=True):
             if role in SYSTEM_ROLES:
                 system += count
             else:
@@ -238,6 +243,8 @@ class Compiler:
             system += supplied_tokens(request.system_prompt_tokens, counter.count("system"), counter)
         schemas = sum(self._counts.tools(each, counter) for each in request.schemas if each)
         window = self._models.window(request.model)
+        if request.window is not None:
+            window = min(window, request.window)
         reserve = self._models.response_reserve(request.model, request.answer_limit)
         budget = available(window, system, reserve, schemas)
         roles = request.transcript.roles

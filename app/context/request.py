@@ -39,7 +39,8 @@ class CompileRequest:
     items of the blocks that must not be shown any more. `standing`: what is said whatever is asked. `learns`: what the user
     answers will be learned from, so that something may be asked. `inquiry`: what is being found out of the things that the
     question names; None: the tenant has none. `cards`: those that the message asks for, as they are being read; None: it asks
-    for none.
+    for none. `costs`: tokens of each message as it goes out, where that is not as it came, and where they are counted already;
+    `window`: tokens that the prompt and its answer may take, where that is less than the model's.
     """
 
     scope: Scope
@@ -70,6 +71,8 @@ class CompileRequest:
     profile: str = "auto"
     inquiry: Inquiry | None = None
     cards: Reading | None = None
+    costs: Sequence[int] | None = None
+    window: int | None = None
     search: bool = True
     """False: nothing is looked for; history and earlier blocks are all there is."""
 

@@ -27,7 +27,7 @@ QUERY_CHARS = 4000
 UNHASHED_ROLES = frozenset({"system", "developer"})
 """Roles left out of the chain: these messages are the application's, and often carry a clock."""
 
-_TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
+TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _THOUGHT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 # A number that another serialiser may have written differently: 1.0 against 1, 1e16 against 10000000000000000.
 _FLOATY = re.compile(rb"\.0(?![0-9])|[0-9][eE][0-9+-]")
@@ -194,7 +194,7 @@ def _read_parts(content: object) -> tuple[str, list[Any]]:
 def _read_part(part: Mapping[str, Any], texts: list[str], others: list[Any]) -> None:
     kind = part.get("type", "text")
     text = part.get("refusal") if kind == "refusal" else part.get("text")
-    if isinstance(text, str) and isinstance(kind, str) and (kind in _TEXT_PARTS or kind == "refusal"):
+    if isinstance(text, str) and isinstance(kind, str) and (kind in TEXT_PARTS or kind == "refusal"):
         texts.append(text)
     elif not (isinstance(kind, str) and kind in _THOUGHT_PARTS):
         # Cache marks wander from message to message as a conversation grows; they are not part of what was said.

@@ -18,6 +18,7 @@ from app.gateway.headers import Headers
 from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.inbound import Inbound, Send
 from app.gateway.limits import Admission
+from app.gateway.paging import Paging
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
 from app.gateway.replayed import Replay
@@ -62,6 +63,10 @@ class Call:
     place: Place | None = None
     inquiry: Inquiry | None = None
     """What is being found out of the things that it names."""
+    paging: Paging | None = None
+    """What of its prompt is shown shorter; None: it is not paged."""
+    unpaged: str | None = None
+    """Why it is not paged though that is asked for."""
     prepared: Prepared | None = None
     replay: Replay | None = None
     status: MemoryStatus = "bypass"

@@ -15,6 +15,8 @@ from app.gateway.headers import OWN_PREFIX
 from app.store import ids
 from app.store.limits import Limits
 
+OnOff = Literal["on", "off"]
+
 MAX_NAME = 512
 """Longest user or session name, characters: it is an identifier, not a text."""
 
@@ -51,12 +53,12 @@ class Principal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """What the `X-Mneme-*` headers ask for."""
+    """What the `X-Mneme-*` headers ask for. `paging`: None where they leave it to the session, the key and the server."""
 
     memory: Literal["on", "off", "read-only"] = "on"
     capture: bool = True
     history: Literal["client", "server"] | None = None
-    paging: bool = False
+    paging: OnOff | None = None
     profile: str = "auto"
 
 
@@ -93,9 +95,26 @@ def switches(headers: Mapping[str, str], *, captured: bool = True) -> Switches:
         memory=memory,  # type: ignore[arg-type]  # one of the three
         capture=_choice(headers, "x-mneme-capture", ("on", "off")) != "off" and captured,
         history=_choice(headers, "x-mneme-history", ("client", "server")),  # type: ignore[arg-type]  # one of the two
-        paging=_choice(headers, "x-mneme-paging", ("on", "off")) == "on",
+        paging=_choice(headers, "x-mneme-paging", ("on", "off")),  # type: ignore[arg-type]  # one of the two
         profile=_choice(headers, "x-mneme-profile", PROFILE_NAMES) or "auto",
     )
+
+
+def paged(asked: OnOff | None, config: Mapping[str, Any], limits: Limits | None, setting: OnOff) -> bool:
+    """Whether a request is paged, as the first that says so says: its header (`asked`), its session (`config`, as stored),
+    its key (`limits`), the server (`setting`)."""
+    own = config.get("paging")
+    if asked is not None or own in ("on", "off"):
+        return (asked or own) == "on"
+    if limits is not None and limits.paging is not None:
+        return limits.paging
+    return setting == "on"
+
+
+def paging_budget(config: Mapping[str, Any], setting: int | None) -> int | None:
+    """Most tokens of a paged prompt: the session's, else the server's; None: what its model's window leaves."""
+    own = config.get("paging_budget_tokens")
+    return own if isinstance(own, int) else setting
 
 
 def check_agreement(headers: Iterable[tuple[bytes, bytes]]) -> None:

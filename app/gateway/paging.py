@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from app.gateway.phantom_ledger import Hidden
@@ -18,11 +18,14 @@ from app.paging.values import SemanticObject
 class Paging:
     """What the pager made of a request, and what its faults add.
 
-    `state`: as it was stored; `objects`: as they are shown in this request, without contents but for the new ones. `handles`:
+    `state`: as it was stored; `objects`: those that stand in this request, as they are shown, without contents but for
+    the new ones. `handles`:
     the object of each handle that may stand in this session's prompts. `insertions`: into the client's own bytes: objects
     that are shown shorter, and exchanges of the ledger; the tools are with them. `saved`: tokens that this takes from the
     client's messages (less than 0: exchanges cost more). `names`: of the phantom tools; None: they are not offered, for
-    `declined`. `record`: without `faults` and the exchange of this very call, which come from `faults` and `hidden`.
+    `declined`. `record`: without `faults` and the exchange of this very call, which come from `faults` and `hidden`. `costs`:
+    tokens of each message as it goes out, with the exchange that belongs to it; `schemas`: of our tools; `window`: tokens that
+    prompt and answer may take together. `explained`: for the audit (`paging.explaining`).
     """
 
     tenant_id: UUID
@@ -40,6 +43,10 @@ class Paging:
     declined: str | None = None
     room: int = 0
     """Tokens that results of faults may add to this call's prompts, all together."""
+    costs: Sequence[int] | None = None
+    schemas: Sequence[object] = ()
+    window: int | None = None
+    explained: Mapping[str, Any] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     hidden: Hidden = field(default_factory=Hidden)
 

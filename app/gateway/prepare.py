@@ -23,15 +23,16 @@ from app.context.zones import at_home
 from app.gateway.dialect import ChatRequest, renamed
 from app.gateway.held import over_held, reconcile_held
 from app.gateway.identify import Identity, Switches
+from app.gateway.paging import Paging
 from app.gateway.reconcile import Place, is_server_managed, reconcile
 from app.gateway.replayed import Replay, look_up
 from app.gateway.showing import CardReader
-from app.gateway.splice import splice
+from app.gateway.splice import Insertion, splice
 from app.gateway.upstream import Target
 from app.gateway.weave import outgoing, weave
 from app.knowledge.inquiry import RECENT, Knower
 from app.knowledge.resolve_types import Said, Who
-from app.store.turns import TurnStore
+from app.store.turns import Recognised, TurnStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,12 @@ class Preparer:
         learns: bool = False,
         inquiry: Inquiry | None = None,
         deadline_s: float | None = None,
+        paging: Paging | None = None,
     ) -> Prepared:
         """The context and the body with it; without `search`, of what the place already holds, and what is known by now.
         `profile`: of `profiles.PROFILE_NAMES`. `learns`: what the user says next will be learned from. `deadline_s`: seconds
-        for which cards are waited for. Raises StoreUnavailable, Unavailable."""
+        for which cards are waited for. `paging`: what of the messages is shown shorter. Raises StoreUnavailable,
+        Unavailable."""
         request = _request(identity, chat, place, target, now)
         request = replace(
             request,
@@ -117,14 +120,28 @@ class Preparer:
             inquiry=inquiry,
             cards=self._cards.begin(identity.tenant_id, chat, place, deadline_s) if search and self._cards else None,
         )
+        if paging is not None:
+            request = paged(request, paging.costs, paging.schemas, paging.window)
         compiled = await self._compiler.compile(request if search else replace(request, search=False))
         if (path := path_of(place)) is not None:
             compiled = replace(compiled, inputs={**compiled.inputs, "path": path})
-        return Prepared(woven(chat, compiled, place, target.model_alias), compiled)
+        if paging is not None:
+            compiled = replace(compiled, audit={**compiled.audit, "paging": paging.explained})
+        insertions = paging.insertions if paging is not None else ()
+        return Prepared(woven(chat, compiled, place, target.model_alias, insertions), compiled)
 
 
-def woven(chat: ChatRequest, compiled: Compilation, place: Place, model: str | None) -> bytes:
-    """The body that goes upstream. `model`: another name for the model."""
+def paged(
+    request: CompileRequest, costs: Sequence[int] | None, schemas: Sequence[object], window: int | None
+) -> CompileRequest:
+    """The request of a prompt of which something is shown shorter: see `Paging`."""
+    return replace(request, costs=costs, schemas=[*request.schemas, *schemas], window=window)
+
+
+def woven(
+    chat: ChatRequest, compiled: Compilation, place: Place, model: str | None, paging: Sequence[Insertion] = ()
+) -> bytes:
+    """The body that goes upstream. `model`: another name for the model; `paging`: what shows something of it shorter."""
     insertions = weave(
         chat.dialect.canvas(chat),
         compiled.edits,
@@ -132,7 +149,14 @@ def woven(chat: ChatRequest, compiled: Compilation, place: Place, model: str | N
         history=compiled.history,
         held=len(place.path) if place.upstream_holds else 0,
     )
-    insertions += renamed(chat, model)
+    # A block goes before what is put in place of the text behind it.
+    insertions += [*paging, *renamed(chat, model)]
+    return splice(chat.body, insertions) if insertions else chat.body
+
+
+def unwoven(chat: ChatRequest, model: str | None, paging: Sequence[Insertion]) -> bytes:
+    """The body without memory."""
+    insertions = [*paging, *renamed(chat, model)]
     return splice(chat.body, insertions) if insertions else chat.body
 
 
@@ -197,11 +221,14 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         request = replace(request, system_prompt=found.system_prompt, system_prompt_tokens=found.system_prompt_tokens)
     if place.how == "branch":
         return request  # its blocks are another session's
-    blocks = [
-        Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count) for b in found.blocks
-    ]
+    blocks = live_blocks(found)
     gone = (found.gone_items & shown(blocks)) | outdated(blocks, place.standing)
     return replace(request, blocks=blocks, gone=gone)
+
+
+def live_blocks(found: Recognised) -> list[Block]:
+    """The memory blocks that stand in a session's prompts."""
+    return [Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count) for b in found.blocks]
 
 
 def recent_of(messages: Sequence[Mapping[str, Any]]) -> list[Said]:

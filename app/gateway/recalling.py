@@ -11,7 +11,9 @@ from app.errors import MnemeError, StoreUnavailable, Unavailable
 from app.gateway.call import Call
 from app.gateway.dialect import ChatRequest
 from app.gateway.keeping import Keeper
-from app.gateway.prepare import Preparer
+from app.gateway.pager import Pager, settled, unpaged
+from app.gateway.prepare import Prepared, Preparer, unwoven
+from app.gateway.reconcile import Place
 from app.gateway.splice import with_value
 from app.metrics import Metrics
 from app.settings import Settings
@@ -33,10 +35,18 @@ _POORER = {
 class Recaller:
     """Places a request in its conversation and compiles its context."""
 
-    def __init__(self, preparer: Preparer, keeper: Keeper | None, metrics: Metrics, settings: Settings) -> None:
-        """`keeper`: None where there is no spool."""
+    def __init__(
+        self,
+        preparer: Preparer,
+        keeper: Keeper | None,
+        metrics: Metrics,
+        settings: Settings,
+        pager: Pager | None = None,
+    ) -> None:
+        """`keeper`: None where there is no spool; `pager`: None where nothing is paged."""
         self._preparer = preparer
         self._keeper = keeper
+        self._pager = pager
         self._metrics = metrics
         self._deadline_s = settings.retrieval_deadline_ms / 1000
 
@@ -44,14 +54,15 @@ class Recaller:
         """Reconcile and compile within the deadline; else go on with what is there, and say so."""
         began = time.perf_counter_ns()
         try:
-            async with asyncio.timeout(self._deadline_s):
-                await self._recall(call, chat)
+            async with asyncio.timeout(self._deadline_s) as limit:
+                await self._recall(call, chat, limit)
         except Exception as error:  # boundary: memory must never keep a request from its answer
             if isinstance(error, MnemeError) and error.status < 500:
                 raise
             await self._without_search(call, chat, error)
         else:
-            call.status = "ok"
+            if call.status != "degraded":  # for a prompt that could not be paged
+                call.status = "ok"
             if call.prepared is not None and call.prepared.compilation.reason is not None:
                 call.status, call.reason = "degraded", call.prepared.compilation.reason
                 self._metrics.degraded(call.reason)
@@ -61,8 +72,9 @@ class Recaller:
                 )
             self._took("remember", began)
 
-    async def _recall(self, call: Call, chat: ChatRequest) -> None:
-        """What memory has to say: the very body of before for a repeated Idempotency-Key, else a compiled one."""
+    async def _recall(self, call: Call, chat: ChatRequest, limit: asyncio.Timeout) -> None:
+        """What memory has to say: the very body of before for a repeated Idempotency-Key, else a compiled one. `limit`: waits
+        while the prompt is paged, which has a limit of its own."""
         until = time.monotonic() + KNOWING_SHARE * self._deadline_s
         if self._keeper is not None and self._keeper.behind(call.identity.user_id):
             await self._keeper.caught_up(call.identity.user_id)
@@ -76,12 +88,21 @@ class Recaller:
             named = call.target.model_alias or call.model  # it may have gone to another upstream
             call.sent = with_value(call.replay.body, "model", named) if named is not None else call.replay.body
             call.reason = "replayed"
+            if self._pager is not None:
+                call.paging = await self._pager.repeated(call, call.place)
             return
         left_s = max(0.0, until - time.monotonic())
         call.place, call.inquiry = await self._preparer.find(call.identity, chat, call.switches, call.at, left_s)
         self._took("reconcile", began)
+        if (when := limit.when()) is not None:
+            paused = asyncio.get_running_loop().time()
+            limit.reschedule(None)
+            await self._page(call, chat, call.place)
+            waited_s = asyncio.get_running_loop().time() - paused
+            limit.reschedule(when + waited_s)
+            until += waited_s
         began = time.perf_counter_ns()
-        call.prepared = await self._preparer.compile(
+        prepared = await self._preparer.compile(
             call.identity,
             chat,
             call.place,
@@ -91,12 +112,44 @@ class Recaller:
             learns=call.switches.memory == "on",
             inquiry=call.inquiry,
             deadline_s=max(0.0, until - time.monotonic()),
+            paging=call.paging,
         )
         self._took("compile", began)
-        call.sent = call.prepared.body
-        call.reason = "no-user" if call.identity.confined else None
+        self._sends(call, prepared)
+        call.reason = call.reason or ("no-user" if call.identity.confined else None)
         if chat.follows is not None and call.place.how == "new":
             call.reason = "unknown-response"
+
+    async def _page(self, call: Call, chat: ChatRequest, place: Place) -> None:
+        """What of the prompt is shown shorter, where that is asked for; without, it goes on whole."""
+        if self._pager is None or not call.switches.paging:
+            return
+        call.unpaged = unpaged(chat, place)
+        if call.unpaged is not None:
+            return
+        began = time.perf_counter_ns()
+        try:
+            call.paging = await self._pager.page(call, chat, place)
+        except Exception as error:  # boundary: as `remember`
+            call.unpaged = "deadline" if isinstance(error, TimeoutError) else "failed"
+            call.status, call.reason = "degraded", "paging"
+            self._metrics.degraded("paging")
+            log.warning(
+                "answering without paging",
+                extra={"call_id": str(call.id), "reason": "paging", "error": type(error).__name__},
+                exc_info=None if isinstance(error, TimeoutError | StoreUnavailable) else error,
+            )
+        self._took("page", began)
+
+    def _sends(self, call: Call, prepared: Prepared) -> None:
+        """What goes out is compiled."""
+        call.prepared, call.sent = prepared, prepared.body
+        if call.paging is not None:
+            settled(call.paging, prepared.compilation.tokens)
+        elif call.unpaged is not None:
+            compiled = prepared.compilation
+            told = replace(compiled, audit={**compiled.audit, "paging": {"reason": call.unpaged}})
+            call.prepared = replace(prepared, compilation=told)
 
     async def _without_search(self, call: Call, chat: ChatRequest, error: Exception) -> None:
         """Where the place is known: the session's history and earlier blocks need no search, and no database."""
@@ -104,12 +157,21 @@ class Recaller:
             try:
                 # A prompt that takes long to count has as much time once more.
                 async with asyncio.timeout(self._deadline_s):
-                    call.prepared = await self._preparer.compile(
-                        call.identity, chat, call.place, call.target, call.at, search=False, inquiry=call.inquiry
+                    prepared = await self._preparer.compile(
+                        call.identity,
+                        chat,
+                        call.place,
+                        call.target,
+                        call.at,
+                        search=False,
+                        inquiry=call.inquiry,
+                        paging=call.paging,
                     )
-                call.sent = call.prepared.body
+                self._sends(call, prepared)
             except Exception as again:  # boundary: as above; what fails here only leaves more out
                 log.info("no history either", extra={"call_id": str(call.id)}, exc_info=again)
+        if call.paging is not None and call.prepared is None and call.replay is None:
+            call.sent = unwoven(chat, call.target.model_alias, call.paging.insertions)
         self.degrade(call, _missing(error), error)
 
     def degrade(self, call: Call, reason: str, error: BaseException) -> None:

@@ -33,6 +33,7 @@ from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.keeping import Keeper
 from app.gateway.limiter import Limiter
 from app.gateway.outbound import Outbound
+from app.gateway.pager import Pager
 from app.gateway.prepare import Preparer, parse_object
 from app.gateway.recalling import Recaller
 from app.gateway.relay import Ending, Tape, peek, relay
@@ -86,8 +87,10 @@ class Gateway:
         clock: Clock,
         tasks: Supervisor,
         keeper: Keeper | None = None,
+        pager: Pager | None = None,
     ) -> None:
-        """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool."""
+        """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool;
+        `pager`: None where nothing is paged."""
         self._authenticator = authenticator
         self._router = router
         self._scout = scout
@@ -105,7 +108,7 @@ class Gateway:
             clock=clock,
             keeper=keeper,
         )
-        self._recaller = Recaller(preparer, keeper, metrics, settings)
+        self._recaller = Recaller(preparer, keeper, metrics, settings, pager)
         self.settle = self._sealer.settle
         """For the drain, which stores what was kept before."""
         self.sender = Sender(transports, router, metrics, settings, clock)

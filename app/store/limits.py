@@ -40,7 +40,8 @@ L = TypeVar("L", bound="Limits")
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a key may use; None: any amount. `money_budget` in micro-cents. `models`: names, or patterns with `*`; none: any.
-    `capture`: whether its calls may be captured."""
+    `capture`: whether its calls may be captured. `paging`: whether they are paged, where call and session do not say; it limits
+    nothing."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -50,6 +51,7 @@ class Limits:
     money_period: Period = USUAL_PERIOD
     models: tuple[str, ...] = ()
     capture: bool = True
+    paging: bool | None = None
 
     def __post_init__(self) -> None:
         """Raises BadRequest for a number out of range, a period or a pattern that is none."""
@@ -82,6 +84,11 @@ class Limits:
     def budgeted(self) -> bool:
         """Whether there is a budget."""
         return self.token_budget is not None or self.money_budget is not None
+
+    @property
+    def limiting(self) -> bool:
+        """Whether anything is kept from the key: a choice of its owner's is no limit."""
+        return replace(self, paging=None) != NO_LIMITS
 
     def allows(self, model: str | None) -> bool:
         """Whether this model may be called; None: nobody can tell which it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,7 +33,7 @@ class SessionRef:
 @dataclass(frozen=True, slots=True)
 class Session:
     """A session as stored. `turn_count` counts messages; `parent_session_id` and `branch_turn_index` say what a branch
-    shares with its parent."""
+    shares with its parent; `config`: what its owner chose for it."""
 
     session_id: UUID
     user_id: UUID
@@ -55,6 +56,7 @@ class Session:
     first_message_at: datetime | None
     last_message_at: datetime | None
     metadata: dict[str, Any]
+    config: dict[str, Any]
 
     @property
     def ref(self) -> SessionRef:
@@ -169,6 +171,11 @@ class Sessions:
             await connection.execute(
                 self._sql["sessions.close"], tenant, ref.user_id, ref.session_id, self._clock.now()
             )
+
+    async def configure(self, tenant: UUID, ref: SessionRef, change: Mapping[str, Any]) -> None:
+        """Choose for a session; None takes a choice back."""
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(self._sql["sessions.configure"], tenant, ref.user_id, ref.session_id, dict(change))
 
 
 def _session(tenant: UUID, row: Any) -> Session:

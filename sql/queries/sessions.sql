@@ -11,7 +11,7 @@ ORDER BY 3 DESC, 1, 2
 SELECT s.session_id, s.user_id, u.external_id AS user_external_id, s.external_id, s.created_at, s.updated_at, s.expires_at,
        s.ended_at, s.status, s.session_type, s.model_id, s.turn_count, s.total_prompt_tokens, s.total_completion_tokens,
        s.total_cost_microcents, s.summary_text, s.parent_session_id, s.branch_turn_index, s.first_message_at,
-       s.last_message_at, s.metadata
+       s.last_message_at, s.metadata, s.config
 FROM agent_data.sessions s
 LEFT JOIN agent_data.users u ON u.user_id = s.user_id
 WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id = $3
@@ -21,7 +21,7 @@ WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id = $3
 SELECT s.session_id, s.user_id, u.external_id AS user_external_id, s.external_id, s.created_at, s.updated_at, s.expires_at,
        s.ended_at, s.status, s.session_type, s.model_id, s.turn_count, s.total_prompt_tokens, s.total_completion_tokens,
        s.total_cost_microcents, s.summary_text, s.parent_session_id, s.branch_turn_index, s.first_message_at,
-       s.last_message_at, s.metadata
+       s.last_message_at, s.metadata, s.config
 FROM agent_data.sessions s
 LEFT JOIN agent_data.users u ON u.user_id = s.user_id
 WHERE s.tenant_id = $1 AND s.user_id = $2 AND ($3::smallint IS NULL OR s.status = $3)
@@ -34,7 +34,7 @@ LIMIT $6
 SELECT s.session_id, s.user_id, u.external_id AS user_external_id, s.external_id, s.created_at, s.updated_at, s.expires_at,
        s.ended_at, s.status, s.session_type, s.model_id, s.turn_count, s.total_prompt_tokens, s.total_completion_tokens,
        s.total_cost_microcents, s.summary_text, s.parent_session_id, s.branch_turn_index, s.first_message_at,
-       s.last_message_at, s.metadata
+       s.last_message_at, s.metadata, s.config
 FROM agent_data.sessions s
 LEFT JOIN agent_data.users u ON u.user_id = s.user_id
 WHERE s.tenant_id = $1 AND ($2::smallint IS NULL OR s.status = $2)
@@ -48,7 +48,7 @@ LIMIT $5
 SELECT s.session_id, s.user_id, u.external_id AS user_external_id, s.external_id, s.created_at, s.updated_at, s.expires_at,
        s.ended_at, s.status, s.session_type, s.model_id, s.turn_count, s.total_prompt_tokens, s.total_completion_tokens,
        s.total_cost_microcents, s.summary_text, s.parent_session_id, s.branch_turn_index, s.first_message_at,
-       s.last_message_at, s.metadata, x.score
+       s.last_message_at, s.metadata, s.config, x.score
 FROM (
     SELECT c.user_id, c.session_id,
            CASE WHEN c.summary_space = $6 THEN 1 - (c.summary_embedding <=> $5::halfvec) ELSE 0 END
@@ -82,3 +82,8 @@ ON CONFLICT DO NOTHING
 -- Ends a session that is not ended.
 UPDATE agent_data.sessions SET status = 3, ended_at = $4, updated_at = $4
 WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3 AND status <> 3
+
+-- name: configure
+-- Its owner's choices ($4): what is null there goes back to what key and server say.
+UPDATE agent_data.sessions SET config = jsonb_strip_nulls(config || $4::jsonb)
+WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3

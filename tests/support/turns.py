@@ -12,6 +12,7 @@ from app.context.assemble import Prepend
 from app.context.compile import Compilation
 from app.gateway.chat import CHAT
 from app.gateway.dialect import ChatRequest, renamed
+from app.gateway.paging import Paging
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
 from app.gateway.replayed import Replay
@@ -75,6 +76,7 @@ class StubPreparer:
         learns: bool = False,
         inquiry: object = None,
         deadline_s: float | None = None,
+        paging: Paging | None = None,
     ) -> Prepared:
         self.profile = profile
         await self._step("compile" if search else "compile-without-search")

@@ -21,6 +21,7 @@ async def test_a_key_is_made_shown_once_limited_and_ended(client: httpx.AsyncCli
         "money_period": "day",
         "models": ["gpt-*"],
         "capture": False,
+        "paging": True,
     }
     made = await client.post(KEYS, json={"name": "app", "user": "ana", "scopes": ["proxy"], "limits": limits})
     assert made.status_code == 201, made.text
@@ -56,6 +57,7 @@ async def test_keys_are_listed_page_by_page(client: httpx.AsyncClient) -> None:
         {"tokens_per_minute": 10**400}, {"token_budget": -1}, {"token_budget": "5"}, {"token_budget": True},
         {"money_budget_usd": -0.01}, {"money_budget_usd": 1e300}, {"money_budget_usd": "NaN"}, {"token_period": "week"},
         {"money_period": None}, {"models": [""]}, {"models": ["x"] * 101}, {"models": "gpt"}, {"capture": "maybe"}, {"rpm": 3},
+        {"paging": "maybe"},
     ],
     ids=str,
 )  # fmt: skip
@@ -79,6 +81,7 @@ async def test_an_expiry_is_in_the_future(client: httpx.AsyncClient, expires_at:
     [
         ([], None, None, 200), (["admin", "read"], None, None, 200), (["admin", "read"], None, Limits(token_budget=1), 200),
         ([], None, Limits(token_budget=1), 403), (["read", "write"], None, None, 403), ([], "ana", None, 403),
+        ([], None, Limits(paging=True), 200),
         (["admin", "read"], "ana", None, 403),
     ],
 )  # fmt: skip

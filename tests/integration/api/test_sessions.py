@@ -9,6 +9,7 @@ from uuid import UUID
 import asyncpg
 import httpx
 import orjson
+import pytest
 
 from app.context.transcript import Transcript
 from app.store import ids
@@ -46,6 +47,39 @@ async def test_a_session_is_made_once(client: httpx.AsyncClient) -> None:
         assert (await client.get(f"/api/v1/sessions/{name}")).json()["id"] == made["id"]
     # An id that Mneme issued is accepted as it is.
     assert (await client.post("/api/v1/sessions", json={"user": "ana", "id": made["id"]})).json()["id"] == made["id"]
+
+
+async def test_a_session_has_its_own_paging(client: httpx.AsyncClient) -> None:
+    await client.post("/api/v1/sessions", json={"user": "ana", "id": "trip"})
+    path = "/api/v1/sessions/trip"
+    assert (await client.get(path)).json()["config"] == {}
+    for change, config in (
+        ({"paging": "on", "paging_budget_tokens": 4000}, {"paging": "on", "paging_budget_tokens": 4000}),
+        ({"paging": "off"}, {"paging": "off", "paging_budget_tokens": 4000}),
+        ({}, {"paging": "off", "paging_budget_tokens": 4000}),
+        ({"paging": None}, {"paging_budget_tokens": 4000}),
+        ({"paging_budget_tokens": None}, {}),
+    ):
+        answer = await client.patch(path, json={"config": change})
+        assert (answer.status_code, answer.json()["config"]) == (200, config)
+    assert (await client.get("/api/v1/sessions", params={"user": "ana"})).json()["sessions"][0]["config"] == {}
+    assert (await client.patch("/api/v1/sessions/none", json={"config": {}})).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, {"config": None}, {"config": {"paging": True}}, {"config": {"paging": "maybe"}}, {"config": {"budget": 1}},
+        *({"config": {"paging_budget_tokens": n}} for n in (0, -1, 999, "4000", 4000.5, True, 10**16, 10**400)),
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_what_a_session_cannot_choose_is_refused(client: httpx.AsyncClient, body: dict[str, Any]) -> None:
+    await client.post("/api/v1/sessions", json={"user": "ana", "id": "trip"})
+    answer = await client.patch("/api/v1/sessions/trip", json=body)
+    assert answer.status_code == 400, answer.text
+    error_of(answer)
+    assert (await client.get("/api/v1/sessions/trip")).json()["config"] == {}
 
 
 async def test_a_session_without_a_name(client: httpx.AsyncClient) -> None:

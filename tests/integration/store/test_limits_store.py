@@ -314,9 +314,9 @@ async def test_a_key_of_another_tenant_has_nothing_to_do_with_it(pool: Pool) -> 
 async def test_limits_are_stored_and_changed(pool: Pool) -> None:
     tenancy = Tenancy(pool, Queries.load(), FakeClock(NOON))
     _, row = await tenancy.create_key("local", "k", limits=Limits(requests_per_minute=7, models=("gpt-*",)))
-    changed = await tenancy.change_key(row.key_id, {"requests_per_minute": None, "token_budget": 9, "capture": False})
+    changed = await tenancy.change_key(row.key_id, {"requests_per_minute": None, "token_budget": 9, "paging": True})
     assert changed is not None
-    assert changed.limits == Limits(token_budget=9, models=("gpt-*",), capture=False)
+    assert changed.limits == Limits(token_budget=9, models=("gpt-*",), paging=True)
     assert [each.limits for each in await tenancy.list_keys()] == [changed.limits]
     assert await tenancy.change_key(UUID(int=1), {}) is None
     assert await tenancy.change_key(row.key_id, {}, tenant=OTHER_TENANT) is None

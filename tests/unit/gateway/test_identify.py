@@ -7,8 +7,19 @@ import pytest
 
 from app.api.auth import Principal
 from app.errors import BadHeader, Forbidden
-from app.gateway.identify import LOCAL_USER, MAX_NAME, Switches, check_agreement, identify, switches
+from app.gateway.identify import (
+    LOCAL_USER,
+    MAX_NAME,
+    OnOff,
+    Switches,
+    check_agreement,
+    identify,
+    paged,
+    paging_budget,
+    switches,
+)
 from app.store import ids
+from app.store.limits import Limits
 
 TENANT = UUID(int=7)
 OPEN = Principal(TENANT, None, None, frozenset(), "open")
@@ -110,7 +121,7 @@ def test_retries_are_counted_by_the_sdk(value: str | None, retry: int) -> None:
 
 
 def test_switches_have_their_defaults_and_are_read_whatever_their_case() -> None:
-    assert switches({}) == Switches("on", True, None, False)
+    assert switches({}) == Switches("on", True, None, None)
     given = {
         "x-mneme-memory": "Read-Only",
         "x-mneme-capture": "OFF",
@@ -118,7 +129,7 @@ def test_switches_have_their_defaults_and_are_read_whatever_their_case() -> None
         "x-mneme-paging": "on",
         "x-mneme-profile": "Temporal_Focused",
     }
-    assert switches(given) == Switches("read-only", False, "server", True, "temporal_focused")
+    assert switches(given) == Switches("read-only", False, "server", "on", "temporal_focused")
 
 
 def test_a_profile_that_is_none_is_refused() -> None:
@@ -138,3 +149,23 @@ def test_a_header_of_ours_says_one_thing_but_labels_are_many() -> None:
     check_agreement([(b"x-mneme-label", b"golden"), (b"X-Mneme-Label", b"checkout")])
     with pytest.raises(BadHeader, match="comes twice"):
         check_agreement([(b"x-mneme-user", b"ana"), (b"X-Mneme-User", b"ben")])
+
+
+@pytest.mark.parametrize("setting", ["on", "off"])
+@pytest.mark.parametrize("key", [None, Limits(), Limits(paging=True), Limits(paging=False)])
+@pytest.mark.parametrize("session", [None, "on", "off"])
+@pytest.mark.parametrize("header", [None, "on", "off"])
+def test_header_then_session_then_key_then_server_say_whether_it_is_paged(
+    header: OnOff | None, session: OnOff | None, key: Limits | None, setting: OnOff
+) -> None:
+    by_key = None if key is None or key.paging is None else "on" if key.paging else "off"
+    first = next(each for each in (header, session, by_key, setting) if each is not None)
+    config = {} if session is None else {"paging": session}
+    assert paged(header, config, key, setting) == (first == "on")
+
+
+def test_the_budget_of_a_session_beats_the_servers() -> None:
+    assert paging_budget({}, None) is None
+    assert paging_budget({}, 32_000) == 32_000
+    assert paging_budget({"paging_budget_tokens": 4_000}, 32_000) == 4_000
+    assert paging_budget({"paging_budget_tokens": 4_000}, None) == 4_000

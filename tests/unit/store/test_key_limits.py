@@ -44,6 +44,15 @@ def test_limits_are_stored_as_they_were_set_and_no_more() -> None:
     assert Limits.of({"of_a_later_version": 1, "token_budget": 4}) == Limits(token_budget=4)
 
 
+@pytest.mark.parametrize("paging", [True, False])
+def test_that_calls_are_paged_is_a_choice_and_no_limit(paging: bool) -> None:
+    chosen = Limits(paging=paging)
+    assert Limits.of(chosen.as_json()) == chosen
+    assert not chosen.limiting
+    assert Limits(paging=paging, capture=False).limiting
+    assert chosen.changed({"paging": None}) == NO_LIMITS
+
+
 @pytest.mark.parametrize(
     ("models", "model", "allowed"),
     [

@@ -1,0 +1,448 @@
+"""What of a call's prompt is shown shorter: the session's objects, the exchanges of its ledger, and the tools to ask for what
+was left out. All of it in the client's own bytes; what it decided is written with the turn.
+
+One round trip reads what is stored of the session; a second one is made only in a turn that shows something at L1 or L2 that
+was shown otherwise before. Long texts are looked at in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from app.context.assemble import locate, session_nonce
+from app.context.budget import SHARES
+from app.context.classify import TaskType
+from app.context.compile import LONG_TEXT, STORED_COUNTS
+from app.context.transcript import text_of
+from app.errors import StoreUnavailable
+from app.gateway.call import Call
+from app.gateway.dialect import ChatRequest
+from app.gateway.paged_prompt import (
+    Drawn,
+    Renderings,
+    Sheet,
+    Where,
+    costs_of,
+    draw,
+    first_turn,
+    heard,
+    places,
+    sheet,
+)
+from app.gateway.paging import Answering, Paging
+from app.gateway.phantom_ledger import Hidden, keys_of
+from app.gateway.phantom_tools import Declined, Offer, definitions, offer
+from app.gateway.prepare import live_blocks, parse_object
+from app.gateway.reconcile import Place
+from app.paging.explaining import explained
+from app.paging.fidelity import Decision, Moment, applied, decide
+from app.paging.segment import Segmentation, segment
+from app.paging.showing import handle_of
+from app.paging.state import NOTHING_PAGED, Paged, PagingRecord
+from app.paging.values import FaultType, Fidelity, SemanticObject
+from app.providers.models import ModelRegistry
+from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers
+from app.tasks import Supervisor
+
+log = logging.getLogger("mneme.paging")
+
+ROUNDS = 3
+"""Decisions on one prompt: a later one knows what the one before really cost, where that was over the budget."""
+ANSWERING_SHARE = 0.5
+"""Of the deadline, for which calls that wait in the ledger are answered; those that are not wait for the next request."""
+
+T = TypeVar("T")
+
+
+class Shelf(Protocol):
+    """What the pager needs of the store (`app/store/paging.py`)."""
+
+    async def read(self, tenant: UUID, user: UUID, session: UUID, *, chains: Sequence[bytes] = ()) -> Paged: ...
+
+    async def texts(self, tenant: UUID, user: UUID, objects: Mapping[UUID, Fidelity]) -> dict[UUID, str]: ...
+
+    async def keep(self, tenant: UUID, user: UUID, call_id: UUID | None, record: PagingRecord) -> None: ...
+
+
+@dataclass(slots=True)
+class _Run:
+    """One request on its way through the pager."""
+
+    call: Call
+    chat: ChatRequest
+    place: Place
+    model: str
+    counter: TokenCounter
+    budget: int
+    window: int
+    long: bool
+    """Its text is looked at in a thread."""
+    state: Paged = NOTHING_PAGED
+    first: int = 0
+    made: Segmentation | None = None
+    given_up: bool = False
+    """The request has gone on without; what is new in it is still kept."""
+    kept: bool = False
+
+    @property
+    def tenant(self) -> UUID:
+        return self.call.identity.tenant_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A transcript taken apart."""
+
+    made: Segmentation
+    objects: Sequence[SemanticObject]
+    where: Where
+    costs: Sequence[int]
+
+
+class Pager:
+    """Pages calls."""
+
+    def __init__(
+        self,
+        store: Shelf,
+        answers: Answering,
+        models: ModelRegistry,
+        tokenizers: Tokenizers,
+        counts: CountCache,
+        tasks: Supervisor,
+        *,
+        nonce_key: Callable[[], bytes],
+        memory_cap: int,
+        deadline_s: float,
+    ) -> None:
+        """`nonce_key`, `memory_cap`: as the compiler has them. `deadline_s`: how long a request waits."""
+        self._store = store
+        self._answers = answers
+        self._models = models
+        self._tokenizers = tokenizers
+        self._counts = counts
+        self._tasks = tasks
+        self._nonce_key = nonce_key
+        self._cap = memory_cap
+        self._deadline_s = deadline_s
+        self._renderings = Renderings()
+        self._stored = tokenizers.for_model(STORED_COUNTS)
+
+    async def page(self, call: Call, chat: ChatRequest, place: Place, budget: int | None = None) -> Paging:
+        """What is shown of a prompt of at most `budget` tokens (None: as much as the window has beside the answer). Raises
+        TimeoutError and StoreUnavailable; what was segmented by then, or is later, is kept for the next request."""
+        model = call.target.model_alias or chat.model
+        reserve = self._models.response_reserve(model, chat.answer_limit)
+        room = max(0, self._models.window(model) - reserve)
+        most = min(room, budget) if budget is not None else room
+        long = sum(len(text_of(each)) for each in chat.messages) > LONG_TEXT
+        run = _Run(call, chat, place, model, self._tokenizers.for_model(model), most, most + reserve, long)
+        done = False
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                paging = await self._page(run)
+            done = True
+            return paging
+        finally:
+            run.given_up = not done
+            if run.given_up and run.made is not None:
+                self._tasks.spawn(self._keep(run), f"keep objects of {call.id}")
+
+    async def repeated(self, call: Call, place: Place) -> Paging | None:
+        """For a body that is sent once more as it was: what its model may ask. None where it has no tools of ours."""
+        own, document = call.chat, parse_object(call.sent)
+        if own is None or document is None or not isinstance(made := offer(own), Offer):
+            return None
+        chat = own.dialect.read(call.sent, document)
+        if chat is None or not all(each in document.get("tools", ()) for each in definitions(made.names)):
+            return None
+        model = call.target.model_alias or chat.model
+        budget = max(0, self._models.window(model) - self._models.response_reserve(model, chat.answer_limit))
+        run = _Run(call, own, place, model, self._tokenizers.for_model(model), budget, 0, False)
+        try:
+            run.state = await self._store.read(run.tenant, place.user_id, place.session_id)
+        except StoreUnavailable as error:  # its tools stand in it: what is called is answered as well as can be
+            log.info("nothing is known of what it may ask", extra={"call_id": str(call.id)}, exc_info=error)
+        state = run.state
+        where = places(own.transcript, state.objects)
+        run.first = first_turn(own.transcript, state.objects, where)
+        paging = self._begun(run, state.objects, where)
+        spent = sum(costs_of(chat, run.counter, self._counts))
+        paging.names, paging.room = made.names, max(0, budget - spent)
+        paging.record = replace(paging.record, tokens=spent, shown_tokens=spent)
+        return paging
+
+    async def _page(self, run: _Run) -> Paging:
+        place, chat = run.place, run.chat
+        keys = keys_of(chat.transcript)
+        if not place.new:
+            run.state = await self._store.read(run.tenant, place.user_id, place.session_id, chains=list(keys))
+        read = await self._beside(run, lambda: self._read(run))
+        hidden = {keys[key]: Hidden.of_json(row) for key, row in run.state.hidden.items() if key in keys}
+        paging = self._begun(run, read.objects, read.where)
+        if any(each.pending and _is_answered(chat, at) for at, each in hidden.items()):
+            hidden = await self._answered(run, paging, hidden)
+        made = offer(chat)
+        page = await self._beside(
+            run,
+            lambda: sheet(chat, read.costs, read.objects, read.where, hidden, run.first, run.counter, self._counts),
+        )
+        await self._decided(run, paging, page, read, made)
+        return paging
+
+    def _read(self, run: _Run) -> _Read:
+        """Takes apart what is new in the transcript, and counts its messages."""
+        chat, state = run.chat, run.state
+        run.first = first_turn(chat.transcript, state.objects, places(chat.transcript, state.objects))
+        made = run.made = segment(
+            run.place.session_id,
+            chat.messages,
+            chat.transcript,
+            self._stored.count,
+            known=state.marks,
+            objects=state.objects,
+            first_turn=run.first,
+        )
+        objects = [*state.objects, *made.objects]
+        return _Read(made, objects, places(chat.transcript, objects), costs_of(chat, run.counter, self._counts))
+
+    def _begun(self, run: _Run, objects: Sequence[SemanticObject], where: Where) -> Paging:
+        """The paging of a call of which nothing is decided yet: all is shown as it was."""
+        turn = run.first + len(run.chat.transcript.answered)
+        record = PagingRecord(run.place.session_id, turn, run.state.zone, run.budget, 0, 0, run.state.offered)
+        return Paging(
+            run.tenant,
+            run.place.user_id,
+            run.place.session_id,
+            turn,
+            run.budget,
+            run.state,
+            record,
+            objects=[each for each in objects if each.id in where],
+            handles={handle_of(each.id): each.id for each in objects},  # of two with one handle the newer
+        )
+
+    async def _answered(self, run: _Run, paging: Paging, hidden: Mapping[int, Hidden]) -> dict[int, Hidden]:
+        """The exchanges with the calls answered that stand beside calls of the client's own: it has come back with the results
+        of these."""
+        told = dict(hidden)
+        chains = run.chat.transcript.chains
+        paging.room = max(0, run.budget - sum(each.tokens_at(each.fidelity) for each in paging.objects))
+        for at, each in hidden.items():
+            if not each.pending or not _is_answered(run.chat, at):
+                continue
+            try:
+                async with asyncio.timeout(ANSWERING_SHARE * self._deadline_s):
+                    texts = await self._answers.answer(paging, each.beside)
+            except TimeoutError:
+                log.info("calls beside the client's wait for the next request", extra={"call_id": str(run.call.id)})
+                continue
+            told[at] = each.answered(self._answers.remembered(each.beside, texts))
+            chain = chains[at]
+            assert chain is not None, "an answer has a chain hash"
+            paging.record = replace(paging.record, hidden={**paging.record.hidden, chain: told[at].as_json()})
+        return told
+
+    async def _decided(self, run: _Run, paging: Paging, page: Sheet, read: _Read, made: Offer | Declined) -> None:
+        """Which objects are shown how, and the bytes of it."""
+        chat, state = run.chat, run.state
+        tools = definitions(made.names) if isinstance(made, Offer) else []
+        beside = REPLY_TOKENS + sum(self._counts.tools(each, run.counter) for each in chat.schemas if each)
+        ours = self._counts.tools(tools, run.counter) if tools else 0
+        memory = self._memory(run)
+        relations = [*state.relationships, *read.made.relationships]
+        said = heard(chat, page.objects, relations, frozenset(each.id for each in read.made.objects))
+        # What the model asked for just now stands in full at its place as well.
+        asked = frozenset(
+            each.object_id
+            for each in paging.faults
+            if each.object_id is not None and each.pin and each.fault_type == FaultType.FULL_RESTORE
+        )
+        nonce = session_nonce(self._nonce_key(), run.place.session_id)
+        shown_now = self._measured(page, nonce, run.counter)
+
+        def size(each: SemanticObject, level: Fidelity) -> int:
+            return shown_now[each.id] if level == each.fidelity and each.id in shown_now else page.size(each, level)
+
+        whole = sum(page.size(each, Fidelity.FULL) for each in page.objects)
+        other = sum(page.costs) - whole + sum(page.added.values()) + beside + ours + memory
+        moment = Moment(
+            page.turn,
+            run.budget,
+            other,
+            zone=state.zone,
+            relevance=said.relevance,
+            accessed=said.accessed,
+            restored=state.restored | asked,
+            raised=state.raised,
+            released=state.released,
+            goal_changed=said.goal_changed,
+        )
+        for _ in range(ROUNDS):
+            decision = decide(page.objects, relations, moment, size)
+            shown = await self._with_texts(run, applied(page.objects, decision, moment))
+            drawn = await self._drawn(run, page, shown, nonce)
+            tokens = sum(drawn.costs) + beside + ours + memory
+            if tokens <= run.budget or not decision.transitions:
+                break
+            moment = replace(moment, other_tokens=moment.other_tokens + max(0, tokens - decision.tokens))
+        self._settle(run, paging, page, read, moment, decision, shown, drawn, made)
+
+    def _settle(
+        self,
+        run: _Run,
+        paging: Paging,
+        page: Sheet,
+        read: _Read,
+        moment: Moment,
+        decision: Decision,
+        shown: Sequence[SemanticObject],
+        drawn: Drawn,
+        made: Offer | Declined,
+    ) -> None:
+        """Fills in what was decided."""
+        state, chat = run.state, run.chat
+        short = any(each.fidelity > Fidelity.FULL for each in shown)
+        offered = isinstance(made, Offer) and (short or state.offered)
+        insertions = list(drawn.insertions)
+        if offered and isinstance(made, Offer):
+            insertions += made.insertions
+            paging.names, paging.schemas = made.names, [definitions(made.names)]
+        elif isinstance(made, Declined) and (short or state.offered):
+            paging.declined = made.reason
+        now = {each.id: each for each in shown}
+        paging.objects = [
+            now.get(each.id) or replace(each, fidelity=Fidelity.FULL) for each in read.objects if each.id in read.where
+        ]
+        paging.insertions, paging.costs, paging.window = insertions, drawn.costs, run.window
+        paging.saved = sum(page.costs) - sum(drawn.costs)
+        beside = REPLY_TOKENS + sum(self._counts.tools(each, run.counter) for each in chat.schemas if each)
+        ours = sum(self._counts.tools(each, run.counter) for each in paging.schemas)
+        tokens = sum(page.costs) + beside
+        wanted = moment.restored | moment.raised | moment.released
+        paging.record = replace(
+            paging.record,
+            turn=page.turn,
+            zone=decision.zone,
+            tokens=tokens,
+            shown_tokens=sum(drawn.costs) + beside + ours,
+            offered=offered or state.offered,
+            marks=read.made.marks,
+            objects=tuple(now.get(each.id, each) for each in read.made.objects),
+            relationships=read.made.relationships,
+            admissions=read.made.admissions,
+            transitions=decision.transitions,
+            pinned=decision.pinned,
+            uses=moment.accessed,
+            heard=frozenset(each for each in wanted if each in now),
+        )
+        paging.room = max(0, run.budget - paging.record.shown_tokens)
+        exchanges = [(at, each.told is not None) for at, each in sorted(page.hidden.items())]
+        paging.explained = explained(paging.record, shown, exchanges, paging.names, paging.declined)
+
+    async def _with_texts(self, run: _Run, shown: list[SemanticObject]) -> list[SemanticObject]:
+        """The objects with the texts of levels at which they were not shown before."""
+        wanted = {
+            each.id: each.fidelity
+            for each in shown
+            if each.fidelity in (Fidelity.DETAILED, Fidelity.COMPACT) and not each.text_at(each.fidelity)
+        }
+        if not wanted:
+            return shown
+        texts = await self._store.texts(run.tenant, run.place.user_id, wanted)
+        return [_with_text(each, texts) if each.id in wanted else each for each in shown]
+
+    async def _drawn(self, run: _Run, page: Sheet, shown: Sequence[SemanticObject], nonce: str) -> Drawn:
+        return await self._beside(run, lambda: draw(page, shown, nonce, self._renderings, run.counter, self._counts))
+
+    def _measured(self, page: Sheet, nonce: str, counter: TokenCounter) -> dict[UUID, int]:
+        """Tokens of the objects that are shown in short already."""
+        return {
+            each.id: self._renderings.of(each, each.fidelity, nonce, counter).tokens
+            for each in page.objects
+            if each.fidelity > Fidelity.FULL and len(each.parts) == 1
+        }
+
+    def _memory(self, run: _Run) -> int:
+        """Tokens that memory may add: the blocks that stay in the prompt, and one as large as the cap allows. It is the same
+        within a tool loop, where none is added: else each turn's end would be another zone than its beginning."""
+        found = run.place.recognised
+        live = 0
+        if found is not None and run.place.how != "branch" and run.call.target.placement == "tail":
+            live = sum(each.token_count for _, each in locate(live_blocks(found), run.chat.transcript))
+        return live + min(self._cap, run.budget * SHARES[TaskType.CONTINUATION][0] // 100)
+
+    async def _beside(self, run: _Run, work: Callable[[], T]) -> T:
+        """In a thread, where there is much to look at. What a thread began it ends, whoever still waits for it."""
+        if not run.long:
+            return work()
+        return await asyncio.shield(self._tasks.spawn(self._ended(run, work), f"page {run.call.id}"))
+
+    async def _ended(self, run: _Run, work: Callable[[], T]) -> T:
+        made = await asyncio.to_thread(work)
+        if run.given_up:
+            await self._keep(run)
+        return made
+
+    async def _keep(self, run: _Run) -> None:
+        """Stores what is new in a transcript whose request was not paged."""
+        if run.kept or run.made is None:
+            return
+        run.kept = True
+        made, state = run.made, run.state
+        turn = run.first + len(run.chat.transcript.answered)
+        record = PagingRecord(
+            run.place.session_id,
+            turn,
+            state.zone,
+            run.budget,
+            0,
+            0,
+            state.offered,
+            marks=made.marks,
+            objects=made.objects,
+            relationships=made.relationships,
+            admissions=made.admissions,
+        )
+        try:
+            await self._store.keep(run.tenant, run.place.user_id, run.call.id, record)
+        except StoreUnavailable as error:
+            log.info("objects are not kept", extra={"call_id": str(run.call.id)}, exc_info=error)
+
+
+def settled(paging: Paging, tokens: int) -> None:
+    """What the call's memory took of its prompt is known."""
+    record = paging.record
+    paging.record = replace(record, tokens=record.tokens + tokens, shown_tokens=record.shown_tokens + tokens)
+    paging.room = max(0, paging.budget - paging.record.shown_tokens)
+
+
+def unpaged(chat: ChatRequest, place: Place) -> str | None:
+    """Why a request is not paged though it is wanted, as its explanation calls it: what Mneme, or the upstream, supplies is
+    shortened already."""
+    if chat.dialect.name != "chat":
+        return "dialect"
+    if chat.upstream_holds or place.upstream_holds:
+        return "upstream-holds"
+    return "history-supplied" if place.server_managed else None
+
+
+def _is_answered(chat: ChatRequest, at: int) -> bool:
+    """Whether the results of a message's own calls are here, all that there will be: something else comes behind them, or the
+    request ends."""
+    roles = chat.transcript.roles
+    return at + 1 < len(roles) and roles[at + 1] in ("tool", "function")
+
+
+def _with_text(made: SemanticObject, texts: Mapping[UUID, str]) -> SemanticObject:
+    """The object with the text of the level that it is shown at."""
+    if made.fidelity == Fidelity.DETAILED and made.detailed is not None:
+        return replace(made, detailed=replace(made.detailed, text=texts.get(made.id, "")))
+    if made.fidelity == Fidelity.COMPACT and made.compact is not None:
+        return replace(made, compact=replace(made.compact, text=texts.get(made.id, "")))
+    return made
