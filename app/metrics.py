@@ -30,10 +30,12 @@ Outcome = Literal["complete", "broken", "gone", "cancelled", "failed"]
 MemoryStatus = Literal["ok", "degraded", "bypass"]
 SpoolEvent = Literal["kept", "drained", "refused", "dead", "recovered", "unjournalled"]
 """What may become of a call that Postgres does not have yet."""
-AttemptResult = Literal["answered", "refused", "unreachable", "timeout", "failed", "suspended", "stale", "too_long"]
+AttemptResult = Literal[
+    "answered", "refused", "unreachable", "timeout", "failed", "suspended", "stale", "too_long", "no_tools"
+]
 """What came of one attempt at an upstream. `answered`: the answer that stands; `refused`: one that did not, by its status;
 `suspended`: not even asked, its breaker is open; `stale`: a kept-alive connection had died;
-`too_long`: what Mneme had added was too much."""
+`too_long`: what Mneme had added was too much; `no_tools`: it takes none, and Mneme had added some."""
 BREAKER_STATES = ("closed", "half_open", "open")
 """The values of the gauge: 0, 1 and 2."""
 

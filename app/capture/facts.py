@@ -36,6 +36,34 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Leg:
+    """One of the upstream's answers that a call's own answer was made of (`gateway/legs.py`): a call by itself, whose figures
+    stand with the client's. `call_id`: of the client's call; `number`: which, from 1."""
+
+    leg_id: UUID
+    call_id: UUID
+    number: int
+    usage: Usage = Usage()
+    cost_microcents: int = 0
+    priced: bool = True
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        figures = {
+            "prompt_tokens": self.usage.prompt,
+            "completion_tokens": self.usage.completion,
+            "cached_tokens": self.usage.cached,
+            "counted": self.usage.counted,
+        }
+        return {
+            "leg_of": str(self.call_id),
+            "leg": self.number,
+            "usage": figures,
+            "cost_microcents": self.cost_microcents,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class CallFacts:
     """One upstream call. A request is kept as a recipe, or whole (`body`) where it has no messages. Of one that is not
     `captured` there is only the row, without which its turn could come twice."""
@@ -87,6 +115,10 @@ class CallFacts:
     """What its cassette says of it, where it came from one."""
     paging: PagingRecord | None = None
     """What it changes of its session's objects."""
+    leg: Leg | None = None
+    """It is a leg of another call."""
+    legs: Sequence[Leg] = ()
+    """What its answer was made of; empty where it is the upstream's own."""
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -95,6 +127,8 @@ class CallFacts:
         if self.tool_calls and self.captured:
             kept["tool_calls"] = self.tool_calls
         kept |= {"imported": dict(self.imported)} if self.imported is not None else {}
+        kept |= self.leg.metadata if self.leg is not None else {}
+        kept |= {"legs": [str(each.leg_id) for each in self.legs]} if self.legs and self.captured else {}
         return kept | ({"redacted": list(self.redacted)} if self.redacted else {})
 
 

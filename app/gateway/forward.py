@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator
+from typing import Protocol
 
 from app.capture.masking import is_secret, keyless
 from app.errors import UpstreamError
@@ -18,7 +19,7 @@ from app.gateway.sealing import Sealer
 from app.gateway.sender import Errand, Sender
 from app.gateway.splice import with_value
 from app.gateway.upstream import Target, UpstreamRequest, UpstreamResponse
-from app.metrics import Metrics
+from app.metrics import AttemptResult, Metrics
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.upstream")
@@ -41,6 +42,14 @@ _ACCOUNTS = (b"token", b"api-key", b"openai-organization", b"openai-project")
 to no other."""
 
 
+class Closing(Protocol):
+    """What holds a connection to an upstream."""
+
+    async def aclose(self) -> None:
+        """Let go of it."""
+        ...
+
+
 def outgoing_headers(call: Call, target: Target | None = None, *, streamed: bool = False) -> Headers:
     """The client's headers as `target`, by default the upstream of this call, gets them.
 
@@ -56,6 +65,16 @@ def outgoing_headers(call: Call, target: Target | None = None, *, streamed: bool
 def _is_of_an_account(name: bytes) -> bool:
     low = name.lower()
     return is_secret(low.decode("latin-1")) or any(part in low for part in _ACCOUNTS)
+
+
+TOOL_STATUSES = frozenset({400, 404, 422, 500, 501})
+"""With these upstreams say that they, or the model, take no tools: vLLM, Ollama 400, OpenRouter 404, llama.cpp 500."""
+
+
+def is_about_tools(refusal: bytes) -> bool:
+    """Whether the beginning of an upstream's error speaks of tools, or of functions as some call them."""
+    words = refusal.lower()
+    return (b"tool" in words or b"function call" in words) and not is_about_length(refusal)
 
 
 def is_about_length(refusal: bytes) -> bool:
@@ -75,7 +94,12 @@ class Forwarder:
 
     async def send(self, call: Call, body: bytes | AsyncIterator[bytes]) -> UpstreamResponse:
         """The head of the answer. `call` then says which upstream it came from, and what that one was sent. Raises
-        UpstreamError, ClientGone."""
+        UpstreamError, ClientGone; the call is recorded then."""
+        async with self.waiting(call, None):
+            return await self.ask(call, body)
+
+    async def ask(self, call: Call, body: bytes | AsyncIterator[bytes]) -> UpstreamResponse:
+        """The same, unrecorded and uninterrupted. Raises UpstreamError."""
         asked = call.target
 
         def sent_to(target: Target) -> bytes | AsyncIterator[bytes]:
@@ -91,8 +115,7 @@ class Forwarder:
         errand = Errand(call.id, asked, call.model, request, isinstance(body, bytes))
         began = time.perf_counter_ns()
         call.overhead_ns = began - call.started_ns - call.waited_ns
-        async with self.waiting(call, None):
-            call.target, response = await self._sender.send(errand)
+        call.target, response = await self._sender.send(errand)
         if call.target is not asked and isinstance(sent := sent_to(call.target), bytes):
             call.sent = sent
         call.attempts += errand.attempts
@@ -101,14 +124,14 @@ class Forwarder:
         self._metrics.stage("forward", waited / 1e9)
         return response
 
-    def refused_for_length(self, call: Call, status: int) -> None:
+    def refused(self, call: Call, status: int, result: AttemptResult) -> None:
         """The answer so far refuses what Mneme added; there will be another attempt."""
-        self._metrics.attempt(call.target.name, "too_long")
-        said = {"call_id": str(call.id), "upstream": call.target.name, "result": "too_long", "attempt": call.attempts}
+        self._metrics.attempt(call.target.name, result)
+        said = {"call_id": str(call.id), "upstream": call.target.name, "result": result, "attempt": call.attempts}
         log.info("attempt at an upstream", extra={**said, "status": status})
 
     @contextlib.asynccontextmanager
-    async def waiting(self, call: Call, response: UpstreamResponse | None) -> AsyncIterator[None]:
+    async def waiting(self, call: Call, response: Closing | None) -> AsyncIterator[None]:
         """Wait for the upstream before the relay: interrupted when the client goes. A call that gets no answer is recorded
         before the error goes on, and its `response` closed."""
         ending: Ending | None = None
@@ -129,7 +152,7 @@ class Forwarder:
                 # Also when this task is cancelled, or cancelled again.
                 await asyncio.shield(self._tasks.spawn(self._failed(call, response, ending), f"record {call.id}"))
 
-    async def _failed(self, call: Call, response: UpstreamResponse | None, ending: Ending) -> None:
+    async def _failed(self, call: Call, response: Closing | None, ending: Ending) -> None:
         if response is not None:
             await response.aclose()
         await self._sealer.seal(call, None, ending, Tape(call.started_ns))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from app.capture.facts import Exchange
 from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import MnemeError, StoreUnavailable
@@ -20,6 +21,7 @@ from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape
 from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics
+from app.paging.state import PagingRecord
 from app.settings import Settings
 
 log = logging.getLogger("mneme.turn")
@@ -54,6 +56,7 @@ class Sealer:
             return True
         began = time.perf_counter_ns()
         try:
+            complete = call.joint is None or await call.joint.end(ending)
             await self._store(call, response, ending, tape)
         except Exception as error:  # boundary: whatever it was, the answer must not seem to end well
             self._metrics.degraded("unstored")
@@ -62,7 +65,14 @@ class Sealer:
         finally:
             self.release(call)
         self._metrics.stage("record", (time.perf_counter_ns() - began) / 1e9)
-        return True
+        return complete
+
+    async def seal_leg(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> bool:
+        """The same of one leg of an answer. Its figures are known then, whether it is to be kept or not."""
+        stored = await self.seal(call, response, ending, tape)
+        if call.facts is None:
+            call.facts, _ = self._accountant.close(call, response, ending, tape, self._clock.now())
+        return stored
 
     def begin(self, call: Call) -> None:
         """The call goes upstream."""
@@ -115,6 +125,7 @@ class Sealer:
         if call.needs_place and call.chat is not None:
             await self._place(call, call.chat, promised)
         facts, exchange = self._accountant.close(call, response, ending, tape, ended_at)
+        facts = replace(facts, paging=_paged(call, exchange))
         call.facts, call.recorded = facts, facts.captured or exchange is not None
         compiled = call.prepared.compilation if call.prepared else None
         if call.recorded:
@@ -146,3 +157,15 @@ class Sealer:
         if promised is not None and place.new:
             place = replace(place, session_id=promised, retrieval_session=promised)
         call.place = place
+
+
+def _paged(call: Call, exchange: Exchange | None) -> PagingRecord | None:
+    """What the call changes of its session's objects, with what its model asked. What was decided was sent, however the answer
+    ended; but a session that has not begun has no objects."""
+    paging = call.paging
+    if paging is None or (exchange is None and (call.place is None or call.place.new)):
+        return None
+    hidden = dict(paging.record.hidden)
+    if exchange is not None and exchange.answer_chains and (paging.hidden.legs or paging.hidden.beside):
+        hidden[exchange.answer_chains[0]] = paging.hidden.as_json()
+    return replace(paging.record, faults=tuple(paging.faults), hidden=hidden)

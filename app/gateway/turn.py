@@ -13,6 +13,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -26,15 +27,27 @@ from app.gateway.account import Accountant
 from app.gateway.call import Call, own_headers
 from app.gateway.dialect import ChatRequest, Dialect, renamed
 from app.gateway.dialects import dialect_of
-from app.gateway.forward import ERROR_LIMIT, LENGTH_STATUSES, Forwarder, is_about_length, outgoing_headers
+from app.gateway.forward import (
+    ERROR_LIMIT,
+    LENGTH_STATUSES,
+    TOOL_STATUSES,
+    Forwarder,
+    is_about_length,
+    is_about_tools,
+    outgoing_headers,
+)
 from app.gateway.headers import Headers
 from app.gateway.identify import NAMING, Principal, check_agreement, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.keeping import Keeper
+from app.gateway.legs import Legs
 from app.gateway.limiter import Limiter
 from app.gateway.outbound import Outbound
 from app.gateway.pager import Pager
-from app.gateway.prepare import Preparer, parse_object
+from app.gateway.paging import Answering, Paging
+from app.gateway.phantom_requests import without_tools
+from app.gateway.phantom_tools import Names, Offer, offer
+from app.gateway.prepare import Preparer, parse_object, unwoven
 from app.gateway.recalling import Recaller
 from app.gateway.relay import Ending, Tape, peek, relay
 from app.gateway.replayed import Turnstile
@@ -88,9 +101,10 @@ class Gateway:
         tasks: Supervisor,
         keeper: Keeper | None = None,
         pager: Pager | None = None,
+        answers: Answering | None = None,
     ) -> None:
         """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool;
-        `pager`: None where nothing is paged."""
+        `pager`: None where nothing is paged, `answers` where there is none either."""
         self._authenticator = authenticator
         self._router = router
         self._scout = scout
@@ -114,6 +128,9 @@ class Gateway:
         self.sender = Sender(transports, router, metrics, settings, clock)
         """For replays as well: it knows which upstreams are worth asking."""
         self._forwarder = Forwarder(self.sender, self._sealer, metrics, tasks)
+        self._legs = (
+            Legs(self._forwarder, self._sealer, answers, metrics=metrics, clock=clock, tasks=tasks) if answers else None
+        )
         self._turnstile = Turnstile()
         self._running = 0
         self._idle = asyncio.Event()
@@ -269,14 +286,46 @@ class Gateway:
             return with_value(call.body, "model", call.target.model_alias)
         return splice(call.body, renamed(call.chat, call.target.model_alias))
 
+    def _plain(self, call: Call) -> bytes:
+        """What goes out without memory. Whole it would be longer still than a prompt of which something is shown shorter."""
+        if call.paging is None or call.chat is None:
+            return self._aliased(call)
+        return unwoven(call.chat, call.target.model_alias, call.paging.insertions)
+
     async def _answer(self, call: Call) -> None:
         """Forward, relay, record."""
         self._sealer.begin(call)
         response = await self._forwarder.send(call, call.sent)
-        injected = call.prepared is not None and call.sent != self._aliased(call)
+        if call.paging is not None and call.paging.names is not None and response.status in TOOL_STATUSES:
+            response = await self._unless_no_tools(call, call.paging, call.paging.names, response)
+        injected = call.prepared is not None and call.sent != self._plain(call)
         if injected and (response.status in LENGTH_STATUSES or response.status == 200):
             response = await self._unless_too_long(call, response)
+        if self._legs is not None and call.paging is not None and call.paging.names is not None:
+            response = await self._legs.joined(call, call.paging, call.paging.names, response)
         await self._relay(call, response)
+
+    async def _unless_no_tools(
+        self, call: Call, paging: Paging, names: Names, response: UpstreamResponse
+    ) -> UpstreamResponse:
+        """The answer; where the upstream takes no tools, the answer to the request without ours."""
+        async with self._forwarder.waiting(call, response):
+            seen, response = await peek(response, ERROR_LIMIT)
+        if not is_about_tools(seen):
+            return response
+        await response.aclose()
+        self._forwarder.refused(call, response.status, "no_tools")
+        call.status, call.reason = "degraded", "no-tools"
+        self._metrics.degraded("no-tools")
+        log.warning("answering without look-ups", extra={"call_id": str(call.id), "reason": "no-tools"})
+        made = offer(call.chat) if call.chat is not None else None
+        ours = made.insertions if isinstance(made, Offer) else ()
+        paging.insertions = [each for each in paging.insertions if each not in ours]
+        paging.names, paging.declined = None, "refused"
+        paging.record = replace(paging.record, offered=paging.state.offered)
+        call.sent = without_tools(call.sent, names)
+        self._sealer.begin(call)
+        return await self._forwarder.send(call, call.sent)
 
     async def _unless_too_long(self, call: Call, response: UpstreamResponse) -> UpstreamResponse:
         """The answer; where it refuses the prompt for its length, the answer to the request as the client wrote it."""
@@ -286,7 +335,7 @@ class Gateway:
             seen, response = await peek(response, ERROR_LIMIT if refused else 1)
         if is_about_length(seen) if refused else not seen:
             await response.aclose()
-            self._forwarder.refused_for_length(call, response.status)
+            self._forwarder.refused(call, response.status, "too_long")
             return await self._as_written(call)
         return response
 
@@ -295,8 +344,8 @@ class Gateway:
         self._recaller.degrade(
             call, "too-long", Unavailable("The upstream refused the compiled prompt for its length.")
         )
+        call.sent = self._plain(call)
         call.prepared = None
-        call.sent = self._aliased(call)
         self._sealer.begin(call)
         return await self._forwarder.send(call, call.sent)
 

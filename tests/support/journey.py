@@ -327,6 +327,8 @@ def build_journey(
     authenticator: Any = None,
     knower: Knower | None = None,
     cards: Cards | None = None,
+    pager: Any = None,
+    answers: Any = None,
 ) -> Journey:
     """A gateway on `store` (a `TurnStore`, or what stands in for it); `spool`: the folder of its spool."""
     settings = settings or Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=5000)
@@ -380,5 +382,7 @@ def build_journey(
         clock=clock,
         tasks=tasks,
         keeper=keeper,
+        pager=pager,
+        answers=answers,
     )
     return Journey(gateway, upstream, tasks, caller, scout, registry, settings, metrics, keeper)

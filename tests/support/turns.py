@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -83,7 +84,8 @@ class StubPreparer:
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
         audit = {"history": {"messages": 1}}
         compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"}, self.reason)
-        body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *renamed(chat, target.model_alias)])
+        shown = paging.insertions if paging is not None else ()
+        body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *shown, *renamed(chat, target.model_alias)])
         return Prepared(body, compiled)
 
 
@@ -111,13 +113,16 @@ class StubRecorder:
 class Stage:
     """A gateway between a scripted client and a scripted upstream."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, pager: Any = None, answers: Any = None, spool: Path | None = None, **settings: Any) -> None:
         self.preparer, self.recorder = StubPreparer(), StubRecorder()
         self.journey: Journey = build_journey(
             None,
             settings=Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 5000, **settings}),
             preparer=self.preparer,
             recorder=self.recorder,
+            pager=pager,
+            answers=answers,
+            spool=spool,
         )
         self.upstream = self.journey.upstream
         self.ask, self.post = self.journey.ask, self.journey.post
