@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum
 from typing import Any
@@ -130,6 +130,23 @@ class CallFacts:
         kept |= self.leg.metadata if self.leg is not None else {}
         kept |= {"legs": [str(each.leg_id) for each in self.legs]} if self.legs and self.captured else {}
         return kept | ({"redacted": list(self.redacted)} if self.redacted else {})
+
+    def made_of(self, legs: Sequence[Leg]) -> CallFacts:
+        """With what all its legs took together, whatever of it the client was told."""
+        cached = [each.usage.cached for each in legs if each.usage.cached is not None]
+        usage = Usage(
+            sum(each.usage.prompt or 0 for each in legs),
+            sum(each.usage.completion or 0 for each in legs),
+            sum(cached) if cached else None,
+            any(each.usage.counted for each in legs),
+        )
+        cost, priced = sum(each.cost_microcents for each in legs), all(each.priced for each in legs)
+        return replace(self, usage=usage, cost_microcents=cost, priced=priced, legs=legs)
+
+    def as_leg(self, call_id: UUID, number: int) -> CallFacts:
+        """A leg's own. Its figures stand in the client's call: nothing is spent twice."""
+        leg = Leg(self.call_id, call_id, number, self.usage, self.cost_microcents, self.priced)
+        return replace(self, usage=Usage(), cost_microcents=0, priced=True, leg=leg)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 
 from app.capture import recipe
-from app.capture.facts import Answered, CallFacts, Exchange, Leg, Outcome, Said, Usage
+from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage
 from app.capture.labels import labels_of
 from app.capture.masking import MASK
 from app.context.story import SYSTEM_ROLES
 from app.context.transcript import canonical, chain, message_hash
-from app.gateway.call import Call, LegOf
+from app.gateway.call import Call
 from app.gateway.dialect import ChatRequest, leading
 from app.gateway.reconcile import Place, tails
 from app.gateway.redact import Redactor
@@ -73,9 +73,9 @@ class Accountant:
         told = answer if kept is None or kept is stream or answer is None else _answer_in(call, kept) or Answer()
         facts = self._facts(call, response, ending, tape, answer, usage)
         if call.legs:
-            facts = _with_legs(facts, call.legs)
+            facts = facts.made_of(call.legs)
         if call.leg_of is not None:
-            facts = _as_leg(facts, call.leg_of)
+            facts = facts.as_leg(call.leg_of.call_id, call.leg_of.number)
         if call.switches.capture:
             facts = self._captured(facts, call, response, kept, _error(ending, told), masked=kept is not stream)
         if call.chat is None or call.place is None or not good or call.answered_before or call.leg_of is not None:
@@ -280,25 +280,6 @@ class Accountant:
             for each, own in zip(messages, chat.messages, strict=True)
         ]
         return replace(chat, messages=kept)
-
-
-def _with_legs(facts: CallFacts, legs: Sequence[Leg]) -> CallFacts:
-    """What all legs took together, whatever of it the client was told."""
-    cached = [each.usage.cached for each in legs if each.usage.cached is not None]
-    usage = Usage(
-        sum(each.usage.prompt or 0 for each in legs),
-        sum(each.usage.completion or 0 for each in legs),
-        sum(cached) if cached else None,
-        any(each.usage.counted for each in legs),
-    )
-    cost, priced = sum(each.cost_microcents for each in legs), all(each.priced for each in legs)
-    return replace(facts, usage=usage, cost_microcents=cost, priced=priced, legs=legs)
-
-
-def _as_leg(facts: CallFacts, leg_of: LegOf) -> CallFacts:
-    """A leg's own figures stand in the client's call: nothing is spent twice."""
-    leg = Leg(facts.call_id, leg_of.call_id, leg_of.number, facts.usage, facts.cost_microcents, facts.priced)
-    return replace(facts, usage=Usage(), cost_microcents=0, priced=True, leg=leg)
 
 
 def _tools_called(answer: Answer) -> int:

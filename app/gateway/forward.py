@@ -25,16 +25,6 @@ from app.tasks import Supervisor
 log = logging.getLogger("mneme.upstream")
 
 
-LENGTH_STATUSES = frozenset({400, 413, 422})
-"""With these an upstream refuses a prompt that is too long."""
-LENGTH_WORDS = (
-    b"context_length",
-    b"context length",
-    b"maximum context",
-    b"max_model_len",
-    b"too long",
-    b"too many tokens",
-)
 ERROR_LIMIT = 64 * 1024
 """Bytes of a refusal that are read to find out whether it is one of length; real ones have some hundred."""
 _ACCOUNTS = (b"token", b"api-key", b"openai-organization", b"openai-project")
@@ -65,22 +55,6 @@ def outgoing_headers(call: Call, target: Target | None = None, *, streamed: bool
 def _is_of_an_account(name: bytes) -> bool:
     low = name.lower()
     return is_secret(low.decode("latin-1")) or any(part in low for part in _ACCOUNTS)
-
-
-TOOL_STATUSES = frozenset({400, 404, 422, 500, 501})
-"""With these upstreams say that they, or the model, take no tools: vLLM, Ollama 400, OpenRouter 404, llama.cpp 500."""
-
-
-def is_about_tools(refusal: bytes) -> bool:
-    """Whether the beginning of an upstream's error speaks of tools, or of functions as some call them."""
-    words = refusal.lower()
-    return (b"tool" in words or b"function call" in words) and not is_about_length(refusal)
-
-
-def is_about_length(refusal: bytes) -> bool:
-    """Whether the beginning of an upstream's error says that the prompt is too long."""
-    words = refusal.lower()
-    return any(each in words for each in LENGTH_WORDS)
 
 
 class Forwarder:

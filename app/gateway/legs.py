@@ -15,15 +15,15 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from app.clock import Clock
 from app.errors import UpstreamError
 from app.gateway.call import Call, LegOf
 from app.gateway.forward import ERROR_LIMIT, Forwarder
 from app.gateway.headers import Headers, response_headers
+from app.gateway.leg import Arriving
 from app.gateway.paging import Answering, Paging
 from app.gateway.phantom_body import PhantomBody
 from app.gateway.phantom_events import refusal
@@ -32,7 +32,7 @@ from app.gateway.phantom_requests import following, without_tools
 from app.gateway.phantom_stream import Out, PhantomStream, Send
 from app.gateway.phantom_tools import LIMIT_REACHED, Names, NeedsLeg, Pending
 from app.gateway.prepare import parse_object
-from app.gateway.relay import LINGER_S, Ending, Tape, is_event_stream
+from app.gateway.relay import Ending, is_event_stream
 from app.gateway.sealing import Sealer
 from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics
@@ -81,74 +81,6 @@ class Legs:
             return await joint.head()
 
 
-class _Leg:
-    """One of the upstream's answers while it comes in; what has come is kept. `call`: of its own; the first leg's is the
-    client's until there is a second. `response`: None until its head is here."""
-
-    def __init__(
-        self, call: Call, response: UpstreamResponse | None, copy: Callable[[int, bytes], None] | None = None
-    ) -> None:
-        self.call = call
-        self.response = response
-        self.copy = copy
-        self.pieces: list[tuple[int, bytes]] = []
-        self.broke: UpstreamError | None = None
-
-    @property
-    def head(self) -> UpstreamResponse:
-        assert self.response is not None, "it was asked for its body, which comes behind the head"
-        return self.response
-
-    @property
-    def is_stream(self) -> bool:
-        return is_event_stream(response_headers(self.head.headers, self.head.status))
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            chunk = await anext(self.head.chunks)
-        except UpstreamError as error:
-            self.broke = error
-            raise
-        now = time.perf_counter_ns()
-        self.pieces.append((now, chunk))
-        if self.copy is not None:
-            self.copy((now - self.call.started_ns) // 1000, chunk)
-        return chunk
-
-    async def read(self, limit: int | None = None) -> bytes:
-        """All of it, or as much as is needed for `limit` bytes. Raises UpstreamError."""
-        size = 0
-        async for chunk in self:
-            size += len(chunk)
-            if limit is not None and size >= limit:
-                break
-        return b"".join(chunk for _, chunk in self.pieces)
-
-    async def drain(self) -> None:
-        """What comes behind its end, so that its connection is of use again; not waited for long."""
-        try:
-            async with asyncio.timeout(LINGER_S):
-                async for _ in self:
-                    pass
-        except (TimeoutError, UpstreamError):
-            pass  # it has said all it had to say
-        await self.head.aclose()
-
-    def tape(self) -> Tape:
-        """What has come, as the relay would have recorded it."""
-        times = iter([at for at, _ in self.pieces])
-        tape = Tape(self.call.started_ns, now_ns=partial(next, times))
-        if self.response is not None and self.is_stream:
-            tape.listen_for_events()
-        for _, chunk in self.pieces:
-            tape.add(chunk)
-        tape.finish()
-        return tape
-
-
 class _Joint:
     """The legs of one call, one after the other."""
 
@@ -161,12 +93,12 @@ class _Joint:
         self._names = names
         self._body = call.sent
         self._number = 1
-        self._leg: _Leg | None = _Leg(call, response)
+        self._leg: Arriving | None = Arriving(call, response)
         self._recording: list[asyncio.Task[bool]] = []
         self._recorded: list[Call] = []
 
     @property
-    def _now(self) -> _Leg:
+    def _now(self) -> Arriving:
         assert self._leg is not None, "a leg is coming in"
         return self._leg
 
@@ -209,7 +141,7 @@ class _Joint:
         self._number += 1
         own = self._own_call(self._body)
         legs.sealer.begin(own)
-        self._leg = leg = _Leg(own, None)
+        self._leg = leg = Arriving(own, None)
         try:
             leg.response = await legs.forwarder.ask(own, own.sent)
         except UpstreamError as error:
@@ -278,7 +210,7 @@ class _Joint:
             self._legs.tasks.spawn(self._record(leg, ending, drain=drain), f"record leg {leg.call.id}")
         )
 
-    async def _record(self, leg: _Leg, ending: Ending, *, drain: bool) -> bool:
+    async def _record(self, leg: Arriving, ending: Ending, *, drain: bool) -> bool:
         call, body = leg.call, leg.call.sent
         if drain:
             await leg.drain()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -16,8 +17,11 @@ from app.gateway.reconcile import Place
 from app.paging.state import NOTHING_PAGED, Fault, PagingRecord
 from app.paging.values import FaultType, Zone
 from app.store.ids import uuid7
+from tests.support.journey import Message, Reply, completion
+from tests.support.phantoms import call, calls, event, usage
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
+DONE = b"data: [DONE]\n\n"
 
 
 class StubPager:
@@ -83,3 +87,43 @@ def _id() -> UUID:
 def said(asked: dict[str, Any]) -> list[str]:
     """What a request's results of our tools say, in their order."""
     return [each["content"] for each in asked["messages"] if each["role"] == "tool"]
+
+
+# --- legs, for the upstream inside the process -----------------------------------------------------------------
+
+
+def events(*made: Any, end: Sequence[Any] = ()) -> Reply:
+    return Reply(headers=[(b"content-type", b"text/event-stream")], chunks=[*made, *end])
+
+
+def asking(question: str, *, text: str = "", told: int | None = None, finish: str = "tool_calls") -> Reply:
+    """A leg that ends in a call of ours."""
+    arguments = json.dumps({"question": question})
+    begun = [event({"role": "assistant", "content": text})] if text else [event({"role": "assistant", "content": ""})]
+    figures = [usage(told, 5)] if told is not None else []
+    return events(
+        *begun, event(calls(call(0, "memory_query", "", "c1"))), event(calls(call(0, None, arguments))),
+        event(finish=finish), *figures, DONE,
+    )  # fmt: skip
+
+
+def saying(text: str, *, told: int | None = None) -> Reply:
+    figures = [usage(told, 7)] if told is not None else []
+    return events(event({"role": "assistant", "content": text}), event(finish="stop"), *figures, DONE)
+
+
+def whole(text: str | None = None, question: str | None = None) -> Reply:
+    """The same in one piece; asking, if there is a question."""
+    if question is None:
+        return completion(text)
+    function = {"name": "memory_query", "arguments": json.dumps({"question": question})}
+    return completion(text, tool_calls=[{"id": "c1", "type": "function", "function": function}])
+
+
+def bytes_of(reply: Reply) -> bytes:
+    return b"".join(each for each in reply.chunks if isinstance(each, bytes))
+
+
+def in_turn(*replies: Reply | Exception) -> Callable[[Message], Reply | Exception]:
+    left = list(replies)
+    return lambda asked: left.pop(0) if len(left) > 1 else left[0]

@@ -210,7 +210,7 @@ class Answer:
         """The answer's first choice."""
         if self.headers.get("content-type", "").startswith("text/event-stream"):
             parts = [json.loads(line[6:]) for line in self.body.split(b"\n\n") if line[6:7] == b"{"]
-            return "".join(part["choices"][0]["delta"].get("content") or "" for part in parts)
+            return "".join(part["choices"][0]["delta"].get("content") or "" for part in parts if part["choices"])
         text: str = self.json()["choices"][0]["message"]["content"]
         return text
 

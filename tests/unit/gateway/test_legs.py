@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,15 +15,25 @@ from app.gateway.legs import NOT_LOOKED_UP
 from app.gateway.phantom_ledger import Hidden
 from app.gateway.phantom_tools import LIMIT_REACHED, Names
 from app.gateway.upstream import UpstreamBroke
-from tests.support.faults import StubAnswers, StubPager, said
+from tests.support.faults import (
+    DONE,
+    StubAnswers,
+    StubPager,
+    asking,
+    bytes_of,
+    events,
+    in_turn,
+    said,
+    saying,
+    whole,
+)
 from tests.support.journey import Answer, Client, Message, Reply, completion, error, user
-from tests.support.phantoms import call, calls, event, merged, usage
+from tests.support.phantoms import call, calls, event, merged
 from tests.support.sockets import eventually
 from tests.support.turns import Stage
 
 HI = [user("hi")]
 ON = {"x-mneme-paging": "on"}
-DONE = b"data: [DONE]\n\n"
 OWN = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
 
@@ -40,43 +50,6 @@ def answers() -> StubAnswers:
 @pytest.fixture
 def stage(pager: StubPager, answers: StubAnswers) -> Stage:
     return Stage(pager=pager, answers=answers)
-
-
-def events(*made: Any, end: Sequence[Any] = ()) -> Reply:
-    return Reply(headers=[(b"content-type", b"text/event-stream")], chunks=[*made, *end])
-
-
-def asking(question: str, *, text: str = "", told: int | None = None, finish: str = "tool_calls") -> Reply:
-    """A leg that ends in a call of ours."""
-    arguments = json.dumps({"question": question})
-    begun = [event({"role": "assistant", "content": text})] if text else [event({"role": "assistant", "content": ""})]
-    figures = [usage(told, 5)] if told is not None else []
-    return events(
-        *begun, event(calls(call(0, "memory_query", "", "c1"))), event(calls(call(0, None, arguments))),
-        event(finish=finish), *figures, DONE,
-    )  # fmt: skip
-
-
-def saying(text: str, *, told: int | None = None) -> Reply:
-    figures = [usage(told, 7)] if told is not None else []
-    return events(event({"role": "assistant", "content": text}), event(finish="stop"), *figures, DONE)
-
-
-def whole(text: str | None = None, question: str | None = None) -> Reply:
-    """The same in one piece; asking, if there is a question."""
-    if question is None:
-        return completion(text)
-    function = {"name": "memory_query", "arguments": json.dumps({"question": question})}
-    return completion(text, tool_calls=[{"id": "c1", "type": "function", "function": function}])
-
-
-def bytes_of(reply: Reply) -> bytes:
-    return b"".join(each for each in reply.chunks if isinstance(each, bytes))
-
-
-def in_turn(*replies: Reply | Exception) -> Callable[[Message], Reply | Exception]:
-    left = list(replies)
-    return lambda asked: left.pop(0) if len(left) > 1 else left[0]
 
 
 async def ask(stage: Stage, *replies: Reply | Exception, stream: bool = True, **more: Any) -> Answer:
