@@ -18,6 +18,7 @@ from app.context.story import SYSTEM_ROLES
 from app.context.transcript import canonical, chain, message_hash
 from app.gateway.call import Call
 from app.gateway.dialect import ChatRequest, leading
+from app.gateway.paged_record import record_of
 from app.gateway.reconcile import Place, tails
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
@@ -25,6 +26,7 @@ from app.gateway.replayed import repeat_key
 from app.gateway.sse import Answer, Choice, payloads
 from app.gateway.upstream import UpstreamResponse
 from app.gateway.usage import token_count, usage_told
+from app.paging.state import PagingRecord
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
 from app.store.turns import StreamRecord
@@ -84,6 +86,14 @@ class Accountant:
         if len(call.answer_hashes) == len(answers):
             answers = [replace(each, hash=own) for each, own in zip(answers, call.answer_hashes, strict=True)]
         return facts, self._exchange(call, call.chat, answers, now, answer)
+
+    def paging(self, call: Call, exchange: Exchange | None) -> PagingRecord | None:
+        """What a call changes of its session's objects, as it may be stored; None: it was not paged, or its session has not
+        begun."""
+        if call.paging is None or call.chat is None or (exchange is None and (call.place is None or call.place.new)):
+            return None
+        chain = exchange.answer_chains[0] if exchange is not None and exchange.answer_chains else None
+        return record_of(call.paging, call.chat, chain, self._redactor)
 
     def answer_hashes(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> list[bytes]:
         """By which the answers of a call that has ended are recognised, when they come back in a transcript."""

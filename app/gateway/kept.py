@@ -31,6 +31,7 @@ from app.gateway.dialects import dialect_of
 from app.gateway.headers import Headers, response_headers
 from app.gateway.identify import Identity, Switches
 from app.gateway.inbound import Inbound, Message
+from app.gateway.paged_record import frozen, thawed
 from app.gateway.prepare import Prepared, parse_object
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape, is_event_stream
@@ -104,6 +105,7 @@ def begin_of(call: Call, redactor: Redactor = NOTHING) -> Begin:
         "overhead_ns": call.overhead_ns,
         "session": call.place.session_id if call.place is not None and call.place.new else None,
         "compiled": _compiled(call.prepared),
+        "paging": frozen(call.paging, chat, redactor) if call.paging is not None and chat is not None else None,
         "leg_of": call.leg_of,
         "legs": call.legs,
     }
@@ -271,6 +273,8 @@ def _call(kept: Kept, notes: Mapping[str, Any]) -> Call:
             call.chat = replace(call.chat, transcript=_transcript_of(*notes["transcript"]))
         call.sent = kept.begin.sent or call.body
         call.prepared = _prepared(call.sent, notes["compiled"])
+        if (paging := notes.get("paging")) is not None:
+            call.paging = thawed(paging, identity.tenant_id, identity.user_id)
     return call
 
 

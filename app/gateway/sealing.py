@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from app.capture.facts import Exchange
 from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import MnemeError, StoreUnavailable
@@ -21,7 +20,6 @@ from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape
 from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics
-from app.paging.state import PagingRecord
 from app.settings import Settings
 
 log = logging.getLogger("mneme.turn")
@@ -125,7 +123,7 @@ class Sealer:
         if call.needs_place and call.chat is not None:
             await self._place(call, call.chat, promised)
         facts, exchange = self._accountant.close(call, response, ending, tape, ended_at)
-        facts = replace(facts, paging=_paged(call, exchange))
+        facts = replace(facts, paging=self._accountant.paging(call, exchange))
         call.facts, call.recorded = facts, facts.captured or exchange is not None
         compiled = call.prepared.compilation if call.prepared else None
         if call.recorded:
@@ -157,15 +155,3 @@ class Sealer:
         if promised is not None and place.new:
             place = replace(place, session_id=promised, retrieval_session=promised)
         call.place = place
-
-
-def _paged(call: Call, exchange: Exchange | None) -> PagingRecord | None:
-    """What the call changes of its session's objects, with what its model asked. What was decided was sent, however the answer
-    ended; but a session that has not begun has no objects."""
-    paging = call.paging
-    if paging is None or (exchange is None and (call.place is None or call.place.new)):
-        return None
-    hidden = dict(paging.record.hidden)
-    if exchange is not None and exchange.answer_chains and (paging.hidden.legs or paging.hidden.beside):
-        hidden[exchange.answer_chains[0]] = paging.hidden.as_json()
-    return replace(paging.record, faults=tuple(paging.faults), hidden=hidden)

@@ -52,8 +52,13 @@ def marks(transcript: Transcript) -> list[bytes | None]:
             continue
         times = seen[hashed]
         seen[hashed] += 1
-        found.append(hashed if not times else blake2b(hashed + times.to_bytes(4), digest_size=HASH_BYTES).digest())
+        found.append(mark_of(hashed, times))
     return found
+
+
+def mark_of(hashed: bytes, times: int) -> bytes:
+    """The mark of a message with this hash, before which so many had the same."""
+    return hashed if not times else blake2b(hashed + times.to_bytes(4), digest_size=HASH_BYTES).digest()
 
 
 def turns(transcript: Transcript, first: int = 0) -> list[int]:

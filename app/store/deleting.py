@@ -3,6 +3,7 @@
     settle     jobs and calls of the user that write this moment come to their end; later ones find the message gone
     memories   what was learned from it and from nothing else is forgotten; what has other sources loses this one
     quotes     stored memory blocks that quote it or them go, and their sessions' prompts begin a new epoch; summaries go
+    objects    what paging made of it goes, and what a model asked and was told in its session
     words      the message's text, vectors, indexes and cards; its place in the conversation stays, so that a transcript that is
                sent again is recognised, and a keyed hash, so that the words are neither found nor learned when they come again
 
@@ -24,6 +25,7 @@ import asyncpg
 
 from app.clock import Clock
 from app.errors import StoreUnavailable
+from app.paging.segment import mark_of
 from app.store import ids
 from app.store.erasure import Connect, connected
 from app.store.forgetting import Held, content_hmac, forget, hold
@@ -147,6 +149,7 @@ class _Run:
         if summary is not None:
             await self._run("deleting.uncompress", summary)
         await self._quotes(row["session_id"], [self._message, *forgotten])
+        await self._paged(row["session_id"], row["message_hash"])
         await self._words(key, row, counted=await self._counted())
         return Deletion(forgotten, kept)
 
@@ -187,6 +190,12 @@ class _Run:
         rows = await self._rows("deleting.summaries", session)
         await self._run("deleting.blocks", list(gone), [each["session_id"] for each in rows])
         await self._run("deleting.working", session)
+
+    async def _paged(self, session: UUID, hashed: bytes | None) -> None:
+        if hashed is None:
+            return
+        (row,) = await self._rows("deleting.same", session, hashed)
+        await self._run("deleting.paged", session, [mark_of(hashed, times).hex() for times in range(row["many"])])
 
     async def _words(self, key: bytes, row: Any, *, counted: bool) -> None:
         await self._run("memories.drop_vectors", [self._message])

@@ -17,7 +17,7 @@ import orjson
 from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
-from app.paging.answering import TEXT_WEIGHT, VECTOR_WEIGHT
+from app.paging.answering import SATURATION, TEXT_WEIGHT, VECTOR_WEIGHT
 from app.paging.entropy import WINDOW_TURNS, Asked
 from app.paging.state import NOTHING_PAGED, Levels, Paged, PagingRecord
 from app.paging.values import (
@@ -105,7 +105,7 @@ class PagingStore:
             rows = await connection.fetch(
                 self._sql["paging.search"],
                 tenant, user, session, storable(question), packed, space if packed is not None else None,
-                VECTOR_WEIGHT, TEXT_WEIGHT, limit,
+                VECTOR_WEIGHT, TEXT_WEIGHT, SATURATION, limit,
             )  # fmt: skip
         return [Hit(_object(row), row["likeness"], row["words"]) for row in rows]
 
@@ -249,7 +249,7 @@ def _new(made: SemanticObject) -> dict[str, Any]:
         "source_tool": _text(made.source_tool),
         "source_key": _text(made.source_key),
         "content_hash": made.content_hash.hex(),
-        "stub": storable(made.stub),
+        "stub": _shown(made.stub),
         "key_entities": [storable(each) for each in made.key_entities],
         "tags": [storable(each) for each in made.tags],
         "parts": [[each.mark.hex(), each.start, each.stop] for each in made.parts],
@@ -265,6 +265,11 @@ def _names(objects: Iterable[UUID]) -> list[str]:
     return [str(each) for each in objects]
 
 
+def _shown(text: str) -> str:
+    """A text that stands in prompts as it is stored: without U+0000, as it was shown when it was made."""
+    return storable(text.replace("\0", ""))
+
+
 def _text(text: str | None) -> str | None:
     return storable(text) if text is not None else None
 
@@ -275,14 +280,14 @@ def _columns(levels: Sequence[Levels]) -> tuple[list[Any], ...]:
     def level(made: Shrunk | None) -> list[Any]:
         if made is None:
             return [None, None, "[]", "[]"]
-        return [storable(made.text), made.tokens, _list(made.losses), _list(made.can_answer)]
+        return [_shown(made.text), made.tokens, _list(made.losses), _list(made.can_answer)]
 
     rows = [[each.object_id, *level(each.detailed), *level(each.compact), _list(each.fault_when)] for each in levels]
     return tuple(map(list, zip(*rows, strict=True)))
 
 
 def _list(texts: Sequence[str]) -> str:
-    return orjson.dumps([storable(each) for each in texts]).decode()
+    return orjson.dumps([_shown(each) for each in texts]).decode()
 
 
 # --- in ---------------------------------------------------------------------------------------------------------------------

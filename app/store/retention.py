@@ -2,7 +2,8 @@
 
 A cut is a moment: whole months before it are dropped, of the month that it falls into the older calls are deleted in batches.
 Messages and memories stay; what only the captures needed goes too: blobs and chains that nothing refers to, Idempotency-Keys
-and system prompts. Everything may run at any time, any number of times, beside requests: no lock is held beyond a batch.
+and system prompts. So does the paging of sessions that have expired, whose words are in their messages. Everything may run at
+any time, any number of times, beside requests: no lock is held beyond a batch.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ GB, MB = 10**9, 10**6
 
 BATCH = 500
 """Calls deleted in one transaction, with their streams: some megabytes of WAL."""
+
+SESSIONS = 20
+"""Sessions whose paging is forgotten in one transaction: each may have hundreds of objects."""
 
 STATEMENT_S = 600.0
 """Longest statement, seconds; the longest adds up the sizes of all captures."""
@@ -66,7 +70,8 @@ class Limits:
 @dataclass(slots=True)
 class Outcome:
     """What a run did, or, if it was only asked, would do. `before`: calls older than that go; None: all stay. `months`: dropped
-    whole; `calls`: deleted one by one; `collected`: rows of blobs, chains, keys and prompts that nothing referred to."""
+    whole; `calls`: deleted one by one; `collected`: rows of blobs, chains, keys and prompts that nothing referred to, and
+    sessions whose paging was forgotten."""
 
     before: datetime | None = None
     months: list[str] = field(default_factory=list)
@@ -177,6 +182,8 @@ class Retention:
         for name, before in (("purge_keys", now - KEY_LIFE), ("purge_prompts", settled)):
             while gone := await self._ask(connection, name, before, BATCH):
                 total += gone
+        while gone := await self._ask(connection, "purge_paging", settled, SESSIONS):
+            total += gone
         return total
 
     async def _ask(self, connection: Connection[Any], name: str, *arguments: object) -> Any:

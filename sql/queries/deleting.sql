@@ -2,7 +2,8 @@
 
 -- name: hold
 -- A message that is shown, held against others. `said`: its words, with those of its tool calls.
-SELECT h.session_id, h.content_hash, h.compressed_summary_id, concat_ws(' ', h.content, h.tool_calls::text) AS said
+SELECT h.session_id, h.content_hash, h.compressed_summary_id, concat_ws(' ', h.content, h.tool_calls::text) AS said,
+       h.message_hash
 FROM agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at = $4
   AND NOT EXISTS (SELECT FROM agent_data.suppressions x
@@ -135,3 +136,40 @@ DELETE FROM agent_data.memory_store_working WHERE tenant_id = $1 AND user_id = $
 -- The cards that were shown with a message, or taken from it.
 DELETE FROM agent_data.ui_cards_shown c
 WHERE c.tenant_id = $1 AND c.user_id = $2 AND (c.message_id = $3 OR c.source_message_id = $3)
+
+-- name: same
+-- How many messages of a session ($3) say the same ($4: the hash of their form).
+SELECT count(*) AS many FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $3 AND h.message_hash = $4
+
+-- name: paged
+-- Takes away what paging has of a message ($4: what it may be known by, as hex) in its session and the branches of that: the objects
+-- that stand in it with all that is about them; and questions, answers and hidden exchanges, which may quote it.
+WITH RECURSIVE branches AS (
+    SELECT $3::uuid AS session_id
+    UNION
+    SELECT s.session_id FROM branches b JOIN agent_data.sessions s ON s.user_id = $2 AND s.parent_session_id = b.session_id
+), gone AS (
+    DELETE FROM agent_data.semantic_objects o USING branches b
+    WHERE o.tenant_id = $1 AND o.user_id = $2 AND o.session_id = b.session_id
+      AND EXISTS (SELECT FROM jsonb_array_elements(o.parts) AS p WHERE p ->> 0 = ANY ($4::text[]))
+    RETURNING o.object_id
+), apart AS (
+    DELETE FROM agent_data.object_relationships r USING gone g
+    WHERE r.tenant_id = $1 AND r.user_id = $2 AND g.object_id IN (r.source_id, r.target_id)
+), unmoved AS (
+    DELETE FROM agent_data.fidelity_transitions t USING gone g
+    WHERE t.tenant_id = $1 AND t.user_id = $2 AND t.object_id = g.object_id
+), unadmitted AS (
+    DELETE FROM agent_data.admission_scores a USING branches b
+    WHERE a.tenant_id = $1 AND a.user_id = $2 AND a.session_id = b.session_id
+      AND (a.object_id IS NULL OR a.object_id IN (SELECT g.object_id FROM gone g))
+), unasked AS (
+    UPDATE agent_data.fault_history f SET
+        question = NULL, answer = NULL,
+        object_id = CASE WHEN f.object_id IN (SELECT g.object_id FROM gone g) THEN NULL ELSE f.object_id END
+    FROM branches b
+    WHERE f.tenant_id = $1 AND f.user_id = $2 AND f.session_id = b.session_id
+)
+DELETE FROM agent_data.phantom_ledger l USING branches b
+WHERE l.tenant_id = $1 AND l.user_id = $2 AND l.session_id = b.session_id

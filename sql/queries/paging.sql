@@ -18,7 +18,7 @@ SELECT s.likeness, s.words,
        (s.object).summary_compact, (s.object).losses_l2, (s.object).can_answer_l2, (s.object).fault_when,
        (s.object).key_entities, (s.object).tags, (s.object).current_fidelity, (s.object).pinned, (s.object).pin_reason,
        (s.object).accessed_turn, (s.object).access_count, (s.object).fault_count, (s.object).micro_fault_count
-FROM agent_data.search_objects($1, $2, $3, $4, $5, $6, $7, $8, $9) s
+FROM agent_data.search_objects($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) s
 
 -- name: record
 -- What a call changes of a session's paging; false: its user was erased since.
@@ -46,7 +46,7 @@ ORDER BY o.object_id FOR NO KEY UPDATE
 UPDATE agent_data.semantic_objects o SET
     summary_detailed = l.detailed, tokens_l1 = l.tokens_l1, losses_l1 = l.losses_l1::jsonb, can_answer_l1 = l.can_answer_l1::jsonb,
     summary_compact = l.compact, tokens_l2 = l.tokens_l2, losses_l2 = l.losses_l2::jsonb, can_answer_l2 = l.can_answer_l2::jsonb,
-    fault_when = l.fault_when::jsonb, shrunk_at = $3
+    fault_when = l.fault_when::jsonb, shrunk_at = $3, content_tsv = agent_data.object_words(o.content_full)
 FROM unnest($4::uuid[], $5::text[], $6::integer[], $7::text[], $8::text[], $9::text[], $10::integer[], $11::text[], $12::text[],
             $13::text[]) AS l (object_id, detailed, tokens_l1, losses_l1, can_answer_l1, compact, tokens_l2, losses_l2,
                                can_answer_l2, fault_when)

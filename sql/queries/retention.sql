@@ -130,6 +130,31 @@ WITH old AS (
 )
 SELECT count(*) FROM gone
 
+-- name: purge_paging
+-- Forgets the paging of some sessions that have expired, or that no turn of $1 or later belongs to (it was begun, and nothing came of
+-- it); how many. One that goes on all the same is taken apart anew.
+WITH old AS (
+    SELECT p.user_id, p.session_id FROM agent_data.paged_sessions p
+    LEFT JOIN agent_data.sessions s ON s.user_id = p.user_id AND s.session_id = p.session_id
+    WHERE s.status = 4 OR s.session_id IS NULL AND p.updated_at < $1
+    LIMIT $2 FOR UPDATE OF p SKIP LOCKED
+), o AS (
+    DELETE FROM agent_data.semantic_objects t USING old x WHERE t.user_id = x.user_id AND t.session_id = x.session_id
+), r AS (
+    DELETE FROM agent_data.object_relationships t USING old x WHERE t.user_id = x.user_id AND t.session_id = x.session_id
+), f AS (
+    DELETE FROM agent_data.fault_history t USING old x WHERE t.user_id = x.user_id AND t.session_id = x.session_id
+), m AS (
+    DELETE FROM agent_data.fidelity_transitions t USING old x WHERE t.user_id = x.user_id AND t.session_id = x.session_id
+), a AS (
+    DELETE FROM agent_data.admission_scores t USING old x WHERE t.user_id = x.user_id AND t.session_id = x.session_id
+), l AS (
+    DELETE FROM agent_data.phantom_ledger t USING old x WHERE t.user_id = x.user_id AND t.session_id = x.session_id
+), gone AS (
+    DELETE FROM agent_data.paged_sessions t USING old x WHERE t.user_id = x.user_id AND t.session_id = x.session_id RETURNING 1
+)
+SELECT count(*) FROM gone
+
 -- name: storage
 -- What is stored, in bytes of files (indexes and large values included), by group of tables and by month, where a table has months;
 -- `rows` as the planner estimates them.
@@ -143,6 +168,7 @@ CROSS JOIN LATERAL (SELECT CASE
     WHEN x.relname ~ '^(conversation_history|sessions|session_heads|context_blocks|system_prompts|ui_cards_shown)(_|$)' THEN 'history'
     WHEN x.relname ~ '^(memory_store|memory_events|suppressions|lexemes)(_|$)' THEN 'memories'
     WHEN x.relname ~ '^embeddings(_|$)' THEN 'vectors'
+    WHEN x.relname ~ '^(paged_sessions|semantic_objects|object_relationships|fault_history|fidelity_transitions|admission_scores|phantom_ledger)(_|$)' THEN 'paging'
     WHEN x.relname ~ '^(pgqueuer|job_effects)(_|$)' THEN 'queue'
     ELSE 'other' END AS name) g
 GROUP BY g.name, x.month

@@ -123,6 +123,26 @@ MADE_BY_TIME = {
     "memory_conflicts": (
         "conflict_id, conflict_type, conflict_data", "$2, 'memory_vs_memory', jsonb_build_object('said', $3::text)"
     ),
+    "paged_sessions": ("session_id", "$2"),
+    "semantic_objects": (
+        "session_id, object_id, ordinal, object_type, kind, content_full, content_hash, stub, parts, accessed_turn, tokens_l0,"
+        " tokens_l3, source_turn_start, source_turn_end",
+        "$2, $2, 1, 'plan', 'prose', $3, '', $3, '[]', 1, 300, 12, 1, 1",
+    ),
+    "object_relationships": ("session_id, source_id, target_id, relationship", "$2, $2, $2, 'references'"),
+    "fault_history": (
+        "session_id, fault_id, fault_type, turn_number, question, answer", "$2, $2, 'micro_fault', 1, $3, $3"
+    ),
+    "fidelity_transitions": (
+        "session_id, object_id, call_id, from_fidelity, to_fidelity, trigger, turn_number, pressure_zone, token_count",
+        "$2, $2, $2, 0, 3, 'pressure', 1, 'warning', 8000",
+    ),
+    "admission_scores": (
+        "session_id, admission_id, admitted, score_total, score_type, score_novelty, score_utility, score_recency, threshold,"
+        " content_preview",
+        "$2, $2, false, 0, 0, 0, 0, 0, 0.4, $3",
+    ),
+    "phantom_ledger": ("session_id, answer_chain, call_id, hidden", "$2, '', $2, convert_to($3, 'UTF8')"),
 }  # fmt: skip
 """What only months, or long sessions, bring about, and how it is put there instead."""
 OF_TOMBSTONES = {"erased_users", "erased_contents"}

@@ -29,6 +29,7 @@ from app.store.retention import Limits, Retention
 from app.store.spend import SpendStore
 from app.store.turns import StreamRecord
 from tests.support.jobs import SQL, until
+from tests.support.paged import whole_record
 from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller, recipe_of, said, talk
 
 Admin = asyncpg.Connection
@@ -85,6 +86,7 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
     for n in range(3):
         asked = talk(f"{name} q{n}")
         own = facts | {"idempotency_key": f"key {n} of {name}", "repeat_key": f"key {n} of {name}".encode()}
+        own |= {"paging": whole_record(session)} if n == 2 else {}
         await teller.tell(
             asked, f"{name} a{n}", session=session, user=user, tenant=tenant, facts=own, system_prompt=f"{name} {n}"
         )
@@ -186,7 +188,7 @@ async def test_nothing_of_the_user_remains_and_everything_of_all_others(
     after["api_keys"] = [row for row in after["api_keys"] if row not in ended]
     assert after == before
     expected = {table: len(rows) for table, rows in filled.items()}
-    assert receipt.counts == expected | {"pgqueuer": 3, "api_keys": 1, "system_prompts": 3 + 2}, "two of ben's, too"
+    assert receipt.counts == expected | {"pgqueuer": 4, "api_keys": 1, "system_prompts": 3 + 2}, "two of ben's, too"
     prompts = await admin.fetch("SELECT prompt FROM agent_data.system_prompts WHERE tenant_id = $1", TENANT)
     assert [row["prompt"] for row in prompts] == ["ben 2"], "those that a session uses stay"
     assert sum(rows for _, rows in seen) == receipt.rows

@@ -229,7 +229,7 @@ async def test_the_schedule_runs_it_and_the_book_shows_it(
 async def test_figures_are_of_every_table_by_group_and_month(pool: Pool, admin: Admin, owner: Any) -> None:
     figures = await Storage(pool, SQL).figures()
     groups = by_group(figures)
-    assert set(groups) == {"captures", "history", "memories", "vectors", "queue", "other"}
+    assert set(groups) == {"captures", "history", "memories", "vectors", "paging", "queue", "other"}
     whole = await admin.fetchval(
         "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = 'agent_data'::regnamespace"
         " AND relkind = 'r'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -20,11 +21,15 @@ from app.gateway.chat import CHAT
 from app.gateway.identify import identify, switches
 from app.gateway.inbound import Inbound
 from app.gateway.kept import INTERRUPTED, begin_of, head_of, kept_of, revive
+from app.gateway.paging import Paging
+from app.gateway.phantom_ledger import Hidden
 from app.gateway.prepare import Prepared
 from app.gateway.relay import Ending, Tape
 from app.gateway.responses import RESPONSES
 from app.gateway.upstream import Target, UpstreamResponse
+from app.paging.state import NOTHING_PAGED
 from app.store import ids
+from tests.support.paged import whole_record
 
 AT = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
 CANARY = "sk-canary-1"
@@ -137,6 +142,19 @@ def test_a_call_comes_back_in_its_own_dialect() -> None:
     assert again.chat is not None
     assert again.chat.follows == "resp_1"
     assert (again.kind, again.dialect) == ("responses", RESPONSES)
+
+
+def test_a_paged_call_comes_back_with_what_was_decided_and_asked() -> None:
+    record = whole_record(UUID(int=6))
+    call = made()
+    call.paging = Paging(
+        call.identity.tenant_id, call.identity.user_id, UUID(int=6), 1, 900, NOTHING_PAGED, replace(record, faults=()),
+        faults=list(record.faults), hidden=Hidden(legs=({"role": "assistant", "content": "hm"},)),
+    )  # fmt: skip
+    kept = kept_of(call, answered(), Ending("complete"), taped(b"{}"), AT)
+    assert revive(through_a_file(kept), LIMIT).call.paging == call.paging
+    begun = Kept(call.id, begin_of(call))
+    assert revive(through_a_file(begun), LIMIT).call.paging == call.paging, "a process that died had sent it"
 
 
 def test_one_without_an_end_is_interrupted_when_its_last_piece_came() -> None:
