@@ -33,6 +33,7 @@ from app.capture.recipe import rebuild
 from app.context.audit import expand, shown_texts
 from app.context.explaining import fill, quoted_memories
 from app.errors import BadRequest, MnemeError, NotFound
+from app.paging.explaining import expanded
 from app.store.captures import Call, CallDetail, CallFilter, Captures, Leg, Shown, StreamEvent
 from app.store.knowing import KnowingStore
 from app.store.sessions import Sessions
@@ -309,6 +310,8 @@ class _Doors:
         if quoted := quoted_memories(explained):
             claims = await self._knowing.claims(scope.tenant, found.user_id, quoted)
             fill(explained, {each.memory_id: each.value for each in claims})
+        if (paging := explained.get("paging")) is not None:
+            explained["paging"] = expanded(paging)
         return ContextOut.model_validate(explained | {"call_id": call, "session_id": found.session_id})
 
     async def events(

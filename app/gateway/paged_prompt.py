@@ -10,25 +10,28 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import pairwise
 from threading import Lock
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from app.context.transcript import Transcript, query_of, text_of
+from app.context.transcript import HASH_BYTES, Transcript, query_of, text_of
 from app.gateway.dialect import ChatRequest
 from app.gateway.paged_body import Change, after, changed
 from app.gateway.phantom_ledger import Hidden, expanded
 from app.gateway.phantom_ledger import insertions as ledger_insertions
 from app.gateway.splice import Insertion, escape
+from app.paging.fidelity import MIN_BATCH, RECENT_TURNS, Decision
 from app.paging.keys import base_key, understand
 from app.paging.phases import PHASE_TURNS, changes_subject, is_phase
+from app.paging.pressure import at_least, zone
 from app.paging.segment import marks, turns
 from app.paging.showing import handle_of, render, render_rest, shown_tokens
-from app.paging.values import Fidelity, Part, Relationship, RelationType, SemanticObject
+from app.paging.values import Fidelity, Part, Relationship, RelationType, SemanticObject, Trigger, Zone
 from app.paging.words import overlap, terms
-from app.providers.tokens import CountCache, TokenCounter
+from app.providers.tokens import HASHED, CountCache, TokenCounter
 
 RENDERED_CHARS = 8_000_000
 """Characters of rendered objects that a process remembers: those shown in some hundred sessions with a window of 32,000
@@ -42,10 +45,11 @@ Where = Mapping[UUID, tuple[tuple[int, Part], ...]]
 
 
 class Rendering(NamedTuple):
-    """An object in short. `data`: as the inside of a JSON string."""
+    """An object in short. `data`: as the inside of a JSON string; `digest`: 16 bytes of it, by which its costs are kept."""
 
     data: bytes
     tokens: int
+    digest: bytes
 
 
 class Renderings:
@@ -54,27 +58,34 @@ class Renderings:
     def __init__(self, most_chars: int = RENDERED_CHARS) -> None:
         self._most = most_chars
         self._chars = 0
-        self._kept: OrderedDict[tuple[Any, ...], Rendering] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int], tuple[tuple[str, ...], Rendering]] = OrderedDict()
         self._lock = Lock()
 
     def of(self, made: SemanticObject, level: Fidelity, nonce: str, counter: TokenCounter) -> Rendering:
         """What stands in the place of the object's first part."""
         # Losses and answers are made together with their text, so that this is all that a rendering depends on.
-        key = (made.id, level, made.stub, made.text_at(level), nonce, counter.name)
+        key, depends = (made.id.int, level.value), (made.stub, made.text_at(level), nonce, counter.name)
         with self._lock:
-            if (found := self._kept.get(key)) is not None:
+            kept = self._kept.get(key)
+            if kept is not None and kept[0] == depends:
                 self._kept.move_to_end(key)
-                return found
+                return kept[1]
         shown = render(made, level, handle_of(made.id), nonce, counter.count)
-        found = Rendering(escape(shown.text), shown.tokens)
+        data = escape(shown.text)
+        found = Rendering(data, shown.tokens, blake2b(data, digest_size=HASH_BYTES).digest())
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = found
-                self._chars += 2 * len(found.data)
+            if (old := self._kept.pop(key, None)) is not None:
+                self._chars -= _chars(*old)
+            self._kept[key] = depends, found
+            self._chars += _chars(depends, found)
             while self._chars > self._most:
                 _, old = self._kept.popitem(last=False)
-                self._chars -= 2 * len(old.data)
+                self._chars -= _chars(*old)
         return found
+
+
+def _chars(depends: tuple[str, ...], made: Rendering) -> int:
+    return sum(map(len, depends)) + len(made.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,27 @@ class Sheet:
         """Tokens of an object at a level, by the model's counter; below full an upper bound."""
         return math.ceil(shown_tokens(made, level) * self.scale)
 
+    def without(self, exchanges: Collection[int]) -> Sheet:
+        """The same with these exchanges left out."""
+        return replace(
+            self,
+            hidden={at: each for at, each in self.hidden.items() if at not in exchanges},
+            added={at: each for at, each in self.added.items() if at not in exchanges},
+        )
+
+    def to_go(self, tokens: int, budget: int, before: Zone, decision: Decision) -> list[int]:
+        """Exchanges that are not shown any more, by the index of their answer: in a prompt that is critically full all but
+        those of the last turns, with the next batch of objects, or when they make one by themselves. `tokens`: of the prompt
+        with nothing changed; `decision`: on its objects."""
+        answered = self.chat.transcript.answered
+        recent = answered[-RECENT_TURNS] if len(answered) >= RECENT_TURNS else 0
+        old = [at for at in self.hidden if at < recent]
+        if not old or not at_least(zone(tokens, budget, before), Zone.CRITICAL):
+            return []
+        batch = any(each.trigger == Trigger.PRESSURE for each in decision.transitions)
+        worth_it = sum(self.added[at] for at in old) >= MIN_BATCH * budget
+        return old if batch or worth_it or decision.zone == Zone.EMERGENCY else []
+
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
@@ -116,13 +148,21 @@ def costs_of(chat: ChatRequest, counter: TokenCounter, counts: CountCache) -> li
     return [counts.message(each, counter, hashed) for each, hashed in zip(chat.messages, hashes, strict=True)]
 
 
-def places(transcript: Transcript, objects: Sequence[SemanticObject]) -> Where:
-    """Where the objects stand of which the transcript has all parts."""
-    at = {mark: i for i, mark in enumerate(marks(transcript)) if mark is not None}
+def messages_at(transcript: Transcript) -> dict[bytes, int]:
+    """The index of each message by its mark."""
+    return {mark: at for at, mark in enumerate(marks(transcript)) if mark is not None}
+
+
+def places(at: Mapping[bytes, int], objects: Sequence[SemanticObject]) -> Where:
+    """Where the objects stand of which a transcript has all parts. `at`: `messages_at` of it."""
     found: dict[UUID, tuple[tuple[int, Part], ...]] = {}
     for each in objects:
-        if all(part.mark in at for part in each.parts):
-            found[each.id] = tuple((at[part.mark], part) for part in each.parts)
+        parts = each.parts
+        if len(parts) == 1:
+            if (index := at.get(parts[0].mark)) is not None:
+                found[each.id] = ((index, parts[0]),)
+        elif all(part.mark in at for part in parts):
+            found[each.id] = tuple((at[part.mark], part) for part in parts)
     return found
 
 
@@ -147,11 +187,8 @@ def sheet(
 ) -> Sheet:
     """The request, with those objects of which it may change the place. `where`: of all that it has. What stands in a message
     that has an exchange is left alone: the two would change the same bytes."""
-    free = {
-        key: parts
-        for key, parts in where.items()
-        if not any(at in hidden or not _has_text(chat.messages[at]) for at, _ in parts)
-    }
+    taken = {at for at, each in enumerate(chat.messages) if at in hidden or not _has_text(each)}
+    free = {key: parts for key, parts in where.items() if not any(at in taken for at, _ in parts)}
     present = [each for each in objects if each.id in free]
     added = {
         at: sum(counts.message(one, counter) for one in expanded(chat.messages[at], each)) - costs[at]
@@ -161,18 +198,24 @@ def sheet(
 
 
 def draw(
-    page: Sheet, shown: Sequence[SemanticObject], nonce: str, renderings: Renderings, counter: TokenCounter,
+    page: Sheet,
+    shown: Sequence[SemanticObject],
+    nonce: str,
+    renderings: Renderings,
+    counter: TokenCounter,
     counts: CountCache,
-) -> Drawn:  # fmt: skip
+) -> Drawn:
     """The request with these objects at their levels; L1 and L2 have their texts."""
     chat, costs = page.chat, list(page.costs)
     changes: dict[int, list[Change]] = {}
+    known: dict[int, bytes] = {}
     for each in shown:
-        if each.fidelity == Fidelity.FULL or each.id not in page.where:
+        if each.fidelity == Fidelity.FULL:
             continue
         (at, part), *others = page.where[each.id]
-        data = renderings.of(each, each.fidelity, nonce, counter).data
-        changes.setdefault(at, []).append(Change(part.start, part.stop, data))
+        looks = renderings.of(each, each.fidelity, nonce, counter)
+        changes.setdefault(at, []).append(Change(part.start, part.stop, looks.data))
+        known[at] = looks.digest
         if others:
             rest = escape(render_rest(handle_of(each.id), nonce, counter.count).text)
             for at, part in others:
@@ -182,14 +225,32 @@ def draw(
         own.sort()
         if any(one.stop > other.start for one, other in pairwise(own)):
             continue  # two requests at once took the message apart differently: the client's text stands
-        span, message = chat.envelope.messages[at], chat.messages[at]
-        made = changed(chat.body, span, message, own)
+        made = changed(chat.body, chat.envelope.messages[at], chat.messages[at], own)
         if made:
             insertions += made
-            costs[at] = counts.message(after(chat.body, span, made), counter)
+            costs[at] = _cost(chat, at, made, known.get(at) if len(own) == 1 else None, counter, counts)
     for at, more in page.added.items():
         costs[at] += more
     return Drawn(insertions, costs)
+
+
+def _cost(
+    chat: ChatRequest,
+    at: int,
+    made: Sequence[Insertion],
+    digest: bytes | None,
+    counter: TokenCounter,
+    counts: CountCache,
+) -> int:
+    """Tokens of a message as it goes out. `digest`: of its one change; then they are remembered by that and its hash."""
+
+    def counted() -> int:
+        return counts.message(after(chat.body, chat.envelope.messages[at], made), counter)
+
+    hashed = chat.transcript.hashes[at]
+    if digest is None or hashed is None or not chat.messages[at].keys() <= HASHED:
+        return counted()
+    return counts.get(b"paged" + hashed + digest + counter.name.encode(), counted)
 
 
 def _has_text(message: Mapping[str, Any]) -> bool:

@@ -22,6 +22,7 @@ from app.context.transcript import text_of
 from app.errors import StoreUnavailable
 from app.gateway.call import Call
 from app.gateway.dialect import ChatRequest
+from app.gateway.paged_plan import LEFT_OUT, Beside, Taken, fill, plan
 from app.gateway.paged_prompt import (
     Drawn,
     Renderings,
@@ -30,21 +31,20 @@ from app.gateway.paged_prompt import (
     costs_of,
     draw,
     first_turn,
-    heard,
+    messages_at,
     places,
     sheet,
 )
 from app.gateway.paging import Answering, Paging
 from app.gateway.phantom_ledger import Hidden, keys_of
-from app.gateway.phantom_tools import Declined, Offer, definitions, offer
+from app.gateway.phantom_tools import Offer, definitions, offer
 from app.gateway.prepare import live_blocks, parse_object
 from app.gateway.reconcile import Place
-from app.paging.explaining import explained
-from app.paging.fidelity import Decision, Moment, applied, decide
+from app.paging.fidelity import applied
 from app.paging.segment import Segmentation, segment
 from app.paging.showing import handle_of
 from app.paging.state import NOTHING_PAGED, Paged, PagingRecord
-from app.paging.values import FaultType, Fidelity, SemanticObject
+from app.paging.values import Fidelity, SemanticObject
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers
 from app.tasks import Supervisor
@@ -92,16 +92,6 @@ class _Run:
     @property
     def tenant(self) -> UUID:
         return self.call.identity.tenant_id
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A transcript taken apart."""
-
-    made: Segmentation
-    objects: Sequence[SemanticObject]
-    where: Where
-    costs: Sequence[int]
 
 
 class Pager:
@@ -169,7 +159,7 @@ class Pager:
         except StoreUnavailable as error:  # its tools stand in it: what is called is answered as well as can be
             log.info("nothing is known of what it may ask", extra={"call_id": str(call.id)}, exc_info=error)
         state = run.state
-        where = places(own.transcript, state.objects)
+        where = places(messages_at(own.transcript), state.objects)
         run.first = first_turn(own.transcript, state.objects, where)
         paging = self._begun(run, state.objects, where)
         spent = sum(costs_of(chat, run.counter, self._counts))
@@ -183,22 +173,27 @@ class Pager:
         if not place.new:
             run.state = await self._store.read(run.tenant, place.user_id, place.session_id, chains=list(keys))
         read = await self._beside(run, lambda: self._read(run))
-        hidden = {keys[key]: Hidden.of_json(row) for key, row in run.state.hidden.items() if key in keys}
+        hidden = {
+            keys[key]: Hidden.of_json(row)
+            for key, row in run.state.hidden.items()
+            if key in keys and not row.get(LEFT_OUT)
+        }
         paging = self._begun(run, read.objects, read.where)
         if any(each.pending and _is_answered(chat, at) for at, each in hidden.items()):
             hidden = await self._answered(run, paging, hidden)
-        made = offer(chat)
         page = await self._beside(
             run,
             lambda: sheet(chat, read.costs, read.objects, read.where, hidden, run.first, run.counter, self._counts),
         )
-        await self._decided(run, paging, page, read, made)
+        await self._decided(run, paging, page, read)
         return paging
 
-    def _read(self, run: _Run) -> _Read:
+    def _read(self, run: _Run) -> Taken:
         """Takes apart what is new in the transcript, and counts its messages."""
         chat, state = run.chat, run.state
-        run.first = first_turn(chat.transcript, state.objects, places(chat.transcript, state.objects))
+        at = messages_at(chat.transcript)
+        where = places(at, state.objects)
+        run.first = first_turn(chat.transcript, state.objects, where)
         made = run.made = segment(
             run.place.session_id,
             chat.messages,
@@ -208,8 +203,12 @@ class Pager:
             objects=state.objects,
             first_turn=run.first,
         )
-        objects = [*state.objects, *made.objects]
-        return _Read(made, objects, places(chat.transcript, objects), costs_of(chat, run.counter, self._counts))
+        return Taken(
+            made,
+            [*state.objects, *made.objects],
+            {**where, **places(at, made.objects)},
+            costs_of(chat, run.counter, self._counts),
+        )
 
     def _begun(self, run: _Run, objects: Sequence[SemanticObject], where: Where) -> Paging:
         """The paging of a call of which nothing is decided yet: all is shown as it was."""
@@ -248,114 +247,29 @@ class Pager:
             paging.record = replace(paging.record, hidden={**paging.record.hidden, chain: told[at].as_json()})
         return told
 
-    async def _decided(self, run: _Run, paging: Paging, page: Sheet, read: _Read, made: Offer | Declined) -> None:
+    async def _decided(self, run: _Run, paging: Paging, page: Sheet, taken: Taken) -> None:
         """Which objects are shown how, and the bytes of it."""
-        chat, state = run.chat, run.state
-        tools = definitions(made.names) if isinstance(made, Offer) else []
-        beside = REPLY_TOKENS + sum(self._counts.tools(each, run.counter) for each in chat.schemas if each)
-        ours = self._counts.tools(tools, run.counter) if tools else 0
-        memory = self._memory(run)
-        relations = [*state.relationships, *read.made.relationships]
-        said = heard(chat, page.objects, relations, frozenset(each.id for each in read.made.objects))
-        # What the model asked for just now stands in full at its place as well.
-        asked = frozenset(
-            each.object_id
-            for each in paging.faults
-            if each.object_id is not None and each.pin and each.fault_type == FaultType.FULL_RESTORE
+        counts, counter = self._counts, run.counter
+        offered = offer(run.chat)
+        beside = Beside(
+            REPLY_TOKENS + sum(counts.tools(each, counter) for each in run.chat.schemas if each),
+            counts.tools(definitions(offered.names), counter) if isinstance(offered, Offer) else 0,
+            self._memory(run),
         )
         nonce = session_nonce(self._nonce_key(), run.place.session_id)
-        shown_now = self._measured(page, nonce, run.counter)
-
-        def size(each: SemanticObject, level: Fidelity) -> int:
-            return shown_now[each.id] if level == each.fidelity and each.id in shown_now else page.size(each, level)
-
-        whole = sum(page.size(each, Fidelity.FULL) for each in page.objects)
-        other = sum(page.costs) - whole + sum(page.added.values()) + beside + ours + memory
-        moment = Moment(
-            page.turn,
-            run.budget,
-            other,
-            zone=state.zone,
-            relevance=said.relevance,
-            accessed=said.accessed,
-            restored=state.restored | asked,
-            raised=state.raised,
-            released=state.released,
-            goal_changed=said.goal_changed,
+        made = await self._beside(
+            run,
+            lambda: plan(
+                page, run.state, taken, paging.faults, run.budget, beside, self._measured(page, nonce, counter)
+            ),
         )
-        for _ in range(ROUNDS):
-            decision = decide(page.objects, relations, moment, size)
-            shown = await self._with_texts(run, applied(page.objects, decision, moment))
-            drawn = await self._drawn(run, page, shown, nonce)
-            tokens = sum(drawn.costs) + beside + ours + memory
-            if tokens <= run.budget or not decision.transitions:
+        for again in reversed(range(ROUNDS)):
+            shown = applied(made.page.objects, made.decision, made.moment)
+            shown = await with_texts(self._store, run.tenant, run.place.user_id, shown)
+            drawn = await self._drawn(run, made.page, shown, nonce)
+            if not again or not made.dearer(sum(drawn.costs) + sum(beside)):
                 break
-            moment = replace(moment, other_tokens=moment.other_tokens + max(0, tokens - decision.tokens))
-        self._settle(run, paging, page, read, moment, decision, shown, drawn, made)
-
-    def _settle(
-        self,
-        run: _Run,
-        paging: Paging,
-        page: Sheet,
-        read: _Read,
-        moment: Moment,
-        decision: Decision,
-        shown: Sequence[SemanticObject],
-        drawn: Drawn,
-        made: Offer | Declined,
-    ) -> None:
-        """Fills in what was decided."""
-        state, chat = run.state, run.chat
-        short = any(each.fidelity > Fidelity.FULL for each in shown)
-        offered = isinstance(made, Offer) and (short or state.offered)
-        insertions = list(drawn.insertions)
-        if offered and isinstance(made, Offer):
-            insertions += made.insertions
-            paging.names, paging.schemas = made.names, [definitions(made.names)]
-        elif isinstance(made, Declined) and (short or state.offered):
-            paging.declined = made.reason
-        now = {each.id: each for each in shown}
-        paging.objects = [
-            now.get(each.id) or replace(each, fidelity=Fidelity.FULL) for each in read.objects if each.id in read.where
-        ]
-        paging.insertions, paging.costs, paging.window = insertions, drawn.costs, run.window
-        paging.saved = sum(page.costs) - sum(drawn.costs)
-        beside = REPLY_TOKENS + sum(self._counts.tools(each, run.counter) for each in chat.schemas if each)
-        ours = sum(self._counts.tools(each, run.counter) for each in paging.schemas)
-        tokens = sum(page.costs) + beside
-        wanted = moment.restored | moment.raised | moment.released
-        paging.record = replace(
-            paging.record,
-            turn=page.turn,
-            zone=decision.zone,
-            tokens=tokens,
-            shown_tokens=sum(drawn.costs) + beside + ours,
-            offered=offered or state.offered,
-            marks=read.made.marks,
-            objects=tuple(now.get(each.id, each) for each in read.made.objects),
-            relationships=read.made.relationships,
-            admissions=read.made.admissions,
-            transitions=decision.transitions,
-            pinned=decision.pinned,
-            uses=moment.accessed,
-            heard=frozenset(each for each in wanted if each in now),
-        )
-        paging.room = max(0, run.budget - paging.record.shown_tokens)
-        exchanges = [(at, each.told is not None) for at, each in sorted(page.hidden.items())]
-        paging.explained = explained(paging.record, shown, exchanges, paging.names, paging.declined)
-
-    async def _with_texts(self, run: _Run, shown: list[SemanticObject]) -> list[SemanticObject]:
-        """The objects with the texts of levels at which they were not shown before."""
-        wanted = {
-            each.id: each.fidelity
-            for each in shown
-            if each.fidelity in (Fidelity.DETAILED, Fidelity.COMPACT) and not each.text_at(each.fidelity)
-        }
-        if not wanted:
-            return shown
-        texts = await self._store.texts(run.tenant, run.place.user_id, wanted)
-        return [_with_text(each, texts) if each.id in wanted else each for each in shown]
+        fill(paging, made, taken, shown, drawn, offered, beside, run.window)
 
     async def _drawn(self, run: _Run, page: Sheet, shown: Sequence[SemanticObject], nonce: str) -> Drawn:
         return await self._beside(run, lambda: draw(page, shown, nonce, self._renderings, run.counter, self._counts))
@@ -415,11 +329,17 @@ class Pager:
             log.info("objects are not kept", extra={"call_id": str(run.call.id)}, exc_info=error)
 
 
-def settled(paging: Paging, tokens: int) -> None:
-    """What the call's memory took of its prompt is known."""
-    record = paging.record
-    paging.record = replace(record, tokens=record.tokens + tokens, shown_tokens=record.shown_tokens + tokens)
-    paging.room = max(0, paging.budget - paging.record.shown_tokens)
+async def with_texts(store: Shelf, tenant: UUID, user: UUID, objects: list[SemanticObject]) -> list[SemanticObject]:
+    """The objects with the texts of levels at which they were not shown before. Raises StoreUnavailable."""
+    wanted = {
+        each.id: each.fidelity
+        for each in objects
+        if each.fidelity in (Fidelity.DETAILED, Fidelity.COMPACT) and not each.text_at(each.fidelity)
+    }
+    if not wanted:
+        return objects
+    texts = await store.texts(tenant, user, wanted)
+    return [_with_text(each, texts) if each.id in wanted else each for each in objects]
 
 
 def unpaged(chat: ChatRequest, place: Place) -> str | None:

@@ -12,6 +12,7 @@ import orjson
 
 from app.capture.facts import CompileFacts
 from app.context.assemble import Block
+from app.context.audit import Explained
 from app.context.compile import Compilation, Compiler, CompileRequest
 from app.context.knowing import shown
 from app.context.known import Inquiry
@@ -126,7 +127,7 @@ class Preparer:
         if (path := path_of(place)) is not None:
             compiled = replace(compiled, inputs={**compiled.inputs, "path": path})
         if paging is not None:
-            compiled = replace(compiled, audit={**compiled.audit, "paging": paging.explained})
+            compiled = replace(compiled, audit=Explained({**compiled.audit, "paging": paging.explained}))
         insertions = paging.insertions if paging is not None else ()
         return Prepared(woven(chat, compiled, place, target.model_alias, insertions), compiled)
 

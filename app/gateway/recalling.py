@@ -7,11 +7,14 @@ import logging
 import time
 from dataclasses import replace
 
+from app.context.audit import Explained
 from app.errors import MnemeError, StoreUnavailable, Unavailable
 from app.gateway.call import Call
 from app.gateway.dialect import ChatRequest
+from app.gateway.identify import paged, paging_budget
 from app.gateway.keeping import Keeper
-from app.gateway.pager import Pager, settled, unpaged
+from app.gateway.paged_plan import settled
+from app.gateway.pager import Pager, unpaged
 from app.gateway.prepare import Prepared, Preparer, unwoven
 from app.gateway.reconcile import Place
 from app.gateway.splice import with_value
@@ -48,6 +51,7 @@ class Recaller:
         self._keeper = keeper
         self._pager = pager
         self._metrics = metrics
+        self._settings = settings
         self._deadline_s = settings.retrieval_deadline_ms / 1000
 
     async def remember(self, call: Call, chat: ChatRequest) -> None:
@@ -122,14 +126,16 @@ class Recaller:
 
     async def _page(self, call: Call, chat: ChatRequest, place: Place) -> None:
         """What of the prompt is shown shorter, where that is asked for; without, it goes on whole."""
-        if self._pager is None or not call.switches.paging:
+        settings, limits = self._settings, call.principal.limits
+        if self._pager is None or not paged(call.switches.paging, place.config, limits, settings.paging):
             return
         call.unpaged = unpaged(chat, place)
         if call.unpaged is not None:
             return
         began = time.perf_counter_ns()
         try:
-            call.paging = await self._pager.page(call, chat, place)
+            budget = paging_budget(place.config, settings.paging_budget_tokens)
+            call.paging = await self._pager.page(call, chat, place, budget)
         except Exception as error:  # boundary: as `remember`
             call.unpaged = "deadline" if isinstance(error, TimeoutError) else "failed"
             call.status, call.reason = "degraded", "paging"
@@ -148,7 +154,7 @@ class Recaller:
             settled(call.paging, prepared.compilation.tokens)
         elif call.unpaged is not None:
             compiled = prepared.compilation
-            told = replace(compiled, audit={**compiled.audit, "paging": {"reason": call.unpaged}})
+            told = replace(compiled, audit=Explained({**compiled.audit, "paging": {"reason": call.unpaged}}))
             call.prepared = replace(prepared, compilation=told)
 
     async def _without_search(self, call: Call, chat: ChatRequest, error: Exception) -> None:

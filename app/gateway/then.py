@@ -35,11 +35,12 @@ from app.errors import Conflict, MnemeError, NotFound
 from app.gateway.dialect import ChatRequest, Dialect
 from app.gateway.dialects import dialect_of
 from app.gateway.held import over_held, with_held
+from app.gateway.paged_then import PagedThen
 from app.gateway.path import read_path
-from app.gateway.prepare import parse_object, recent_of, woven
+from app.gateway.prepare import paged, parse_object, recent_of, woven
 from app.gateway.reconcile import Place, with_path
 from app.gateway.recorded import ModelThen, Recorded, candidates_of
-from app.gateway.splice import with_value
+from app.gateway.splice import Insertion, with_value
 from app.gateway.upstream import Router, Target
 from app.gateway.weave import outgoing
 from app.knowledge.inquiry import RECENT, Knower
@@ -125,9 +126,10 @@ class Recompiler:
         knowing: KnowingStore,
         cards: Cards,
         knower: Knower | None = None,
+        paged: PagedThen | None = None,
     ) -> None:
         """`compiler`: today's. `turns`: for its history. `nonce_key`: as the compiler has it. `knower`: today's; None: what the
-        business's own database says is left out of what is compiled as of today."""
+        business's own database says is left out of what is compiled as of today. `paged`: None where nothing is paged."""
         self._captures = captures
         self._replays = replays
         self._turns = turns
@@ -140,6 +142,7 @@ class Recompiler:
         self._knowing = knowing
         self._cards = cards
         self._knower = knower
+        self._paged = paged
 
     async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: Mode) -> Again:
         """Compile a call again; `user`: only that user's. Raises NotFound, Conflict (it cannot be: `code` says why),
@@ -168,8 +171,14 @@ class Recompiler:
             )
         inquiry = await self._inquiry(captured, chat, place, request.now, mode)
         request = replace(request, inquiry=inquiry, cards=await self._shown(captured))
+        insertions: Sequence[Insertion] = ()
+        if self._paged is not None and "shown" in (part := captured.audit.get("paging", {})):
+            shorter = await self._paged.again(tenant, captured.user, kept.session_id, chat, request.model, part)
+            request = paged(request, shorter.costs, shorter.schemas, captured.audit["budget"]["window"])
+            captured.notes += shorter.notes
+            insertions = shorter.insertions
         compiled = await compiler.compile(request)
-        body = woven(chat, compiled, place, target.model_alias)
+        body = woven(chat, compiled, place, target.model_alias, insertions)
         fates = {str(each): fate for each in wanted if (fate := _fate(captured.items.get(each))) is not None}
         again = Again(
             mode, captured.call, chat, target, body, compiled, captured.audit, captured.eta, kept.mneme, fates,

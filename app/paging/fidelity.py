@@ -99,8 +99,12 @@ def decide(
 def applied(objects: Sequence[SemanticObject], decision: Decision, moment: Moment) -> list[SemanticObject]:
     """The objects after a decision: their levels, pins and uses."""
     levels = {each.object_id: each.after for each in decision.transitions}
+    touched = levels.keys() | decision.pinned | moment.accessed | moment.restored
     made = []
     for each in objects:
+        if not touched or each.id not in touched:
+            made.append(each)
+            continue
         used = each.id in moment.accessed or each.id in moment.restored
         made.append(
             replace(
@@ -159,15 +163,15 @@ class _Work:
     def restore(self) -> None:
         """Upgrades: what the model asked back, whatever it costs; what is named, or belongs to either, while there is room."""
         moment = self.moment
-        wanted = [each for each in self.objects if each in moment.restored]
+        wanted = self._among(moment.restored)
         for key in wanted:
             self._move(key, Fidelity.FULL, Trigger.FAULT)
-        for key in self.objects:
-            if key in moment.raised and self.levels[key] > Fidelity.FULL:
+        for key in self._among(moment.raised):
+            if self.levels[key] > Fidelity.FULL:
                 made = self.objects[key]
                 better = next(each for each in reversed(Fidelity) if each < self.levels[key] and made.has(each))
                 self._raise(key, better, Trigger.FAULT)
-        named = [each for each in self.objects if each in moment.accessed and each not in moment.restored]
+        named = [each for each in self._among(moment.accessed) if each not in moment.restored]
         for key in named:
             self._raise(key, Fidelity.FULL, Trigger.ACCESS)
         for key in related([*wanted, *named], self.relationships):
@@ -183,8 +187,8 @@ class _Work:
 
     def release(self) -> None:
         """Downgrades that the model itself asked for."""
-        for key in self.objects:
-            if key in self.moment.released and self.levels[key] < Fidelity.STUB:
+        for key in self._among(self.moment.released):
+            if self.levels[key] < Fidelity.STUB:
                 self._move(key, Fidelity.STUB, Trigger.COOPERATIVE)
 
     def relieve(self) -> None:
@@ -214,8 +218,12 @@ class _Work:
             for key, each in self.objects.items()
             if self.levels[key] != each.fidelity
         ]
-        pinned = frozenset(each for each in self.objects if each in moment.restored and not self.objects[each].pinned)
+        pinned = frozenset(each for each in self._among(moment.restored) if not self.objects[each].pinned)
         return Decision(tuple(found), pinned, self.tokens, self.zone)
+
+    def _among(self, keys: frozenset[UUID]) -> list[UUID]:
+        """Those of the keys that are objects of this prompt, in their order; mostly there are no keys at all."""
+        return [each for each in self.objects if each in keys] if keys else []
 
     def _degrade(self, keys: Sequence[UUID], lowest: Fidelity, target: float) -> None:
         """One level at a time, the least worth first (seed 002 §3.2: L0 to L1; if that is not enough, L1 to L2)."""

@@ -239,9 +239,9 @@ class CountCache:
     def message(self, message: Mapping[str, Any], counter: TokenCounter, hashed: bytes | None = None) -> int:
         """`message_tokens(message, counter)`, remembered. `hashed`: the message's hash in its transcript, where there is one,
         which is over its role and text, but not over white space around that."""
-        plain = hashed is not None and len(message) == 2 and "role" in message
-        if hashed is not None and plain and type(text := message.get("content")) is str and _bare(text):
-            key = hashed + counter.name.encode()
+        text = message.get("content")
+        if hashed is not None and type(text) is str and message.keys() <= HASHED:
+            key = hashed + counter.name.encode() + _around(text)
         else:
             key = _key(counter, b"message", _canonical(message))
         return self.get(key, lambda: message_tokens(message, counter))
@@ -251,9 +251,16 @@ class CountCache:
         return self.get(_key(counter, b"tools", _canonical(tools)), lambda: tools_tokens(tools, counter))
 
 
-def _bare(text: str) -> bool:
-    """Whether no white space stands around it."""
-    return not (text[:1].isspace() or text[-1:].isspace())
+HASHED = frozenset({"role", "content", "tool_call_id"})
+"""Members of a message whose tokens its hash and the white space around its text tell: an id costs nothing."""
+
+
+def _around(text: str) -> bytes:
+    """The white space around a text; nothing where there is none."""
+    if not (text[:1].isspace() or text[-1:].isspace()):
+        return b""
+    end = len(text.rstrip())
+    return text[: end - len(text[:end].lstrip())].encode() + b"\0" + text[end:].encode()
 
 
 def _key(counter: TokenCounter, kind: bytes, data: bytes) -> bytes:

@@ -13,6 +13,8 @@ from app.clock import FakeClock
 from app.context.compile import Compiler
 from app.context.profiles import PROFILES, Profile
 from app.context.retrieve import Retriever
+from app.gateway.paged_then import PagedThen
+from app.gateway.pager import Pager
 from app.gateway.then import Again, Mode, Recompiler
 from app.gateway.upstream import Router
 from app.knowledge.inquiry import Knower
@@ -24,12 +26,15 @@ from app.store.captures import Captures
 from app.store.cards import Cards
 from app.store.knowing import KnowingStore
 from app.store.memories import Memories
+from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.replays import ReplayStore
 from app.store.turns import TurnStore
+from app.tasks import Supervisor
 from tests.support.doors import HashEmbedder, make_space
 from tests.support.journey import TOKENIZERS, UPSTREAM, Answer, Message, build_journey
+from tests.support.paging import Told
 
 TENANT = ids.LOCAL_TENANT
 ANA = ids.user_id(TENANT, "local")
@@ -48,6 +53,7 @@ class ReplayStage:
         knower: Knower | None = None,
     ) -> None:
         self.admin, self.pool = admin, pool
+        self.tasks = Supervisor()
         self.clock = FakeClock(datetime.now(UTC).replace(microsecond=0))
         self.sql = Queries.load()
         store = TurnStore(pool, self.sql)
@@ -59,10 +65,24 @@ class ReplayStage:
             profiles=profiles,
             knower=knower,
             cards=Cards(pool, self.sql),
+            pager=self._pager(settings) if settings.paging == "on" else None,
         )
         self.memories = Memories(pool, self.sql, self.clock, space=space)
         self.settings = settings
         self.store = store
+
+    def _pager(self, settings: Settings) -> Pager:
+        return Pager(
+            PagingStore(self.pool, self.sql, self.clock),
+            Told(),
+            ModelRegistry(default_window=settings.default_context_window),
+            TOKENIZERS,
+            CountCache(),
+            self.tasks,
+            nonce_key=lambda: b"a test's secret",
+            memory_cap=settings.memory_budget_tokens,
+            deadline_s=30,
+        )
 
     def recompiler(self, knower: Knower | None = None, **changed: Any) -> Recompiler:
         settings = Settings(**{"upstream_base_url": UPSTREAM, "placement": self.settings.placement, **changed})
@@ -88,6 +108,9 @@ class ReplayStage:
             knowing=KnowingStore(self.pool, self.sql),
             cards=Cards(self.pool, self.sql),
             knower=knower,
+            paged=PagedThen(
+                PagingStore(self.pool, self.sql, self.clock), TOKENIZERS, counts, nonce_key=lambda: b"a test's secret"
+            ),
         )
 
     async def again(self, answer: Answer, mode: Mode = "as_of", **changed: Any) -> Again:

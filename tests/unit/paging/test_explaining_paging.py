@@ -1,0 +1,44 @@
+"""What an explanation tells of a call's paging, and that it is read back as it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import orjson
+
+from app.paging.explaining import Then, expanded, explained, read
+from app.paging.state import PagingRecord
+from app.paging.values import Fidelity, Transition, Trigger, Zone
+from tests.unit.paging.made import SESSION, sized
+
+OBJECTS = [sized(0, 900), sized(1, 900, fidelity=Fidelity.DETAILED), sized(2, 900, fidelity=Fidelity.EVICTED)]
+CHANGE = Transition(OBJECTS[2].id, Fidelity.STUB, Fidelity.EVICTED, Trigger.PRESSURE, 7, Zone.CRITICAL, 29_000)
+RECORD = replace(PagingRecord(SESSION, 7, Zone.WARNING, 32_000, 60_000, 24_000), transitions=(CHANGE,))
+
+
+def test_it_tells_what_is_shown_how_and_why() -> None:
+    part = orjson.loads(orjson.dumps(explained(RECORD, OBJECTS, [(3, True)], ["memory_query", "memory_restore"], None)))
+    assert expanded(part) == {
+        "turn": 7,
+        "budget": 32_000,
+        "zone": "warning",
+        "tokens": 60_000,
+        "shown_tokens": 24_000,
+        "tools": ["memory_query", "memory_restore"],
+        "declined": None,
+        "objects": {"L0": 1, "L1": 1, "L2": 0, "L3": 0, "L4": 1},
+        "shown": [{"id": str(UUID(int=2)), "fidelity": 1}, {"id": str(UUID(int=3)), "fidelity": 4}],
+        "transitions": [{"object_id": str(UUID(int=3)), "from_fidelity": 3, "to_fidelity": 4, "trigger": "pressure"}],
+        "exchanges": 1,
+    }
+    assert read(part) == Then({UUID(int=2): Fidelity.DETAILED, UUID(int=3): Fidelity.EVICTED}, {3: True}, True)
+
+
+def test_of_a_session_of_hundreds_it_takes_some_bytes_for_each_that_is_short() -> None:
+    many = [sized(i, 900, fidelity=Fidelity.STUB) for i in range(300)]
+    assert len(orjson.dumps(explained(RECORD, many, [], None, "tool-choice-none"))) < 300 * 24
+
+
+def test_a_call_that_was_not_paged_says_why() -> None:
+    assert expanded({"reason": "history-supplied"}) == {"reason": "history-supplied"}
