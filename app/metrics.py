@@ -135,9 +135,10 @@ class Metrics:
             "mneme_paging_prompts", "Prompts of paged calls, by pressure zone.", ["zone"], registry=registry
         )
         self._avoided = Counter(
-            "mneme_paging_avoided_tokens", "Tokens that were not sent upstream: shown shorter, or answered rather than restored.",
+            "mneme_paging_avoided_tokens",
+            "Tokens that were not sent upstream: shown shorter, or answered rather than restored.",
             registry=registry,
-        )  # fmt: skip
+        )
         self._faults = Counter(
             "mneme_paging_faults", "What models asked back, by kind and what came of it; how long it took: the stage `fault`.",
             ["kind", "result"], registry=registry,

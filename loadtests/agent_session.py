@@ -33,8 +33,6 @@ from tests.support.server import MnemeServer
 
 WINDOW = 1_000_000
 """Tokens of the model, so that the whole session fits into it without paging."""
-COUNTED_AS = "gpt-4o"
-"""Whose tokenizer counts: o200k."""
 BUDGET, QUICK_BUDGET = 32_000, 8_000
 RESULTS, QUICK_RESULTS = 160, 25
 TOKENS, QUICK_TOKENS = 400_000, 60_000
@@ -71,7 +69,7 @@ def played(
 ) -> Run:
     """The whole session, by a user of its own."""
     name = "on" if paging else "off"
-    model = ScriptedModel(made, Tokenizers().for_model(COUNTED_AS), WINDOW)
+    model = ScriptedModel(made, Tokenizers().for_model(MODEL), WINDOW)
     upstream.script = model
     session = play(
         server.base_url,
@@ -181,7 +179,7 @@ def main(
     results = results or (QUICK_RESULTS if quick else RESULTS)
     made = work(
         seed,
-        Tokenizers().for_model(COUNTED_AS).count,
+        Tokenizers().for_model(MODEL).count,
         results=results,
         tokens=tokens or (QUICK_TOKENS if quick else TOKENS),
         questions=questions or (QUICK_QUESTIONS if quick else QUESTIONS),
@@ -201,7 +199,7 @@ def main(
         tempfile.TemporaryDirectory(prefix="mneme-agent-") as folder,
         ScriptedUpstream([]) as upstream,
     ):
-        upstream.script = ScriptedModel(made, Tokenizers().for_model(COUNTED_AS), WINDOW)
+        upstream.script = ScriptedModel(made, Tokenizers().for_model(MODEL), WINDOW)
         server = MnemeServer(Path(folder), database=None, upstream=upstream.url, worker=worker, settings=settings)
         with server:
             off = played(server, upstream, made, paging=False, say=status.update)

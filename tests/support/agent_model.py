@@ -19,7 +19,8 @@ from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter
 from tests.support.agent_work import Round, Work
 from tests.support.replies import Recorded, Reply, reply_events, reply_json
 
-MODEL = "scripted-agent"
+MODEL = "gpt-4o"
+"""A name whose tokenizer is known, so that budgets are counted exactly."""
 QUERY, RESTORE = "memory_query", "memory_restore"
 RESTORES_FIRST = 4
 """Every so many-th question the model wants to see the whole, where it is shown what may have it."""
