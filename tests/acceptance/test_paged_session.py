@@ -89,9 +89,36 @@ def test_what_it_saved_is_counted(played: Session, script: ScriptedModel, mneme:
     assert faults >= len(script.asked)
 
 
-def test_off_is_off(made: Work, upstream: ScriptedUpstream, mneme: MnemeServer, script: ScriptedModel) -> None:
-    """The same results in one transcript, unasked: what the client wrote goes upstream."""
-    body = json.dumps({"model": MODEL, "messages": expected(made)[:-1]}).encode()
-    answer = mneme.http.post("/v1/chat/completions", content=body, headers={"x-mneme-user": "somebody"})
-    assert answer.status_code == 200
-    assert [each.body for each in upstream.requests if each.path == "/v1/chat/completions"] == [body]
+# --- who says that it is paged ----------------------------------------------------------------------------------------
+
+
+def shortened(upstream: ScriptedUpstream, mneme: MnemeServer, made: Work, **headers: str) -> bool:
+    """Whether the upstream gets the whole session, in one transcript, otherwise than as the client wrote it."""
+    messages = expected(made)[:-1]
+    body = json.dumps({"model": MODEL, "messages": messages}).encode()
+    answer = mneme.http.post(
+        "/v1/chat/completions", content=body, headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-mneme-status"] == "ok"
+    sent = next(each.body for each in upstream.requests if each.path == "/v1/chat/completions")
+    upstream.requests.clear()
+    assert (b"<mneme-object" in sent) == (len(sent) < len(body) / 3)
+    return b"<mneme-object" in sent
+
+
+def test_header_session_and_key_say_whether_it_is_paged(
+    made: Work, upstream: ScriptedUpstream, mneme: MnemeServer
+) -> None:
+    assert not shortened(upstream, mneme, made, x_mneme_user="nobody", x_mneme_session="plain")
+    assert shortened(upstream, mneme, made, x_mneme_user="asked", x_mneme_paging="on")
+    api = Api(mneme, user="chosen")
+    api.post("/sessions", {"id": "long", "user": "chosen", "config": {"paging": "on"}})
+    chosen = {"x_mneme_user": "chosen", "x_mneme_session": "long"}
+    assert shortened(upstream, mneme, made, **chosen)
+    assert not shortened(upstream, mneme, made, **chosen, x_mneme_paging="off")
+    api.send("PATCH", "/sessions/long", json={"config": {"paging": None}})
+    assert not shortened(upstream, mneme, made, **chosen)
+    key = mneme.create_key("agents", "--user", "keyed", "--paging", "on")
+    assert shortened(upstream, mneme, made, authorization=f"Bearer {key}")
+    assert not shortened(upstream, mneme, made, authorization=f"Bearer {key}", x_mneme_paging="off")
