@@ -1,6 +1,7 @@
 """An agent's session that is many times longer than what its model may read: what paging keeps of it, and what it costs.
 
-python -m loadtests.agent_session [--quick] [--seed N] [--budget N] [--results N] [--tokens N] [--questions N] [--no-worker]
+python -m loadtests.agent_session [--quick] [--seed N] [--budget N] [--results N] [--tokens N] [--questions N]
+                                  [--no-worker] [--one-by-one]
 
 160 results of tools with 400,000 tokens in all, one of them larger than the budget by itself; 30 questions along the way whose
 answers lie in results of long ago. A scripted model works through it behind a real `mneme serve`, once with paging and once
@@ -11,12 +12,11 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import httpx
 from rich.console import Console
 from rich.table import Table
 
@@ -28,6 +28,7 @@ from loadtests.terminal import console, measuring
 from tests.support.agent_client import Session, expected, play
 from tests.support.agent_model import MODEL, ScriptedModel
 from tests.support.agent_work import Work, work
+from tests.support.clients import Api
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
@@ -42,13 +43,16 @@ APART = 8
 GIANT = 1.25
 """The largest result, as a part of the budget."""
 
+Say = Callable[[str], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A session as it was played, and what its model saw."""
+    """A session as it was played, what its model saw, and role and text of what its history has."""
 
     session: Session
     model: ScriptedModel
+    stored: Sequence[tuple[str, object]]
 
     @property
     def tokens(self) -> int:
@@ -63,41 +67,44 @@ class Run:
         """Share of all prompts' bytes that the upstream had seen at the beginning of an earlier one."""
         return sum(each.shared for each in self.model.prompts) / sum(each.size for each in self.model.prompts)
 
+    @property
+    def cached(self) -> str:
+        """The same in words, with the tokens that the upstream had to read."""
+        return f"{self.reused:.2f} of {self.tokens:,} tokens; {(1 - self.reused) * self.tokens:,.0f} read anew"
 
-def played(
-    server: MnemeServer, upstream: ScriptedUpstream, made: Work, *, paging: bool, say: Callable[[str], None]
-) -> Run:
-    """The whole session, by a user of its own."""
-    name = "on" if paging else "off"
-    model = ScriptedModel(made, Tokenizers().for_model(MODEL), WINDOW)
-    upstream.script = model
+
+def run(
+    made: Work, program: str, pagings: Sequence[str], settings: Mapping[str, str], *, worker: bool, say: Say
+) -> list[Run]:
+    """The whole session on a server of its own, with paging on or off."""
+    with tempfile.TemporaryDirectory(prefix="mneme-agent-") as folder, ScriptedUpstream([]) as upstream:
+        upstream.script = _model(made)
+        with MnemeServer(
+            Path(folder), database=None, upstream=upstream.url, worker=worker, settings=settings, program=program
+        ) as server:
+            return [_played(server, upstream, made, paging, say) for paging in pagings]
+
+
+def _model(made: Work) -> ScriptedModel:
+    return ScriptedModel(made, Tokenizers().for_model(MODEL), WINDOW)
+
+
+def _played(server: MnemeServer, upstream: ScriptedUpstream, made: Work, paging: str, say: Say) -> Run:
+    user = f"paging-{paging}"
+    upstream.script = model = _model(made)
     session = play(
         server.base_url,
         made,
         model,
-        headers={"X-Mneme-User": f"paging-{name}", "X-Mneme-Paging": name, "Authorization": "Bearer sk-none"},
+        headers={"X-Mneme-User": user, "X-Mneme-Paging": paging, "Authorization": "Bearer sk-none"},
         between=lambda: wait_until_learned(server.base_url, lambda _: None),
-        say=lambda told: say(f"paging {name}: {told}"),
+        say=lambda told: say(f"paging {paging}: {told}"),
     )
     upstream.requests.clear()
-    return Run(session, model)
+    return Run(session, model, Api(server, user=user).said(session.session_id))
 
 
-def stored(server: MnemeServer, run: Run) -> list[tuple[str, object]]:
-    """Role and text of what the session's history has."""
-    found: list[tuple[str, object]] = []
-    path, cursor = f"/api/v1/sessions/{run.session.session_id}/history", None
-    with httpx.Client(base_url=server.base_url, headers={"X-Mneme-User": "paging-on"}, trust_env=False) as client:
-        while True:
-            query = {"limit": "1000", **({"cursor": cursor} if cursor else {})}
-            page = client.get(path, params=query).raise_for_status().json()
-            found += [(each["role"], each["content"]) for each in page["messages"]]
-            cursor = page["next"]
-            if cursor is None:
-                return found
-
-
-def show(out: Console, made: Work, budget: int, on: Run, off: Run, kept: Sequence[tuple[str, object]]) -> None:
+def show(out: Console, made: Work, budget: int, on: Run, off: Run, single: Run | None) -> None:
     """All figures."""
     ways = Counter(on.model.ways.values())
     reached = len(made.questions) - ways["nowhere"]
@@ -115,10 +122,12 @@ def show(out: Console, made: Work, budget: int, on: Run, off: Run, kept: Sequenc
         ("by which way", ", ".join(f"{way} {count}" for way, count in ways.most_common())),
         ("transcript as without paging", "yes" if whole else "NO"),
         ("what an answer must not show", "; ".join(on.session.wrong[:5]) or "nothing"),
-        ("history as the client's transcript", "yes" if list(kept) == said else f"NO: {len(kept)} of {len(said)}"),
+        ("history as the client's transcript", "yes" if on.stored == said else f"NO: {len(on.stored)} of {len(said)}"),
         ("tokens sent, as the client wrote them", f"{sum(bare):,}"),
         ("tokens sent with paging, all legs", f"{on.tokens:,} ({shorter})"),
-        ("seen before as a prefix, with and without", f"{on.reused:.2f}, {off.reused:.2f}"),
+        ("seen before as a prefix, without paging", off.cached),
+        ("seen before as a prefix, with paging", on.cached),
+        *([("the same one by one", single.cached)] if single is not None else []),
         ("turns that went without something", ", ".join(f"{why} {n}" for why, n in degraded.items()) or "none"),
     )
     table = Table("what", "found", title="A session with paging")
@@ -165,6 +174,7 @@ def show_hits(out: Console, on: Run) -> None:
 @click.option("--tokens", type=click.IntRange(5_000, 100_000_000), help="Of all results; 400,000.")
 @click.option("--questions", type=click.IntRange(1, 1000), help="About what came long ago; 30.")
 @click.option("--worker/--no-worker", default=True, help="Whether summaries are made beside the session.")
+@click.option("--one-by-one", is_flag=True, help="Once more, with objects shortened one by one instead of in batches.")
 def main(
     quick: bool,
     seed: int,
@@ -173,6 +183,7 @@ def main(
     tokens: int | None,
     questions: int | None,
     worker: bool,
+    one_by_one: bool,
 ) -> None:
     """Play a session of an agent, with and without paging."""
     budget = budget or (QUICK_BUDGET if quick else BUDGET)
@@ -193,19 +204,12 @@ def main(
         "MODEL_WINDOWS": f'{{"{MODEL}": {WINDOW}}}',
         "RETRIEVAL_DEADLINE_MS": UNHURRIED_MS,
     }
-    with (
-        measuring(),
-        out.status("starting …") as status,
-        tempfile.TemporaryDirectory(prefix="mneme-agent-") as folder,
-        ScriptedUpstream([]) as upstream,
-    ):
-        upstream.script = ScriptedModel(made, Tokenizers().for_model(MODEL), WINDOW)
-        server = MnemeServer(Path(folder), database=None, upstream=upstream.url, worker=worker, settings=settings)
-        with server:
-            off = played(server, upstream, made, paging=False, say=status.update)
-            on = played(server, upstream, made, paging=True, say=status.update)
-            kept = stored(server, on)
-    show(out, made, budget, on, off, kept)
+    with measuring(), out.status("starting …") as status:
+        off, on = run(made, "app.cli", ["off", "on"], settings, worker=worker, say=status.update)
+        single = None
+        if one_by_one:
+            (single,) = run(made, "loadtests.one_by_one", ["on"], settings, worker=worker, say=status.update)
+    show(out, made, budget, on, off, single)
 
 
 if __name__ == "__main__":
