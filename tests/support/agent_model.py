@@ -33,6 +33,8 @@ Way = Literal["prompt", "shortened", "query", "restore", "elsewhere", "nowhere"]
 
 _ROUND = re.compile(r"^(?:Work item|Question) (\d+):", re.MULTILINE)
 _SHOWN = re.compile(r"<mneme-object \w+ id=([0-9a-f]{8}) L\d(?:/>|>(.*?)</mneme-object>)", re.DOTALL)
+_NAMED = re.compile(r"[\w./-]*[\d_/][\w./-]*")
+"""What is named in a question: a file, a number, an identifier. With these alone the model asks once more."""
 _WORD = re.compile(r"[a-z0-9][a-z0-9_]{2,}")
 
 
@@ -137,17 +139,18 @@ class ScriptedModel:
     def _looks_up(self, found: Round, messages: Sequence[Mapping[str, Any]], tools: set[str]) -> dict[str, Any] | None:
         """The next call of a memory tool; None where there is nothing more to try."""
         assert found.question is not None
-        tried = [each for each in _calls_of(messages) if each.startswith(f"mem_{found.number}_")]
-        handle = _handle(messages, found.question.question)
-        plans: list[tuple[str, dict[str, Any]]] = [(QUERY, {"question": found.question.question})]
-        if handle is not None:
+        asked = found.question.question
+        tried = sum(each.startswith(f"mem_{found.number}_") for each in _calls_of(messages))
+        plans: list[tuple[str, dict[str, Any]]] = [(QUERY, {"question": asked})]
+        if (handle := _handle(messages, asked)) is not None:
             first = found.number % RESTORES_FIRST == 0
             plans.insert(0 if first else 1, (RESTORE, {"object_id": handle}))
-        done = {each.split("_", 3)[3] for each in tried}
-        for name, arguments in plans:
-            if name in tools and name not in done:
-                return _call(f"mem_{found.number}_{len(tried)}_{name}", name, arguments)
-        return None
+        if names := " ".join(_NAMED.findall(asked)):
+            plans.append((QUERY, {"question": names}))
+        if tried >= len(plans) or plans[tried][0] not in tools:
+            return None
+        name, arguments = plans[tried]
+        return _call(f"mem_{found.number}_{tried}_{name}", name, arguments)
 
 
 # --- reading a prompt -------------------------------------------------------------------------------------------------
