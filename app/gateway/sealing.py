@@ -131,6 +131,9 @@ class Sealer:
             await self._recorder.record(facts, exchange, explained)
         if compiled is not None:
             self._metrics.utilisation(compiled.eta)
+        if facts.paging is not None:
+            avoided, further = facts.paging.avoided_tokens, max(0, len(call.legs) - 1)
+            self._metrics.paged(facts.paging.zone, avoided=avoided, legs=further)
         self._metrics.tokens(
             prompt=facts.usage.prompt or 0,
             completion=facts.usage.completion or 0,
