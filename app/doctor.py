@@ -50,7 +50,14 @@ class Finding:
 
 def examine(settings: Settings) -> list[Finding]:
     """Everything, in the order in which it is needed."""
-    found = [*_names(), *_disk(settings), *_spool(settings), *_doors(settings), *_providers(settings)]
+    found = [
+        *_names(),
+        *_disk(settings),
+        *_spool(settings),
+        *_doors(settings),
+        *_paging(settings),
+        *_providers(settings),
+    ]
     found += asyncio.run(_upstreams(settings))
     try:
         with database(settings, lambda _: None) as dsn:
@@ -133,6 +140,21 @@ def _doors(settings: Settings) -> Iterator[Finding]:
             )
         else:
             yield Finding("ok", f"Port {settings.port} is free.")
+
+
+def _paging(settings: Settings) -> Iterator[Finding]:
+    budget = settings.paging_budget_tokens
+    told = f"{budget:,} tokens" if budget is not None else "their model's window"
+    if settings.paging == "off":
+        yield Finding("ok", f"Paging is off unless a header, a session or a key asks for it; then within {told}.")
+    elif settings.worker == "off":
+        yield Finding(
+            "warning",
+            f"Paging is on, within {told}, but this server starts no worker to shorten what is long.",
+            "Fine if `mneme worker` runs elsewhere; else set MNEME_WORKER=on: objects have only a line or all their text.",
+        )
+    else:
+        yield Finding("ok", f"Paging is on: prompts of long transcripts keep within {told}.")
 
 
 def _providers(settings: Settings) -> Iterator[Finding]:

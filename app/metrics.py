@@ -30,10 +30,14 @@ Outcome = Literal["complete", "broken", "gone", "cancelled", "failed"]
 MemoryStatus = Literal["ok", "degraded", "bypass"]
 SpoolEvent = Literal["kept", "drained", "refused", "dead", "recovered", "unjournalled"]
 """What may become of a call that Postgres does not have yet."""
-AttemptResult = Literal["answered", "refused", "unreachable", "timeout", "failed", "suspended", "stale", "too_long"]
+AttemptResult = Literal[
+    "answered", "refused", "unreachable", "timeout", "failed", "suspended", "stale", "too_long", "no_tools"
+]
 """What came of one attempt at an upstream. `answered`: the answer that stands; `refused`: one that did not, by its status;
 `suspended`: not even asked, its breaker is open; `stale`: a kept-alive connection had died;
-`too_long`: what Mneme had added was too much."""
+`too_long`: what Mneme had added was too much; `no_tools`: it takes none, and Mneme had added some."""
+FaultResult = Literal["answered", "restored", "nothing"]
+"""What a model got that asked for what was paged out. `nothing`: there is no such object, or none that answers."""
 BREAKER_STATES = ("closed", "half_open", "open")
 """The values of the gauge: 0, 1 and 2."""
 
@@ -129,6 +133,23 @@ class Metrics:
             "mneme_compaction", "All compactions so far: how many, tokens removed, tokens of their summaries, and the ratio of "
             "these (seed 000 §11.3: at least 5).", ["what"], multiprocess_mode="mostrecent", registry=registry,
         )  # fmt: skip
+        self._paged = Counter(
+            "mneme_paging_prompts", "Prompts of paged calls, by pressure zone.", ["zone"], registry=registry
+        )
+        self._avoided = Counter(
+            "mneme_paging_avoided_tokens",
+            "Tokens that were not sent upstream: shown shorter, or answered rather than restored.",
+            registry=registry,
+        )
+        self._faults = Counter(
+            "mneme_paging_faults", "What models asked back, by kind and what came of it; how long it took: the stage `fault`.",
+            ["kind", "result"], registry=registry,
+        )  # fmt: skip
+        self._legs = Counter(
+            "mneme_paging_legs",
+            "Requests to upstreams behind the first of a call, with the results of faults.",
+            registry=registry,
+        )
         # `labels` looks a child up under a lock; the few that the hot path uses are kept.
         self._stage_children: dict[str, Histogram] = {}
         self._request_children: dict[tuple[str, str, str], Counter] = {}
@@ -180,6 +201,17 @@ class Metrics:
         for kind, count in (("prompt", prompt), ("completion", completion), ("injected", injected)):
             if count:
                 self._tokens.labels(kind).inc(count)
+
+    def paged(self, zone: str, *, avoided: int, legs: int = 0) -> None:
+        """A paged call ended. `avoided`: tokens that it did not send; `legs`: upstream requests behind its first."""
+        self._paged.labels(zone).inc()
+        self._avoided.inc(avoided)
+        self._legs.inc(legs)
+
+    def fault(self, kind: str, result: FaultResult, seconds: float) -> None:
+        """A model asked something back, in a call or through the API. `kind`: of the fault history."""
+        self._faults.labels(kind, result).inc()
+        self.stage("fault", seconds)
 
     def utilisation(self, eta: float) -> None:
         """η of one compile."""

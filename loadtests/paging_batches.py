@@ -13,9 +13,9 @@ from uuid import UUID
 
 from app.paging import fidelity
 from app.paging.fidelity import Moment, applied, decide
-from app.paging.pressure import BORDERS
 from app.paging.showing import shown_tokens
 from app.paging.values import SemanticObject, Zone
+from loadtests.one_by_one import LEAST, TARGET
 from tests.unit.paging.made import sized
 
 TURNS = 150
@@ -51,7 +51,7 @@ def main() -> None:
     batched = fidelity.TARGET, fidelity.MIN_BATCH
     print(f"{'window':>8} {'':<12}{'broken':>8}{'again':>8}{'sent':>14}{'fullest':>9}")
     for budget in (32_000, 64_000, 128_000):
-        for name, (target, least) in (("one by one", (BORDERS[Zone.WARNING], 0.0)), ("in batches", batched)):
+        for name, (target, least) in (("one by one", (TARGET, LEAST)), ("in batches", batched)):
             fidelity.TARGET, fidelity.MIN_BATCH = target, least
             broken, again, sent, most = session(budget)
             print(f"{budget:>8,} {name:<12}{broken:>8}{again:>8.2f}{sent:>14,}{most:>8} %")

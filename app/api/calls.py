@@ -34,7 +34,7 @@ from app.context.audit import expand, shown_texts
 from app.context.explaining import fill, quoted_memories
 from app.errors import BadRequest, MnemeError, NotFound
 from app.paging.explaining import expanded
-from app.store.captures import Call, CallDetail, CallFilter, Captures, Shown, StreamEvent
+from app.store.captures import Call, CallDetail, CallFilter, Captures, Leg, Shown, StreamEvent
 from app.store.knowing import KnowingStore
 from app.store.sessions import Sessions
 
@@ -80,12 +80,34 @@ class CallOut(BaseModel):
     error: str | None
     labels: list[str]
     tool_calls: int = Field(description="Tools that the answer called.")
+    leg_of: UUID | None = Field(
+        description="The call whose answer this one is a part of; its usage and cost stand there."
+    )
+    leg: int | None = Field(description="Which part, from 1.")
 
 
 class LabelsIn(Model):
     """A call's labels, in place of those that it had."""
 
     labels: Annotated[list[Label], Field(max_length=MAX_LABELS)]
+
+
+class LegOut(BaseModel):
+    """One of the upstream's answers that the call's own was made of: behind all but the last its model asked for what it was
+    not shown. It can be read as a call by its id. `usage` and cost are part of the call's."""
+
+    id: UUID
+    leg: int
+    created_at: datetime
+    upstream: str
+    answered_model: str | None
+    status: int | None
+    outcome: Outcome
+    usage: Usage
+    cost_microcents: int
+    latency_ms: int | None
+    first_byte_us: int | None
+    error: str | None
 
 
 class CallDetailOut(CallOut):
@@ -101,6 +123,7 @@ class CallDetailOut(CallOut):
     response_bytes: int | None
     response_truncated: bool | None
     metadata: dict[str, Any]
+    legs: list[LegOut] = Field(description="Empty where the answer is the upstream's own.")
 
 
 class CallPage(BaseModel):
@@ -192,6 +215,7 @@ class _Doors:
             bool | None, Query(description="Whether there was no answer, or an error, or it broke off.")
         ] = None,
         min_latency_ms: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="At least so slow.")] = None,
+        legs: Annotated[bool, Query(description="Also the parts that answers were made of.")] = False,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
     ) -> CallPage:
@@ -213,6 +237,7 @@ class _Doors:
             tools=tools,
             failed=has_error,
             min_latency_ms=min_latency_ms,
+            legs=legs,
         )
         rows = await self._captures.page(scope.tenant, owner, wanted, before=before, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.call_id,))
@@ -223,7 +248,8 @@ class _Doors:
         found = await self._captures.one(scope.tenant, find_call(call_id), _owner(scope))
         if found is None:
             raise NotFound("There is no such call.")
-        return CallDetailOut.model_validate(_fields(found) | _detail(found))
+        legs = [_leg(each) for each in await self._captures.legs(scope.tenant, found)]
+        return CallDetailOut.model_validate(_fields(found) | _detail(found) | {"legs": legs})
 
     async def label(self, scope: Admitted, call_id: str, body: LabelsIn) -> CallDetailOut:
         """Label a call: sets of calls are chosen by their labels, for cassettes and regression replays."""
@@ -344,7 +370,7 @@ def _fields(row: Call) -> dict[str, Any]:
     same = (
         "session_id", "created_at", "method", "path", "upstream", "model", "answered_model", "status", "outcome",
         "memory_status", "reason", "cost_microcents", "latency_ms", "first_byte_us", "overhead_us", "retry_count", "error",
-        "labels", "tool_calls",
+        "labels", "tool_calls", "leg_of", "leg",
     )  # fmt: skip
     return {name: getattr(row, name) for name in same} | {
         "id": row.call_id,
@@ -358,6 +384,14 @@ def _fields(row: Call) -> dict[str, Any]:
             "counted": row.usage_counted,
         },
     }
+
+
+def _leg(row: Leg) -> dict[str, Any]:
+    same = (
+        "created_at", "upstream", "answered_model", "status", "outcome", "latency_ms", "first_byte_us", "error",
+    )  # fmt: skip
+    told = {name: row.metadata[name] for name in ("leg", "usage", "cost_microcents")}
+    return {name: getattr(row, name) for name in same} | told | {"id": row.call_id}
 
 
 def _detail(row: CallDetail) -> dict[str, Any]:

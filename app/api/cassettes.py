@@ -99,6 +99,7 @@ class _Doors:
         until: Annotated[Moment | None, Query(description="Only calls that came in before.")] = None,
         label: Labelled = None,
         call: Annotated[list[str] | None, Query(description="Only these calls.", max_length=MAX_CALLS)] = None,
+        legs: Annotated[bool, Query(description="Also the parts that answers were made of.")] = False,
     ) -> Lines:
         """Export captured calls, oldest first: a cassette a line, and last `{"end": {"calls": n}}`. Without that line it broke
         off; `{"error"}` in its place says why."""
@@ -115,6 +116,7 @@ class _Doors:
             until=_within(until),
             labels=label or (),
             calls=[find_call(each) for each in call] if call is not None else None,
+            legs=legs,
         )
         return Lines(self._lines(scope.tenant, owner, wanted))
 

@@ -29,15 +29,6 @@ SessionStatus = Literal["active", "paused", "closed", "expired"]
 Owner = Annotated[Name | None, Query(description="Whose, where several users have a session of this name.")]
 
 
-class SessionIn(Model):
-    """A session to make."""
-
-    user: Name | None = None
-    id: Name | None = Field(None, description="Your own name for it, any text; one that exists is returned.")
-    type: Word = "conversation"
-    metadata: dict[str, Any] = Field({})
-
-
 class ConfigIn(Model):
     """What is chosen for a session; null takes a choice back."""
 
@@ -47,6 +38,16 @@ class ConfigIn(Model):
     paging_budget_tokens: Annotated[int, Field(strict=True, ge=LEAST_PAGING_TOKENS, le=MAX_COUNT)] | None = Field(
         None, description="Most tokens of a paged prompt; null: as the server."
     )
+
+
+class SessionIn(Model):
+    """A session to make."""
+
+    user: Name | None = None
+    id: Name | None = Field(None, description="Your own name for it, any text; one that exists is returned.")
+    type: Word = "conversation"
+    metadata: dict[str, Any] = Field({})
+    config: ConfigIn = ConfigIn()
 
 
 class SessionPatch(Model):

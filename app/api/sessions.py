@@ -152,7 +152,8 @@ class _Doors:
         if known is not None:
             ref, created = known, False
         else:
-            new = NewSession(external=body.id, kind=body.type, metadata=body.metadata)
+            chosen = body.config.model_dump(exclude_unset=True)
+            new = NewSession(external=body.id, kind=body.type, metadata=body.metadata, config=chosen)
             ref, created = await self._sessions.create(scope.tenant, user, new)
         if not created:
             response.status_code = 200

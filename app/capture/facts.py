@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum
 from typing import Any
@@ -33,6 +33,34 @@ class Usage:
     completion: int | None = None
     cached: int | None = None
     counted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One of the upstream's answers that a call's own answer was made of (`gateway/legs.py`): a call by itself, whose figures
+    stand with the client's. `call_id`: of the client's call; `number`: which, from 1."""
+
+    leg_id: UUID
+    call_id: UUID
+    number: int
+    usage: Usage = Usage()
+    cost_microcents: int = 0
+    priced: bool = True
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        figures = {
+            "prompt_tokens": self.usage.prompt,
+            "completion_tokens": self.usage.completion,
+            "cached_tokens": self.usage.cached,
+            "counted": self.usage.counted,
+        }
+        return {
+            "leg_of": str(self.call_id),
+            "leg": self.number,
+            "usage": figures,
+            "cost_microcents": self.cost_microcents,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +115,10 @@ class CallFacts:
     """What its cassette says of it, where it came from one."""
     paging: PagingRecord | None = None
     """What it changes of its session's objects."""
+    leg: Leg | None = None
+    """It is a leg of another call."""
+    legs: Sequence[Leg] = ()
+    """What its answer was made of; empty where it is the upstream's own."""
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -95,7 +127,26 @@ class CallFacts:
         if self.tool_calls and self.captured:
             kept["tool_calls"] = self.tool_calls
         kept |= {"imported": dict(self.imported)} if self.imported is not None else {}
+        kept |= self.leg.metadata if self.leg is not None else {}
+        kept |= {"legs": [str(each.leg_id) for each in self.legs]} if self.legs and self.captured else {}
         return kept | ({"redacted": list(self.redacted)} if self.redacted else {})
+
+    def made_of(self, legs: Sequence[Leg]) -> CallFacts:
+        """With what all its legs took together, whatever of it the client was told."""
+        cached = [each.usage.cached for each in legs if each.usage.cached is not None]
+        usage = Usage(
+            sum(each.usage.prompt or 0 for each in legs),
+            sum(each.usage.completion or 0 for each in legs),
+            sum(cached) if cached else None,
+            any(each.usage.counted for each in legs),
+        )
+        cost, priced = sum(each.cost_microcents for each in legs), all(each.priced for each in legs)
+        return replace(self, usage=usage, cost_microcents=cost, priced=priced, legs=legs)
+
+    def as_leg(self, call_id: UUID, number: int) -> CallFacts:
+        """A leg's own. Its figures stand in the client's call: nothing is spent twice."""
+        leg = Leg(self.call_id, call_id, number, self.usage, self.cost_microcents, self.priced)
+        return replace(self, usage=Usage(), cost_microcents=0, priced=True, leg=leg)
 
 
 @dataclass(frozen=True, slots=True)

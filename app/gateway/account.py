@@ -74,9 +74,13 @@ class Accountant:
         kept = self._redactor.stream(stream) if stream is not None else None
         told = answer if kept is None or kept is stream or answer is None else _answer_in(call, kept) or Answer()
         facts = self._facts(call, response, ending, tape, answer, usage)
+        if call.legs:
+            facts = facts.made_of(call.legs)
+        if call.leg_of is not None:
+            facts = facts.as_leg(call.leg_of.call_id, call.leg_of.number)
         if call.switches.capture:
             facts = self._captured(facts, call, response, kept, _error(ending, told), masked=kept is not stream)
-        if call.chat is None or call.place is None or not good or call.answered_before:
+        if call.chat is None or call.place is None or not good or call.answered_before or call.leg_of is not None:
             return facts, None
         answers = _answers(answer or Answer(), told or Answer(), ending)
         if len(call.answer_hashes) == len(answers):
@@ -84,8 +88,9 @@ class Accountant:
         return facts, self._exchange(call, call.chat, answers, now, answer)
 
     def paging(self, call: Call, exchange: Exchange | None) -> PagingRecord | None:
-        """What a call changes of its session's objects, as it may be stored; None: it was not paged."""
-        if call.paging is None or call.chat is None:
+        """What a call changes of its session's objects, as it may be stored; None: it was not paged, or its session has not
+        begun."""
+        if call.paging is None or call.chat is None or (exchange is None and (call.place is None or call.place.new)):
             return None
         chain = exchange.answer_chains[0] if exchange is not None and exchange.answer_chains else None
         return record_of(call.paging, call.chat, chain, self._redactor)
@@ -220,11 +225,13 @@ class Accountant:
                 token_count(cached),
             )
         counter = self._tokenizers.for_model(answer.model or call.chat.model)
+        prompt = call.paging.record.shown_tokens if call.paging is not None else 0
         hashes = call.chat.transcript.hashes
-        prompt = sum(map(self._counts.message, call.chat.messages, repeat(counter), hashes)) + REPLY_TOKENS
-        prompt += sum(self._counts.tools(each, counter) for each in call.chat.schemas)
-        if call.prepared is not None:
-            prompt += call.prepared.compilation.tokens
+        if not prompt:
+            prompt = sum(map(self._counts.message, call.chat.messages, repeat(counter), hashes)) + REPLY_TOKENS
+            prompt += sum(self._counts.tools(each, counter) for each in call.chat.schemas)
+            if call.prepared is not None:
+                prompt += call.prepared.compilation.tokens
         completion = sum(counter.count(_spoken(each)) for each in answer.choices)
         # A margin is for budgets, which must hold; a figure of use is rather the likely one.
         likely = 1.0 + counter.margin

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Protocol
 from urllib.parse import quote
 from uuid import UUID
 
-from app.capture.facts import CallFacts
+from app.capture.facts import CallFacts, Leg
 from app.capture.running import Entry
 from app.context.known import Inquiry
 from app.gateway.dialect import ChatRequest, Dialect
@@ -21,9 +21,30 @@ from app.gateway.limits import Admission
 from app.gateway.paging import Paging
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
+from app.gateway.relay import Ending
 from app.gateway.replayed import Replay
 from app.gateway.upstream import Target
 from app.metrics import MemoryStatus
+
+
+@dataclass(frozen=True, slots=True)
+class LegOf:
+    """That a call is a leg of another: of which, which from 1, and in which session."""
+
+    call_id: UUID
+    number: int
+    session_id: UUID | None
+
+
+class Joint(Protocol):
+    """What an answer is made of, where that is more than one of the upstream's (`legs.py`)."""
+
+    whole: bool
+    """The client gets it in one piece: all faults are known before its head."""
+
+    async def end(self, ending: Ending) -> bool:
+        """Record what is not recorded yet; `call.legs` is complete then. False: not all of it could be stored."""
+        ...
 
 
 @dataclass(slots=True)
@@ -81,6 +102,12 @@ class Call:
     """By which its answers are recognised, where what was kept of them lacks something."""
     entry: Entry | None = None
     """In the journal of running calls."""
+    joint: Joint | None = None
+    """Its model has tools of ours: its answer may be made of several of the upstream's."""
+    legs: Sequence[Leg] = ()
+    """What those took that have ended; empty where its answer is the upstream's own."""
+    leg_of: LegOf | None = None
+    """It is one of those itself, and no turn."""
 
     def elapsed_us(self) -> int:
         return (time.perf_counter_ns() - self.started_ns) // 1000
@@ -98,7 +125,8 @@ class Call:
     @property
     def kept(self) -> bool:
         """Something that was said is to be kept."""
-        return self.switches.capture or (self.switches.memory != "off" and self.chat is not None)
+        is_turn = self.switches.memory != "off" and self.chat is not None and self.leg_of is None
+        return self.switches.capture or is_turn
 
     @property
     def bare(self) -> bool:
@@ -108,7 +136,8 @@ class Call:
     @property
     def needs_place(self) -> bool:
         """It is a turn of a conversation, and where it stands there has to be found out."""
-        return self.chat is not None and self.switches.memory != "off" and self.place is None
+        is_turn = self.chat is not None and self.switches.memory != "off" and self.leg_of is None
+        return is_turn and self.place is None
 
     @property
     def answered_before(self) -> bool:
@@ -118,6 +147,8 @@ class Call:
     @property
     def session_id(self) -> UUID | None:
         """The session that it belongs to, as far as known."""
+        if self.leg_of is not None:
+            return self.leg_of.session_id
         if self.replay is not None and self.replay.answered and self.replay.session_id is not None:
             return self.replay.session_id
         return self.place.session_id if self.place is not None else None
@@ -136,6 +167,8 @@ def own_headers(call: Call, *, best_effort: bool) -> Headers:
             f"memories={compiled.memories};history={compiled.audit['history']['messages']};"
             f"tokens={compiled.tokens};budget={compiled.budget}"
         )
+    if call.paging is not None:
+        own["x-mneme-paging"] = _paged(call.paging, call.joint)
     if call.target.simulated:
         own["x-mneme-upstream"] = "simulated"
     elif call.target.stands_in:
@@ -147,3 +180,13 @@ def own_headers(call: Call, *, best_effort: bool) -> Headers:
     own["x-mneme-overhead-ms"] = f"{call.overhead_ns / 1e6:.2f}"
     limits = call.admission.headers if call.admission is not None else []
     return [*((name.encode(), value.encode()) for name, value in own.items()), *limits]
+
+
+def _paged(paging: Paging, joint: Joint | None) -> str:
+    """What is known when the head goes out: of a stream, how often its model asked back before its first event ("2+")."""
+    record = paging.record
+    told = f"zone={record.zone};tokens={record.shown_tokens};budget={paging.budget};saved={paging.saved}"
+    if paging.names is None:
+        return f"{told};tools={paging.declined or 'none'}"
+    more = "+" if joint is not None and not joint.whole else ""
+    return f"{told};faults={len(paging.faults)}{more}"

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator
+from typing import Protocol
 
 from app.capture.masking import is_secret, keyless
 from app.errors import UpstreamError
@@ -18,27 +19,25 @@ from app.gateway.sealing import Sealer
 from app.gateway.sender import Errand, Sender
 from app.gateway.splice import with_value
 from app.gateway.upstream import Target, UpstreamRequest, UpstreamResponse
-from app.metrics import Metrics
+from app.metrics import AttemptResult, Metrics
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.upstream")
 
 
-LENGTH_STATUSES = frozenset({400, 413, 422})
-"""With these an upstream refuses a prompt that is too long."""
-LENGTH_WORDS = (
-    b"context_length",
-    b"context length",
-    b"maximum context",
-    b"max_model_len",
-    b"too long",
-    b"too many tokens",
-)
 ERROR_LIMIT = 64 * 1024
 """Bytes of a refusal that are read to find out whether it is one of length; real ones have some hundred."""
 _ACCOUNTS = (b"token", b"api-key", b"openai-organization", b"openai-project")
 """A header whose name has one of these in it, or says that it carries a key, belongs to the upstream that the client means, and
 to no other."""
+
+
+class Closing(Protocol):
+    """What holds a connection to an upstream."""
+
+    async def aclose(self) -> None:
+        """Let go of it."""
+        ...
 
 
 def outgoing_headers(call: Call, target: Target | None = None, *, streamed: bool = False) -> Headers:
@@ -58,12 +57,6 @@ def _is_of_an_account(name: bytes) -> bool:
     return is_secret(low.decode("latin-1")) or any(part in low for part in _ACCOUNTS)
 
 
-def is_about_length(refusal: bytes) -> bool:
-    """Whether the beginning of an upstream's error says that the prompt is too long."""
-    words = refusal.lower()
-    return any(each in words for each in LENGTH_WORDS)
-
-
 class Forwarder:
     """Sends requests on."""
 
@@ -75,7 +68,12 @@ class Forwarder:
 
     async def send(self, call: Call, body: bytes | AsyncIterator[bytes]) -> UpstreamResponse:
         """The head of the answer. `call` then says which upstream it came from, and what that one was sent. Raises
-        UpstreamError, ClientGone."""
+        UpstreamError, ClientGone; the call is recorded then."""
+        async with self.waiting(call, None):
+            return await self.ask(call, body)
+
+    async def ask(self, call: Call, body: bytes | AsyncIterator[bytes]) -> UpstreamResponse:
+        """The same, unrecorded and uninterrupted. Raises UpstreamError."""
         asked = call.target
 
         def sent_to(target: Target) -> bytes | AsyncIterator[bytes]:
@@ -91,8 +89,7 @@ class Forwarder:
         errand = Errand(call.id, asked, call.model, request, isinstance(body, bytes))
         began = time.perf_counter_ns()
         call.overhead_ns = began - call.started_ns - call.waited_ns
-        async with self.waiting(call, None):
-            call.target, response = await self._sender.send(errand)
+        call.target, response = await self._sender.send(errand)
         if call.target is not asked and isinstance(sent := sent_to(call.target), bytes):
             call.sent = sent
         call.attempts += errand.attempts
@@ -101,14 +98,14 @@ class Forwarder:
         self._metrics.stage("forward", waited / 1e9)
         return response
 
-    def refused_for_length(self, call: Call, status: int) -> None:
+    def refused(self, call: Call, status: int, result: AttemptResult) -> None:
         """The answer so far refuses what Mneme added; there will be another attempt."""
-        self._metrics.attempt(call.target.name, "too_long")
-        said = {"call_id": str(call.id), "upstream": call.target.name, "result": "too_long", "attempt": call.attempts}
+        self._metrics.attempt(call.target.name, result)
+        said = {"call_id": str(call.id), "upstream": call.target.name, "result": result, "attempt": call.attempts}
         log.info("attempt at an upstream", extra={**said, "status": status})
 
     @contextlib.asynccontextmanager
-    async def waiting(self, call: Call, response: UpstreamResponse | None) -> AsyncIterator[None]:
+    async def waiting(self, call: Call, response: Closing | None) -> AsyncIterator[None]:
         """Wait for the upstream before the relay: interrupted when the client goes. A call that gets no answer is recorded
         before the error goes on, and its `response` closed."""
         ending: Ending | None = None
@@ -129,7 +126,7 @@ class Forwarder:
                 # Also when this task is cancelled, or cancelled again.
                 await asyncio.shield(self._tasks.spawn(self._failed(call, response, ending), f"record {call.id}"))
 
-    async def _failed(self, call: Call, response: UpstreamResponse | None, ending: Ending) -> None:
+    async def _failed(self, call: Call, response: Closing | None, ending: Ending) -> None:
         if response is not None:
             await response.aclose()
         await self._sealer.seal(call, None, ending, Tape(call.started_ns))

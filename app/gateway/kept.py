@@ -16,6 +16,7 @@ from uuid import UUID
 
 import orjson
 
+from app.capture.facts import Leg, Usage
 from app.capture.journal import Begin, Kept
 from app.capture.masking import masked, masked_path
 from app.context.assemble import Block
@@ -24,7 +25,7 @@ from app.context.compile import Compilation
 from app.context.transcript import Transcript
 from app.errors import UpstreamError
 from app.gateway.account import stream_of
-from app.gateway.call import Call
+from app.gateway.call import Call, LegOf
 from app.gateway.dialect import ChatRequest
 from app.gateway.dialects import dialect_of
 from app.gateway.headers import Headers, response_headers
@@ -105,6 +106,8 @@ def begin_of(call: Call, redactor: Redactor = NOTHING) -> Begin:
         "session": call.place.session_id if call.place is not None and call.place.new else None,
         "compiled": _compiled(call.prepared),
         "paging": frozen(call.paging, chat, redactor) if call.paging is not None and chat is not None else None,
+        "leg_of": call.leg_of,
+        "legs": call.legs,
     }
     return Begin(
         user=call.identity.user_id,
@@ -258,6 +261,8 @@ def _call(kept: Kept, notes: Mapping[str, Any]) -> Call:
         reason=notes["reason"],
         overhead_ns=notes["overhead_ns"],
         dialect=dialect_of(notes["method"], notes["path"]),
+        leg_of=_leg_of(notes["leg_of"]),
+        legs=[_leg(each) for each in notes["legs"]],
     )
     if notes["chat"] and call.body is not None:
         chat = call.dialect.read(call.body, orjson.loads(call.body)) if call.dialect is not None else None
@@ -271,6 +276,18 @@ def _call(kept: Kept, notes: Mapping[str, Any]) -> Call:
         if (paging := notes.get("paging")) is not None:
             call.paging = thawed(paging, identity.tenant_id, identity.user_id)
     return call
+
+
+def _leg_of(told: Mapping[str, Any] | None) -> LegOf | None:
+    if told is None:
+        return None
+    session = told["session_id"]
+    return LegOf(UUID(told["call_id"]), told["number"], UUID(session) if session is not None else None)
+
+
+def _leg(told: Mapping[str, Any]) -> Leg:
+    ids = {name: UUID(told[name]) for name in ("leg_id", "call_id")}
+    return Leg(**{**told, **ids, "usage": Usage(**told["usage"])})
 
 
 def _transcript_of(

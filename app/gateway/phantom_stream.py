@@ -106,6 +106,11 @@ class PhantomStream:
         self._send(b"data: " + dump(error) + b"\n\n")
         return self._taken()
 
+    @property
+    def faulted(self) -> bool:
+        """The model has called one of our tools: the client's bytes are not the upstream's."""
+        return self.leg > 1 or bool(self._now.ours)
+
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _event(self, event: bytes) -> None:

@@ -54,6 +54,7 @@ class Sealer:
             return True
         began = time.perf_counter_ns()
         try:
+            complete = call.joint is None or await call.joint.end(ending)
             await self._store(call, response, ending, tape)
         except Exception as error:  # boundary: whatever it was, the answer must not seem to end well
             self._metrics.degraded("unstored")
@@ -62,7 +63,14 @@ class Sealer:
         finally:
             self.release(call)
         self._metrics.stage("record", (time.perf_counter_ns() - began) / 1e9)
-        return True
+        return complete
+
+    async def seal_leg(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> bool:
+        """The same of one leg of an answer. Its figures are known then, whether it is to be kept or not."""
+        stored = await self.seal(call, response, ending, tape)
+        if call.facts is None:
+            call.facts, _ = self._accountant.close(call, response, ending, tape, self._clock.now())
+        return stored
 
     def begin(self, call: Call) -> None:
         """The call goes upstream."""
@@ -123,6 +131,9 @@ class Sealer:
             await self._recorder.record(facts, exchange, explained)
         if compiled is not None:
             self._metrics.utilisation(compiled.eta)
+        if facts.paging is not None:
+            avoided, further = facts.paging.avoided_tokens, max(0, len(call.legs) - 1)
+            self._metrics.paged(facts.paging.zone, avoided=avoided, legs=further)
         self._metrics.tokens(
             prompt=facts.usage.prompt or 0,
             completion=facts.usage.completion or 0,

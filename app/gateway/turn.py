@@ -21,26 +21,29 @@ from uuid import UUID
 from app.capture.policy import wanted
 from app.capture.record import Recorder
 from app.clock import Clock
-from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable, Unavailable
+from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.call import Call, own_headers
-from app.gateway.dialect import ChatRequest, Dialect, renamed
+from app.gateway.dialect import ChatRequest, Dialect
 from app.gateway.dialects import dialect_of
-from app.gateway.forward import ERROR_LIMIT, LENGTH_STATUSES, Forwarder, is_about_length, outgoing_headers
+from app.gateway.forward import Forwarder, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.identify import NAMING, Principal, check_agreement, identify, switches
 from app.gateway.inbound import ClientGone, Inbound, Receive, Send
 from app.gateway.keeping import Keeper
+from app.gateway.legs import Legs
 from app.gateway.limiter import Limiter
 from app.gateway.outbound import Outbound
 from app.gateway.pager import Pager
+from app.gateway.paging import Answering
 from app.gateway.prepare import Preparer, parse_object
 from app.gateway.recalling import Recaller
-from app.gateway.relay import Ending, Tape, peek, relay
+from app.gateway.relay import Ending, Tape, relay
 from app.gateway.replayed import Turnstile
 from app.gateway.sealing import Sealer
+from app.gateway.second_try import SecondTry, aliased
 from app.gateway.sender import Sender
-from app.gateway.splice import splice, with_value
+from app.gateway.splice import with_value
 from app.gateway.sse import EndGuard
 from app.gateway.upstream import Router, Target, Transport, UpstreamResponse
 from app.metrics import Metrics
@@ -88,9 +91,10 @@ class Gateway:
         tasks: Supervisor,
         keeper: Keeper | None = None,
         pager: Pager | None = None,
+        answers: Answering | None = None,
     ) -> None:
         """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool;
-        `pager`: None where nothing is paged."""
+        `pager`: None where nothing is paged, `answers` where there is none either."""
         self._authenticator = authenticator
         self._router = router
         self._scout = scout
@@ -114,6 +118,10 @@ class Gateway:
         self.sender = Sender(transports, router, metrics, settings, clock)
         """For replays as well: it knows which upstreams are worth asking."""
         self._forwarder = Forwarder(self.sender, self._sealer, metrics, tasks)
+        self._second_try = SecondTry(self._forwarder, self._sealer, self._recaller, metrics)
+        self._legs = (
+            Legs(self._forwarder, self._sealer, answers, metrics=metrics, clock=clock, tasks=tasks) if answers else None
+        )
         self._turnstile = Turnstile()
         self._running = 0
         self._idle = asyncio.Event()
@@ -225,7 +233,7 @@ class Gateway:
         if document is not None and unfit is None and not (off and call.bare):  # else nobody asks what stands in it
             call.chat = dialect.read(body, document)
             self._scout.notice(call.target, lambda: outgoing_headers(call))
-        call.sent = self._aliased(call)
+        call.sent = aliased(call)
         if off:
             call.reason = "memory-off"
         elif call.chat is None:
@@ -260,45 +268,14 @@ class Gateway:
         finally:
             passage.leave()
 
-    def _aliased(self, call: Call) -> bytes:
-        """The client's body; with the upstream's own name for the model, where the settings give it another."""
-        assert call.body is not None
-        if call.target.model_alias is None:
-            return call.body
-        if call.chat is None:
-            return with_value(call.body, "model", call.target.model_alias)
-        return splice(call.body, renamed(call.chat, call.target.model_alias))
-
     async def _answer(self, call: Call) -> None:
         """Forward, relay, record."""
         self._sealer.begin(call)
         response = await self._forwarder.send(call, call.sent)
-        injected = call.prepared is not None and call.sent != self._aliased(call)
-        if injected and (response.status in LENGTH_STATUSES or response.status == 200):
-            response = await self._unless_too_long(call, response)
+        response = await self._second_try.unless_refused(call, response)
+        if self._legs is not None and call.paging is not None and call.paging.names is not None:
+            response = await self._legs.joined(call, call.paging, call.paging.names, response)
         await self._relay(call, response)
-
-    async def _unless_too_long(self, call: Call, response: UpstreamResponse) -> UpstreamResponse:
-        """The answer; where it refuses the prompt for its length, the answer to the request as the client wrote it."""
-        refused = response.status != 200
-        async with self._forwarder.waiting(call, response):
-            # Some servers answer an over-long prompt with an empty 200; of a real answer the first byte is enough to know.
-            seen, response = await peek(response, ERROR_LIMIT if refused else 1)
-        if is_about_length(seen) if refused else not seen:
-            await response.aclose()
-            self._forwarder.refused_for_length(call, response.status)
-            return await self._as_written(call)
-        return response
-
-    async def _as_written(self, call: Call) -> UpstreamResponse:
-        """Once more, as the client wrote it: what was refused may be refused for what Mneme added."""
-        self._recaller.degrade(
-            call, "too-long", Unavailable("The upstream refused the compiled prompt for its length.")
-        )
-        call.prepared = None
-        call.sent = self._aliased(call)
-        self._sealer.begin(call)
-        return await self._forwarder.send(call, call.sent)
 
     async def _relay(self, call: Call, response: UpstreamResponse) -> None:
         limit = None if call.chat is not None else self._settings.capture_max_bytes

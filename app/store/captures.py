@@ -51,6 +51,8 @@ class Call:
     error: str | None
     labels: Sequence[str]
     tool_calls: int
+    leg_of: UUID | None
+    leg: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +71,26 @@ class CallDetail(Call):
 
 
 @dataclass(frozen=True, slots=True)
+class Leg:
+    """One of the upstream's answers that a call's own was made of. Figures as in `Call`."""
+
+    call_id: UUID
+    created_at: datetime
+    upstream: str
+    answered_model: str | None
+    status: int | None
+    outcome: str
+    latency_ms: int | None
+    first_byte_us: int | None
+    error: str | None
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class CallFilter:
     """Which calls to list; None: any. `status`: of the upstream's answer. `outcome`: see `OUTCOMES`. `labels`: all of them.
-    `tools`: whether the answer called tools. `failed`: whether there was no answer, or one that was an error, or broke off."""
+    `tools`: whether the answer called tools. `failed`: whether there was no answer, or one that was an error, or broke off.
+    `legs`: those of calls, too."""
 
     session: UUID | None = None
     model: str | None = None
@@ -83,12 +102,13 @@ class CallFilter:
     tools: bool | None = None
     failed: bool | None = None
     min_latency_ms: int | None = None
+    legs: bool = False
 
     @property
     def further(self) -> tuple[object, ...]:
         """What the queries take behind the page's size."""
         outcome = _OUTCOME_NUMBERS[self.outcome] if self.outcome is not None else None
-        return (self.until, outcome, list(self.labels) or None, self.tools, self.failed, self.min_latency_ms)
+        return (self.until, outcome, list(self.labels) or None, self.tools, self.failed, self.min_latency_ms, self.legs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +173,15 @@ class Captures:
         async with self._pool.transaction(tenant) as connection:
             row = await connection.fetchrow(self._sql["captures.one"], tenant, call, user)
         return CallDetail(**_fields(tenant, row)) if row is not None else None
+
+    async def legs(self, tenant: UUID, call: CallDetail) -> list[Leg]:
+        """The legs of a call, in their order."""
+        ids_of = [UUID(each) for each in call.metadata.get("legs", ())]
+        if not ids_of:
+            return []
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["captures.legs"], tenant, call.user_id, ids_of, str(call.call_id))
+        return [Leg(**{**row, "outcome": OUTCOMES.get(row["outcome"], "failed")}) for row in map(dict, rows)]
 
     async def label(self, tenant: UUID, call: UUID, user: UUID | None, labels: Collection[str]) -> bool:
         """Give a call these labels in place of those that it had; whether there is such a call."""
@@ -229,6 +258,7 @@ def _fields(tenant: UUID, row: Any) -> dict[str, Any]:
     fields = dict(row)
     fields["labels"] = fields["labels"] or []
     fields["tool_calls"] = fields["tool_calls"] or 0
+    fields["leg_of"] = UUID(fields["leg_of"]) if fields["leg_of"] is not None else None
     fields["outcome"] = OUTCOMES.get(fields["outcome"], "failed")
     if fields["user_id"] == ids.nobody(tenant):
         fields["user_external_id"] = None

@@ -18,7 +18,8 @@ PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which calls; None: any. `since` and later, before `until`. `labels`: all of them."""
+    """Which calls; None: any. `since` and later, before `until`. `labels`: all of them. `legs`: those of calls, too; named in
+    `calls` they always are."""
 
     session: UUID | None = None
     model: str | None = None
@@ -27,6 +28,7 @@ class Wanted:
     until: datetime | None = None
     labels: Sequence[str] = ()
     calls: Sequence[UUID] | None = None
+    legs: bool = False
 
 
 class Answer(NamedTuple):
@@ -52,7 +54,9 @@ class CassetteStore:
         calls = list(wanted.calls) if wanted.calls is not None else None
         while True:
             async with self._pool.transaction(tenant) as connection:
-                rows = await connection.fetch(self._sql["cassettes.wanted"], tenant, user, *filters, calls, after, PAGE)
+                rows = await connection.fetch(
+                    self._sql["cassettes.wanted"], tenant, user, *filters, calls, after, PAGE, wanted.legs
+                )
             for row in rows:
                 yield row["call_id"]
             if len(rows) < PAGE:

@@ -65,12 +65,14 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """A session to make. `external`: the client's own name of it, if it has one. `began_at`: None is now."""
+    """A session to make. `external`: the client's own name of it, if it has one. `began_at`: None is now. `config`: what its
+    owner chooses for it."""
 
     external: str | None = None
     kind: str = "conversation"
     metadata: dict[str, Any] | None = None
     began_at: datetime | None = None
+    config: Mapping[str, Any] | None = None
 
 
 class Sessions:
@@ -159,7 +161,7 @@ class Sessions:
         made = await connection.fetchval(
             self._sql["sessions.make"],
             tenant, user.id, session, new.external, new.began_at or now, now, now + self._ttl, new.kind,
-            new.metadata or {},
+            new.metadata or {}, dict(new.config or {}),
         )  # fmt: skip
         if made is not None:
             await connection.execute(self._sql["sessions.route"], tenant, user.id, session, [session, *names])

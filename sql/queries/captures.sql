@@ -1,12 +1,13 @@
 -- name: list_of_user
 -- The calls of a user, newest first, before $7; times (to the millisecond) bound the ids, and so the months to open. $9: calls
 -- before that; $10: their outcome; $11: all of these labels; $12: whether the answer called tools; $13: whether it failed (no
--- answer, an error's status, an error in it, or broken off); $14: at least that many milliseconds.
+-- answer, an error's status, an error in it, or broken off); $14: at least that many milliseconds; $15: legs of calls as well.
 SELECT c.call_id, c.user_id, u.external_id AS user_external_id, c.session_id, s.external_id AS session_external_id,
        c.created_at, c.method, c.path, c.upstream, c.model, c.answered_model, c.streamed, c.status, c.outcome,
        c.memory_status, c.reason, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
        c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error, c.labels,
-       (c.metadata ->> 'tool_calls')::integer AS tool_calls
+       (c.metadata ->> 'tool_calls')::integer AS tool_calls, c.metadata ->> 'leg_of' AS leg_of,
+       (c.metadata ->> 'leg')::integer AS leg
 FROM agent_data.upstream_calls c
 LEFT JOIN agent_data.users u ON u.user_id = c.user_id
 LEFT JOIN agent_data.sessions s ON s.user_id = c.user_id AND s.session_id = c.session_id
@@ -17,7 +18,7 @@ WHERE c.tenant_id = $1 AND c.user_id = $2 AND ($3::uuid IS NULL OR c.session_id 
   AND ($10::smallint IS NULL OR c.outcome = $10) AND ($11::text[] IS NULL OR c.labels @> $11)
   AND ($12::boolean IS NULL OR ((c.metadata ->> 'tool_calls') IS NOT NULL) = $12)
   AND ($13::boolean IS NULL OR (c.error IS NOT NULL OR COALESCE(c.status, 500) >= 400 OR c.outcome IN (1, 4)) = $13)
-  AND ($14::integer IS NULL OR c.latency_ms >= $14)
+  AND ($14::integer IS NULL OR c.latency_ms >= $14) AND ($15::boolean OR (c.metadata ->> 'leg_of') IS NULL)
 ORDER BY c.call_id DESC
 LIMIT $8
 
@@ -27,7 +28,8 @@ SELECT c.call_id, c.user_id, u.external_id AS user_external_id, c.session_id, s.
        c.created_at, c.method, c.path, c.upstream, c.model, c.answered_model, c.streamed, c.status, c.outcome,
        c.memory_status, c.reason, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
        c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error, c.labels,
-       (c.metadata ->> 'tool_calls')::integer AS tool_calls
+       (c.metadata ->> 'tool_calls')::integer AS tool_calls, c.metadata ->> 'leg_of' AS leg_of,
+       (c.metadata ->> 'leg')::integer AS leg
 FROM agent_data.upstream_calls c
 LEFT JOIN agent_data.users u ON u.user_id = c.user_id
 LEFT JOIN agent_data.sessions s ON s.user_id = c.user_id AND s.session_id = c.session_id
@@ -38,7 +40,7 @@ WHERE c.tenant_id = $1 AND ($2::uuid IS NULL OR c.session_id = $2) AND ($3::text
   AND ($9::smallint IS NULL OR c.outcome = $9) AND ($10::text[] IS NULL OR c.labels @> $10)
   AND ($11::boolean IS NULL OR ((c.metadata ->> 'tool_calls') IS NOT NULL) = $11)
   AND ($12::boolean IS NULL OR (c.error IS NOT NULL OR COALESCE(c.status, 500) >= 400 OR c.outcome IN (1, 4)) = $12)
-  AND ($13::integer IS NULL OR c.latency_ms >= $13)
+  AND ($13::integer IS NULL OR c.latency_ms >= $13) AND ($14::boolean OR (c.metadata ->> 'leg_of') IS NULL)
 ORDER BY c.call_id DESC
 LIMIT $7
 
@@ -48,7 +50,8 @@ SELECT c.call_id, c.user_id, u.external_id AS user_external_id, c.session_id, s.
        c.created_at, c.method, c.path, c.upstream, c.model, c.answered_model, c.streamed, c.status, c.outcome,
        c.memory_status, c.reason, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
        c.latency_ms, c.first_byte_us, c.overhead_us, c.retry_count, c.error, c.labels,
-       (c.metadata ->> 'tool_calls')::integer AS tool_calls, c.request_headers, c.response_headers,
+       (c.metadata ->> 'tool_calls')::integer AS tool_calls, c.metadata ->> 'leg_of' AS leg_of,
+       (c.metadata ->> 'leg')::integer AS leg, c.request_headers, c.response_headers,
        c.request_bytes, c.request_truncated, encode(c.request_sha256, 'hex') AS request_sha256,
        encode(c.sent_sha256, 'hex') AS sent_sha256, c.metadata,
        (SELECT octet_length(b.body) FROM agent_data.streams b
@@ -59,6 +62,14 @@ FROM agent_data.upstream_calls c
 LEFT JOIN agent_data.users u ON u.user_id = c.user_id
 LEFT JOIN agent_data.sessions s ON s.user_id = c.user_id AND s.session_id = c.session_id
 WHERE c.tenant_id = $1 AND c.call_id = $2 AND ($3::uuid IS NULL OR c.user_id = $3)
+
+-- name: legs
+-- Calls that are legs of another ($4), in their order.
+SELECT c.call_id, c.created_at, c.upstream, c.answered_model, c.status, c.outcome, c.latency_ms, c.first_byte_us, c.error,
+       c.metadata
+FROM agent_data.upstream_calls c
+WHERE c.tenant_id = $1 AND c.user_id = $2 AND c.call_id = ANY ($3::uuid[]) AND c.metadata ->> 'leg_of' = $4
+ORDER BY (c.metadata ->> 'leg')::integer
 
 -- name: label
 -- Gives a call its labels; whether there is such a call.

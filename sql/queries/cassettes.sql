@@ -2,7 +2,7 @@
 
 -- name: wanted
 -- Calls whose content was kept, the oldest first, after $10: of a user, a session, a model, a status, from $6 up to before $7, with
--- all of the labels $8, by their ids. Times (to the millisecond) bound the ids, and so the months to open.
+-- all of the labels $8, by their ids; legs of calls only by theirs, or where $12 says so. Times (to the millisecond) bound the ids, and so the months to open.
 SELECT c.call_id FROM agent_data.upstream_calls c
 WHERE c.tenant_id = $1 AND ($2::uuid IS NULL OR c.user_id = $2) AND ($3::uuid IS NULL OR c.session_id = $3)
   AND ($4::text IS NULL OR c.model = $4) AND ($5::smallint IS NULL OR c.status = $5)
@@ -11,6 +11,7 @@ WHERE c.tenant_id = $1 AND ($2::uuid IS NULL OR c.user_id = $2) AND ($3::uuid IS
   AND ($8::text[] IS NULL OR c.labels @> $8)
   AND ($9::uuid[] IS NULL OR c.call_id = ANY ($9)) AND ($10::uuid IS NULL OR c.call_id > $10)
   AND (c.metadata ->> 'captured') IS DISTINCT FROM 'false'
+  AND ($12::boolean OR $9 IS NOT NULL OR (c.metadata ->> 'leg_of') IS NULL)
 ORDER BY c.call_id
 LIMIT $11
 

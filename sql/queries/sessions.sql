@@ -67,8 +67,8 @@ ORDER BY x.score DESC, s.created_at DESC, s.session_id DESC
 -- name: make
 -- A session where there is none of that id; a row only where it is new.
 INSERT INTO agent_data.sessions (session_id, user_id, tenant_id, external_id, created_at, updated_at, expires_at, session_type,
-                                 metadata)
-VALUES ($3, $2, $1, $4, $5, $6, $7, $8, $9)
+                                 metadata, config)
+VALUES ($3, $2, $1, $4, $5, $6, $7, $8, $9, jsonb_strip_nulls($10::jsonb))
 ON CONFLICT DO NOTHING
 RETURNING session_id
 

@@ -116,12 +116,14 @@ def test_a_doctor_finds_a_good_installation_good(mneme: MnemeServer) -> None:
     assert any("fsync" in each for each in errors)
     assert [each for each in errors if "may be lost" not in each] == []
     assert any("answers at" in each["what"] for each in findings)
+    assert any(each["what"].startswith("Paging is off unless") for each in findings)
 
 
 def test_a_doctor_finds_what_is_wrong_and_says_how_to_mend_it(tmp_path: Path, unused_tcp_port: int) -> None:
     nowhere = f"http://127.0.0.1:{unused_tcp_port}/v1"
     database = f"postgresql://nobody@127.0.0.1:{unused_tcp_port}/none"
-    server = MnemeServer(tmp_path, database=database, upstream=nowhere, settings={"HOST": "0.0.0.0", "AUTH": "open"})
+    settings = {"HOST": "0.0.0.0", "AUTH": "open", "PAGING": "on", "PAGING_BUDGET_TOKENS": "32000"}
+    server = MnemeServer(tmp_path, database=database, upstream=nowhere, settings=settings)
     done = server.command("doctor", "--json")
     errors = {each["what"]: each["mend"] for each in json.loads(done.stdout) if each["level"] == "error"}
     assert done.returncode == 1
@@ -130,6 +132,7 @@ def test_a_doctor_finds_what_is_wrong_and_says_how_to_mend_it(tmp_path: Path, un
     text = server.command("doctor")
     assert (text.returncode, "Traceback" in text.stderr) == (1, False)
     assert "MNEME_AUTH=keys" in text.stdout
+    assert "Paging is on, within 32,000 tokens, but this server starts no worker" in text.stdout.replace("\n", " ")
 
 
 def test_a_file_of_conversations_is_imported_once(mneme: MnemeServer, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -28,6 +29,11 @@ def snippets(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
+def commands_of(words: str) -> list[str]:
+    """The commands of the block that has these words."""
+    return next(each for each in snippets("sh") if words in each).strip().split("\n\n")
+
+
 def run(command: list[str]) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
     done = subprocess.run(
@@ -44,7 +50,7 @@ def run(command: list[str]) -> str:
 
 
 def test_the_curl_commands_and_the_python_of_the_readme_work_as_written(served: MnemeServer) -> None:
-    commands = next(each for each in snippets("sh") if "curl" in each).strip().split("\n\n")
+    commands = commands_of("Suggest a restaurant")
     assert len(commands) == 2
     first, second = (run(["bash", "-c", each.replace(SHOWN, served.base_url)]) for each in commands)
     assert "simulated" in first
@@ -61,3 +67,13 @@ def test_every_header_that_the_readme_promises_is_there(served: MnemeServer) -> 
     promised = set(re.findall(r"`(x-mneme-[a-z-]+)", README)) - {"x-mneme-reason", "x-mneme-durability"}
     assert promised
     assert promised <= set(answer.headers)
+
+
+def test_the_long_result_of_the_readme_is_shown_within_its_budget(served: MnemeServer) -> None:
+    first, second = (run(["bash", "-c", each.replace(SHOWN, served.base_url)]) for each in commands_of("make build"))
+    chosen = json.loads(first)["config"]
+    assert chosen["paging"] == "on"
+    answer = json.loads(second)
+    assert answer["usage"]["prompt_tokens"] <= chosen["paging_budget_tokens"]
+    objects = served.http.get("/api/v1/objects", params={"session": "build-7"}).json()["objects"]
+    assert len(objects) == 1

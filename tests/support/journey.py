@@ -210,7 +210,7 @@ class Answer:
         """The answer's first choice."""
         if self.headers.get("content-type", "").startswith("text/event-stream"):
             parts = [json.loads(line[6:]) for line in self.body.split(b"\n\n") if line[6:7] == b"{"]
-            return "".join(part["choices"][0]["delta"].get("content") or "" for part in parts)
+            return "".join(part["choices"][0]["delta"].get("content") or "" for part in parts if part["choices"])
         text: str = self.json()["choices"][0]["message"]["content"]
         return text
 
@@ -328,6 +328,7 @@ def build_journey(
     knower: Knower | None = None,
     cards: Cards | None = None,
     pager: Any = None,
+    answers: Any = None,
 ) -> Journey:
     """A gateway on `store` (a `TurnStore`, or what stands in for it); `spool`: the folder of its spool."""
     settings = settings or Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=5000)
@@ -382,5 +383,6 @@ def build_journey(
         tasks=tasks,
         keeper=keeper,
         pager=pager,
+        answers=answers,
     )
     return Journey(gateway, upstream, tasks, caller, scout, registry, settings, metrics, keeper)

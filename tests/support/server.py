@@ -36,8 +36,8 @@ class MnemeServer:
     """One `mneme serve`. Use as a context manager: it starts on entry and is gone, with all it started, on exit.
 
     `database`: a DSN, or None for the embedded Postgres under `folder`. `upstream`: a base URL with `/v1`, or None for the
-    simulated one. `settings` are environment variables, with or without `MNEME_`. It listens on a port of its own choice,
-    another after each start.
+    simulated one. `settings` are environment variables, with or without `MNEME_`. `program`: the module that serves. It listens
+    on a port of its own choice, another after each start.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class MnemeServer:
         worker: bool = False,
         settings: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
+        program: str = "app.cli",
     ) -> None:
         self.folder = folder
         self.logs: list[dict[str, Any]] = []
@@ -56,6 +57,7 @@ class MnemeServer:
         self.port = 0
         self._database = database
         self._arguments = arguments
+        self._program = program
         self._environment = _environment(database, upstream, worker, settings or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
@@ -169,7 +171,7 @@ class MnemeServer:
         assert not self.alive, "the server runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "app.cli", "serve", "--port", "0", *self._arguments],
+            [sys.executable, "-m", self._program, "serve", "--port", "0", *self._arguments],
             cwd=self.folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,

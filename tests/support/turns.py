@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -112,7 +113,7 @@ class StubRecorder:
 class Stage:
     """A gateway between a scripted client and a scripted upstream."""
 
-    def __init__(self, *, pager: Any = None, **settings: Any) -> None:
+    def __init__(self, *, pager: Any = None, answers: Any = None, spool: Path | None = None, **settings: Any) -> None:
         self.preparer, self.recorder = StubPreparer(), StubRecorder()
         self.journey: Journey = build_journey(
             None,
@@ -120,6 +121,8 @@ class Stage:
             preparer=self.preparer,
             recorder=self.recorder,
             pager=pager,
+            answers=answers,
+            spool=spool,
         )
         self.upstream = self.journey.upstream
         self.ask, self.post = self.journey.ask, self.journey.post

@@ -48,6 +48,9 @@ def test_everything_is_counted() -> None:
     for state in ("closed", "open", "half_open"):
         metrics.breaker("a", state)
     metrics.tasks(7)
+    metrics.paged("warning", avoided=900, legs=2)
+    metrics.paged("normal", avoided=0)
+    metrics.fault("micro_fault", "answered", 0.012)
     text = shown(registry)
     for line in (
         'mneme_upstream_attempts_total{result="unreachable",upstream="a"} 1.0',
@@ -64,6 +67,12 @@ def test_everything_is_counted() -> None:
         'mneme_queue_jobs{state="dead"} 2.0',
         'mneme_pool_connections{pool="main",state="used"} 3.0',
         "mneme_event_loop_tasks 7.0",
+        'mneme_paging_prompts_total{zone="warning"} 1.0',
+        'mneme_paging_prompts_total{zone="normal"} 1.0',
+        "mneme_paging_avoided_tokens_total 900.0",
+        "mneme_paging_legs_total 2.0",
+        'mneme_paging_faults_total{kind="micro_fault",result="answered"} 1.0',
+        'mneme_stage_seconds_bucket{le="0.015",stage="fault"} 1.0',
     ):
         assert line in text
 

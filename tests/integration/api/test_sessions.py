@@ -50,6 +50,8 @@ async def test_a_session_is_made_once(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_session_has_its_own_paging(client: httpx.AsyncClient) -> None:
+    given = {"user": "ana", "id": "first", "config": {"paging": "on", "paging_budget_tokens": None}}
+    assert (await client.post("/api/v1/sessions", json=given)).json()["config"] == {"paging": "on"}
     await client.post("/api/v1/sessions", json={"user": "ana", "id": "trip"})
     path = "/api/v1/sessions/trip"
     assert (await client.get(path)).json()["config"] == {}
@@ -62,7 +64,8 @@ async def test_a_session_has_its_own_paging(client: httpx.AsyncClient) -> None:
     ):
         answer = await client.patch(path, json={"config": change})
         assert (answer.status_code, answer.json()["config"]) == (200, config)
-    assert (await client.get("/api/v1/sessions", params={"user": "ana"})).json()["sessions"][0]["config"] == {}
+    listed = (await client.get("/api/v1/sessions", params={"user": "ana"})).json()["sessions"]
+    assert {each["external_id"]: each["config"] for each in listed} == {"first": {"paging": "on"}, "trip": {}}
     assert (await client.patch("/api/v1/sessions/none", json={"config": {}})).status_code == 404
 
 

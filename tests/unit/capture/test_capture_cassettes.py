@@ -59,7 +59,7 @@ def detail(**fields: object) -> CallDetail:
         "request_headers": [["content-type", "application/json"], ["X-Mneme-Label", "checkout"]],
         "response_headers": [["content-type", "application/json"]], "request_bytes": 1, "request_truncated": False,
         "request_sha256": None, "sent_sha256": None, "response_bytes": 2, "response_truncated": False, "metadata": {},
-        "labels": [], "tool_calls": 0,
+        "labels": [], "tool_calls": 0, "leg_of": None, "leg": None,
     }  # fmt: skip
     return CallDetail(**(known | fields))  # type: ignore[arg-type]
 
