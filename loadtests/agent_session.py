@@ -20,6 +20,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from app.paging.values import Zone
 from app.providers.tokens import Tokenizers
 from loadtests.fill import wait_until_learned
 from loadtests.load import quantile
@@ -48,11 +49,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A session as it was played, what its model saw, and role and text of what its history has."""
+    """A session as it was played, what its model saw, role and text of what its history has, and what the server counted."""
 
     session: Session
     model: ScriptedModel
     stored: Sequence[tuple[str, object]]
+    counted: Mapping[str, float]
 
     @property
     def tokens(self) -> int:
@@ -101,7 +103,9 @@ def _played(server: MnemeServer, upstream: ScriptedUpstream, made: Work, paging:
         say=lambda told: say(f"paging {paging}: {told}"),
     )
     upstream.requests.clear()
-    return Run(session, model, Api(server, user=user).said(session.session_id))
+    lines = [line.rpartition(" ") for line in server.http.get("/metrics").text.splitlines() if line[:1] != "#"]
+    counted = {name: float(value) for name, _, value in lines}
+    return Run(session, model, Api(server, user=user).said(session.session_id), counted)
 
 
 def show(out: Console, made: Work, budget: int, on: Run, off: Run, single: Run | None) -> None:
@@ -113,6 +117,8 @@ def show(out: Console, made: Work, budget: int, on: Run, off: Run, single: Run |
     whole = on.session.messages == expected(made, on.model.ways)
     degraded = Counter(each.reason for each in on.session.turns if each.status != "ok")
     shorter = f"{sum(bare) / on.tokens:.1f} times fewer"
+    counts = ((zone, on.counted.get(f'mneme_paging_prompts_total{{zone="{zone}"}}', 0.0)) for zone in Zone)
+    zones = ", ".join(f"{zone} {count:.0f}" for zone, count in counts if count)
     facts: Sequence[tuple[str, str]] = (
         ("results, tokens in all", f"{len(made.results)}, {max(bare):,} in the last prompt"),
         ("requests of the client, of the upstream", f"{len(on.session.turns)}, {len(on.model.prompts)}"),
@@ -128,6 +134,7 @@ def show(out: Console, made: Work, budget: int, on: Run, off: Run, single: Run |
         ("seen before as a prefix, without paging", off.cached),
         ("seen before as a prefix, with paging", on.cached),
         *([("the same one by one", single.cached)] if single is not None else []),
+        ("prompts by zone", zones),
         ("turns that went without something", ", ".join(f"{why} {n}" for why, n in degraded.items()) or "none"),
     )
     table = Table("what", "found", title="A session with paging")
@@ -153,6 +160,11 @@ def show_times(out: Console, on: Run, off: Run) -> None:
     ):
         took = sorted(took)
         table.add_row(name, f"{quantile(took, 0.5):.1f}", f"{quantile(took, 0.95):.1f}", f"{took[-1]:.1f}")
+    for stage, what in (("page", "what is shown shorter"), ("fault", "a look-up")):
+        took, times = (
+            on.counted.get(f'mneme_stage_seconds_{part}{{stage="{stage}"}}', 0.0) for part in ("sum", "count")
+        )
+        table.add_row(f"{what}, mean of {times:.0f}", f"{1000 * took / times:.1f}" if times else "", "", "")
     out.print(table)
 
 
