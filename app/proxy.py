@@ -23,8 +23,12 @@ from app.gateway.account import Accountant
 from app.gateway.asking import Asker
 from app.gateway.drain import Drain
 from app.gateway.fault_answers import Writer
+from app.gateway.faulting import Faulter
 from app.gateway.keeping import Keeper, open_keeper
 from app.gateway.limiter import Limiter
+from app.gateway.paged_then import PagedThen
+from app.gateway.pager import Pager
+from app.gateway.paging import Answering
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.scout import Scout
@@ -37,11 +41,12 @@ from app.gateway.upstream import Router, Transport
 from app.knowing import Knowledge, knower
 from app.knowledge.inquiry import Knower
 from app.metrics import Metrics
-from app.providers.helper import build_helper
+from app.providers.helper import HelperClient, build_helper
 from app.store.captures import Captures
 from app.store.cards import Cards
 from app.store.knowing import KnowingStore
 from app.store.limits import LimitStore
+from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.replays import ReplayStore
 from app.store.tenancy import Tenancy
@@ -109,6 +114,7 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
         queue=settings.commit_queue,
         timeout_s=settings.commit_timeout_ms / 1000,
     )
+    answers = await _faulter(core, helper, metrics)
     gateway = Gateway(
         authenticator=authenticator,
         router=router,
@@ -135,6 +141,8 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
         clock=core.clock,
         tasks=core.tasks,
         keeper=keeper,
+        pager=_pager(core, secret, answers),
+        answers=answers,
     )
     await _warm(core, in_prompts)
     drain = _drain(core, keeper, gateway, metrics) if keeper is not None else None
@@ -193,6 +201,26 @@ def _compiler(
     )
 
 
+async def _faulter(core: Core, helper: HelperClient | None, metrics: Metrics) -> Faulter:
+    store = PagingStore(core.pools.memory, core.queries, core.clock)
+    space = await core.turns.space_of(core.embedder.space)
+    return Faulter(store, core.embedder, space, core.counter.count, core.clock, helper, meter=metrics)
+
+
+def _pager(core: Core, secret: bytes, answers: Answering) -> Pager:
+    return Pager(
+        PagingStore(core.pools.memory, core.queries, core.clock),
+        answers,
+        core.models,
+        core.tokenizers,
+        core.counts,
+        core.tasks,
+        nonce_key=lambda: secret,
+        memory_cap=core.settings.memory_budget_tokens,
+        deadline_s=core.settings.paging_deadline_ms / 1000,
+    )
+
+
 def _card_reader(core: Core, pool: Pool) -> CardReader:
     return CardReader(CardFinder(Cards(pool, core.queries)), core.tasks)
 
@@ -222,6 +250,12 @@ def _replaying(
         knowing=KnowingStore(core.pools.background, core.queries),
         cards=Cards(core.pools.background, core.queries),
         knower=knower,
+        paged=PagedThen(
+            PagingStore(core.pools.background, core.queries, core.clock),
+            core.tokenizers,
+            core.counts,
+            nonce_key=lambda: secret,
+        ),
     )
     most = core.settings.max_body_bytes
     return recompiler, Asker(
