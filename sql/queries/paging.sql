@@ -46,7 +46,8 @@ ORDER BY o.object_id FOR NO KEY UPDATE
 UPDATE agent_data.semantic_objects o SET
     summary_detailed = l.detailed, tokens_l1 = l.tokens_l1, losses_l1 = l.losses_l1::jsonb, can_answer_l1 = l.can_answer_l1::jsonb,
     summary_compact = l.compact, tokens_l2 = l.tokens_l2, losses_l2 = l.losses_l2::jsonb, can_answer_l2 = l.can_answer_l2::jsonb,
-    fault_when = l.fault_when::jsonb, shrunk_at = $3, content_tsv = agent_data.object_words(o.content_full)
+    fault_when = l.fault_when::jsonb, shrunk_at = $3,
+    content_tsv = agent_data.object_words(o.source_key, o.content_full)
 FROM unnest($4::uuid[], $5::text[], $6::integer[], $7::text[], $8::text[], $9::text[], $10::integer[], $11::text[], $12::text[],
             $13::text[]) AS l (object_id, detailed, tokens_l1, losses_l1, can_answer_l1, compact, tokens_l2, losses_l2,
                                can_answer_l2, fault_when)

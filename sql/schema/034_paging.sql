@@ -60,7 +60,7 @@ CREATE TABLE agent_data.semantic_objects (
     source_turn_start integer NOT NULL,
     source_turn_end   integer NOT NULL,
     shrunk_at         timestamptz,                   -- NULL: a job has not made L1 and L2 yet
-    content_tsv       tsvector,                      -- object_words of the content, from then on
+    content_tsv       tsvector,                      -- object_words, from then on
     space             smallint,                      -- of `embedding`; NULL: a job has not embedded it yet
     embedding         halfvec,
     PRIMARY KEY (user_id, object_id)
@@ -261,18 +261,19 @@ BEGIN
     WHERE o.tenant_id = p_tenant AND (p_session IS NULL OR o.session_id = p_session);
 END $$;
 
--- The words of a text of prose or code: `TOKEN_EXPIRED` and `tokenExpired` are two. A tsvector holds at most 1 MB, and positions up
--- to 16,383: of a very long text the beginning.
-CREATE FUNCTION agent_data.object_words(p_text text) RETURNS tsvector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+-- The words of an object, prose or code: `TOKEN_EXPIRED` and `tokenExpired` are two. Those of its key count as said twice. A tsvector
+-- holds at most 1 MB, and positions up to 16,383: of a very long text the beginning.
+CREATE FUNCTION agent_data.object_words(p_key text, p_text text) RETURNS tsvector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT to_tsvector('english', regexp_replace(
-        regexp_replace(left(p_text, 200000), '[\u0001-\u002f\u003a-\u0040\u005b-\u0060\u007b-\u007f]+', ' ', 'g'),
+        regexp_replace(concat(p_key, ' ', p_key, ' ', left(p_text, 200000)),
+                       '[\u0001-\u002f\u003a-\u0040\u005b-\u0060\u007b-\u007f]+', ' ', 'g'),
         '([a-z0-9])([A-Z])', '\1 \2', 'g'))
 $$;
 
 -- The objects of a session that answer a question best, evicted ones too (seed 002 §2.3): `likeness` and `words` are 0 to 1 each.
 -- `likeness` is the cosine, where the object was embedded in the question's space. `words` is the mean of n / (n + p_saturation) over
--- the words of the question, each of which the content has n times: of 94 questions the right object is first for 87, by ts_rank
--- for 78, whose values (0.05) would also weigh nothing beside a cosine.
+-- the words of the question, each of which the object has n times; a word counts by ln(1 + objects / objects that have it), and not
+-- at all where none has it. (ts_rank finds fewer, and its values, some 0.05, would weigh nothing beside a cosine.)
 CREATE FUNCTION agent_data.search_objects(
     p_tenant uuid, p_user uuid, p_session uuid, p_query text, p_vector halfvec, p_space smallint,
     p_vector_weight double precision, p_text_weight double precision, p_saturation double precision, p_limit integer
@@ -280,22 +281,29 @@ CREATE FUNCTION agent_data.search_objects(
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = agent_data, public, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    asked tsquery[] := ARRAY(SELECT quote_literal(q.lexeme)::tsquery FROM unnest(agent_data.object_words(p_query)) AS q);
+    asked tsquery[] := ARRAY(SELECT quote_literal(q.lexeme)::tsquery FROM unnest(agent_data.object_words(NULL, p_query)) AS q);
 BEGIN
     RETURN QUERY
-    WITH compared AS (
+    WITH compared AS MATERIALIZED (
         SELECT c.object_id, c.ordinal,
                CASE WHEN c.space = p_space THEN greatest(0, 1 - (c.embedding <=> p_vector)) ELSE 0 END AS likeness,
                -- Put together with nothing it is unpacked once, and not for each word.
-               COALESCE(c.content_tsv, agent_data.object_words(c.content_full)) || ''::tsvector AS content
+               COALESCE(c.content_tsv, agent_data.object_words(c.source_key, c.content_full)) || ''::tsvector AS content
         FROM agent_data.semantic_objects c
         WHERE c.user_id = p_user AND c.session_id = p_session AND c.tenant_id = p_tenant
-        OFFSET 0
+    ), held AS MATERIALIZED (
+        SELECT c.object_id, a.n AS word, t.times
+        FROM compared c, unnest(asked) WITH ORDINALITY AS a (word, n),
+             LATERAL (SELECT agent_data.times_said(c.content, a.word) AS times) t
+        WHERE t.times > 0
+    ), rare AS (
+        SELECT h.word, ln(1 + (SELECT count(*) FROM compared)::double precision / count(*)) AS weight FROM held h GROUP BY h.word
+    ), said AS (
+        SELECT h.object_id, sum(r.weight * h.times / (h.times + p_saturation)) / (SELECT sum(x.weight) FROM rare x) AS words
+        FROM held h JOIN rare r ON r.word = h.word GROUP BY h.object_id
     ), judged AS (
-        SELECT c.object_id, c.ordinal, c.likeness, COALESCE(
-            (SELECT avg(t.n / (t.n + p_saturation))
-             FROM unnest(asked) AS a (word), LATERAL (SELECT agent_data.times_said(c.content, a.word) AS n) t), 0) AS words
-        FROM compared c
+        SELECT c.object_id, c.ordinal, c.likeness, COALESCE(s.words, 0) AS words
+        FROM compared c LEFT JOIN said s ON s.object_id = c.object_id
     ), best AS (
         SELECT j.*, p_vector_weight * j.likeness + p_text_weight * j.words AS score FROM judged j
         ORDER BY score DESC, j.ordinal DESC LIMIT p_limit

@@ -15,7 +15,6 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from app.paging.answering import SATURATION, TEXT_WEIGHT, VECTOR_WEIGHT
 from app.paging.entropy import WINDOW_TURNS
 from app.store import ids
 from app.store.pools import halfvec, set_codecs
@@ -325,21 +324,8 @@ async def test_reading_the_paging_of_a_session(watch: Watch, teller: Teller, mod
     scans = await watch.scans(lambda: watch.connection.fetch(SQL["paging.texts"], TENANT, ANA, S1, [one, two], [0, 3]))
     await check(teller, scans, "semantic_objects_pkey")
     vector = halfvec((await HashEmbedder().embed(["cats"]))[0])
-    scans = await watch.scans(
-        lambda: watch.connection.fetch(
-            SQL["paging.search"],
-            TENANT,
-            ANA,
-            S1,
-            "content of one",
-            vector,
-            1,
-            VECTOR_WEIGHT,
-            TEXT_WEIGHT,
-            SATURATION,
-            3,
-        )
-    )
+    asked = (TENANT, ANA, S1, "content of one", vector, 1, 0.3, 0.7, 1.2, 3)
+    scans = await watch.scans(lambda: watch.connection.fetch(SQL["paging.search"], *asked))
     await check(teller, scans, "objects_session", "semantic_objects_pkey")
 
 

@@ -289,6 +289,9 @@ async def test_words_and_likeness_find_evicted_objects_too(teller: Teller, store
     assert found.object.id == money.id
     east, north = np.array([1, 0, 0, 0], np.float32), np.array([0, 1, 0, 0], np.float32)
     await store.store_levels(TENANT, ANA, [], {auth.id: north, money.id: (east + north) / np.sqrt(2)}, 1)
+    assert (await store.search(TENANT, ANA, S1, "token", east, 1, 1))[0].object.id == auth.id, (
+        "0.7 · 0.625 > 0.3 · 0.707"
+    )
     hits = await store.search(TENANT, ANA, S1, "nothing of this", east, 1, 2)
     assert [(each.object.id, round(each.vector, 3)) for each in hits] == [(money.id, 0.707), (auth.id, 0.0)]
     assert [each.vector for each in await store.search(TENANT, ANA, S1, "token", east, 2, 2)] == [0.0, 0.0], (
@@ -298,6 +301,25 @@ async def test_words_and_likeness_find_evicted_objects_too(teller: Teller, store
     before = await store.search(TENANT, ANA, S1, "expired tokens", None, None, 2)
     await store.store_levels(TENANT, ANA, levels, {}, None)
     assert await store.search(TENANT, ANA, S1, "expired tokens", None, None, 2) == before, "with their words kept ready"
+
+
+async def test_rare_words_and_those_of_the_key_lead(teller: Teller, store: PagingStore) -> None:
+    """A word counts by ln(1 + objects / objects that have it); one of the key counts as said twice."""
+    common = "the port of the server " * 9
+    many = [made(S1, f"m{n}", common) for n in range(2)]
+    rare = made(S1, "rare", "the port is in staging", source_key=None)
+    named = made(S1, "named", "a port", source_key="deploy/staging-eu.yaml")
+    await tell(teller, record(S1, *many, rare, named))
+    hits = await store.search(TENANT, ANA, S1, "Which port has staging?", None, None, 4)
+    once, twice, often = 1 / 2.2, 2 / 3.2, 9 / 10.2
+    port, staging = np.log(1 + 4 / 4), np.log(1 + 4 / 2)
+    whole = port + staging
+    assert [(each.object.id, pytest.approx(each.text)) for each in hits] == [
+        (named.id, (port * once + staging * twice) / whole),
+        (rare.id, (port * once + staging * once) / whole),
+        (many[1].id, port * often / whole),
+        (many[0].id, port * often / whole),
+    ]
 
 
 @pytest.mark.parametrize("question", ["", "the of and", "'; \\ & | ! <-> :*", "\0 \ud800", "x" * 5000, "(" * 300])
