@@ -140,7 +140,9 @@ def open_doors(
         sessions_router(gate, sessions, history, cards, scribe, deleter),
         history_router(gate, sessions, history, cards, scribe, deleter),
         cards_router(gate, sessions, cards, scribe),
-        objects_router(gate, sessions, ObjectStore(pool, sql), PagingStore(pool, sql, clock), proxy.writer, clock, metrics),
+        objects_router(
+            gate, sessions, ObjectStore(pool, sql), PagingStore(pool, sql, clock), proxy.writer, clock, metrics
+        ),
         working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
         calls_router(gate, captures, sessions, KnowingStore(pool, sql)),
         replay_router(gate, captures, proxy.recompiler, proxy.asker),

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from app.capture.facts import Outcome
+from app.capture.running import Abandoned
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
+from app.gateway.kept import Revived, revive
 from app.gateway.legs import NOT_LOOKED_UP
 from app.gateway.phantom_ledger import Hidden
 from app.gateway.phantom_tools import LIMIT_REACHED, Names
+from app.gateway.replayed import Replay
 from app.gateway.upstream import UpstreamBroke
 from tests.support.faults import (
     DONE,
@@ -30,7 +35,7 @@ from tests.support.faults import (
 from tests.support.journey import Answer, Client, Message, Reply, completion, error, user
 from tests.support.phantoms import call, calls, event, merged
 from tests.support.sockets import eventually
-from tests.support.turns import Stage
+from tests.support.turns import SESSION, Stage
 
 HI = [user("hi")]
 ON = {"x-mneme-paging": "on"}
@@ -431,3 +436,88 @@ async def test_a_client_that_goes_in_a_later_leg(stage: Stage, streamed: bool) -
     first, second_leg, client = (facts for facts, _, _ in stage.recorder.records)
     assert (first.outcome, second_leg.outcome, client.outcome) == (Outcome.COMPLETE, Outcome.GONE, Outcome.GONE)
     assert client.usage.prompt == sum(each.metadata["usage"]["prompt_tokens"] for each in (first, second_leg))
+
+
+async def test_the_end_of_the_server_in_a_later_leg_is_recorded(stage: Stage) -> None:
+    held = asyncio.Event()
+    stage.answering(in_turn(asking("which?", text="Hm."), events(event({"content": "so"}), held)))
+    client = Client(stage.journey.gateway)
+    body = json.dumps({"model": "gpt-4o", "messages": HI, "stream": True}).encode()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(client.request("POST", "/v1/chat/completions", body, list(ON.items())))
+        await eventually(lambda: b"so" in b"".join(client.parts))
+        task.cancel()
+        await asyncio.wait([task])
+    await stage.journey.gateway.drained(1.0)
+    assert not task.result().whole
+    assert [facts.outcome for facts, _, _ in stage.recorder.records] == [
+        Outcome.COMPLETE, Outcome.CANCELLED, Outcome.CANCELLED,
+    ]  # fmt: skip
+    assert stage.upstream.closed == 2
+
+
+# --- repeats, and what waits for Postgres -------------------------------------------------------------------------------------
+
+
+async def test_a_body_that_is_sent_once_more_has_the_tools_in_it(stage: Stage) -> None:
+    await ask(stage, asking("which?"), saying("so"), headers={"idempotency-key": "k"})
+    sent = stage.upstream.sent[0]
+    stage.preparer.found = Replay(sent, SESSION, True)
+    answer = await ask(stage, asking("which?"), saying("so"), headers={"idempotency-key": "k"})
+    assert stage.upstream.sent[2] == sent
+    assert answer.text == "so"
+    assert len(stage.upstream.requests) == 4
+    facts, exchange, _ = stage.recorder.records[-1]
+    assert exchange is None, "its turn is there"
+    assert facts.paging is None or facts.paging.faults
+
+
+async def test_legs_wait_in_the_spool_with_their_call(tmp_path: Path, pager: StubPager, answers: StubAnswers) -> None:
+    stage = Stage(pager=pager, answers=answers, spool=tmp_path)
+    stage.recorder.fail = StoreUnavailable()
+    answer = await ask(stage, asking("which?", told=20), saying("so", told=30))
+    assert answer.whole
+    keeper = stage.journey.keeper
+    assert keeper is not None
+    stage.recorder.fail = None
+    (user_id,) = keeper.spool.users()
+    for each in keeper.spool.turns(user_id):
+        kept = keeper.spool.load(each)
+        assert kept is not None
+        call = revive(kept, 1 << 20)
+        await stage.journey.gateway.settle(
+            call.call, call.response, call.ending, call.tape, call.ended_at, call.promised
+        )
+    found = {facts.call_id: facts for facts, _, _ in stage.recorder.records}
+    client = found.pop(UUID(answer.headers["x-mneme-call-id"]))
+    assert (client.usage.prompt, client.usage.completion) == (50, 12)
+    assert {UUID(each) for each in client.metadata["legs"]} == set(found)
+    assert {each.metadata["leg"]: each.metadata["usage"]["prompt_tokens"] for each in found.values()} == {1: 20, 2: 30}
+    assert {each.session_id for each in found.values()} == {SESSION}
+    assert all(each.stream is not None for each in found.values())
+
+
+async def test_a_process_that_is_killed_leaves_its_legs(tmp_path: Path, pager: StubPager, answers: StubAnswers) -> None:
+    stage = Stage(pager=pager, answers=answers, spool=tmp_path)
+    held, keeper = asyncio.Event(), stage.journey.keeper
+    assert keeper is not None
+    stage.answering(in_turn(asking("which?", text="Hm.", told=20), events(event({"content": "so"}), held)))
+    client = Client(stage.journey.gateway)
+    left: list[Revived] = []
+
+    def look() -> bool:
+        if b"so" not in b"".join(client.parts):
+            return False
+        for path in keeper.spool.running.glob("*.journal"):
+            left.extend(revive(each, 1 << 20) for each in Abandoned(path).unfinished())
+        return True
+
+    await going(stage, client, look)
+    own, leg = sorted(left, key=lambda each: each.call.leg_of is not None)
+    assert leg.call.leg_of is not None
+    assert (leg.call.leg_of.call_id, leg.call.leg_of.number) == (own.call.id, 2)
+    assert leg.tape.body == event({"content": "so"})
+    assert leg.ending.kind == own.ending.kind == "cancelled"
+    assert own.call.paging is not None
+    assert [each.question for each in own.call.paging.faults] == ['{"question": "which?"}']
+    assert own.call.paging.hidden.legs
