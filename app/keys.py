@@ -9,7 +9,6 @@ from uuid import UUID
 
 import click
 
-from app.api.spend import USUAL_DAYS, spent_out
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import BadRequest, NotFound
 from app.settings import Settings
@@ -184,6 +183,8 @@ def keys_revoke(key_id: UUID, as_json: bool) -> None:
 @failing_clearly
 def keys_spend(tenant: str, by: By, since: datetime | None, until: datetime | None, as_json: bool) -> None:
     """Show what was spent, by key, user, session, model or day."""
+    from app.api.spend import USUAL_DAYS, spent_out
+
     last = (until or datetime.now(UTC)).date()
     first = since.date() if since is not None else last - timedelta(days=USUAL_DAYS)
 
