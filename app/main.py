@@ -19,7 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app import collector, logs
-from app.api.common import DoorMiddleware, install_errors
+from app.api.common import DoorMiddleware, add_routes, install_errors
 from app.api.reference import reference_router
 from app.clock import Clock, SystemClock
 from app.core import command_pool, database_dsn, open_core
@@ -80,7 +80,7 @@ class Application:
         ):
             space = await core.turns.space_of(core.embedder.space)
             for router in (*open_doors(core, knowledge, proxy, metrics, exposition, space), reference_router()):
-                doors.include_router(router)
+                add_routes(doors, router)
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
             warming = core.tasks.spawn(knowledge.domains.warm(), "domains")

@@ -23,7 +23,7 @@ from app.api.calls import calls_router
 from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
-from app.api.common import DoorMiddleware, install_errors
+from app.api.common import DoorMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
 from app.api.context import PreviewRequest, context_router
 from app.api.entities import entities_router, without_ontology
@@ -274,7 +274,7 @@ async def build_doors(
         export_router(gate, Export(pool, queries), tenancy, clock),
         ops_router(checks, Exposition(registry)),
     ):
-        app.include_router(router)
+        add_routes(app, router)
     return Doors(
         app=app, clock=clock, tenancy=tenancy, authenticator=authenticator, sessions=sessions, history=history,
         memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=Metrics(registry), searcher=searcher,
