@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from app.clock import Clock
+from app.clock import Clock, SystemClock
 from app.errors import NotReady
 from app.providers.embeddings import Embedder, build_embedder
 from app.providers.models import ModelRegistry
@@ -21,6 +21,8 @@ from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 from app.store.queue import install_queue
 from app.store.reach import reach
+from app.store.spend import SpendStore
+from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from app.store.workloads import PoolLimits, Pools, open_pools
 from app.tasks import Supervisor
@@ -175,3 +177,10 @@ async def command_pool(settings: Settings, dsn: str) -> AsyncIterator[Pool]:
         yield pool
     finally:
         await pool.close()
+
+
+@asynccontextmanager
+async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[tuple[Tenancy, SpendStore]]:
+    """Keys and tenants, and what they spent, for the commands."""
+    async with command_pool(settings, dsn) as pool:
+        yield Tenancy(pool, (queries := Queries.load()), SystemClock()), SpendStore(pool, queries)

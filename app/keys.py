@@ -81,7 +81,7 @@ def _change(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_stores(work: Callable[[Any, Any], Coroutine[Any, Any, T]]) -> T:
-    from app.main import open_tenancy
+    from app.core import open_tenancy
 
     settings: Settings = load_settings()
 
