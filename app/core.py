@@ -137,7 +137,9 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
         embedder = build_embedder(settings)
         stack.push_async_callback(embedder.close)
         tokenizers = Tokenizers(settings.tokenizer_json)
-        await asyncio.to_thread(tokenizers.warm)
+        counter = tokenizers.for_model(STORED_COUNTS)
+        # A worker counts what is stored, and nothing else.
+        await (asyncio.to_thread(tokenizers.warm) if serving else asyncio.to_thread(counter.count, "warm"))
         tasks = Supervisor()
         stack.push_async_callback(tasks.close, CLOSING_S)
         yield Core(
@@ -157,7 +159,7 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
             ),
             tasks=tasks,
             turns=TurnStore(pools.write, queries, history=pools.history, memory=pools.memory),
-            counter=tokenizers.for_model(STORED_COUNTS),
+            counter=counter,
             session_ttl=timedelta(days=settings.session_ttl_days),
         )
 

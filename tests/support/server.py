@@ -150,9 +150,10 @@ class MnemeServer:
     def create_key(self, name: str, *options: str) -> str:
         """A new API key, made by the command, which runs in this process: a process of its own takes a second."""
         arguments = ["create", name, "--json", *options]
-        foreign = {each: None for each in os.environ if each.startswith(_FOREIGN)}
+        environment: dict[str, str | None] = {each: None for each in os.environ if each.startswith(_FOREIGN)}
+        environment |= self._environment
         with ThreadPoolExecutor(1) as aside:  # here a loop may be running
-            done = aside.submit(CliRunner().invoke, keys, arguments, env=foreign | self._environment).result(START_S)
+            done = aside.submit(CliRunner().invoke, keys, arguments, env=environment).result(START_S)
         assert done.exit_code == 0, done.output
         key: str = json.loads(done.stdout)["key"]
         return key
