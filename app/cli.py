@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from app import logs
+from app import collector, logs
 from app.capture_cli import capture
 from app.conflicts_cli import conflicts
 from app.console import failing_clearly, load_settings, show, with_database
@@ -37,6 +37,7 @@ def main() -> None:
 @failing_clearly
 def serve(host: str | None, port: int | None, workers: int | None, no_worker: bool) -> None:
     """Start the proxy, its worker and, without MNEME_DATABASE_URL, the embedded Postgres."""
+    collector.hold()
     from app.core import prepare_database
     from app.gateway.redact import Redactor
     from app.supervise import database
@@ -57,6 +58,7 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
 @failing_clearly
 def worker() -> None:
     """Run jobs until stopped: embeddings, extraction, the schedule."""
+    collector.hold()
     from app.work import run_worker
 
     settings = load_settings()

@@ -20,6 +20,11 @@ OLD = 20
 """Looks at those until everything is; Python also waits until a quarter of it is new."""
 
 
+def hold() -> None:
+    """Before a process starts: next to nothing of what it loads is garbage, and looking for it takes a sixth of the time."""
+    gc.set_threshold(YOUNG, MIDDLE, OLD)
+
+
 def settle() -> None:
     """When a server has started: what is there now stays, and need not be looked through again."""
     gc.collect()

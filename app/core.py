@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from app.clock import Clock
+from app.clock import Clock, SystemClock
 from app.errors import NotReady
 from app.providers.embeddings import Embedder, build_embedder
 from app.providers.models import ModelRegistry
@@ -21,6 +21,8 @@ from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 from app.store.queue import install_queue
 from app.store.reach import reach
+from app.store.spend import SpendStore
+from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from app.store.workloads import PoolLimits, Pools, open_pools
 from app.tasks import Supervisor
@@ -135,7 +137,9 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
         embedder = build_embedder(settings)
         stack.push_async_callback(embedder.close)
         tokenizers = Tokenizers(settings.tokenizer_json)
-        await asyncio.to_thread(tokenizers.warm)
+        counter = tokenizers.for_model(STORED_COUNTS)
+        # A worker counts what is stored, and nothing else.
+        await (asyncio.to_thread(tokenizers.warm) if serving else asyncio.to_thread(counter.count, "warm"))
         tasks = Supervisor()
         stack.push_async_callback(tasks.close, CLOSING_S)
         yield Core(
@@ -155,7 +159,7 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
             ),
             tasks=tasks,
             turns=TurnStore(pools.write, queries, history=pools.history, memory=pools.memory),
-            counter=tokenizers.for_model(STORED_COUNTS),
+            counter=counter,
             session_ttl=timedelta(days=settings.session_ttl_days),
         )
 
@@ -175,3 +179,10 @@ async def command_pool(settings: Settings, dsn: str) -> AsyncIterator[Pool]:
         yield pool
     finally:
         await pool.close()
+
+
+@asynccontextmanager
+async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[tuple[Tenancy, SpendStore]]:
+    """Keys and tenants, and what they spent, for the commands."""
+    async with command_pool(settings, dsn) as pool:
+        yield Tenancy(pool, (queries := Queries.load()), SystemClock()), SpendStore(pool, queries)

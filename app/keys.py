@@ -9,7 +9,6 @@ from uuid import UUID
 
 import click
 
-from app.api.spend import USUAL_DAYS, spent_out
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import BadRequest, NotFound
 from app.settings import Settings
@@ -88,7 +87,7 @@ def _change(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_stores(work: Callable[[Any, Any], Coroutine[Any, Any, T]]) -> T:
-    from app.main import open_tenancy
+    from app.core import open_tenancy
 
     settings: Settings = load_settings()
 
@@ -190,6 +189,8 @@ def keys_revoke(key_id: UUID, as_json: bool) -> None:
 @failing_clearly
 def keys_spend(tenant: str, by: By, since: datetime | None, until: datetime | None, as_json: bool) -> None:
     """Show what was spent, by key, user, session, model or day."""
+    from app.api.spend import USUAL_DAYS, spent_out
+
     last = (until or datetime.now(UTC)).date()
     first = since.date() if since is not None else last - timedelta(days=USUAL_DAYS)
 

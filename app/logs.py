@@ -11,8 +11,6 @@ from typing import Literal
 
 import orjson
 
-from app.gateway.relay import QuietBreaks
-
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
 # Keys, wherever an error's text may quote them: Mneme's, OpenAI's, and whatever a bearer brings.
@@ -57,6 +55,13 @@ class TextFormatter(logging.Formatter):
         text = f"{at} {record.levelname.lower():7} {record.getMessage()}"
         text = f"{text}  {fields}" if fields else text
         return redacted(f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text)
+
+
+class QuietBreaks(logging.Filter):
+    """For the logger `uvicorn.error`: a break that Mneme made on purpose is no error of the server's."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.msg != "ASGI callable returned without completing response."
 
 
 def set_up(level: str, shape: Literal["json", "text"]) -> None:

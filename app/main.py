@@ -19,20 +19,17 @@ import uvicorn
 from fastapi import FastAPI
 
 from app import collector, logs
-from app.api.common import DoorMiddleware, install_errors
+from app.api.common import DoorMiddleware, add_routes, install_errors
 from app.api.reference import reference_router
 from app.clock import Clock, SystemClock
-from app.core import command_pool, database_dsn, open_core
+from app.core import database_dsn, open_core
 from app.doors import open_doors
 from app.gateway.turn import Gateway
 from app.knowing import open_knowledge
 from app.metrics import Exposition, Metrics, process_registry
 from app.proxy import open_proxy
 from app.settings import Settings
-from app.store.queries import Queries
 from app.store.reach import came
-from app.store.spend import SpendStore
-from app.store.tenancy import Tenancy
 from app.tasks import Supervisor, until_orphaned
 
 log = logging.getLogger("mneme")
@@ -80,7 +77,7 @@ class Application:
         ):
             space = await core.turns.space_of(core.embedder.space)
             for router in (*open_doors(core, knowledge, proxy, metrics, exposition, space), reference_router()):
-                doors.include_router(router)
+                add_routes(doors, router)
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
             warming = core.tasks.spawn(knowledge.domains.warm(), "domains")
@@ -129,10 +126,3 @@ def create_app() -> Application:
     settings = Settings()
     logs.set_up(settings.log_level, settings.log_format)
     return Application(settings, SystemClock(), started=collector.settle)
-
-
-@asynccontextmanager
-async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[tuple[Tenancy, SpendStore]]:
-    """Keys and tenants, and what they spent, for the commands."""
-    async with command_pool(settings, dsn) as pool:
-        yield Tenancy(pool, (queries := Queries.load()), SystemClock()), SpendStore(pool, queries)

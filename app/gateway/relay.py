@@ -6,13 +6,12 @@ byte, for any other body the end itself, for an answer without a body its head. 
 ends: the client sees a break, as it does when the upstream broke.
 
 A break is made by returning from the ASGI application without the last `http.response.body`: uvicorn then closes the
-connection, and says so at level error. `QuietBreaks` keeps that line out of the log.
+connection, and says so at level error. `app.logs` keeps that line out.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -214,13 +213,6 @@ async def peek(response: UpstreamResponse, limit: int) -> tuple[bytes, UpstreamR
             yield chunk
 
     return b"".join(seen), replace(response, chunks=again())
-
-
-class QuietBreaks(logging.Filter):
-    """For the logger `uvicorn.error`: a break that Mneme made on purpose is no error of the server's."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.msg != "ASGI callable returned without completing response."
 
 
 # --- what is held back ------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from tokenizers import Tokenizer
 
 from app.errors import NotReady
 from app.providers.minilm import PACKAGE, MiniLMEmbedder
-from app.providers.remote_embeddings import OpenAIEmbedder
 from app.settings import Settings
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -134,27 +133,38 @@ class WordLlamaEmbedder:
         for file in (weights, tokenizer):
             if not file.is_file():
                 raise NotReady(f"wordllama lacks {file.name}: reinstall it, or set MNEME_EMBEDDER=openai or none")
-        self._tokens = load_file(weights)["embedding.weight"]  # (32000, 256) float16
-        self._tokenizer = Tokenizer.from_file(str(tokenizer))
+        self._files = weights, tokenizer
+        self._tokenizer: Tokenizer | None = None
         self._lock = threading.Lock()
         self._rows: dict[str, int] = {}
-        self._words = np.empty((self.WORDS_KEPT, self.dimensions), np.float32)
         self._mean = np.zeros(self.dimensions, np.float32)
-        self._mean = self.embed_now(REFERENCE).mean(axis=0)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         return self.embed_now(texts)
 
     def embed_now(self, texts: Sequence[str]) -> Vectors:
         """`embed` without a loop; some 30 µs for a question whose words were seen before."""
-        out = np.zeros((len(texts), self.dimensions), np.float32)
         with self._lock:
-            for row, text in zip(out, texts, strict=True):
-                self._pool(text, row)
-        return out
+            if self._tokenizer is None:
+                self._load()
+            return self._pooled(texts)
 
     async def close(self) -> None:
         return None
+
+    def _load(self) -> None:
+        """At the first text: 0.1 s, and who only asks for the name of the space has none."""
+        weights, tokenizer = self._files
+        self._tokens = load_file(weights)["embedding.weight"]  # (32000, 256) float16
+        self._words = np.empty((self.WORDS_KEPT, self.dimensions), np.float32)
+        self._tokenizer = Tokenizer.from_file(str(tokenizer))
+        self._mean = self._pooled(REFERENCE).mean(axis=0)
+
+    def _pooled(self, texts: Sequence[str]) -> Vectors:
+        out = np.zeros((len(texts), self.dimensions), np.float32)
+        for row, text in zip(out, texts, strict=True):
+            self._pool(text, row)
+        return out
 
     def _pool(self, text: str, out: NDArray[np.float32]) -> None:
         text = text[: self.MAX_CHARS]
@@ -180,6 +190,7 @@ class WordLlamaEmbedder:
     def _row(self, word: str) -> int:
         found = self._rows.get(word)
         if found is None:
+            assert self._tokenizer is not None, "loaded before the first text"
             ids = self._tokenizer.encode(word[:_WORD_CHARS], add_special_tokens=False).ids
             vector = self._tokens[ids].astype(np.float32).mean(axis=0)
             found = len(self._rows)
@@ -201,6 +212,8 @@ def build_embedder(settings: Settings) -> Embedder:
         base_url, key = OPENAI_URL, key or settings.openai_api_key  # that key goes nowhere but to OpenAI
         if key is None:
             raise NotReady("MNEME_EMBEDDER=openai needs MNEME_EMBEDDER_BASE_URL, or a key for OpenAI itself")
+    from app.providers.remote_embeddings import OpenAIEmbedder  # loads httpx, which nothing else here needs
+
     return OpenAIEmbedder(
         base_url,
         model=settings.embedder_model,

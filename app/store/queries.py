@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from app.errors import NotReady
@@ -34,8 +35,9 @@ class Queries(Mapping[str, str]):
         self._statements = dict(statements)
 
     @classmethod
+    @cache
     def load(cls, directory: Path = SQL_DIR / "queries") -> Queries:
-        """Every block of every file in `directory`."""
+        """Every block of every file in `directory`. Read once: the files are part of the program."""
         statements: dict[str, str] = {}
         for path in sorted(directory.glob("*.sql")):
             for name, statement in _blocks(path.name, path.read_text(encoding="utf-8")):

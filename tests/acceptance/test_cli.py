@@ -7,36 +7,53 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from app.cli import main
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import STOP_S, MnemeServer, wait_until
 
 
-@pytest.mark.parametrize(
-    "command",
-    [[], ["serve"], ["worker"], ["migrate"], ["doctor"], ["keys"], ["keys", "create"], ["keys", "list"],
-     ["keys", "revoke"], ["keys", "limit"], ["keys", "spend"], ["import"], ["export"], ["reembed"], ["ontology"],
-     ["ontology", "draft"], ["ontology", "check"], ["ontology", "load"]],
-    ids=" ".join,
-)  # fmt: skip
-def test_every_command_explains_itself(mneme: MnemeServer, command: list[str]) -> None:
-    done = mneme.command(*command, "--help")
+def every(command: click.Command, *names: str) -> Iterator[list[str]]:
+    """The words of this command, and of each below it."""
+    yield list(names)
+    for name, each in getattr(command, "commands", {}).items():
+        yield from every(each, *names, name)
+
+
+def test_the_command_explains_itself(mneme: MnemeServer) -> None:
+    done = mneme.command("--help")
     assert done.returncode == 0, done.stderr
     assert "Usage: " in done.stdout
+    assert set(main.commands) <= set(done.stdout.split())
+
+
+@pytest.mark.parametrize("command", list(every(main)), ids=" ".join)
+def test_every_command_explains_itself(command: list[str]) -> None:
+    done = CliRunner().invoke(main, [*command, "--help"], prog_name="mneme")
+    assert done.exit_code == 0, done.output
+    assert f"Usage: {' '.join(['mneme', *command])} " in done.stdout
     assert "--help" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "wrong", [["serve", "--port", "x"], ["nonsense"], ["keys", "revoke", "no-id"], ["import", "gone"]]
-)
-def test_wrong_use_exits_with_2_and_says_why(mneme: MnemeServer, wrong: list[str]) -> None:
-    done = mneme.command(*wrong)
+def test_wrong_use_exits_with_2_and_says_why(mneme: MnemeServer) -> None:
+    done = mneme.command("serve", "--port", "x")
     assert done.returncode == 2
     assert "Error: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("wrong", [["nonsense"], ["keys", "revoke", "no-id"], ["import", "gone"]])
+def test_so_does_that_of_any_command(wrong: list[str]) -> None:
+    done = CliRunner().invoke(main, wrong)
+    assert done.exit_code == 2
+    assert isinstance(done.exception, SystemExit)
+    assert "Error: " in done.stderr
 
 
 def test_a_wrong_setting_is_wrong_use(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,8 +14,10 @@ from uuid import UUID
 import asyncpg
 import httpx
 import numpy as np
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 from numpy.typing import NDArray
+from starlette.types import Receive, Scope, Send
 
 from app.api.appending import Scribe
 from app.api.auth import Authenticator
@@ -23,7 +26,7 @@ from app.api.calls import calls_router
 from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
-from app.api.common import DoorMiddleware, install_errors
+from app.api.common import DoorMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
 from app.api.context import PreviewRequest, context_router
 from app.api.entities import entities_router, without_ontology
@@ -163,6 +166,42 @@ class NoReplays:
         raise AssertionError("nothing was compiled again")
 
 
+_paths: dict[int, list[re.Pattern[str]]] = {}
+"""The paths of each of `build_doors`' routers, known once it was made in this process."""
+
+
+class DoorsApp(FastAPI):
+    """Makes a router when the first request for one of its paths comes: all of them take 0.15 s, and most tests knock at one
+    or two. They stand in the order of their makers all the same."""
+
+    def __init__(self, *makers: Callable[[], APIRouter]) -> None:
+        super().__init__()
+        self._makers = makers
+        self._own = list(self.router.routes)
+        self._made: dict[int, APIRouter] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self._made) < len(self._makers):
+            path = scope.get("path", "")
+            self._make([n for n, known in _paths.items() if any(each.match(path) for each in known)])
+        await super().__call__(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        self._make([])
+        return super().openapi()
+
+    def _make(self, wanted: Sequence[int]) -> None:
+        """Make these, or all, where none is known to be wanted."""
+        missing = [n for n in wanted or range(len(self._makers)) if n not in self._made]
+        for n in missing:
+            self._made[n] = self._makers[n]()
+            _paths[n] = [route.path_regex for route in self._made[n].routes if isinstance(route, APIRoute)]
+        if missing:
+            self.router.routes[:] = self._own
+            for n in sorted(self._made):
+                add_routes(self, self._made[n])
+
+
 @dataclass
 class Doors:
     """An app of all routers, and what stands behind them."""
@@ -239,16 +278,13 @@ async def build_doors(
         ledger=LimitStore(pool, queries),
     )
     searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
-    app = FastAPI()
-    install_errors(app)
-    app.add_middleware(DoorMiddleware, max_bytes=MAX_BODY)
-    for router in (
-        validation_router(gate, memories, Validation(pool, queries, clock, space=space), scribe, welcome),
-        batch_router(gate, memories, sessions, scribe, welcome),
-        memories_router(gate, memories, sessions, scribe, welcome),
-        search_router(gate, sessions, searcher, clock, Filtering(memories, 1500)),
-        context_router(gate, previewer),
-        chat_router(
+    app = DoorsApp(
+        lambda: validation_router(gate, memories, Validation(pool, queries, clock, space=space), scribe, welcome),
+        lambda: batch_router(gate, memories, sessions, scribe, welcome),
+        lambda: memories_router(gate, memories, sessions, scribe, welcome),
+        lambda: search_router(gate, sessions, searcher, clock, Filtering(memories, 1500)),
+        lambda: context_router(gate, previewer),
+        lambda: chat_router(
             gate,
             journey.gateway,
             Learned(pool, queries),
@@ -256,11 +292,13 @@ async def build_doors(
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
-        users_router(gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()),
-        sessions_router(gate, sessions, history, cards, scribe, deleter),
-        history_router(gate, sessions, history, cards, scribe, deleter),
-        cards_router(gate, sessions, cards, scribe),
-        objects_router(
+        lambda: users_router(
+            gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
+        ),
+        lambda: sessions_router(gate, sessions, history, cards, scribe, deleter),
+        lambda: history_router(gate, sessions, history, cards, scribe, deleter),
+        lambda: cards_router(gate, sessions, cards, scribe),
+        lambda: objects_router(
             gate,
             sessions,
             ObjectStore(pool, queries),
@@ -268,25 +306,26 @@ async def build_doors(
             Writer(WordCounter().count),
             clock,
         ),
-        working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
-        calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
-        replay_router(gate, captures, NoReplays(), NoReplays()),
-        cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
-        importer_router(gate, Importer(sessions, history, scribe)),
-        queue_router(gate, queue),
-        keys_router(gate, tenancy, clock),
-        spend_router(gate, SpendStore(pool, queries), clock),
-        storage_router(gate, Storage(pool, queries).figures),
-        facts_router(gate, Facts(pool, queries, clock), welcome),
-        entities_router(gate, entities, resolver, sessions, clock, welcome, ontology_of),
-        outcomes_router(gate, Outcomes(pool, queries, clock), captures),
-        tenant_router(gate, Instructions(pool, queries, clock)),
-        ontology_router(gate, OntologyStore(pool, queries, clock)),
-        conflicts_router(gate, ConflictStore(pool, queries, clock)),
-        export_router(gate, Export(pool, queries), tenancy, clock),
-        ops_router(checks, Exposition(registry)),
-    ):
-        app.include_router(router)
+        lambda: working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
+        lambda: calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
+        lambda: replay_router(gate, captures, NoReplays(), NoReplays()),
+        lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
+        lambda: importer_router(gate, Importer(sessions, history, scribe)),
+        lambda: queue_router(gate, queue),
+        lambda: keys_router(gate, tenancy, clock),
+        lambda: spend_router(gate, SpendStore(pool, queries), clock),
+        lambda: storage_router(gate, Storage(pool, queries).figures),
+        lambda: facts_router(gate, Facts(pool, queries, clock), welcome),
+        lambda: entities_router(gate, entities, resolver, sessions, clock, welcome, ontology_of),
+        lambda: outcomes_router(gate, Outcomes(pool, queries, clock), captures),
+        lambda: tenant_router(gate, Instructions(pool, queries, clock)),
+        lambda: ontology_router(gate, OntologyStore(pool, queries, clock)),
+        lambda: conflicts_router(gate, ConflictStore(pool, queries, clock)),
+        lambda: export_router(gate, Export(pool, queries), tenancy, clock),
+        lambda: ops_router(checks, Exposition(registry)),
+    )
+    install_errors(app)
+    app.add_middleware(DoorMiddleware, max_bytes=MAX_BODY)
     return Doors(
         app=app, clock=clock, tenancy=tenancy, authenticator=authenticator, sessions=sessions, history=history,
         memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=Metrics(registry), searcher=searcher,

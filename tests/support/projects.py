@@ -61,6 +61,10 @@ class Project:
                 "no:cacheprovider",
                 "-p",
                 "no:asyncio",  # which warns where it is not configured
+                "-p",
+                "no:schemathesis",  # this and the next load more than all the rest
+                "-p",
+                "no:hypothesispytest",
                 "--strict-markers",
                 *named,
                 *arguments,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app import logs
-from app.logs import JsonFormatter, TextFormatter, redacted
+from app.logs import JsonFormatter, QuietBreaks, TextFormatter, redacted
 
 
 def record(message: str = "said %s", *arguments: Any, **extra: Any) -> logging.LogRecord:
@@ -123,3 +123,10 @@ def test_set_up_sends_all_to_standard_error(
     assert only.startswith(begins)
     assert "told" in only
     assert "call_id" in only
+
+
+def test_the_filter_lets_other_records_through() -> None:
+    quiet = QuietBreaks()
+
+    assert not quiet.filter(record("ASGI callable returned without completing response."))
+    assert quiet.filter(record("ASGI callable returned without starting response."))

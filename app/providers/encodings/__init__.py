@@ -10,8 +10,8 @@ With `TIKTOKEN_CACHE_DIR` set to this folder, other users of tiktoken find them 
 
 from __future__ import annotations
 
-import base64
 import hashlib
+from binascii import a2b_base64
 from pathlib import Path
 from types import FunctionType
 
@@ -50,5 +50,5 @@ def _merges(path: Path, expected_hash: str | None) -> dict[bytes, int]:
         raise NotReady(f"the token encoding {path.name} is missing from the installation ({error})") from error
     if expected_hash is None or not check_hash(data, expected_hash):
         raise NotReady(f"the token encoding {path.name} is not the one that the installed tiktoken expects")
-    lines = (line.split() for line in data.splitlines() if line)
-    return {base64.b64decode(token): int(rank) for token, rank in lines}
+    fields = data.split()  # token, rank, token, rank, …
+    return dict(zip(map(a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from app.api.auth import Authenticator
 from app.api.calls import calls_router
-from app.api.common import install_errors
+from app.api.common import add_routes, install_errors
 from app.api.replay import replay_router
 from app.api.scope import Gate
 from app.errors import UpstreamUnreachable
@@ -64,10 +64,9 @@ class Desk:
         gate = Gate(Authenticator(self.tenancy, settings, stage.clock))
         self.app = FastAPI()
         install_errors(self.app)
-        self.app.include_router(
-            calls_router(gate, captures, Sessions(pool, sql, stage.clock, ttl=TTL), KnowingStore(pool, sql))
-        )
-        self.app.include_router(replay_router(gate, captures, stage.recompiler(), asker))
+        sessions = Sessions(pool, sql, stage.clock, ttl=TTL)
+        add_routes(self.app, calls_router(gate, captures, sessions, KnowingStore(pool, sql)))
+        add_routes(self.app, replay_router(gate, captures, stage.recompiler(), asker))
 
     @asynccontextmanager
     async def client(self, key: str | None = None, **headers: str) -> AsyncIterator[httpx.AsyncClient]:

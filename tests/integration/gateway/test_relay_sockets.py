@@ -15,10 +15,11 @@ import pytest
 from app.errors import MnemeError, StoreUnavailable
 from app.gateway.headers import HOP_BY_HOP, request_headers
 from app.gateway.inbound import ClientGone, Gone, Inbound, Receive, Send
-from app.gateway.relay import Ending, QuietBreaks, Tape, relay
+from app.gateway.relay import Ending, Tape, relay
 from app.gateway.sse import EventParser
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import UpstreamRequest
+from app.logs import QuietBreaks
 from tests.support.replies import (
     CAPTURES,
     Fin,

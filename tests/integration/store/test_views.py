@@ -467,28 +467,27 @@ async def test_the_vectors_are_of_one_space(pool: Pool, filled: Admin) -> None:
         assert await connection.fetchval("SELECT count(embedding) FROM seed_003.user_memories") == 5
 
 
-@pytest.mark.parametrize(
-    ("query", "bound", "parent"),
-    [
-        ("SELECT * FROM seed_003.user_memories WHERE user_id = $1", ANA, "memory_store"),
-        ("SELECT * FROM seed_003.user_facts WHERE user_id = $1", ANA, "user_facts"),
-        ("SELECT * FROM seed_003.sessions WHERE user_id = $1", ANA, "sessions"),
-        ("SELECT * FROM seed_003.sessions WHERE session_id = $1", SESSION, "sessions"),
-        ("SELECT * FROM seed_003.session_messages WHERE session_id = $1", SESSION, "conversation_history"),
-        ("SELECT * FROM seed_003.ui_cards_shown WHERE session_id = $1", SESSION, "ui_cards_shown"),
-        ("SELECT * FROM seed_004.semantic_memories WHERE user_id = $1", "ana", "memory_store"),
-        ("SELECT * FROM seed_004.episodic_memories WHERE user_id = $1", "ana", "memory_store"),
-        ("SELECT * FROM seed_004.episodic_memories WHERE user_id = $1", "ana", "episodes"),
-        ("SELECT * FROM seed_004.chat_events WHERE user_id = $1", "ana", "conversation_history"),
-        ("SELECT * FROM seed_004.memory_conflicts WHERE user_id = $1", "ana", "memory_conflicts"),
-    ],
+ONE_USERS = (
+    ("seed_003.user_memories WHERE user_id", ANA, "memory_store"),
+    ("seed_003.user_facts WHERE user_id", ANA, "user_facts"),
+    ("seed_003.sessions WHERE user_id", ANA, "sessions"),
+    ("seed_003.sessions WHERE session_id", SESSION, "sessions"),
+    ("seed_003.session_messages WHERE session_id", SESSION, "conversation_history"),
+    ("seed_003.ui_cards_shown WHERE session_id", SESSION, "ui_cards_shown"),
+    ("seed_004.semantic_memories WHERE user_id", "ana", "memory_store"),
+    ("seed_004.episodic_memories WHERE user_id", "ana", "memory_store"),
+    ("seed_004.episodic_memories WHERE user_id", "ana", "episodes"),
+    ("seed_004.chat_events WHERE user_id", "ana", "conversation_history"),
+    ("seed_004.memory_conflicts WHERE user_id", "ana", "memory_conflicts"),
 )
-async def test_one_users_data_is_read_in_one_partition(
-    pool: Pool, filled: Admin, query: str, bound: Any, parent: str
-) -> None:
+"""A view's rows of one user, and the table whose partitions they stand in."""
+
+
+async def test_one_users_data_is_read_in_one_partition(pool: Pool, filled: Admin) -> None:
     await others(filled)
-    async with pool.transaction(TENANT) as connection:
-        told = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", bound)
-    plan = (json.loads(told) if isinstance(told, str | bytes) else told)[0]["Plan"]
-    read = {name for name, _ in scans(plan) if name.startswith(f"{parent}_p")}
-    assert len({name.removeprefix(f"{parent}_p").partition("_")[0] for name in read}) == 1, read
+    for query, bound, parent in ONE_USERS:
+        async with pool.transaction(TENANT) as connection:
+            told = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) SELECT * FROM {query} = $1", bound)
+        plan = (json.loads(told) if isinstance(told, str | bytes) else told)[0]["Plan"]
+        read = {name for name, _ in scans(plan) if name.startswith(f"{parent}_p")}
+        assert len({name.removeprefix(f"{parent}_p").partition("_")[0] for name in read}) == 1, (query, read)

@@ -10,12 +10,14 @@ from uuid import UUID
 
 import orjson
 import pytest
+from fastapi import APIRouter, FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.common import (
     MAX_JSON_DEPTH,
     DoorMiddleware,
+    add_routes,
     clean,
     decode_cursor,
     encode_cursor,
@@ -215,3 +217,11 @@ async def test_an_encoded_slash_stays_in_its_segment() -> None:
     await call(inner, "/api/v1/x/a/b c", b"/api/v1/x/a%2fb%20c?q=%2F", [])
     assert inner.path.count("/") == 4
     assert inner.path.replace("\ufdd0", "/") == "/api/v1/x/a/b c"
+
+
+def test_routes_are_taken_as_they_were_made() -> None:
+    app, router = FastAPI(), APIRouter(prefix="/told", tags=["telling"])
+    router.add_api_route("/words", lambda: None, methods=["PUT"])
+    add_routes(app, router)
+    assert router.routes[0] in app.routes
+    assert app.openapi()["paths"]["/told/words"]["put"]["tags"] == ["telling"]

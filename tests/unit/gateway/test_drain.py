@@ -189,7 +189,9 @@ async def test_where_nothing_may_be_stored_of_messages_there_is_a_call_without_a
     stage.keeper.close()
 
 
-async def test_while_postgres_is_away_only_the_drain_asks_it(stage: Stage) -> None:
+async def test_while_postgres_is_away_only_the_drain_asks_it(tmp_path: Path) -> None:
+    # Who has a call in the spool waits for it until the deadline: three times here.
+    stage = Stage(tmp_path, retrieval_deadline_ms=500)
     stage.away(True)
     for _ in range(3):
         assert (await stage.ask(HI, headers=NOW_AND_THEN)).whole
@@ -204,6 +206,7 @@ async def test_while_postgres_is_away_only_the_drain_asks_it(stage: Stage) -> No
     times = [facts.created_at for facts, _, _ in stage.recorder.records]
     assert (len(times), times) == (4, sorted(times))
     assert (await stage.ask(HI, headers=NOW_AND_THEN)).headers["x-mneme-status"] == "ok"
+    stage.keeper.close()
 
 
 async def test_who_has_calls_in_the_spool_waits_for_them_or_joins_them(stage: Stage) -> None:

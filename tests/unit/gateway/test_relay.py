@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from app.errors import StoreUnavailable, UpstreamError
 from app.gateway.headers import Headers
 from app.gateway.inbound import Gone
-from app.gateway.relay import Ending, QuietBreaks, Tape, collect, peek, relay
+from app.gateway.relay import Ending, Tape, collect, peek, relay
 from app.gateway.sse import EventParser
 from app.gateway.upstream import UpstreamBroke, UpstreamResponse
 from tests.support.sockets import eventually
@@ -394,13 +393,3 @@ async def test_a_break_in_what_was_peeked_at_comes_in_its_place() -> None:
     assert await anext(chunks) == b"ab"
     with pytest.raises(UpstreamError, match="cut"):
         await anext(chunks)
-
-
-def test_the_filter_lets_other_records_through() -> None:
-    quiet = QuietBreaks()
-
-    def record(text: str) -> logging.LogRecord:
-        return logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, text, None, None)
-
-    assert not quiet.filter(record("ASGI callable returned without completing response."))
-    assert quiet.filter(record("ASGI callable returned without starting response."))
