@@ -1,5 +1,10 @@
--- Reads that cost less.
+-- Reads that do not grow with what is suppressed.
 
+-- Recording looks whether anything of the user's was deleted; what is superseded, which may be thousands, need not be read for it.
+CREATE INDEX suppressions_deleted ON agent_data.suppressions (user_id) WHERE reason = 'deleted';
+
+-- As 022 has it, its arguments and results told in 006. New: what is suppressed is looked up in a hash table (`NOT IN` a subquery);
+-- `<> ALL` an array compares every item with every one of it, eleven thousand with a thousand for 30 ms.
 CREATE OR REPLACE FUNCTION agent_data.retrieve(
     p_tenant uuid, p_user uuid, p_query text, p_vector halfvec, p_space smallint,
     p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean,
