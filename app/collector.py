@@ -1,4 +1,4 @@
-"""How often Python looks for garbage in cycles.
+"""How often Python looks for garbage in cycles, and when free memory goes back to the system.
 
 A request makes thousands of small objects and next to no cycles. With Python's own thresholds the collector runs several
 times a request, and now and then over everything that was loaded at the start: a sixth of the CPU of a request with
@@ -18,6 +18,12 @@ MIDDLE = 20
 """Looks at the young until those that survived one are looked through as well."""
 OLD = 20
 """Looks at those until everything is; Python also waits until a quarter of it is new."""
+TRIM_BYTES, MAP_BYTES = 16 << 20, 4 << 20
+"""Free bytes at the end of the heap from which they go back to the system; and bytes of a block that is mapped by itself, and
+goes back at once. Left alone, glibc gives back what a ranking of ten thousand items has just freed, and fetches it again, page
+by page, for the next: with these it takes a third of the time."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""As malloc.h of glibc numbers them."""
 
 
 def hold() -> None:
@@ -26,10 +32,14 @@ def hold() -> None:
 
 
 def settle() -> None:
-    """When a server has started: what is there now stays, and need not be looked through again."""
+    """When a server has started: what is there now stays, and need not be looked through again; and memory that is free is
+    kept for the next request."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)
+    if (option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        option(_M_TRIM_THRESHOLD, TRIM_BYTES)
+        option(_M_MMAP_THRESHOLD, MAP_BYTES)
 
 
 TIDY_S = 60.0

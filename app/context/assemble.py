@@ -89,7 +89,7 @@ def render(
     for each in items:
         if each.source != "memory":
             groups.setdefault(_group(each), []).append(each)
-    ordered = sorted(groups.items(), key=lambda group: (min(each.created_at for each in group[1]), str(group[0])))
+    ordered = sorted(groups.items(), key=lambda group: (min(each.created_at for each in group[1]), _mark(group[0][0])))
     for (_, day), turns in ordered:
         lines.append(f"{day.isoformat()}:")
         lines += [f"{_speaker(each)}: {neutralise(each.text)}" for each in sorted(turns, key=_place)]
@@ -109,7 +109,7 @@ def _kind(item: Candidate) -> str:
 
 
 def _speaker(item: Candidate) -> str:
-    name = neutralise(item.speaker or "").replace(":", "")[:NAME_CHARS].strip()
+    name = neutralise(item.speaker).replace(":", "")[:NAME_CHARS].strip() if item.speaker else ""
     return name or (item.role if item.role and _KIND.match(item.role) else "note")
 
 
@@ -119,6 +119,11 @@ def _day(item: Candidate) -> date:
 
 def _group(item: Candidate) -> tuple[UUID | None, date]:
     return (item.session_id, _day(item))
+
+
+def _mark(session: UUID | None) -> bytes:
+    """By which sessions are told apart that began in one moment."""
+    return session.bytes if session is not None else b""
 
 
 def _place(item: Candidate) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +28,8 @@ QUESTION_LABEL = "To be confirmed by the user: "
 
 KEY_CHARS, VALUE_CHARS = 64, 200
 """Longest key and value of a fact that is shown, characters; of a longer one the memory tells."""
+FACTS_KEPT = 8192
+"""Facts whose line is kept ready: those of some two hundred users. A prompt asks for each of them three times."""
 
 Count = Callable[[str], int]
 """Tokens of a text."""
@@ -227,23 +230,26 @@ def _ask(said: Said, packed: Packed, due: Mapping[UUID, datetime], budget: int, 
 def facts_line(facts: Sequence[StandingFact]) -> str:
     """ "About the user: lives in: Lisbon; likes: tea, coffee": the values of one key together."""
     by_key: dict[str, list[str]] = {}
-    for each in facts:
-        by_key.setdefault(_key(each), []).append(_value(each))
+    for key, value in map(_told, facts):
+        by_key.setdefault(key, []).append(value)
     return FACTS_LABEL + "; ".join(f"{key}: {', '.join(values)}" for key, values in by_key.items())
 
 
-def _key(fact: StandingFact) -> str:
-    key = fact.key.partition(":")[0] if fact.many else fact.key
-    return neutralise(key.replace("_", " ").replace(".", "'s "))[:KEY_CHARS].replace(";", ",")
+def _told(fact: StandingFact) -> tuple[str, str]:
+    """Its key and its value, as they are shown."""
+    return _shown(fact.key.partition(":")[0] if fact.many else fact.key, fact.value[:VALUE_CHARS])
 
 
-def _value(fact: StandingFact) -> str:
+@lru_cache(FACTS_KEPT)
+def _shown(key: str, value: str) -> tuple[str, str]:
     """Neither a key nor a value can look like the next fact."""
-    return neutralise(fact.value[:VALUE_CHARS]).replace(";", ",")
+    key = neutralise(key.replace("_", " ").replace(".", "'s "))[:KEY_CHARS].replace(";", ",")
+    return key, neutralise(value).replace(";", ",")
 
 
 def _fact_cost(fact: StandingFact, count: Count) -> int:
-    return count(f"; {_key(fact)}: {_value(fact)}") + 1
+    key, value = _told(fact)
+    return count(f"; {key}: {value}") + 1
 
 
 def _profile_line(lines: Sequence[str]) -> str:

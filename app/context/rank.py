@@ -165,7 +165,9 @@ def rank(
     digest = (sums >= OF_SESSION) & ~told_whole
     kept: NDArray[np.bool_] | slice = slice(None)
     if confine is not None or session is not None or ancestors:
-        kept = memory | _apart(owner, turn, confine, session, visible_from, ancestors)
+        apart = memory | _apart(owner, turn, confine, session, visible_from, ancestors)
+        if not apart.all():  # a new conversation has nothing of its own: then no column need be copied
+            kept = apart
     return Ranking(
         scan, found, at[kept], _normalised(text[kept]), _normalised(vector[kept]), sims[kept], named[kept].astype(np.float32),
         timely[kept],
