@@ -258,7 +258,7 @@ def test_storage_is_told(mneme: MnemeServer) -> None:
     key = mneme.create_key("ops")
     told = Api(mneme, key=key).get("/storage")
     assert told["bytes"] == sum(told["groups"].values()) == sum(each["bytes"] for each in told["tables"])
-    assert {"captures", "history", "memories", "vectors", "queue", "other"} == set(told["groups"])
+    assert {"captures", "history", "memories", "vectors", "paging", "queue", "other"} == set(told["groups"])
     months = {each["month"] for each in told["tables"] if each["group"] == "captures"}
     assert len(months) >= 3
     metrics: httpx.Response = mneme.http.get("/metrics")
