@@ -96,6 +96,11 @@ class SecondTry:
         ours = made.insertions if isinstance(made, Offer) else ()
         paging.insertions = [each for each in paging.insertions if each not in ours]
         paging.names, paging.declined = None, "refused"
+        paging.explained = {**paging.explained, "tools": None, "declined": paging.declined}
+        if call.prepared is not None:
+            compiled = call.prepared.compilation
+            told = replace(compiled, audit={**compiled.audit, "paging": paging.explained})
+            call.prepared = replace(call.prepared, compilation=told)
         paging.record = replace(paging.record, offered=paging.state.offered)
         call.sent = without_tools(call.sent, names)
         self._sealer.begin(call)

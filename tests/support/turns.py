@@ -113,7 +113,9 @@ class StubRecorder:
 class Stage:
     """A gateway between a scripted client and a scripted upstream."""
 
-    def __init__(self, *, pager: Any = None, answers: Any = None, spool: Path | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *, pager: Any = None, answers: Any = None, spool: Path | None = None, ledger: Any = None, **settings: Any
+    ) -> None:
         self.preparer, self.recorder = StubPreparer(), StubRecorder()
         self.journey: Journey = build_journey(
             None,
@@ -123,6 +125,7 @@ class Stage:
             pager=pager,
             answers=answers,
             spool=spool,
+            ledger=ledger,
         )
         self.upstream = self.journey.upstream
         self.ask, self.post = self.journey.ask, self.journey.post

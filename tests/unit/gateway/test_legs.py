@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from app.api.auth import Principal
 from app.capture.facts import Outcome
 from app.capture.running import Abandoned
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
@@ -20,6 +21,8 @@ from app.gateway.phantom_ledger import Hidden
 from app.gateway.phantom_tools import LIMIT_REACHED, Names
 from app.gateway.replayed import Replay
 from app.gateway.upstream import UpstreamBroke
+from app.store.ids import LOCAL_TENANT
+from app.store.limits import Limits, Standing
 from tests.support.faults import (
     DONE,
     StubAnswers,
@@ -261,6 +264,38 @@ async def test_legs_that_cannot_be_stored_never_end_well(stage: Stage) -> None:
     assert b"[DONE]" not in answer.body
 
 
+class Settled:
+    """A ledger that admits everything."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+
+    async def admit(self, *_: Any) -> Standing:
+        return Standing(None, 0.0, 77, None, None, None, None)
+
+    async def settle(self, *_: Any, tokens: int, **given: Any) -> None:
+        self.tokens.append(tokens)
+
+
+@pytest.mark.parametrize("goes", [True, False])
+async def test_a_keys_budget_pays_for_all_legs(pager: StubPager, answers: StubAnswers, goes: bool) -> None:
+    ledger, held = Settled(), asyncio.Event()
+    stage = Stage(pager=pager, answers=answers, ledger=ledger)
+    limits = Limits(token_budget=10**6)
+    stage.journey.caller.principal = Principal(LOCAL_TENANT, UUID(int=1), None, frozenset(), "keys", limits)
+    if goes:
+        first, second = asking("which?", text="Hm.", told=20), events(event({"content": "so"}), held)
+        stage.answering(in_turn(first, second))
+        client = Client(stage.journey.gateway)
+        await going(stage, client, lambda: b"so" in b"".join(client.parts))
+        (tokens,) = ledger.tokens
+        assert tokens > 25 + 50, "the prompt of the leg that nobody heard to its end is paid for"
+    else:
+        await ask(stage, asking("which?", told=20), saying("so", told=30))
+        await stage.journey.settled()
+        assert ledger.tokens == [20 + 5 + 30 + 7]
+
+
 # --- later legs that fail --------------------------------------------------------------------------------------------------
 
 
@@ -383,7 +418,12 @@ async def test_an_upstream_that_takes_no_tools_is_asked_without(stage: Stage, pa
     assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", "no-tools")
     assert answer.headers["x-mneme-paging"].endswith(";tools=refused")
     assert stage.journey.count("mneme_upstream_attempts_total", upstream="upstream", result="no_tools") == 1
-    assert stage.recorder.last.paging is None or not stage.recorder.last.paging.offered
+    facts, _, compiled = stage.recorder.records[-1]
+    assert facts.paging is not None
+    assert not facts.paging.offered
+    assert compiled is not None
+    assert compiled.audit["paging"] == {"tools": None, "declined": "refused"}
+    assert facts.sent is not None
 
 
 async def test_another_refusal_stands(stage: Stage) -> None:
