@@ -11,8 +11,7 @@ from uuid import UUID
 
 import numpy as np
 
-from app.paging import answering
-from app.paging.answering import ANSWER_TOKENS, answer
+from app.paging.answering import ANSWER_TOKENS, SEED_WEIGHTS, WEIGHTS, answer
 from app.paging.values import ContentKind
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.tokens import Tokenizers
@@ -51,21 +50,19 @@ def main() -> None:
     alike = likenesses()
     heads = "".join(f"{kind.value:>{len(kind.value) if len(kind.value) > 8 else 9}}" for kind in ContentKind)
     print(f"{'':<18}{heads}{'all':>11}{'held out':>10}{'tokens':>9}")
-    seeds = answering.VECTOR_WEIGHT, answering.TEXT_WEIGHT
     for name, weights, budget in (
-        ("0.7 / 0.3", seeds, ANSWER_TOKENS),
+        ("0.3 / 0.7", WEIGHTS, ANSWER_TOKENS),
+        ("0.7 / 0.3", SEED_WEIGHTS, ANSWER_TOKENS),
         ("words alone", (0.0, 1.0), ANSWER_TOKENS),
         ("vectors alone", (1.0, 0.0), ANSWER_TOKENS),
-        ("150 tokens", seeds, ANSWER_TOKENS // 2),
+        ("150 tokens", WEIGHTS, ANSWER_TOKENS // 2),
     ):
-        answering.VECTOR_WEIGHT, answering.TEXT_WEIGHT = weights
-        given = {each: asked(each, count, like, budget) for each, like in zip(questions(), alike, strict=True)}
+        given = {each: asked(each, count, like, budget, weights) for each, like in zip(questions(), alike, strict=True)}
         row(
             name,
             {each: hit(each, one) for each, one in given.items()},
             sum(one.tokens for one in given.values()) / len(given),
         )
-    answering.VECTOR_WEIGHT, answering.TEXT_WEIGHT = seeds
     alone = {each: answer(each.text, [each.source], count) for each in questions()}
     row(
         "right object",

@@ -68,12 +68,15 @@ _BEGINNING = re.compile(
 
 
 class Hit(Protocol):
-    """An object that was found, with its content, and how like the question its vector is (0 to 1)."""
+    """An object that was found, with its content, how like the question its vector is, and how much of its words it has (0 to 1
+    each)."""
 
     @property
     def object(self) -> SemanticObject: ...
     @property
     def vector(self) -> float: ...
+    @property
+    def text(self) -> float: ...
 
 
 class Objects(Protocol):
@@ -235,9 +238,10 @@ class Faulter:
         self, paging: Paging, question: str, fresh: Sequence[SemanticObject], hits: Sequence[Hit]
     ) -> list[Source]:
         """The best of what is stored, and of what this request brought and nobody stored yet."""
-        stored = {hit.object.id: (hit.object, max(0.0, hit.vector)) for hit in hits}
+        stored = {hit.object.id: (hit.object, max(0.0, hit.vector), hit.text) for hit in hits}
         new = await asyncio.to_thread(likeliest, question, [each for each in fresh if each.id not in stored])
-        candidates = [*stored.values(), *zip(new, await self._likenesses(question, new), strict=True)]
+        alike = await self._likenesses(question, new)
+        candidates = [*stored.values(), *((made, like, None) for made, like in zip(new, alike, strict=True))]
         newer = superseded((*paging.state.relationships, *paging.record.relationships))
         return await asyncio.to_thread(choose, question, candidates, newer, standing(paging.objects))
 

@@ -1,7 +1,7 @@
 """Which objects a question is answered from (seed 002 §2.3, §3.3). Pure.
 
-What the store found, and what this very request brought, are measured by one rule, so that they can be compared. Of several
-readings of one thing the last one comes first: an older one answers what was so before.
+What the store found, and what this very request brought, are measured by the same rule, the store's over all of the session. Of
+several readings of one thing the last one comes first: an older one answers what was so before.
 """
 
 from __future__ import annotations
@@ -46,16 +46,21 @@ def likeliest(question: str, objects: Sequence[SemanticObject], most: int = CAND
 
 def choose(
     question: str,
-    candidates: Sequence[tuple[SemanticObject, float]],
+    candidates: Sequence[tuple[SemanticObject, float, float | None]],
     newer: Mapping[UUID, Collection[UUID]],
     stands: Collection[UUID] = (),
 ) -> list[Source]:
-    """The sources to answer from, best first: objects with their contents, and how like the question they are (0 to 1).
-    `newer`: what took the place of an object (`superseded`); `stands`: objects that the prompt shows in full."""
-    known = {made.id for made, _ in candidates}
+    """The sources to answer from, best first: objects with their contents, how like the question they are, and how much of its
+    words they have (0 to 1 each; None: not measured over the session, and so over these).
+
+    `newer`: what took the place of an object (`superseded`); `stands`: objects that the prompt shows in full.
+    """
+    known = {made.id for made, _, _ in candidates}
     found: list[tuple[bool, float, int, Source]] = []
-    scores = word_scores(question, [Tally(terms(made.content)) for made, _ in candidates])
-    for (made, vector), words in zip(candidates, scores, strict=True):
+    unknown = any(words is None for _, _, words in candidates)
+    own = word_scores(question, [Tally(terms(made.content)) for made, _, _ in candidates]) if unknown else []
+    for at, (made, vector, told) in enumerate(candidates):
+        words = told if told is not None else own[at]
         older = made.id in newer
         name = name_of(made, made.id in stands, older)
         source = Source(made.id, name, made.kind, made.content, vector, words, made.source_key)

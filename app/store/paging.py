@@ -17,7 +17,7 @@ import orjson
 from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
-from app.paging.answering import SATURATION
+from app.paging.answering import SATURATION, WEIGHTS
 from app.paging.entropy import WINDOW_TURNS, Asked
 from app.paging.state import NOTHING_PAGED, Levels, Paged, PagingRecord
 from app.paging.values import (
@@ -38,10 +38,6 @@ from app.store.texts import storable
 
 NUMBERS = 13
 """Whole numbers that `agent_data.read_paging` gives of each object."""
-LIKENESS_WEIGHT, WORDS_WEIGHT = 0.3, 0.7
-"""Seed 002 §2.3 gives the vector 0.7. Measured with the packaged vectors, over a session of 160 results and 191 questions about
-them: the right object is among the first three for all of them, with the seed's weights for 151; of the 94 questions of
-`loadtests.micro_faults` for all, with either."""
 _BETWEEN_TAGS = "\x1f"
 _WANTED = {1: "restore", 2: "raise", 3: "release"}
 _TYPES = {each.value: each for each in ObjectType}
@@ -109,7 +105,7 @@ class PagingStore:
             rows = await connection.fetch(
                 self._sql["paging.search"],
                 tenant, user, session, storable(question), packed, space if packed is not None else None,
-                LIKENESS_WEIGHT, WORDS_WEIGHT, SATURATION, limit,
+                *WEIGHTS, SATURATION, limit,
             )  # fmt: skip
         return [Hit(_object(row), row["likeness"], row["words"]) for row in rows]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,11 +21,12 @@ from app.gateway.faulting import ASKED_TWICE, AWAY, HEADER, NO_ROOM, NOTHING, RE
 from app.gateway.paging import Paging
 from app.gateway.phantom_tools import Names, PhantomCall, unknown_object
 from app.paging.answer_llm import HelperAnswer
-from app.paging.answering import ANSWER_TOKENS
+from app.paging.answering import ANSWER_TOKENS, text_score
 from app.paging.entropy import Asked
 from app.paging.showing import handle_of
 from app.paging.state import Paged, PagingRecord
 from app.paging.values import FaultType, Fidelity, Relationship, RelationType, SemanticObject, Zone
+from app.paging.words import terms
 from tests.support.doors import HashEmbedder
 from tests.unit.paging.made import COUNT, LONG_CODE, sized
 
@@ -52,6 +54,7 @@ FULL = made(3, "The harbour has four basins, and a lock for ships. " * 30, "harb
 class Found(NamedTuple):
     object: SemanticObject
     vector: float
+    text: float
 
 
 @dataclass
@@ -68,7 +71,7 @@ class Shelf:
     ) -> Sequence[Found]:
         self.asked.append((tenant, user, session, question, vector is not None, space))
         await self._wait()
-        return [Found(each, 0.1) for each in self.objects[:limit]]
+        return [Found(each, 0.1, text_score(question, Counter(terms(each.content)))) for each in self.objects[:limit]]
 
     async def contents(self, tenant: UUID, user: UUID, session: UUID, objects: Sequence[UUID]) -> Mapping[UUID, str]:
         self.asked.append((tenant, user, session, tuple(objects)))

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import yaml
 
-from app.paging.answering import ANSWER_TOKENS, Answer, Source, answer, text_score
+from app.paging.answering import ANSWER_TOKENS, WEIGHTS, Answer, Source, answer, text_score
 from app.paging.shrink import kind_of, stub
 from app.paging.values import ContentKind
 from app.paging.values import Counter as TokenCounter
@@ -51,13 +51,19 @@ def held(content: str) -> Counter[str]:
     return Counter(terms(content))
 
 
-def asked(each: Question, count: TokenCounter, likeness: dict[UUID, float], budget: int = ANSWER_TOKENS) -> Answer:
+def asked(
+    each: Question,
+    count: TokenCounter,
+    likeness: dict[UUID, float],
+    budget: int = ANSWER_TOKENS,
+    weights: tuple[float, float] = WEIGHTS,
+) -> Answer:
     """The answer over all objects. `likeness`: of the question to each object by vectors, 0 to 1."""
     found = [
         one._replace(vector=likeness.get(one.object_id, 0.0), text=text_score(each.text, held(one.content)))
         for one in sources()
     ]
-    return answer(each.text, found, count, budget)
+    return answer(each.text, found, count, budget, weights)
 
 
 def hit(each: Question, given: Answer) -> bool:

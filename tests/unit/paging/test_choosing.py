@@ -41,7 +41,7 @@ def test_what_was_read_again_comes_behind_its_last_reading() -> None:
     other = holding(9, "the requests of the day", "day.txt")
     newer = superseded([after(middle, old), after(new, middle)])
     assert newer == {old.id: {middle.id, new.id}, middle.id: {new.id}}
-    found = choose("what is the limit of requests?", [(each, 0.0) for each in (old, middle, new, other)], newer)
+    found = choose("what is the limit of requests?", [(each, 0.0, None) for each in (old, middle, new, other)], newer)
     assert [each.object_id for each in found[:2]] == [new.id, other.id]
     assert "earlier reading" in found[2].name
     assert "earlier reading" not in found[0].name
@@ -49,7 +49,7 @@ def test_what_was_read_again_comes_behind_its_last_reading() -> None:
 
 def test_an_earlier_reading_answers_where_the_last_one_was_not_found() -> None:
     old, new = (holding(n, "limit = 10", "conf.py") for n in range(2))
-    (found,) = choose("limit?", [(old, 0.0)], superseded([after(new, old)]))
+    (found,) = choose("limit?", [(old, 0.0, None)], superseded([after(new, old)]))
     assert found.object_id == old.id
 
 
@@ -58,12 +58,19 @@ def test_two_readings_that_supersede_each_other_are_no_endless_loop() -> None:
     assert superseded([after(one, two), after(two, one)]) == {one.id: {one.id, two.id}, two.id: {one.id, two.id}}
 
 
-def test_likeness_counts_seven_parts_of_ten() -> None:
+def test_words_count_seven_parts_of_ten() -> None:
     words, alike = holding(0, "expired tokens of the day"), holding(1, "something else")
-    found = choose("expired tokens", [(words, 0.0), (alike, 0.9)], {})
-    assert [each.object_id for each in found] == [alike.id, words.id]
-    assert (found[0].vector, found[1].vector) == (0.9, 0.0)
-    assert found[1].text > found[0].text == 0.0
+    found = choose("expired tokens", [(words, 0.0, None), (alike, 0.9, None)], {})
+    assert [each.object_id for each in found] == [words.id, alike.id]
+    assert (found[1].vector, found[0].vector) == (0.9, 0.0)
+    assert found[0].text > found[1].text == 0.0
+
+
+def test_what_the_store_found_by_its_words_keeps_its_score() -> None:
+    """Rarity is the session's, not that of the few that were found."""
+    common, rare = holding(0, "tokens tokens tokens"), holding(1, "zephyr")
+    found = choose("tokens of zephyr", [(common, 0.0, 0.2), (rare, 0.0, 0.6)], {})
+    assert [(each.object_id, each.text) for each in found] == [(rare.id, 0.6), (common.id, 0.2)]
 
 
 def test_a_rare_word_counts_more_than_one_that_all_have() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.paging.answering import Source, answer, hybrid, text_score
+from app.paging.answering import SEED_WEIGHTS, Source, answer, hybrid, text_score
 from app.paging.values import ContentKind
 from app.paging.words import terms
 from tests.unit.paging.made import COUNT
@@ -29,8 +29,12 @@ FLOORS = {
 
 def test_the_seeds_weights() -> None:
     """Seed 002 §2.3: 0.7 · vector + 0.3 · text."""
-    assert hybrid(0.5, 1.0) == pytest.approx(0.65)
+    assert hybrid(0.5, 1.0, SEED_WEIGHTS) == pytest.approx(0.65)
     assert hybrid(0.0, 0.0) == 0.0
+
+
+def test_words_weigh_more_than_the_seed_has_it() -> None:
+    assert hybrid(0.5, 1.0) == pytest.approx(0.85)
 
 
 def test_the_seeds_question() -> None:
