@@ -23,8 +23,8 @@ from app.paging.words import terms
 SEED_WEIGHTS = (0.7, 0.3)
 """Of likeness and words, in seed 002 §2.3."""
 WEIGHTS = (0.3, 0.7)
-"""Those that find more. With the packaged vectors, over a session of 160 results and 191 questions about them, the right object is
-among the first three for all of them, with the seed's for 151; of the 94 questions of `loadtests.micro_faults` for all, with
+"""Those that find more. With the packaged vectors, over a session of 160 results and 191 questions about them, the right object
+is among the first three for all of them, with the seed's for 151; of the 94 questions of `loadtests.micro_faults` for all, with
 either (docs/paging.md)."""
 OBJECTS = 3
 """Objects whose content is looked through (seed 002 §3.3: LIMIT 3)."""
