@@ -28,6 +28,7 @@ from app.paging.state import Fault
 from app.paging.values import Counter, FaultType, SemanticObject
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
+from app.providers.tokens import MESSAGE_TOKENS, TOOL_CALL_TOKENS
 from app.store import ids
 from app.store.records import Vector
 
@@ -57,6 +58,8 @@ NOTHING = (
 AWAY = (
     "The shortened parts of this conversation cannot be looked up at the moment. Answer with what you have, and say so."
 )
+FRAMES = TOOL_CALL_TOKENS + 2 * (MESSAGE_TOKENS + 1)
+"""Tokens of a call and its result beside their texts: its own frame, those of the two messages, and their roles."""
 NO_ROOM = "There is no room left in this prompt for what was asked. Answer with what you have, and say so."
 ASKED_TWICE = "This was asked twice at once; see the other answer."
 
@@ -134,6 +137,8 @@ class Faulter:
         """What each call is told, in their order. Questions are answered first: they take little of `paging.room`, and what is
         wanted in full may leave nothing."""
         names = paging.names or Names()
+        # The calls stand in the next leg's prompt beside what they are told.
+        paging.room = max(0, paging.room - sum(self._count(each.name + each.arguments) + FRAMES for each in calls))
         wishes = [read_call(each, names) for each in calls]
         told = {at: each.result for at, each in enumerate(wishes) if isinstance(each, Wrong)}
         self._take(paging, told.values())

@@ -7,7 +7,7 @@ CREATE INDEX paged_unremembered ON agent_data.paged_sessions (user_id) WHERE rem
 -- How much of what speaks for an object has become memory (app/paging/lasting.py: `evidence`).
 ALTER TABLE agent_data.semantic_objects ADD COLUMN remembered integer NOT NULL DEFAULT 0;
 -- The same content in other sessions.
-CREATE INDEX objects_content ON agent_data.semantic_objects (user_id, content_hash);
+CREATE INDEX objects_content ON agent_data.semantic_objects (content_hash, user_id);
 
 -- The session that a session goes back to, branch by branch: two with the same one are one conversation, as far as they share it.
 CREATE FUNCTION agent_data.session_root(p_user uuid, p_session uuid) RETURNS uuid LANGUAGE sql STABLE AS $$
