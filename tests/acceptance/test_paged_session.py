@@ -103,7 +103,7 @@ def shortened(upstream: ScriptedUpstream, mneme: MnemeServer, made: Work, **head
     assert answer.headers["x-mneme-status"] == "ok"
     sent = next(each.body for each in upstream.requests if each.path == "/v1/chat/completions")
     upstream.requests.clear()
-    assert (b"<mneme-object" in sent) == (len(sent) < len(body) / 3)
+    assert (b"<mneme-object" in sent) == (len(sent) < len(body) / 3) == ("x-mneme-paging" in answer.headers)
     return b"<mneme-object" in sent
 
 
