@@ -62,7 +62,9 @@ def test_the_curl_commands_and_the_python_of_the_readme_work_as_written(served: 
 
 def test_every_header_that_the_readme_promises_is_there(served: MnemeServer) -> None:
     answer = served.http.post(
-        "/v1/chat/completions", json={"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
+        "/v1/chat/completions",
+        json={"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]},
+        headers={"X-Mneme-Paging": "on"},
     )
     at_times = {"x-mneme-reason", "x-mneme-durability", "x-mneme-paging"}
     promised = set(re.findall(r"`(x-mneme-[a-z-]+)", README)) - at_times

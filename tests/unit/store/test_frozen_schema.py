@@ -35,6 +35,12 @@ FROZEN = {
     "030_conflicts.sql": "436a27d33c0f9235929cb471e5758703bd4b30813fcbb0691eb0bf2a6a4c2fce",
     "031_cards.sql": "2d1bcff8dd38e631969656d44264b6da3307cb5f7f361535d925b14d44f39b58",
     "032_views.sql": "0789a9fb9697dcbf6cba558f16fd898488f414199197367a3db7017b99241a17",
+    "033_graph.sql": "97a15b4f2ed7596fe817b7c86b202fe5b666eadca7aabdeb5475ea0af3ff802c",
+    "034_paging.sql": "d33ec02bd9ea2bef7651d360d7adc7ef137a27b6bc66fea261d7c82dad25a590",
+    "035_paging_views.sql": "05223c38b1948741f45f973f8e2d2f52779c00bed1f499afef0e433392a8b029",
+    "036_persistent.sql": "2b0c8962a9b21bc091930e466d667a075dc9eaa31e3a62a05963175c828c248e",
+    "037_legs.sql": "f808eb773fc87416f7c4329401bfb322289baa94a816a88da90df28cf98d2e15",
+    "038_cheaper.sql": "41f0c007cf49df3daade073140b80edbae89705c1704db2c85be260ab1845a74",
 }
 """SHA-256 of the text of each; a new file joins when it is delivered."""
 
