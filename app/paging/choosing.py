@@ -1,7 +1,7 @@
 """Which objects a question is answered from (seed 002 §2.3, §3.3). Pure.
 
 What the store found, and what this very request brought, are measured by the same rule, the store's over all of the session. Of
-several readings of one thing the last one comes first: an older one answers what was so before.
+several readings of one thing the last one comes first, and then the best of the earlier ones: it answers what was so before.
 """
 
 from __future__ import annotations
@@ -55,19 +55,39 @@ def choose(
 
     `newer`: what took the place of an object (`superseded`); `stands`: objects that the prompt shows in full.
     """
-    known = {made.id for made, _, _ in candidates}
-    found: list[tuple[bool, float, int, Source]] = []
     unknown = any(words is None for _, _, words in candidates)
     own = word_scores(question, [Tally(terms(made.content)) for made, _, _ in candidates]) if unknown else []
+    found: dict[UUID, Source] = {}
     for at, (made, vector, told) in enumerate(candidates):
+        name = name_of(made, made.id in stands, made.id in newer)
         words = told if told is not None else own[at]
-        older = made.id in newer
-        name = name_of(made, made.id in stands, older)
-        source = Source(made.id, name, made.kind, made.content, vector, words, made.source_key)
-        behind = older and not known.isdisjoint(newer[made.id])
-        found.append((behind, -hybrid(vector, words), made.id.int, source))
-    found.sort(key=lambda each: each[:3])
-    return [source for *_, source in found[:OBJECTS]]
+        found[made.id] = Source(made.id, name, made.kind, made.content, vector, words, made.source_key)
+    ranked = sorted(found, key=lambda each: (-hybrid(found[each].vector, found[each].text), each.int))
+    return [found[each] for each in _last_first(ranked, newer)[:OBJECTS]]
+
+
+def _last_first(ranked: Sequence[UUID], newer: Mapping[UUID, Collection[UUID]]) -> list[UUID]:
+    """No reading before the last one of the same thing; and behind everything those but the best earlier one, which may be what
+    is asked for ("what was it before?"): three readings of one file would leave nothing else to answer from."""
+    last: list[UUID] = []
+    behind: list[UUID] = []
+    told: set[UUID] = set()
+    for each in ranked:
+        if each in last:
+            continue
+        known = [other for other in ranked if other in newer.get(each, ()) and other != each]
+        latest = next((other for other in known if not newer.get(other)), known[0] if known else None)
+        if latest is None:
+            last.append(each)
+            continue
+        if latest not in last:
+            last.append(latest)
+        if latest in told:
+            behind.append(each)
+        else:
+            told.add(latest)
+            last.append(each)
+    return [*last, *behind]
 
 
 def word_scores(question: str, held: Sequence[Mapping[str, int]]) -> list[float]:
