@@ -18,7 +18,7 @@ from app.errors import HelperError, StoreUnavailable, Unavailable
 from app.gateway.fault_answers import Limits
 from app.gateway.faulting import ASKED_TWICE, AWAY, HEADER, NO_ROOM, NOTHING, REMEMBERED_TOKENS, Faulter
 from app.gateway.paging import Paging
-from app.gateway.phantom_tools import Names, PhantomCall, unknown_object
+from app.gateway.phantom_tools import Names, PhantomCall, spoken, unknown_object
 from app.paging.answer_llm import HelperAnswer
 from app.paging.answering import ANSWER_TOKENS
 from app.paging.entropy import Asked
@@ -215,6 +215,33 @@ async def test_the_room_bounds_answers_and_without_room_nothing_is_looked_up() -
     assert await faulter(shelf).answer(call, [query(EXPIRED)]) == [NO_ROOM]
     assert (shelf.asked, call.faults) == ([], [])
     assert call.room >= 0
+
+
+async def test_what_the_model_said_beside_its_calls_takes_of_the_room() -> None:
+    """The next prompt has the message of the leg as well: a long one leaves less for a content."""
+    calls = [restore(handle_of(AUTH.id))]
+    room = AUTH.tokens_l0 + ANSWER_TOKENS + 200
+    bare, beside = paging(room=room), paging(room=room)
+    (text,) = await faulter().answer(bare, calls)
+    assert "in full: " in text
+    said = spoken("Let me see what it was. " * 100, {}, calls)
+    (text,) = await faulter().answer(beside, calls, said)
+    assert "tokens, too many to show all of it here" in text
+    assert COUNT(text) + sum(map(COUNT, (said["content"], *(each.arguments for each in calls)))) <= room
+
+
+async def test_room_is_of_the_model_s_tokens() -> None:
+    """One whose tokens are shorter than those that are stored has less room for the same content."""
+    room = 2 * (AUTH.tokens_l0 + ANSWER_TOKENS + 100)
+    half, third = paging(room=room, scale=2.0), paging(room=room, scale=3.0)
+    (text,) = await faulter().answer(half, [restore(handle_of(AUTH.id))])
+    assert "in full: " in text
+    assert half.room == room - 2 * COUNT(text)
+    (text,) = await faulter().answer(third, [restore(handle_of(AUTH.id))])
+    assert "tokens, too many to show all of it here" in text
+    assert third.room >= 3 * ANSWER_TOKENS - 3
+    (text,) = await faulter().answer(paging(room=300, scale=2.0), [query(EXPIRED)])
+    assert COUNT(text) <= 150
 
 
 async def test_names_that_were_changed_are_understood() -> None:
