@@ -8,7 +8,9 @@ sentence, and the answer goes on. What is told begins with our own words, so tha
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import math
 import re
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -23,12 +25,12 @@ from app.gateway.phantom_tools import Names, PhantomCall, Query, Restore, Wrong,
 from app.paging.answering import ANSWER_TOKENS, Source
 from app.paging.choosing import choose, likeliest, standing, superseded
 from app.paging.entropy import Asked
+from app.paging.outline import count_bounded
 from app.paging.showing import defused, handle_of
 from app.paging.state import Fault
 from app.paging.values import Counter, FaultType, SemanticObject
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
-from app.providers.tokens import MESSAGE_TOKENS, TOOL_CALL_TOKENS
 from app.store import ids
 from app.store.records import Vector
 
@@ -58,8 +60,6 @@ NOTHING = (
 AWAY = (
     "The shortened parts of this conversation cannot be looked up at the moment. Answer with what you have, and say so."
 )
-FRAMES = TOOL_CALL_TOKENS + 2 * (MESSAGE_TOKENS + 1)
-"""Tokens of a call and its result beside their texts: its own frame, those of the two messages, and their roles."""
 NO_ROOM = "There is no room left in this prompt for what was asked. Answer with what you have, and say so."
 ASKED_TWICE = "This was asked twice at once; see the other answer."
 
@@ -133,12 +133,16 @@ class Faulter:
         self._meter = meter
         self._limits = limits
 
-    async def answer(self, paging: Paging, calls: Sequence[PhantomCall]) -> list[str]:
+    async def answer(
+        self, paging: Paging, calls: Sequence[PhantomCall], said: Mapping[str, Any] | None = None
+    ) -> list[str]:
         """What each call is told, in their order. Questions are answered first: they take little of `paging.room`, and what is
         wanted in full may leave nothing."""
         names = paging.names or Names()
-        # The calls stand in the next leg's prompt beside what they are told.
-        paging.room = max(0, paging.room - sum(self._count(each.name + each.arguments) + FRAMES for each in calls))
+        if said is not None:
+            # Its marks and names are more than what stands around it, and around each result, in a prompt.
+            text = json.dumps(said, ensure_ascii=False)
+            self._spend(paging, await asyncio.to_thread(count_bounded, text, self._count))
         wishes = [read_call(each, names) for each in calls]
         told = {at: each.result for at, each in enumerate(wishes) if isinstance(each, Wrong)}
         self._take(paging, told.values())
@@ -155,7 +159,10 @@ class Faulter:
         return [_remembered(each, self._count) for each in texts]
 
     def _take(self, paging: Paging, texts: Iterable[str]) -> None:
-        paging.room = max(0, paging.room - sum(map(self._count, texts)))
+        self._spend(paging, sum(map(self._count, texts)))
+
+    def _spend(self, paging: Paging, tokens: int) -> None:
+        paging.room = max(0, paging.room - math.ceil(tokens * paging.scale))
 
     # --- questions ---------------------------------------------------------------------------------------------------------
 
@@ -164,7 +171,7 @@ class Faulter:
         first: dict[str, int] = {}
         for at, each in asked.items():
             first.setdefault(each.question, at)
-        budget = min(ANSWER_TOKENS, paging.room // max(1, len(first)) - HEADER_TOKENS)
+        budget = min(ANSWER_TOKENS, _room(paging) // max(1, len(first)) - HEADER_TOKENS)
         async with asyncio.TaskGroup() as group:
             tasks = {at: group.create_task(self._query(paging, each, budget)) for each, at in first.items()}
         texts = dict.fromkeys(asked, ASKED_TWICE)
@@ -298,7 +305,7 @@ class Faulter:
             return f"{part} was shown in this answer already. Ask {names.query}(question) for what is missing."
         if content is None:
             return AWAY
-        room = paging.room - ANSWER_TOKENS
+        room = _room(paging) - ANSWER_TOKENS
         text = f"{part} in full: {title}\n{content}"
         fits = made.tokens_l0 <= room and self._count(text) <= room
         if not fits:
@@ -339,6 +346,11 @@ class Faulter:
         paging.faults.append(fault)
         if self._meter is not None:
             self._meter.fault(fault.fault_type, result_of(fault), fault.latency_ms / 1000)
+
+
+def _room(paging: Paging) -> int:
+    """The room that is left, in tokens as they are stored."""
+    return int(paging.room / paging.scale)
 
 
 def _judged(paging: Paging, fault: Fault) -> Fault:

@@ -159,7 +159,7 @@ class _Joint:
         answers = self._legs.answers
         try:
             async with asyncio.timeout(ANSWER_S):
-                found = await answers.answer(self._paging, need.calls)
+                found = await answers.answer(self._paging, need.calls, need.message)
             return found, answers.remembered(need.calls, found)
         except Exception as error:  # boundary: whatever a look-up meets, the model can be told so and goes on
             self._legs.metrics.degraded("faults")

@@ -130,6 +130,7 @@ def fill(
         now.get(each.id) or replace(each, fidelity=Fidelity.FULL) for each in taken.objects if each.id in taken.where
     ]
     paging.insertions, paging.costs, paging.window = insertions, drawn.costs, window
+    paging.scale = page.scale
     paging.saved = sum(page.costs) - sum(drawn.costs)
     chains = page.chat.transcript.chains
     left = {chain: row for at, row in made.left.items() if (chain := chains[at]) is not None}

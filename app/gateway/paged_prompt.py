@@ -22,6 +22,7 @@ from app.gateway.dialect import ChatRequest
 from app.gateway.paged_body import Change, after, changed
 from app.gateway.phantom_ledger import Hidden, expanded
 from app.gateway.phantom_ledger import insertions as ledger_insertions
+from app.gateway.phantom_tools import Names, names_in
 from app.gateway.splice import Insertion, escape
 from app.paging.fidelity import MIN_BATCH, RECENT_TURNS, Decision
 from app.paging.keys import base_key, understand
@@ -61,16 +62,16 @@ class Renderings:
         self._kept: OrderedDict[tuple[int, int], tuple[tuple[str, ...], Rendering]] = OrderedDict()
         self._lock = Lock()
 
-    def of(self, made: SemanticObject, level: Fidelity, nonce: str, counter: TokenCounter) -> Rendering:
-        """What stands in the place of the object's first part."""
+    def of(self, made: SemanticObject, level: Fidelity, nonce: str, counter: TokenCounter, names: Names) -> Rendering:
+        """What stands in the place of the object's first part. `names`: of the tools that it speaks of."""
         # Losses and answers are made together with their text, so that this is all that a rendering depends on.
-        key, depends = (made.id.int, level.value), (made.stub, made.text_at(level), nonce, counter.name)
+        key, depends = (made.id.int, level.value), (made.stub, made.text_at(level), nonce, counter.name, *names)
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None and kept[0] == depends:
                 self._kept.move_to_end(key)
                 return kept[1]
-        shown = render(made, level, handle_of(made.id), nonce, counter.count)
+        shown = render(made, level, handle_of(made.id), nonce, counter.count, (names.query, names.restore))
         data = escape(shown.text)
         found = Rendering(data, shown.tokens, blake2b(data, digest_size=HASH_BYTES).digest())
         with self._lock:
@@ -93,7 +94,7 @@ class Sheet:
     """A request as it came. `costs`: tokens of each message; `where`: of the objects that can be shown shorter in it: all of
     whose parts it has. `hidden`: exchanges of the ledger, by the index of their answer; `added`: tokens that they add, by it.
     `turn`: which request of the session it is, `first_turn`: of its first message. `scale`: of the stored counts to the
-    model's."""
+    model's. `names`: of the phantom tools in it."""
 
     chat: ChatRequest
     costs: Sequence[int]
@@ -103,6 +104,7 @@ class Sheet:
     added: Mapping[int, int]
     first_turn: int
     scale: float
+    names: Names
 
     @property
     def turn(self) -> int:
@@ -194,7 +196,8 @@ def sheet(
         at: sum(counts.message(one, counter) for one in expanded(chat.messages[at], each)) - costs[at]
         for at, each in hidden.items()
     }
-    return Sheet(chat, costs, present, free, hidden, added, first, _scale(chat, costs, present, free, counter))
+    scale = _scale(chat, costs, present, free, counter)
+    return Sheet(chat, costs, present, free, hidden, added, first, scale, names_in(chat))
 
 
 def draw(
@@ -213,7 +216,7 @@ def draw(
         if each.fidelity == Fidelity.FULL:
             continue
         (at, part), *others = page.where[each.id]
-        looks = renderings.of(each, each.fidelity, nonce, counter)
+        looks = renderings.of(each, each.fidelity, nonce, counter, page.names)
         changes.setdefault(at, []).append(Change(part.start, part.stop, looks.data))
         known[at] = looks.digest
         if others:

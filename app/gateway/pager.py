@@ -37,7 +37,7 @@ from app.gateway.paged_prompt import (
 )
 from app.gateway.paging import Answering, Paging
 from app.gateway.phantom_ledger import Hidden, keys_of
-from app.gateway.phantom_tools import Offer, definitions, offer
+from app.gateway.phantom_tools import Names, Offer, definitions, offer
 from app.gateway.prepare import live_blocks, parse_object
 from app.gateway.reconcile import Place
 from app.paging.fidelity import applied
@@ -143,8 +143,11 @@ class Pager:
             if run.given_up and run.made is not None:
                 self._tasks.spawn(self._keep(run), f"keep objects of {call.id}")
 
-    async def repeated(self, call: Call, place: Place) -> Paging | None:
-        """For a body that is sent once more as it was: what its model may ask. None where it has no tools of ours."""
+    async def repeated(self, call: Call, place: Place, most: int | None = None) -> Paging | None:
+        """For a body that is sent once more as it was: what its model may ask. None where it has no tools of ours. `most`: as
+        for `page`."""
+        if Names().query.encode() not in call.sent:  # which any name of ours has in it: most bodies need not be read
+            return None
         own, document = call.chat, parse_object(call.sent)
         if own is None or document is None or not isinstance(made := offer(own), Offer):
             return None
@@ -152,7 +155,8 @@ class Pager:
         if chat is None or not all(each in document.get("tools", ()) for each in definitions(made.names)):
             return None
         model = call.target.model_alias or chat.model
-        budget = max(0, self._models.window(model) - self._models.response_reserve(model, chat.answer_limit))
+        room = max(0, self._models.window(model) - self._models.response_reserve(model, chat.answer_limit))
+        budget = min(room, most) if most is not None else room
         run = _Run(call, own, place, model, self._tokenizers.for_model(model), budget, 0, False)
         try:
             run.state = await self._store.read(run.tenant, place.user_id, place.session_id)
@@ -163,8 +167,8 @@ class Pager:
         run.first = first_turn(own.transcript, state.objects, where)
         paging = self._begun(run, state.objects, where)
         spent = sum(costs_of(chat, run.counter, self._counts))
-        paging.names, paging.room = made.names, max(0, budget - spent)
-        paging.record = replace(paging.record, tokens=spent, shown_tokens=spent)
+        paging.names, paging.room, paging.scale = made.names, max(0, budget - spent), 1.0 + run.counter.margin
+        paging.record = replace(paging.record, tokens=spent, shown_tokens=spent, decided=False)
         return paging
 
     async def _page(self, run: _Run) -> Paging:
@@ -277,7 +281,7 @@ class Pager:
     def _measured(self, page: Sheet, nonce: str, counter: TokenCounter) -> dict[UUID, int]:
         """Tokens of the objects that are shown in short already."""
         return {
-            each.id: self._renderings.of(each, each.fidelity, nonce, counter).tokens
+            each.id: self._renderings.of(each, each.fidelity, nonce, counter, page.names).tokens
             for each in page.objects
             if each.fidelity > Fidelity.FULL and len(each.parts) == 1
         }

@@ -25,7 +25,8 @@ class Paging:
     client's messages (less than 0: exchanges cost more). `names`: of the phantom tools; None: they are not offered, for
     `declined`. `record`: without `faults` and the exchange of this very call, which come from `faults` and `hidden`. `costs`:
     tokens of each message as it goes out, with the exchange that belongs to it; `schemas`: of our tools; `window`: tokens that
-    prompt and answer may take together. `explained`: for the audit (`paging.explaining`).
+    prompt and answer may take together. `scale`: tokens of the model for one as they are stored (o200k). `explained`: for the
+    audit (`paging.explaining`).
     """
 
     tenant_id: UUID
@@ -43,6 +44,7 @@ class Paging:
     declined: str | None = None
     room: int = 0
     """Tokens that results of faults may add to this call's prompts, all together."""
+    scale: float = 1.0
     costs: Sequence[int] | None = None
     schemas: Sequence[object] = ()
     window: int | None = None
@@ -54,8 +56,11 @@ class Paging:
 class Answering(Protocol):
     """Runs what a model calls (`faulting.py`)."""
 
-    async def answer(self, paging: Paging, calls: Sequence[PhantomCall]) -> list[str]:
-        """What each call is told, in their order; adds to `paging.faults`, and takes from `paging.room`. Never raises: what
+    async def answer(
+        self, paging: Paging, calls: Sequence[PhantomCall], said: Mapping[str, Any] | None = None
+    ) -> list[str]:
+        """What each call is told, in their order; adds to `paging.faults`, and takes from `paging.room`. `said`: the message
+        that they stand in, where that goes into the next prompt beside them and takes of the room as well. Never raises: what
         cannot be looked up is told so."""
         ...
 

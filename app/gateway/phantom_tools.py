@@ -92,7 +92,7 @@ def offer(chat: ChatRequest) -> Offer | Declined:
     if reason is not None:
         return Declined(reason)
     tools: Sequence[Mapping[str, Any]] = chat.document.get("tools") or ()
-    names = choose_names(_names_of(tools))
+    names = names_in(chat)
     ours = b",".join(dump(each) for each in definitions(names))
     span = chat.envelope.members.get("tools")
     if span is None:
@@ -136,6 +136,14 @@ def _names_of(tools: Iterable[Mapping[str, Any]]) -> frozenset[str]:
         if isinstance(each.get("name"), str):
             found.add(each["name"])
     return frozenset(found)
+
+
+def names_in(chat: ChatRequest) -> Names:
+    """What the tools are called in a request, whether it gets them or not: what is shown shorter tells how to ask."""
+    tools = chat.document.get("tools")
+    return choose_names(
+        _names_of(each for each in tools if isinstance(each, dict)) if isinstance(tools, list) else frozenset()
+    )
 
 
 def choose_names(taken: frozenset[str]) -> Names:

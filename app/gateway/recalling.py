@@ -93,7 +93,8 @@ class Recaller:
             call.sent = with_value(call.replay.body, "model", named) if named is not None else call.replay.body
             call.reason = "replayed"
             if self._pager is not None:
-                call.paging = await self._pager.repeated(call, call.place)
+                budget = paging_budget(call.place.config, self._settings.paging_budget_tokens)
+                call.paging = await self._pager.repeated(call, call.place, budget)
             return
         left_s = max(0.0, until - time.monotonic())
         call.place, call.inquiry = await self._preparer.find(call.identity, chat, call.switches, call.at, left_s)

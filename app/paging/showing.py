@@ -60,20 +60,29 @@ def defused(text: str) -> str:
     return _OPENER.sub("(", "\n".join(lines)).strip("\n")
 
 
-def render(made: SemanticObject, level: Fidelity, handle: str, nonce: str, count: Counter) -> Shown:
-    """An object at a level below full, in the place of its first part. Above that it is the client's own text, untouched."""
+def render(
+    made: SemanticObject,
+    level: Fidelity,
+    handle: str,
+    nonce: str,
+    count: Counter,
+    tools: tuple[str, str] = ("memory_query", "memory_restore"),
+) -> Shown:
+    """An object at a level below full, in the place of its first part. Above that it is the client's own text, untouched.
+    `tools`: what asks, and what restores, are called in this request."""
+    query, restore = tools
     opening = f"<{TAG} {nonce} id={handle} L{int(level)}"
     if level == Fidelity.EVICTED:
         return _shown(f"{opening}/>", count)
     title = " ".join(defused(made.stub).split())
     if level == Fidelity.STUB:
-        how = "Left out: its content; ask memory_query(question) or memory_restore(id)."
+        how = f"Left out: its content; ask {query}(question) or {restore}(id)."
         return _shown(f"{opening}>{title}. {how}</{TAG}>", count)
     losses, answers = _told(made, level)
     lines = [f"{opening}>", title, defused(made.text_at(level))]
     lines += [f"Left out: {losses}."] if losses else []
     lines += [f"It tells {answers}."] if answers else []
-    lines += ["Ask memory_query(question) for details, or memory_restore(id) to see all of it.", f"</{TAG}>"]
+    lines += [f"Ask {query}(question) for details, or {restore}(id) to see all of it.", f"</{TAG}>"]
     return _shown("\n".join(lines), count)
 
 

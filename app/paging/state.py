@@ -74,7 +74,9 @@ class PagingRecord:
     `tokens`: of the prompt as the client wrote it, with memory; `shown_tokens`: as it was sent (what paging saved is the
     difference). `objects`: new ones, with their contents. `uses`: objects that the last messages name. `heard`: objects whose
     restoration or raise is part of this decision. `hidden`: exchanges for the ledger, by the chain hash of their answer; one
-    that is there already is replaced. `marks`: new ones.
+    that is there already is replaced. `marks`: new ones. `decided`: it is a request's decision; else only what was found out
+    beside one (segmented late, asked through the API, asked of a body that was sent once more), and how full the session is
+    stays as it was.
     """
 
     session_id: UUID
@@ -94,11 +96,13 @@ class PagingRecord:
     heard: frozenset[UUID] = frozenset()
     faults: tuple[Fault, ...] = ()
     hidden: Mapping[bytes, Mapping[str, Any]] = field(default_factory=lambda: NO_EXCHANGES)
+    decided: bool = True
 
     @property
     def avoided_tokens(self) -> int:
         """Tokens that were not sent upstream: what was shown shorter, and what was answered rather than restored."""
-        return max(0, self.tokens - self.shown_tokens) + sum(each.avoided_tokens for each in self.faults)
+        shown_shorter = max(0, self.tokens - self.shown_tokens) if self.decided else 0
+        return shown_shorter + sum(each.avoided_tokens for each in self.faults)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -114,7 +115,7 @@ class PagingStore:
         nothing is written. Raises StoreUnavailable."""
         at = self._clock.now()
         async with self._pool.acquire() as connection:
-            await write(connection, self._sql, tenant, user, call_id, at, record, decided=False)
+            await write(connection, self._sql, tenant, user, call_id, at, replace(record, decided=False))
 
     async def unshrunk(self, tenant: UUID, user: UUID, session: UUID, limit: int) -> list[SemanticObject]:
         """Objects of a session without L1 and L2, oldest first, with their contents."""
@@ -152,16 +153,13 @@ async def write(
     call_id: UUID | None,
     at: datetime,
     record: PagingRecord,
-    *,
-    decided: bool,
 ) -> None:
-    """Write a record in whatever transaction the connection is in. `at`: when what it is of began. `decided`: it is a request's
-    decision, else only what was found out beside it."""
+    """Write a record in whatever transaction the connection is in. `at`: when what it is of began."""
     chains = sorted(record.hidden)
-    small = orjson.dumps(_record(record, decided=decided), default=str).decode()
+    small = orjson.dumps(_record(record), default=str).decode()
     await connection.execute(
         sql["paging.record"],
-        tenant, user, record.session_id, call_id, at, decided, small,
+        tenant, user, record.session_id, call_id, at, record.decided, small,
         b"".join(sorted(record.marks)), [storable(each.content) for each in record.objects], chains,
         # Not orjson: what a model says may hold lone surrogates, as escapes.
         [json.dumps(record.hidden[each], default=str).encode() for each in chains],
@@ -171,9 +169,8 @@ async def write(
 # --- out --------------------------------------------------------------------------------------------------------------------
 
 
-def _record(record: PagingRecord, *, decided: bool) -> dict[str, Any]:
+def _record(record: PagingRecord) -> dict[str, Any]:
     """What `agent_data.record_paging` takes as JSON."""
-    faults = sum(each.avoided_tokens for each in record.faults)
     levels = {str(each.object_id): int(each.after) for each in record.transitions}
     names = {
         "pinned": _names(record.pinned),
@@ -187,7 +184,7 @@ def _record(record: PagingRecord, *, decided: bool) -> dict[str, Any]:
         "budget": record.budget,
         "tokens": record.tokens,
         "shown_tokens": record.shown_tokens,
-        "avoided_tokens": record.avoided_tokens if decided else faults,
+        "avoided_tokens": record.avoided_tokens,
         "offered": record.offered,
         "objects": [_new(each) for each in record.objects],
         "relationships": [[each.source, each.target, each.relation] for each in record.relationships],

@@ -342,8 +342,7 @@ class TurnStore:
                     return False
                 for call, record in paged:
                     await paging.write(
-                        connection, self._sql, call.tenant_id, call.user_id, call.call_id, call.created_at, record,
-                        decided=True,
+                        connection, self._sql, call.tenant_id, call.user_id, call.call_id, call.created_at, record
                     )  # fmt: skip
                 for each in asking:
                     call = each.call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -40,7 +40,7 @@ class StubPager:
             paging.declined = made.reason
         return paging
 
-    async def repeated(self, call: Call, place: Place) -> Paging:
+    async def repeated(self, call: Call, place: Place, most: int | None = None) -> Paging:
         return self._paging(call, place, Names())
 
     def _paging(self, call: Call, place: Place, names: Names | None) -> Paging:
@@ -62,7 +62,9 @@ class StubAnswers:
         self.fail: Exception | None = None
         self.cancelled = False
 
-    async def answer(self, paging: Paging, calls: Sequence[PhantomCall]) -> list[str]:
+    async def answer(
+        self, paging: Paging, calls: Sequence[PhantomCall], said: Mapping[str, Any] | None = None
+    ) -> list[str]:
         self.asked.append(calls)
         if self.hold is not None:
             try:

@@ -132,7 +132,9 @@ class Told:
 
     asked: list[PhantomCall] = field(default_factory=list)
 
-    async def answer(self, paging: Paging, calls: Sequence[PhantomCall]) -> list[str]:
+    async def answer(
+        self, paging: Paging, calls: Sequence[PhantomCall], said: Mapping[str, Any] | None = None
+    ) -> list[str]:
         self.asked += calls
         for each in calls:
             handle = json.loads(each.arguments).get("object_id")

@@ -40,7 +40,7 @@ def shrinker(store: PagingStore, helper: Any = None, embedder: Any = None, space
 async def keep(pool: Pool, *objects: SemanticObject, zone: Zone = Zone.CAUTION) -> None:
     """As a turn does."""
     async with pool.transaction(TENANT) as connection:
-        await write(connection, SQL, TENANT, ANA, None, AT, record(S1, *objects, zone=zone), decided=True)
+        await write(connection, SQL, TENANT, ANA, None, AT, record(S1, *objects, zone=zone))
 
 
 async def row(admin: Admin, made: SemanticObject) -> Any:

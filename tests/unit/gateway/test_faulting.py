@@ -19,7 +19,7 @@ from app.errors import HelperError, StoreUnavailable, Unavailable
 from app.gateway.fault_answers import Limits
 from app.gateway.faulting import ASKED_TWICE, AWAY, HEADER, NO_ROOM, NOTHING, REMEMBERED_TOKENS, Faulter
 from app.gateway.paging import Paging
-from app.gateway.phantom_tools import Names, PhantomCall, results, unknown_object
+from app.gateway.phantom_tools import Names, PhantomCall, results, spoken, unknown_object
 from app.paging.answer_llm import HelperAnswer
 from app.paging.answering import ANSWER_TOKENS, text_score
 from app.paging.entropy import Asked
@@ -145,14 +145,13 @@ EXPIRED = "What is the error code of expired tokens?"
 
 def taken(calls: Sequence[PhantomCall], texts: Sequence[str]) -> int:
     """Tokens of what the next leg has beside the prompt of the one before: the calls' message and their results."""
-    message = {"role": "assistant", "content": None, "tool_calls": [each.as_sent() for each in calls]}
-    return prompt_tokens([message, *results(calls, texts)], COUNTER) - REPLY_TOKENS
+    return prompt_tokens([spoken("", {}, calls), *results(calls, texts)], COUNTER) - REPLY_TOKENS
 
 
 def fits(room: int, calls: Sequence[PhantomCall], texts: Sequence[str]) -> bool:
-    """Whether as much was taken from a room of 4,000 as the next leg needs, and little more."""
+    """Whether as much was taken from a room of 4,000 as the next leg needs, and little more: a call is counted with its marks."""
     needed = taken(calls, texts)
-    return needed <= 4000 - room <= needed + 8 * len(calls)
+    return needed <= 4000 - room <= needed + 40 * len(calls)
 
 
 # --- questions ------------------------------------------------------------------------------------------------------------
@@ -161,7 +160,7 @@ def fits(room: int, calls: Sequence[PhantomCall], texts: Sequence[str]) -> bool:
 async def test_a_question_is_answered_with_quotations_and_recorded() -> None:
     """Seed 002 §3.3: found, answered, not the whole object; fault_history has answer_tokens and avoided_tokens."""
     shelf, call = Shelf(), paging()
-    (text,) = await faulter(shelf).answer(call, [query(EXPIRED)])
+    (text,) = await faulter(shelf).answer(call, [query(EXPIRED)], spoken("", {}, [query(EXPIRED)]))
     assert text.startswith(f"{HEADER}\nsrc/auth.py [{handle_of(AUTH.id)}], line")
     assert "EXPIRED = 'TOKEN_EXPIRED'" in text
     assert shelf.asked == [(TENANT, USER, SESSION, EXPIRED, True, 4)]
@@ -212,7 +211,7 @@ async def test_parallel_calls_are_answered_in_their_order_and_the_same_question_
         query(EXPIRED, "d"),
         restore("nobody's", "e"),
     ]
-    texts = await faulter(shelf).answer(call, calls)
+    texts = await faulter(shelf).answer(call, calls, spoken("", {}, calls))
     assert "TOKEN_EXPIRED" in texts[0]
     assert "not a JSON object" in texts[1]
     assert "9042" in texts[2]
@@ -232,6 +231,33 @@ async def test_the_room_bounds_answers_and_without_room_nothing_is_looked_up() -
     assert await faulter(shelf).answer(call, [query(EXPIRED)]) == [NO_ROOM]
     assert (shelf.asked, call.faults) == ([], [])
     assert call.room >= 0
+
+
+async def test_what_the_model_said_beside_its_calls_takes_of_the_room() -> None:
+    """The next prompt has the message of the leg as well: a long one leaves less for a content."""
+    calls = [restore(handle_of(AUTH.id))]
+    room = AUTH.tokens_l0 + ANSWER_TOKENS + 200
+    bare, beside = paging(room=room), paging(room=room)
+    (text,) = await faulter().answer(bare, calls)
+    assert "in full: " in text
+    said = spoken("Let me see what it was. " * 100, {}, calls)
+    (text,) = await faulter().answer(beside, calls, said)
+    assert "tokens, too many to show all of it here" in text
+    assert COUNT(text) + sum(map(COUNT, (said["content"], *(each.arguments for each in calls)))) <= room
+
+
+async def test_room_is_of_the_model_s_tokens() -> None:
+    """One whose tokens are shorter than those that are stored has less room for the same content."""
+    room = 2 * (AUTH.tokens_l0 + ANSWER_TOKENS + 100)
+    half, third = paging(room=room, scale=2.0), paging(room=room, scale=3.0)
+    (text,) = await faulter().answer(half, [restore(handle_of(AUTH.id))])
+    assert "in full: " in text
+    assert half.room == room - 2 * COUNT(text)
+    (text,) = await faulter().answer(third, [restore(handle_of(AUTH.id))])
+    assert "tokens, too many to show all of it here" in text
+    assert third.room >= 3 * ANSWER_TOKENS - 3
+    (text,) = await faulter().answer(paging(room=300, scale=2.0), [query(EXPIRED)])
+    assert COUNT(text) <= 150
 
 
 async def test_names_that_were_changed_are_understood() -> None:
@@ -292,7 +318,7 @@ async def test_what_stands_in_full_cannot_be_raised() -> None:
 async def test_a_part_comes_back_in_full_however_its_handle_is_written(written: str) -> None:
     call, handle = paging(), handle_of(AUTH.id)
     given = written.format(h=handle, H=handle.upper(), id=AUTH.id, hex=AUTH.id.hex)
-    (text,) = await faulter().answer(call, [restore(given)])
+    (text,) = await faulter().answer(call, [restore(given)], spoken("", {}, [restore(given)]))
     assert text == f"Part {handle} in full: Read src/auth.py\n{AUTH.content}"
     (fault,) = call.faults
     assert (fault.fault_type, fault.object_id, fault.pin) == (FaultType.FULL_RESTORE, AUTH.id, True)

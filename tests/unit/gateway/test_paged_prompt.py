@@ -22,6 +22,7 @@ from app.gateway.paged_prompt import (
     sheet,
 )
 from app.gateway.phantom_ledger import Hidden
+from app.gateway.phantom_tools import Names
 from app.paging.fidelity import Decision
 from app.paging.segment import segment
 from app.paging.showing import shown_tokens
@@ -47,29 +48,32 @@ def page_of(messages: list[Message], objects: list[SemanticObject], hidden: dict
     return sheet(chat, costs, objects, where_of(messages, objects), hidden or {}, 0, COUNTER, counts)
 
 
+NAMES = Names()
 READ = [user("Repair it."), *called("Read", {"file_path": "src/a.py"}, LONG_CODE)]
 
 
 def test_a_rendering_is_made_once_and_anew_where_its_text_is_another() -> None:
     (made,) = objects_of(READ)
     kept = Renderings()
-    first = kept.of(made, Fidelity.STUB, NONCE, COUNTER)
-    assert kept.of(replace(made), Fidelity.STUB, NONCE, COUNTER) is first
+    first = kept.of(made, Fidelity.STUB, NONCE, COUNTER, NAMES)
+    assert kept.of(replace(made), Fidelity.STUB, NONCE, COUNTER, NAMES) is first
     assert first.tokens == COUNT(first.data.decode())
-    assert kept.of(replace(made, stub="Read another"), Fidelity.STUB, NONCE, COUNTER).data != first.data
+    assert kept.of(replace(made, stub="Read another"), Fidelity.STUB, NONCE, COUNTER, NAMES).data != first.data
     other = TOKENIZERS.for_model("unknown")
-    assert kept.of(made, Fidelity.STUB, NONCE, other).tokens > first.tokens
+    assert kept.of(made, Fidelity.STUB, NONCE, other, NAMES).tokens > first.tokens
     low = replace(made, detailed=Shrunk("one", 1))
-    assert b"one" in kept.of(low, Fidelity.DETAILED, NONCE, COUNTER).data
-    assert b"two" in kept.of(replace(low, detailed=Shrunk("two", 1)), Fidelity.DETAILED, NONCE, COUNTER).data
+    assert b"one" in kept.of(low, Fidelity.DETAILED, NONCE, COUNTER, NAMES).data
+    renamed = kept.of(made, Fidelity.STUB, NONCE, COUNTER, Names("mneme_memory_query"))
+    assert b"ask mneme_memory_query(question) or memory_restore(id)" in renamed.data
+    assert b"two" in kept.of(replace(low, detailed=Shrunk("two", 1)), Fidelity.DETAILED, NONCE, COUNTER, NAMES).data
 
 
 def test_what_was_looked_at_least_is_forgotten_first() -> None:
     kept = Renderings(most_chars=600)
     many = [sized(i, 900) for i in range(4)]
-    made = [kept.of(each, Fidelity.STUB, NONCE, COUNTER) for each in many]
-    assert kept.of(many[3], Fidelity.STUB, NONCE, COUNTER) is made[3]
-    assert kept.of(many[0], Fidelity.STUB, NONCE, COUNTER) is not made[0]
+    made = [kept.of(each, Fidelity.STUB, NONCE, COUNTER, NAMES) for each in many]
+    assert kept.of(many[3], Fidelity.STUB, NONCE, COUNTER, NAMES) is made[3]
+    assert kept.of(many[0], Fidelity.STUB, NONCE, COUNTER, NAMES) is not made[0]
     assert kept._chars <= 600
 
 

@@ -364,6 +364,11 @@ async def test_a_body_that_is_sent_once_more_is_answered_as_it_was() -> None:
     assert again.insertions == ()
     assert again.handles == first.paging.handles
     assert not again.record.transitions
+    assert not again.record.decided, "how full the session is stays as it was"
+    tight = await desk.pager.repeated(call_of(first.chat, sent=first.body), PLACE, desk.budget)
+    assert tight is not None
+    assert tight.budget == desk.budget
+    assert tight.room == max(0, desk.budget - tight.record.shown_tokens)
     plain = await desk.pager.repeated(call_of(first.chat), PLACE)
     assert plain is None, "it has no tools of ours"
     desk.shelf.fail = StoreUnavailable()

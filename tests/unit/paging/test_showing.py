@@ -42,6 +42,14 @@ def test_a_level_says_what_it_lost_and_how_to_ask() -> None:
     assert lines[-1] == "</mneme-object>"
 
 
+@pytest.mark.parametrize("level", [Fidelity.DETAILED, Fidelity.STUB])
+def test_how_to_ask_is_told_by_the_names_of_the_request(level: Fidelity) -> None:
+    shown = render(code(), level, "1a", NONCE, COUNT, ("ask_it", "show_it")).text
+    assert "ask_it(question)" in shown
+    assert "show_it(id)" in shown
+    assert "memory_" not in shown
+
+
 def test_l2_says_what_both_levels_lost() -> None:
     made = replace(
         sized(1, 1000), detailed=Shrunk("x", 300, ("the bodies",)), compact=Shrunk("y", 50, ("the comments",))
