@@ -157,8 +157,10 @@ class PhantomStream:
             self._send(event)
 
     def _unreadable(self, event: bytes) -> None:
-        """It is passed on as it is, unless it may be a piece of a phantom call."""
-        if not self._now.ours and not any(name.encode() in event for name in self._names):
+        """It is passed on as it is, unless it may be a piece of a phantom call, of one too whose chunk still waits because of
+        another call's name."""
+        ours = any(call.ours for call in self._now.calls.values())
+        if not ours and not any(name.encode() in event for name in self._names):
             self._send(event)
 
     def _let_go(self, leg: Leg) -> None:
