@@ -357,8 +357,7 @@ def unpaged(chat: ChatRequest, place: Place) -> str | None:
 
 
 def _is_answered(chat: ChatRequest, at: int) -> bool:
-    """Whether the results of a message's own calls are here, all that there will be: something else comes behind them, or the
-    request ends."""
+    """Whether the client has come back with results of a message's own calls."""
     roles = chat.transcript.roles
     return at + 1 < len(roles) and roles[at + 1] in ("tool", "function")
 

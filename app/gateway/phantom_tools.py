@@ -63,11 +63,6 @@ class Names:
     def __iter__(self) -> Iterator[str]:
         return iter((self.query, self.restore))
 
-    @property
-    def renamed(self) -> bool:
-        """Whether the client owns a tool of one of the usual names."""
-        return self != Names()
-
 
 class Offer(NamedTuple):
     """What adds the tools to a request's own bytes."""

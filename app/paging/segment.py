@@ -104,13 +104,6 @@ def segment(
     )
 
 
-def places(transcript: Transcript, objects: Sequence[SemanticObject]) -> Mapping[UUID, tuple[tuple[int, Part], ...]]:
-    """Where the objects stand in this transcript: (index of the message, part), in order; without those that are not in it."""
-    where = {mark: i for i, mark in enumerate(marks(transcript)) if mark is not None}
-    found = {each.id: tuple((where[part.mark], part) for part in each.parts if part.mark in where) for each in objects}
-    return {key: parts for key, parts in found.items() if parts}
-
-
 @dataclass(slots=True)
 class _Work:
     """One segmentation under way."""

@@ -64,7 +64,7 @@ def test_tools_of_the_clients_that_are_called_alike_stay() -> None:
     own: dict[str, Any] = {"type": "function", "function": {"name": "memory_query"}}
     body = json.dumps({"messages": [{}], "tools": [own, {"type": "custom", "custom": {"name": "x"}}]}).encode()
     with_ours, names = offered(body)
-    assert names.renamed
+    assert names == Names("mneme_memory_query", "memory_restore")
     assert without_tools(with_ours, names) == body
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from app.context.transcript import Transcript
-from app.paging.segment import Segmentation, segment
+from app.paging.segment import Segmentation, marks, segment
 from app.paging.values import ContentKind, Counter, Fidelity, ObjectType, Part, SemanticObject, Shrunk
 from app.providers.tokens import Tokenizers
 
@@ -105,3 +106,10 @@ def sized(
         pinned=pinned,
         last_accessed=turn,
     )
+
+
+def places(transcript: Transcript, objects: Sequence[SemanticObject]) -> Mapping[UUID, tuple[tuple[int, Part], ...]]:
+    """Where the objects stand in this transcript: (index of the message, part), in order; without those that are not in it."""
+    where = {mark: i for i, mark in enumerate(marks(transcript)) if mark is not None}
+    found = {each.id: tuple((where[part.mark], part) for part in each.parts if part.mark in where) for each in objects}
+    return {key: parts for key, parts in found.items() if parts}

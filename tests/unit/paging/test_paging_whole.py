@@ -8,13 +8,13 @@ from typing import Any
 from app.context.transcript import Transcript
 from app.paging.answering import Source, answer, text_score
 from app.paging.fidelity import Moment, applied, decide
-from app.paging.segment import Segmentation, places, segment
+from app.paging.segment import Segmentation, segment
 from app.paging.showing import handle_of, render, render_rest
 from app.paging.shrink import shrink
 from app.paging.values import Fidelity, Relationship, SemanticObject, Zone
 from app.paging.words import terms
 from app.providers.tokens import MESSAGE_TOKENS
-from tests.unit.paging.made import COUNT, LONG_CODE, SESSION, called, user
+from tests.unit.paging.made import COUNT, LONG_CODE, SESSION, called, places, user
 
 BUDGET = 24_000
 RESULTS = 30

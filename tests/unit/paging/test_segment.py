@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.context.transcript import Transcript
-from app.paging.segment import marks, places, segment, turns
+from app.paging.segment import marks, segment, turns
 from app.paging.values import ContentKind, ObjectType
-from tests.unit.paging.made import CODE, COUNT, LONG_CODE, PROSE, SESSION, TRACEBACK, called, cut, said, user
+from tests.unit.paging.made import CODE, COUNT, LONG_CODE, PROSE, SESSION, TRACEBACK, called, cut, places, said, user
 
 PLAN = "My plan:\n" + "".join(
     f"{i}. Look at part {i} of the service, and write down what it needs from the others.\n" for i in range(1, 16)
