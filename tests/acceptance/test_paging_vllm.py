@@ -28,7 +28,7 @@ pytestmark = [
 ]  # fmt: skip
 
 MODEL = "tiny"
-BUDGET = 1_300
+BUDGET = 1_500
 """Of a window of 2,048 tokens, some 400 of which are the tools and the answer."""
 QUESTION = "What is the retry limit of the Oslo gateway?"
 NEEDED = "RETRY_LIMIT = 17"
@@ -201,8 +201,9 @@ def test_an_object_is_restored(
     (fault,) = api.get(f"/sessions/{session}/faults")["faults"]
     assert fault["type"] == "full_restore"
     captured(api, call, relay.exchanges[1:])
-    client.chat.completions.create(**request_body, user=who)
-    assert NEEDED in json.loads(relay.exchanges[-1].came)["messages"][4]["content"], "in full at its own place"
+    raw = client.chat.completions.with_raw_response.create(**request_body, user=who)
+    decided = api.get(f"/calls/{raw.headers['x-mneme-call-id']}/context")["paging"]
+    assert NEEDED in json.loads(relay.exchanges[-1].came)["messages"][4]["content"], (relay.exchanges[2].came[-900:], decided)
 
 
 def looked_up(served: MnemeServer, relay: Relay, user: str, call: str, session: str, said: str) -> None:
