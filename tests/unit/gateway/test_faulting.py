@@ -149,7 +149,7 @@ def taken(calls: Sequence[PhantomCall], texts: Sequence[str]) -> int:
 
 
 def fits(room: int, calls: Sequence[PhantomCall], texts: Sequence[str]) -> bool:
-    """Whether as much was taken from a room of 4,000 as the next leg needs, and little more: a call is counted with its marks."""
+    """Whether as much was taken from a room of 4,000 as the next leg needs, and little more: calls count with their marks."""
     needed = taken(calls, texts)
     return needed <= 4000 - room <= needed + 40 * len(calls)
 
