@@ -1,8 +1,8 @@
 """A paged session with a real vLLM behind Mneme. Set MNEME_TEST_VLLM_URL (test_vllm.py).
 
-The tiny model calls nothing by itself, so a relay of the test's own stands before vLLM (tests/support/guiding.py). In the request
-of the first leg, and there alone, it sets `tool_choice` to one of the phantom tools and gives the tool's parameter the one value
-that the test wants; vLLM's guided decoding does the rest. The call, its deltas and all that follows are vLLM's own.
+The tiny model calls nothing by itself, so a relay of the test's own stands before vLLM (tests/support/guiding.py). In the
+request of the first leg, and there alone, it sets `tool_choice` to one of the phantom tools and gives the tool's parameter the
+one value that the test wants; vLLM's guided decoding does the rest. The call, its deltas and all that follows are vLLM's own.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ pytestmark = [
 ]  # fmt: skip
 
 MODEL = "tiny"
-BUDGET = 1_500
-"""Of a window of 2,048 tokens, some 400 of which are the tools and the answer."""
+BUDGET = 1_380
+"""Of a window of 2,048 tokens, by a counter that is not the model's: beside results in short, one in full has room."""
 QUESTION = "What is the retry limit of the Oslo gateway?"
 NEEDED = "RETRY_LIMIT = 17"
 FOREIGN = (b"memory_query", b"memory_restore", b"mneme-object", b"chatcmpl-tool")
@@ -120,7 +120,7 @@ def client(served: MnemeServer) -> Iterator[OpenAI]:
 
 @pytest.fixture(scope="module")
 def biases() -> dict[str, int]:
-    """The client's own `logit_bias`, the same in every leg: random weights would fill a call with white space, and never end."""
+    """The client's own `logit_bias`, the same in every leg: random weights fill a call with white space and never end."""
     url = URL.removesuffix("/v1") + "/tokenize"
     asked = {"model": MODEL, "prompt": "\n\r\t <|im_end|>", "add_special_tokens": False}
     *white, end = httpx.post(url, json=asked).raise_for_status().json()["tokens"]
@@ -199,11 +199,11 @@ def test_an_object_is_restored(
     assert not any(word in body for word in FOREIGN)
     assert json.loads(relay.exchanges[-1].came)["messages"][-1]["content"].count(NEEDED) == 1
     (fault,) = api.get(f"/sessions/{session}/faults")["faults"]
-    assert fault["type"] == "full_restore"
+    assert (fault["type"], fault["object_id"]) == ("full_restore", found["id"])
     captured(api, call, relay.exchanges[1:])
     raw = client.chat.completions.with_raw_response.create(**request_body, user=who)
     decided = api.get(f"/calls/{raw.headers['x-mneme-call-id']}/context")["paging"]
-    assert NEEDED in json.loads(relay.exchanges[-1].came)["messages"][4]["content"], (relay.exchanges[2].came[-900:], decided)
+    assert NEEDED in json.loads(relay.exchanges[-1].came)["messages"][4]["content"], decided
 
 
 def looked_up(served: MnemeServer, relay: Relay, user: str, call: str, session: str, said: str) -> None:

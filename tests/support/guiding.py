@@ -1,4 +1,4 @@
-"""A relay before a real model that calls nothing by itself: it changes chosen requests as a test says, and keeps what went by."""
+"""A relay before a real model that calls nothing by itself: it changes requests as a test says, and keeps what went by."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Relay:
             def do_POST(self) -> None:
                 relay.pass_on(self)
 
-            def log_message(self, format: str, *args: Any) -> None:
+            def log_message(self, *args: Any) -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

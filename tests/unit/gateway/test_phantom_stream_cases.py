@@ -343,7 +343,7 @@ def test_a_torn_chunk_inside_a_call_is_not_passed_on() -> None:
 
 
 def test_a_torn_chunk_is_not_passed_on_while_the_chunk_of_a_call_waits() -> None:
-    """"memory" may still become one of ours; "memory_query" beside it is one already."""
+    """ "memory" may still become one of ours; "memory_query" beside it is one already."""
     torn = b'data: {"choices":[{"delta":{"tool_calls":[{"index":1,"function":{"arguments":"secret\n\n'
     both = event(calls(call(0, "memory", id_="c1"), call(1, "memory_query", id_="c2")))
     assert b"secret" not in engine_after(both, torn, event(calls(call(1, arguments=QUESTION))))[1]
