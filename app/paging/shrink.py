@@ -159,13 +159,14 @@ def stub(text: str, kind: ContentKind, count: Counter, tool: str | None = None, 
     verifyToken)"."""
     lines = text.count("\n") + (not text.endswith("\n")) if text else 0
     size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
-    about = _about(text[:LOOKED_AT_CHARS], kind, key)
+    about = _about(text, kind, key)
     name = " ".join((tool or "Text").split())[:40]
     what = f"{name} {clip(key, 100)}" if key else name
     return fitting(" ".join(f"{what} ({size}, {about})".split()), STUB_TOKENS, count)
 
 
-def _about(text: str, kind: ContentKind, key: str | None) -> str:
+def _about(whole: str, kind: ContentKind, key: str | None) -> str:
+    text = whole[:LOOKED_AT_CHARS]
     if kind == ContentKind.CODE:
         names = defined(text)[:STUB_NAMES]
         named = language_of(key) or "code"
@@ -174,7 +175,8 @@ def _about(text: str, kind: ContentKind, key: str | None) -> str:
         first = next((each.strip("# ").strip() for each in text.splitlines() if each.strip("# -=").strip()), "")
         return f"text: “{clip(first, 80)}”"
     if kind == ContentKind.LOG:
-        lines, _ = source_lines(text)
+        # An output says at its end what came of it.
+        lines, _ = source_lines(text if text == whole else f"{text}\n{whole[-LOOKED_AT_CHARS:]}")
         worst = next((each.strip() for each in lines if shrink_logs.bad(each)), None)
         last = next((each.strip() for each in reversed(lines) if each.strip()), "")
         return f"output, with errors: {clip(worst, 80)}" if worst else f"output, ends: {clip(last, 60)}"

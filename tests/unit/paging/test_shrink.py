@@ -81,6 +81,13 @@ def test_the_seeds_stub() -> None:
     assert "verifyToken" in line
 
 
+def test_the_stub_of_a_long_output_says_how_it_really_ends() -> None:
+    told = "".join(f"step {n} of the build: ok\n" for n in range(1, 4001))
+    assert stub(told, ContentKind.LOG, COUNT).endswith("(4,000 lines, output, ends: step 4000 of the build: ok)")
+    failed = f"{told}ERROR: no space left on device\n"
+    assert "with errors: ERROR: no space left" in stub(failed, ContentKind.LOG, COUNT)
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "says"),
     [
