@@ -45,9 +45,9 @@ def transcript() -> list[Any]:
 
 def answers(request: Recorded) -> Reply:
     """First a look-up, then what came of it: a figure in JSON."""
-    asked = request.json()
     if request.path != "/v1/chat/completions":
         return reply_json({"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": 32_000}]})
+    asked = request.json()
     looked_up = asked["messages"][-1]["role"] == "tool"
     offered = {each["function"]["name"] for each in asked.get("tools") or ()}
     head = {"id": f"chatcmpl-{int(looked_up)}", "created": 100 + int(looked_up), "model": MODEL}
