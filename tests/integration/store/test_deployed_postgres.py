@@ -67,6 +67,7 @@ def test_the_file_itself_is_read(deployed: DeployedPostgres) -> None:
     """`postgres -C` reads a file as a start does, and refuses what it does not know; of pg_cron it knows nothing here."""
     copy = deployed.data / "deployed.conf"
     copy.write_text((DEPLOY / "postgres" / "postgresql.conf").read_text())
+    deployed.binaries.account.own(copy)
     arguments = ("-D", deployed.binaries.address(deployed.data), "-c", f"config_file={copy.name}", "-C")
     done = deployed.binaries.run("postgres", *arguments, "max_wal_senders", cwd=deployed.data)
     assert (done.returncode, done.stdout.strip()) == (0, "75")
