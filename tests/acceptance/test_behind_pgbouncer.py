@@ -96,7 +96,10 @@ async def test_what_needs_a_session_of_its_own_goes_around(topology: Topology) -
         assert not await admin.fetchval("SELECT count(*) FROM agent_data.users WHERE external_id = 'leo'")
         direct = await admin.fetch("SELECT DISTINCT application_name FROM pg_stat_activity WHERE usename = 'mneme_direct'")
         assert "mneme worker" in {row["application_name"] for row in direct}
-        held = await admin.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'")
+        held = await admin.fetchval(
+            "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE locktype = 'advisory' AND usename = 'mneme_pooled'"
+        )
         assert held == 0, "no lock of a migration stays on a connection that is handed around"
     done = two.command("sweep", "promotion")
     assert done.returncode == 0, done.stderr
