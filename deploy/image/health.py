@@ -21,7 +21,7 @@ WHERE application_name = 'mneme worker' AND usename = session_user AND client_ad
 def server(path: str) -> None:
     port = os.environ.get("MNEME_PORT", "8080")
     try:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=TIMEOUT_S).close()  # noqa: S310 - our own port
+        urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=TIMEOUT_S).close()
     except (urllib.error.URLError, OSError) as error:
         sys.exit(f"{path}: {error}")
 

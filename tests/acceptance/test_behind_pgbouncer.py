@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -94,7 +93,9 @@ async def test_what_needs_a_session_of_its_own_goes_around(topology: Topology) -
     assert two.http.delete("/api/v1/users/leo").status_code == 200
     async with connected(postgres.superuser) as admin:
         assert not await admin.fetchval("SELECT count(*) FROM agent_data.users WHERE external_id = 'leo'")
-        direct = await admin.fetch("SELECT DISTINCT application_name FROM pg_stat_activity WHERE usename = 'mneme_direct'")
+        direct = await admin.fetch(
+            "SELECT DISTINCT application_name FROM pg_stat_activity WHERE usename = 'mneme_direct'"
+        )
         assert "mneme worker" in {row["application_name"] for row in direct}
         held = await admin.fetchval(
             "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)"

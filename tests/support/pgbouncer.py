@@ -31,7 +31,9 @@ def version() -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-needed = pytest.mark.skipif(version() < (1, 21), reason="needs PgBouncer 1.21+: install it, or set MNEME_TEST_PGBOUNCER")
+needed = pytest.mark.skipif(
+    version() < (1, 21), reason="needs PgBouncer 1.21+: install it, or set MNEME_TEST_PGBOUNCER"
+)
 
 
 class PgBouncer:
