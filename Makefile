@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: serve test test-all check format lock bench clean
+.PHONY: serve test test-all check lint-deploy format lock bench clean
 
 serve: $(STAMP)
 	@exec $(BIN)/mneme serve
@@ -27,6 +27,17 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Everything in deploy/. The linters that are packages have an environment of their own; docker, kubectl and promtool are used where
+# they are installed.
+LINT := .venv-lint
+lint-deploy: $(LINT)/.installed
+	@LINT=$(CURDIR)/$(LINT)/bin sh deploy/lint.sh
+
+$(LINT)/.installed: deploy/lint.lock
+	$(PYTHON) -m venv $(LINT)
+	$(LINT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/lint.lock
+	@touch $@
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -40,6 +51,8 @@ bench: $(STAMP)
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --group dev pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate deploy/lint.in -o deploy/lint.lock
 
 # One install for running and for testing: the set is small and always the same, hash by hash.
 $(STAMP): requirements.lock pyproject.toml
@@ -49,4 +62,4 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(LINT) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

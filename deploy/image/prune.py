@@ -34,7 +34,8 @@ def main() -> None:
     keep = needed(sys.argv[1])
     there = {canonicalize_name(each.name) for each in importlib.metadata.distributions()}
     going = sorted(there - keep - {"pip"})
-    subprocess.run([sys.executable, "-m", "pip", "uninstall", "--yes", "--quiet", *going, "pip"], check=True)
+    # Names from the environment's own metadata, no shell.
+    subprocess.run([sys.executable, "-m", "pip", "uninstall", "--yes", "--quiet", *going, "pip"], check=True)  # noqa: S603
     print(f"{len(there & keep)} packages stay, {len(going) + 1} are gone")
 
 

@@ -132,6 +132,7 @@ def test_every_alert_is_told_of() -> None:
     assert not set(re.findall(r"`((?:Mneme|Postgres|Pgbouncer)[A-Z]\w+)`", PAGE)) - set(alerts)
 
 
+@pytest.mark.heavy
 async def test_a_moment_before_a_mistake_is_brought_back(deployment: Deployment) -> None:
     server, postgres = deployment.mneme, deployment.postgres
     ask(server, "said before the base backup", user="ana")
@@ -161,6 +162,7 @@ async def test_a_moment_before_a_mistake_is_brought_back(deployment: Deployment)
     assert (deployment.folder / "archive" / filed).exists(), "what the backup needs stays"
 
 
+@pytest.mark.heavy
 async def test_a_dump_into_another_database(deployment: Deployment) -> None:
     said = [user("I am vegetarian."), assistant("All right."), user("Suggest a restaurant.")]
     ask(deployment.mneme, said[:1], user="leo")
@@ -189,12 +191,14 @@ async def test_a_dump_into_another_database(deployment: Deployment) -> None:
         assert len(Api(other, user="leo").sessions()) == 1
 
 
+@pytest.mark.heavy
 def test_an_upgrade_that_has_nothing_to_do(deployment: Deployment) -> None:
     told = deployment.run_mneme("migrate")
     assert "Up to date." in told
     assert "keeps what it acknowledges" in told
 
 
+@pytest.mark.heavy
 def test_a_key_is_replaced(deployment: Deployment) -> None:
     made = deployment.mneme.command("keys", "create", "my-app", "--json")
     old = json.loads(made.stdout)
@@ -217,6 +221,7 @@ def test_a_key_is_replaced(deployment: Deployment) -> None:
     assert codes == [401, 200]
 
 
+@pytest.mark.heavy
 def test_the_delimiters_secret_is_replaced(deployment: Deployment) -> None:
     said = [user("I live in Lisbon."), assistant("All right."), user("Where do I live?")]
     first = ask(deployment.mneme, said[:1], user="mia")
@@ -231,16 +236,19 @@ def test_the_delimiters_secret_is_replaced(deployment: Deployment) -> None:
     assert second.headers["x-mneme-session-id"] == first.headers["x-mneme-session-id"]
 
 
+@pytest.mark.heavy
 async def test_what_fills_the_disk_is_told(deployment: Deployment) -> None:
     told = deployment.run("disk")
     assert "agent_data.upstream_calls" in told or "agent_data.lexemes" in told
     assert "last_archived_wal" in told
 
 
+@pytest.mark.heavy
 def test_captures_go(deployment: Deployment) -> None:
     assert "would be dropped" in deployment.run_mneme("retention", MNEME_CAPTURE_DAYS="1")
 
 
+@pytest.mark.heavy
 def test_calls_that_were_set_aside_are_tried_again(deployment: Deployment) -> None:
     spool = deployment.folder / "spool"
     (spool / "dead" / "u-1").mkdir(parents=True)
@@ -257,6 +265,7 @@ def test_calls_that_were_set_aside_are_tried_again(deployment: Deployment) -> No
         deployment.mneme.restart()
 
 
+@pytest.mark.heavy
 async def test_a_password_is_replaced(deployment: Deployment) -> None:
     """Last: the server of this module has the old one, and goes on with what is open."""
     new = deployment.folder / "new-password"

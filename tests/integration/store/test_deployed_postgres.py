@@ -9,6 +9,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+import yaml
 
 from app.core import prepare_database
 from app.settings import Settings
@@ -68,7 +69,13 @@ def test_the_file_itself_is_read(deployed: DeployedPostgres) -> None:
     copy = deployed.data / "deployed.conf"
     copy.write_text((DEPLOY / "postgres" / "postgresql.conf").read_text())
     deployed.binaries.account.own(copy)
-    arguments = ("-D", deployed.binaries.address(deployed.data), "-c", f"config_file={copy.name}", "-C")
+    arguments = (
+        "-D",
+        deployed.binaries.address(deployed.data),
+        "-c",
+        f"config_file={deployed.binaries.address(deployed.data)}/{copy.name}",
+        "-C",
+    )
     done = deployed.binaries.run("postgres", *arguments, "max_wal_senders", cwd=deployed.data)
     assert (done.returncode, done.stdout.strip()) == (0, "75")
     copy.write_text("no_such_parameter = 1\n")
@@ -164,3 +171,25 @@ def test_the_archive_keeps_segments_whole_and_overwrites_none(tmp_path: Path) ->
         "there already: the server is told, and keeps it"
     )
     assert (tmp_path / "archive" / "000000010000000000000001").read_bytes() == b"first"
+
+
+async def test_the_exporter_gets_what_its_file_promises(deployed: DeployedPostgres) -> None:
+    queries = yaml.safe_load((DEPLOY / "prometheus" / "postgres-queries.yaml").read_text())
+    async with connected(deployed.superuser) as admin:
+        await admin.execute("SELECT pg_create_physical_replication_slot('a_replica', true)")
+        await admin.execute("ANALYZE")
+    async with connected(deployed.dsn("mneme_monitor")) as connection:
+        for name, asked in queries.items():
+            declared = {column: said for each in asked["metrics"] for column, said in each.items()}
+            statement = await connection.prepare(asked["query"])
+            columns = {each.name: each.type.name for each in statement.get_attributes()}
+            assert list(columns) == list(declared), name
+            for column, said in declared.items():
+                kinds = {"text", "name"} if said["usage"] == "LABEL" else {"float8", "int4"}
+                assert columns[column] in kinds, f"{name}_{column}"
+            rows = await statement.fetch()
+            assert rows or name == "mneme_postgres_replication", f"{name} has nothing to tell"
+            assert all(value is not None for row in rows for value in row.values()), name
+        tables = {row["relation"] for row in await connection.fetch(queries["mneme_postgres_table"]["query"])}
+        assert "conversation_history" in tables
+        assert not [each for each in tables if each.endswith("_p0")], "partitions are told with their table"
