@@ -60,7 +60,7 @@ def own_metrics() -> dict[str, set[str]]:
 def postgres_metrics() -> dict[str, set[str]]:
     """What the exporter's queries make."""
     queries = yaml.safe_load((DEPLOY / "prometheus" / "postgres-queries.yaml").read_text())
-    found = {}
+    found: dict[str, set[str]] = {}
     for name, query in queries.items():
         columns = {column: said["usage"] for each in query["metrics"] for column, said in each.items()}
         labels = {column for column, usage in columns.items() if usage == "LABEL"}
