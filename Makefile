@@ -17,7 +17,8 @@ test: $(STAMP)
 	$(TESTS) -m "not heavy"
 
 # The heavy set too: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), the real MiniLM (its package installed, or
-# MNEME_TEST_MINILM_FOLDER), peers, fresh installations, and the clients of docs/clients.md, which it installs.
+# MNEME_TEST_MINILM_FOLDER), peers, fresh installations, PgBouncer
+# (1.21+, or MNEME_TEST_PGBOUNCER), the commands of docs/operations.md, and the clients of docs/clients.md, which it installs.
 test-all: $(STAMP)
 	$(TESTS)
 

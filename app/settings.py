@@ -98,7 +98,9 @@ class Settings(BaseSettings):
         description="Longest statement of the background pool, milliseconds: an import may take longer than a request may.",
     )
     statement_cache_size: int = Field(
-        256, ge=0, description="Prepared statements per connection; 0 behind a PgBouncer before 1.21 in transaction mode."
+        256,
+        ge=0,
+        description="Prepared statements per connection; 0 behind a PgBouncer before 1.21 in transaction mode.",
     )
 
     # --- upstreams ----------------------------------------------------------------------------------------------
