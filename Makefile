@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: serve test test-all check format lock bench clean
+.PHONY: serve test test-all check lint-deploy format lock bench clean
 
 serve: $(STAMP)
 	@exec $(BIN)/mneme serve
@@ -17,7 +17,8 @@ test: $(STAMP)
 	$(TESTS) -m "not heavy"
 
 # The heavy set too: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), the real MiniLM (its package installed, or
-# MNEME_TEST_MINILM_FOLDER), peers, fresh installations, and the clients of docs/clients.md, which it installs.
+# MNEME_TEST_MINILM_FOLDER), peers, fresh installations, PgBouncer
+# (1.21+, or MNEME_TEST_PGBOUNCER), the commands of docs/operations.md, and the clients of docs/clients.md, which it installs.
 test-all: $(STAMP)
 	$(TESTS)
 
@@ -26,6 +27,17 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Everything in deploy/. The linters that are packages have an environment of their own; docker, kubectl and promtool are used where
+# they are installed.
+LINT := .venv-lint
+lint-deploy: $(LINT)/.installed
+	@LINT=$(CURDIR)/$(LINT)/bin sh deploy/lint.sh
+
+$(LINT)/.installed: deploy/lint.lock
+	$(PYTHON) -m venv $(LINT)
+	$(LINT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/lint.lock
+	@touch $@
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -40,6 +52,8 @@ bench: $(STAMP)
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --group dev pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate deploy/lint.in -o deploy/lint.lock
 
 # One install for running and for testing: the set is small and always the same, hash by hash.
 $(STAMP): requirements.lock pyproject.toml
@@ -49,4 +63,4 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(LINT) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -58,7 +58,7 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
             sql = Queries.load()["turns.ensure_space"]
             await connection.execute(sql, embedder.space, embedder.dimensions)
 
-    connection = await reach(dsn, settings.start_wait_s)
+    connection = await reach(settings.direct(dsn), settings.start_wait_s)
     try:
         await migrate(
             connection,

@@ -61,7 +61,7 @@ def examine(settings: Settings) -> list[Finding]:
     found += asyncio.run(_upstreams(settings))
     try:
         with database(settings, lambda _: None) as dsn:
-            found += asyncio.run(_database(dsn, embedded=settings.database_url is None))
+            found += asyncio.run(_database(settings.direct(dsn), embedded=settings.database_url is None))
             found += asyncio.run(_domains(settings, dsn))
     except MnemeError as error:
         found.append(Finding("error", "The embedded Postgres does not start.", error.message))

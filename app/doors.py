@@ -88,9 +88,10 @@ def open_doors(
     captures = Captures(pool, sql)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
     consolidation = ConsolidationStore(pool, sql)
-    eraser = Eraser(own_connection(core.dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(core.settings.spool_folder)])
+    as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
+    eraser = Eraser(as_eraser, sql, clock, elsewhere=[erasing(settings.spool_folder)])
     entities = EntityStore(pool, sql, clock)
-    deleter = Deleter(own_connection(core.dsn, ERASER_ROLE), sql, clock)
+    deleter = Deleter(as_eraser, sql, clock)
     default_model = core.settings.default_model or STORED_COUNTS
 
     async def database() -> None:

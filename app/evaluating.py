@@ -147,6 +147,7 @@ def evaluate(
         changes: dict[str, Any] = {
             "data_dir": Path(folder),
             "database_url": None,
+            "database_direct_url": None,
             "spool_dir": None,
             "embedded_port": 0,
         }

@@ -26,7 +26,7 @@ async def sweep(settings: Settings, dsn: str, name: str) -> int:
 async def retain(settings: Settings, dsn: str, *, dry: bool) -> Outcome:
     """Drop what the settings say is over. Raises StoreUnavailable."""
     try:
-        connection = await own_connection(dsn, OWNER_ROLE)()
+        connection = await own_connection(settings.direct(dsn), OWNER_ROLE)()
         try:
             return await Retention(Queries.load(), capture_limits(settings)).run(
                 connection, SystemClock().now(), dry=dry
@@ -42,6 +42,6 @@ async def erase_user(
 ) -> Receipt:
     """Erase a user of the tenant of that name. Raises NotFound, Conflict, StoreUnavailable."""
     spool = erasing(settings.spool_folder)
-    eraser = Eraser(own_connection(dsn, ERASER_ROLE), Queries.load(), SystemClock(), elsewhere=[spool])
+    eraser = Eraser(own_connection(settings.direct(dsn), ERASER_ROLE), Queries.load(), SystemClock(), elsewhere=[spool])
     owner = await eraser.tenant(tenant)
     return await eraser.erase(owner, ids.user_id(owner, user), external=user, tombstones=tombstones, progress=progress)

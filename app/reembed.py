@@ -31,7 +31,7 @@ def reembed(status: bool, drop: str | None, as_json: bool) -> None:
         raise click.UsageError("--status and --drop do not go together.")
     settings = load_settings()
     if status:
-        spaces = with_database(settings, spaces_of)
+        spaces = with_database(settings, lambda dsn: spaces_of(settings.direct(dsn)))
         show({"spaces": [_told(each) for each in spaces]}, as_json, lambda: _list(spaces))
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

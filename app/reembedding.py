@@ -75,7 +75,7 @@ async def drop_space(settings: Settings, dsn: str, name: str, watch: Watch) -> i
     """Drop a space that is not the settings' own; how many vectors went. Raises NotFound, Conflict, StoreUnavailable."""
     embedder = build_embedder(settings)
     try:
-        async with open_spaces(own_connection(dsn, OWNER_ROLE), Queries.load()) as spaces:
+        async with open_spaces(own_connection(settings.direct(dsn), OWNER_ROLE), Queries.load()) as spaces:
             await spaces.lock()
             return await spaces.drop(name, embedder.space, watch.done)
     finally:
@@ -90,7 +90,7 @@ async def reembed(settings: Settings, dsn: str, watch: Watch) -> Result:
         if not embedder.dimensions:
             raise NotReady("MNEME_EMBEDDER=none makes no vectors: name the embedder to change to.")
         await embedder.embed(["Does it answer, and with as many dimensions as the settings say?"])
-        async with open_spaces(own_connection(dsn, OWNER_ROLE), sql) as spaces:
+        async with open_spaces(own_connection(settings.direct(dsn), OWNER_ROLE), sql) as spaces:
             await spaces.lock()
             pool = await open_pool(
                 dsn,
@@ -164,7 +164,7 @@ class _Run:
 
     def _worker(self, doing: Reembedder) -> Worker:
         return Worker(
-            connect=connector(self._dsn, role=APP_ROLE, name="mneme reembed"),
+            connect=connector(self._settings.direct(self._dsn), role=APP_ROLE, name="mneme reembed"),
             sql=self._sql,
             handlers=doing.handlers(),
             lease_s=self._settings.job_lease_s,

@@ -51,6 +51,11 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = Field(
         None, description="Postgres 15+ with pgvector 0.8+; unset: the embedded Postgres."
     )
+    database_direct_url: SecretStr | None = Field(
+        None,
+        description="Behind PgBouncer in transaction mode: the same database around it, for what needs a session of its own "
+        "(migrations, the queue, erasure). Unset: MNEME_DATABASE_URL.",
+    )
     data_dir: Path = Field(Path(".mneme"), description="Where the embedded Postgres and the spool live.")
     embedded_port: int = Field(0, ge=0, le=65535, description="Port of the embedded Postgres; 0: any free one, kept.")
     embedded_settings: dict[str, str] = Field(
@@ -93,7 +98,9 @@ class Settings(BaseSettings):
         description="Longest statement of the background pool, milliseconds: an import may take longer than a request may.",
     )
     statement_cache_size: int = Field(
-        256, ge=0, description="Prepared statements per connection; 0 behind PgBouncer in transaction mode."
+        256,
+        ge=0,
+        description="Prepared statements per connection; 0 behind a PgBouncer before 1.21 in transaction mode.",
     )
 
     # --- upstreams ----------------------------------------------------------------------------------------------
@@ -365,7 +372,7 @@ class Settings(BaseSettings):
             raise ValueError("must begin with http:// or https://")
         return value.rstrip("/")
 
-    @field_validator("database_url")
+    @field_validator("database_url", "database_direct_url")
     @classmethod
     def _readable_dsn(cls, value: SecretStr | None) -> SecretStr | None:
         return readable_dsn(value) if value is not None else None
@@ -389,6 +396,16 @@ class Settings(BaseSettings):
             if unknown := [name for name in route.fallbacks if name not in known or name == route.name]:
                 raise ValueError(f"upstreams: {route.name!r} cannot fall back to {', '.join(map(repr, unknown))}")
         return self
+
+    @model_validator(mode="after")
+    def _direct_beside_pooled(self) -> Settings:
+        if self.database_direct_url is not None and self.database_url is None:
+            raise ValueError("database_direct_url leads around what database_url names: set that, too")
+        return self
+
+    def direct(self, dsn: str) -> str:
+        """The way to the database of `dsn` on which a session stays one's own."""
+        return dsn if self.database_direct_url is None else self.database_direct_url.get_secret_value()
 
     @property
     def spool_folder(self) -> Path:

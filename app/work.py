@@ -70,7 +70,7 @@ async def run_worker(settings: Settings) -> None:
         helper = build_helper(settings)
         try:
             worker = Worker(
-                connect=connector(dsn, role=APP_ROLE, name="mneme worker"),
+                connect=connector(settings.direct(dsn), role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
                 handlers=(await learner(core, knowledge, helper)).handlers()
                 | checker(core, knowledge).handlers()
@@ -93,9 +93,10 @@ async def run_worker(settings: Settings) -> None:
 
 def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedule:
     """All that is done again and again."""
-    eraser = Eraser(own_connection(dsn, ERASER_ROLE), sql, clock, elsewhere=[erasing(settings.spool_folder)])
+    direct = settings.direct(dsn)
+    eraser = Eraser(own_connection(direct, ERASER_ROLE), sql, clock, elsewhere=[erasing(settings.spool_folder)])
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
-    connect = connector(dsn, role=OWNER_ROLE, name="mneme schedule")
+    connect = connector(direct, role=OWNER_ROLE, name="mneme schedule")
     many = consolidation_ticks(sql) if settings.consolidation == "on" else ()
     return Schedule(
         connect, sql, clock, further=[*privacy, *life_ticks(sql), *alias_ticks(sql), *many, *object_ticks(sql)]

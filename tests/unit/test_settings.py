@@ -48,6 +48,14 @@ def test_the_environment_beats_the_file(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (settings.port, settings.host) == (9001, "127.0.0.2")
 
 
+def test_the_way_around_a_pooler() -> None:
+    pooled, direct = "postgresql://a@pgbouncer:6432/m", "postgresql://b@postgres:5432/m"
+    assert Settings(database_url=pooled).direct(pooled) == pooled
+    assert Settings(database_url=pooled, database_direct_url=direct).direct(pooled) == direct
+    with pytest.raises(ValidationError, match="set that, too"):
+        Settings(database_direct_url=direct)
+
+
 def test_several_upstreams_come_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MNEME_UPSTREAMS", '[{"name": "a", "base_url": "http://a/v1", "api_key": "sk-secret"}]')
     route = Settings().upstreams[0]
