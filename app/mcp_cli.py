@@ -1,0 +1,27 @@
+"""`mneme mcp`."""
+
+from __future__ import annotations
+
+import click
+
+from app import logs
+from app.console import failing_clearly, load_settings
+from app.settings import KEY
+
+
+@click.command()
+@click.option("--base", help="A running Mneme; by default the one at MNEME_HOST and MNEME_PORT.")
+@click.option("--key", envvar=KEY, help="A Mneme key, where the server asks for one; better in MNEME_KEY.")
+@click.option("--user", help="Whose memory it is; needed unless the key was made for one user, or the server is open.")
+@failing_clearly
+def mcp(base: str | None, key: str | None, user: str | None) -> None:
+    """Offer the memory of a running Mneme as an MCP server, on standard input and output."""
+    from app.importing import base_of
+    from app.mcp import check_sdk
+
+    check_sdk()
+    from app.mcp.stdio import run
+
+    settings = load_settings()
+    logs.set_up(settings.log_level, settings.log_format)
+    run(base or base_of(settings), key, user)
