@@ -11,7 +11,7 @@ import orjson
 
 PREFIX = "/api/v1"
 
-NOBODY = "Say whose memory this is: `mneme mcp --user …` over stdio, the header X-Mneme-User over HTTP, or a key made for one user."
+NOBODY = "Say whose memory: `mneme mcp --user …` over stdio, the header X-Mneme-User over HTTP, or a key of one user."
 
 Headers = list[tuple[bytes, bytes]]
 
