@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from app import logs
@@ -22,6 +24,12 @@ def mcp(base: str | None, key: str | None, user: str | None) -> None:
     check_sdk()
     from app.mcp.stdio import run
 
+    if base is not None and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", base):
+        raise click.BadParameter("a URL such as http://127.0.0.1:8080", param_hint="--base")
+    if key is not None and not re.fullmatch(r"[!-~]+", key):
+        raise click.BadParameter("not what a key looks like", param_hint="--key")
+    if user is not None and re.search("[\ud800-\udfff]", user):
+        raise click.BadParameter("not valid Unicode", param_hint="--user")
     settings = load_settings()
     logs.set_up(settings.log_level, settings.log_format)
     run(base or base_of(settings), key, user)

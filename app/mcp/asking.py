@@ -25,6 +25,14 @@ class Refused(Exception):
         self.status = status
 
 
+def check_sayable(value: object) -> None:
+    """Raises Refused for a lone surrogate, a nesting without end, a number without measure: the SDK's parser takes them all."""
+    try:
+        orjson.dumps(value)
+    except TypeError as error:
+        raise Refused(f"This cannot be said in JSON: {error}.", 400) from error
+
+
 class Asker:
     """Mneme's API as one caller sees it: with their key, about one user.
 
@@ -59,10 +67,7 @@ class Asker:
         content = None
         if body is not None:
             headers.append((b"content-type", b"application/json"))
-            try:
-                content = orjson.dumps({name: value for name, value in body.items() if value is not None})
-            except TypeError as error:  # a lone surrogate, an endless nesting, a number too large
-                raise Refused(f"This cannot be said in JSON: {error}.", 400) from error
+            content = orjson.dumps({name: value for name, value in body.items() if value is not None})
         url = "/".join((PREFIX, *(quote(each, safe="") for each in path)))
         given = {name: value for name, value in query.items() if value is not None}
         try:

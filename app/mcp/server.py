@@ -13,7 +13,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from app.mcp.asking import USER, Asker, Refused
+from app.mcp.asking import USER, Asker, Refused, check_sayable
 from app.mcp.tools import MAX_LISTED, TOOLS, Told, Tool, transcript
 
 INSTRUCTIONS = (
@@ -87,6 +87,7 @@ def build_server(asker_of: AskerOf) -> Server[dict[str, Any]]:
 
 
 async def _read(asker: Asker, uri: str) -> Told:
+    check_sayable(uri)
     if uri == PROFILE:
         return await asker.ask("GET", "users", USER, "profile")
     session = unquote(uri.removeprefix(SESSION))

@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.mcp.asking import USER, Asker, Refused
+from app.mcp.asking import USER, Asker, Refused, check_sayable
 
 MAX_FOUND = 50
 """Most items of one answer: with more, a model no longer reads."""
 MAX_LISTED = 100
 """Most rows of a list in one answer; `next` goes on."""
-MAX_SHOWN_CHARS = 4000
-"""Most characters of one message that are shown, some 1,000 tokens: an agent's history holds whole files."""
+MAX_SHOWN_CHARS = 2000
+"""Most characters of one message that are shown, some 500 tokens: an agent's history holds whole files."""
 RECENT_SESSIONS = 100
 """The newest sessions, among which the one is found that was spoken in last."""
 MAX_ERRORS_TOLD = 5
@@ -53,19 +53,27 @@ class Tool:
     destroys: bool = False
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments, without the titles that say a name twice."""
+        """JSON Schema of the arguments, without titles, and without the null that stands for one left out: a model reads it
+        with every prompt."""
         schema = self.arguments.model_json_schema()
-        for each in schema.get("properties", {}).values():
-            each.pop("title", None)
-        return {name: value for name, value in schema.items() if name not in ("title", "description")}
+        properties = {name: _argument(each) for name, each in schema["properties"].items()}
+        required = {"required": schema["required"]} if "required" in schema else {}
+        return {"type": "object", "properties": properties, **required, "additionalProperties": False}
 
     async def call(self, asker: Asker, given: Mapping[str, Any]) -> Told:
         """Raises Refused, also for arguments that it does not take."""
+        check_sayable(dict(given))
         try:
             arguments = self.arguments.model_validate(dict(given))
         except ValidationError as error:
             raise Refused(_wrong(error), 400) from error
         return await self.run(asker, arguments)
+
+
+def _argument(schema: Mapping[str, Any]) -> dict[str, Any]:
+    (named,) = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}] or ({},)
+    more = {name: value for name, value in schema.items() if name not in ("title", "anyOf")}
+    return named | {name: value for name, value in more.items() if (name, value) != ("default", None)}
 
 
 # --- finding --------------------------------------------------------------------------------------------------------------
