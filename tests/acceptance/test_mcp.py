@@ -180,8 +180,8 @@ async def test_nobody_sees_another_users_or_tenants(
     host: Host, mneme: MnemeServer, keys: dict[str, str], way: str
 ) -> None:
     user = f"eve-{way}"
-    async with host(way, "one", user) as client:
-        mine = await told(client, "remember", text=f"The {way} safe opens with marigold.")
+    api = Api(mneme, key=keys["one"])
+    mine = api.post("/memories", {"user": user, "text": f"The {way} safe opens with marigold."})["id"]
 
     async def stranger(key: str, name: str) -> None:
         async with host(way, key, name, "legacy") as client:
@@ -189,11 +189,11 @@ async def test_nobody_sees_another_users_or_tenants(
             assert (await told(client, "memories"))["memories"] == []
             assert (await told(client, "recent"))["messages"] == []
             for tool, more in (("correct", {"text": "It is open."}), ("forget", {})):
-                assert await refused(client, tool, memory=mine["memory"], **more) == "There is no such memory."
+                assert await refused(client, tool, memory=mine, **more) == "There is no such memory."
 
     await asyncio.gather(stranger("two", user), stranger("one", "mallory"))
-    (kept,) = Api(mneme, key=keys["one"]).get("/memories", user=user)["memories"]
-    assert (kept["id"], kept["status"]) == (mine["memory"], "active")
+    (kept,) = api.get("/memories", user=user)["memories"]
+    assert (kept["id"], kept["status"]) == (mine, "active")
 
 
 @pytest.mark.parametrize("way", WAYS)
