@@ -16,6 +16,7 @@ from app.capture_cli import capture
 from app.conflicts_cli import conflicts
 from app.console import failing_clearly, load_settings, show, with_database
 from app.keys import keys
+from app.mcp_cli import mcp
 from app.ontology_cli import ontology
 from app.reembed import reembed
 from app.replay_cli import replay
@@ -40,11 +41,14 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     collector.hold()
     from app.core import prepare_database
     from app.gateway.redact import Redactor
+    from app.mcp import check_sdk
     from app.supervise import database
     from app.supervise import serve as run
 
     settings = load_settings(host=host, port=port, workers=workers, worker="off" if no_worker else None)
     Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins
+    if settings.mcp == "on":
+        check_sdk()
     logs.set_up(settings.log_level, settings.log_format)
     log = logging.getLogger("mneme")
     for unknown in unknown_names(os.environ):
@@ -121,6 +125,7 @@ replay.add_command(replay_run)
 main.add_command(capture)
 main.add_command(ontology)
 main.add_command(conflicts)
+main.add_command(mcp)
 
 
 @main.command()

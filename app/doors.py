@@ -20,6 +20,7 @@ from app.api.facts import facts_router
 from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
+from app.api.me import me_router
 from app.api.memories import memories_router
 from app.api.objects import objects_router
 from app.api.ontology import ontology_router
@@ -137,6 +138,7 @@ def open_doors(
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
+        me_router(gate),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, cards, scribe, deleter),
         history_router(gate, sessions, history, cards, scribe, deleter),

@@ -72,6 +72,6 @@ def set_up(level: str, shape: Literal["json", "text"]) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # Libraries that say at INFO what Mneme says itself, or say it with URLs.
-    for name in ("httpx", "httpcore", "aiohttp.access", "uvicorn.access", "pgqueuer", "asyncio"):
+    for name in ("httpx", "httpcore", "aiohttp.access", "uvicorn.access", "pgqueuer", "asyncio", "mcp"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(QuietBreaks())

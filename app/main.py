@@ -17,8 +17,10 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from app import collector, logs
+from app.api.auth import Authenticator
 from app.api.common import DoorMiddleware, add_routes, install_errors
 from app.api.reference import reference_router
 from app.clock import Clock, SystemClock
@@ -50,6 +52,7 @@ class Application:
         self._clock = clock
         self._started = started
         self._gateway: Gateway | None = None
+        self._mcp: ASGIApp | None = None
         self._doors = FastAPI(title="Mneme", version=VERSION, lifespan=self._lifespan, docs_url=None, redoc_url=None)
         install_errors(self._doors)
         self._app = DoorMiddleware(self._doors, settings.max_body_bytes)
@@ -58,6 +61,8 @@ class Application:
         path = scope.get("path", "")
         if scope["type"] == "http" and (path.startswith("/v1/") or path == "/v1") and self._gateway is not None:
             await self._gateway(scope, receive, send)
+        elif scope["type"] == "http" and path == "/mcp" and self._mcp is not None:
+            await self._mcp(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -74,6 +79,7 @@ class Application:
             open_core(self._settings, database_dsn(self._settings), self._clock) as core,
             open_knowledge(core, core.pools.background, metrics) as knowledge,
             open_proxy(core, knowledge, metrics) as proxy,
+            self._mcp_door(proxy.authenticator) as mcp,
         ):
             space = await core.turns.space_of(core.embedder.space)
             for router in (*open_doors(core, knowledge, proxy, metrics, exposition, space), reference_router()):
@@ -82,13 +88,25 @@ class Application:
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
             warming = core.tasks.spawn(knowledge.domains.warm(), "domains")
             await asyncio.wait({warming}, timeout=DOMAINS_WAIT_S)
-            self._gateway = proxy.gateway
+            self._gateway, self._mcp = proxy.gateway, mcp
             if self._started is not None:
                 self._started()
             yield
-            self._gateway = None
+            self._gateway = self._mcp = None
             warming.cancel()
             stop.set()
+
+    @asynccontextmanager
+    async def _mcp_door(self, authenticator: Authenticator) -> AsyncIterator[ASGIApp | None]:
+        """What answers at /mcp, if the settings want it; only then its SDK is imported."""
+        if self._settings.mcp == "off":
+            yield None
+            return
+        from app.mcp.http import McpDoor
+
+        door = McpDoor(authenticator, self._app, [self._settings.host, *self._settings.mcp_hosts])
+        async with door.open():
+            yield door
 
 
 async def _database_came(settings: Settings) -> bool:

@@ -28,6 +28,8 @@ from app.sources import CardTool, DomainSource, Placement, UpstreamRoute, readab
 PREFIX = "MNEME_"
 SUPERVISOR = "MNEME_SUPERVISOR_PID"
 """No setting: how a worker that `mneme serve` started knows whose it is."""
+KEY = "MNEME_KEY"
+"""No setting either: the key with which a command asks a running server."""
 
 DEFAULT_UPSTREAM = "upstream"
 """How the one under `MNEME_UPSTREAM_BASE_URL` is called."""
@@ -287,6 +289,14 @@ class Settings(BaseSettings):
     auth: Literal["open", "keys"] | None = Field(
         None, description="Unset: `open` on loopback, `keys` on any other address."
     )
+    mcp: Literal["on", "off"] = Field(
+        "off", description="Offer the memory as an MCP server at /mcp (docs/mcp.md); needs the extra `mcp`."
+    )
+    mcp_hosts: list[Annotated[str, Field(pattern=r"^[^/:\s]+$")]] = Field(
+        [],
+        description="Names beside loopback by which /mcp may be asked, as JSON, without port: others are refused against DNS "
+        "rebinding.",
+    )
     key_cache_s: float = Field(10.0, ge=0, description="Seconds that a checked key stays valid without a look-up.")
     budget_without_database: Literal["open", "closed"] = Field(
         "closed",
@@ -449,7 +459,7 @@ class Unknown:
 def unknown_names(environment: Mapping[str, str], folder: Path = Path()) -> list[Unknown]:
     """Names in the environment, `.env` and `mneme.toml` that no setting has: a typing error would go unnoticed."""
     fields = Settings.model_fields
-    known = {str(field.validation_alias or PREFIX + name.upper()) for name, field in fields.items()} | {SUPERVISOR}
+    known = {str(field.validation_alias or PREFIX + name.upper()) for name, field in fields.items()} | {SUPERVISOR, KEY}
     files = folder / ".env", folder / "mneme.toml"
     given = [("the environment", name.upper(), name) for name in environment if name.upper().startswith(PREFIX)]
     if files[0].is_file():
@@ -459,7 +469,7 @@ def unknown_names(environment: Mapping[str, str], folder: Path = Path()) -> list
         table = tomllib.loads(files[1].read_text())
         given += [("mneme.toml", PREFIX + name.upper(), name) for name in table if name.lower() != "openai_api_key"]
     # Compared without what all have in common.
-    own = {each.removeprefix(PREFIX): each for each in known - {SUPERVISOR}}
+    own = {each.removeprefix(PREFIX): each for each in known - {SUPERVISOR, KEY}}
     return [
         Unknown(name, source, next((own[each] for each in get_close_matches(full.removeprefix(PREFIX), own, 1)), None))
         for source, full, name in given

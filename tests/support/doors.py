@@ -35,6 +35,7 @@ from app.api.facts import facts_router
 from app.api.filtering import Filtering
 from app.api.importer import Importer, importer_router
 from app.api.keys import keys_router
+from app.api.me import me_router
 from app.api.memories import memories_router
 from app.api.objects import objects_router
 from app.api.ontology import ontology_router
@@ -292,6 +293,7 @@ async def build_doors(
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
+        lambda: me_router(gate),
         lambda: users_router(
             gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
         ),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.settings import SUPERVISOR, Settings, Unknown, unknown_names
+from app.settings import KEY, SUPERVISOR, Settings, Unknown, unknown_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -95,7 +95,7 @@ def test_a_database_url_that_cannot_be_read_is_not_quoted(dsn: str) -> None:
 def test_names_that_no_setting_has_are_told_with_the_nearest(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("MNEME_PORTT=1\nOTHER=2\nMNEME_HOST=127.0.0.1\n")
     (tmp_path / "mneme.toml").write_text('retrieval_deadline = 5\nport = 1\nPool_Size = 3\nopenai_api_key = "x"\n')
-    environment = {"MNEME_TYPO": "1", "mneme_host": "h", "PATH": "p", "OPENAI_API_KEY": "k", SUPERVISOR: "7"}
+    environment = {"MNEME_TYPO": "1", "mneme_host": "h", "PATH": "p", "OPENAI_API_KEY": "k", SUPERVISOR: "7", KEY: "k"}
     found = unknown_names(environment, tmp_path)
     assert found == [
         Unknown("MNEME_TYPO", "the environment", None),

@@ -214,7 +214,7 @@ async def fill(client: httpx.AsyncClient) -> dict[str, str]:
 
 async def test_a_tenant_sees_nothing_of_another(locked: Doors) -> None:
     key_a, row_a = await locked.tenancy.create_key("a", "a")
-    key_b, _ = await locked.tenancy.create_key("b", "b")
+    key_b, row_b = await locked.tenancy.create_key("b", "b")
     async with locked.client(key_a) as client:
         of_a = await fill(client)
         own = await client.get("/api/v1/memories")
@@ -247,6 +247,9 @@ async def test_a_tenant_sees_nothing_of_another(locked: Doors) -> None:
                         assert answer.status_code == 400, "one asks a person, not a tenant"
                         continue
                     assert answer.status_code == 200
+                    if path == "/api/v1/me":
+                        assert answer.json()["tenant"] == str(row_b.tenant_id), "the one that asks"
+                        continue
                     if path == "/api/v1/cards/tool":
                         assert answer.json() == TOOL, "the same for everybody"
                         continue

@@ -1,0 +1,98 @@
+"""`/mcp` of a running server: streamable HTTP without sessions, so that any server process may answer any request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import httpx
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.api.common import error_response
+from app.errors import BadHeader, Forbidden, MnemeError
+from app.mcp.asking import Asker
+from app.mcp.server import Context, build_server
+
+PATH = "/mcp"
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+MAX_BODY_BYTES = 1024 * 1024
+"""Largest request, bytes: thirty times the longest memory. The SDK's own bound is 4 MiB, read before it is refused."""
+
+_WHO = frozenset({b"authorization", b"x-mneme-key", b"x-mneme-user"})
+"""Headers that say who calls, and about whom."""
+
+
+class Checks(Protocol):
+    """Knows callers by their headers: `app.api.auth.Authenticator`."""
+
+    async def check(self, headers: Headers, /) -> object: ...
+
+
+class McpDoor:
+    """Plain ASGI. First where a request comes from, then whose it is; only then its body is read."""
+
+    def __init__(self, authenticator: Checks, doors: ASGIApp, hosts: Iterable[str]) -> None:
+        """`doors`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback."""
+        self._authenticator = authenticator
+        self._hosts = LOOPBACK | {each.lower() for each in hosts}
+        self._client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=doors, raise_app_exceptions=False), base_url="http://mneme"
+        )
+        self._manager = StreamableHTTPSessionManager(
+            build_server(self._asker),
+            json_response=True,
+            stateless=True,
+            # Checked here, where the answer can say what to do about it.
+            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+            max_request_body_size=MAX_BODY_BYTES,
+        )
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """For as long as the server runs."""
+        async with self._client, self._manager.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        try:
+            check_origin(headers.get("host"), headers.get("origin"), self._hosts)
+            await self._authenticator.check(headers)
+        except MnemeError as error:
+            refusal: ASGIApp = error_response(error)
+            await refusal(scope, receive, send)
+            return
+        if scope["method"] != "POST":
+            # Nothing is ever sent unasked, and there is no session to end.
+            refusal = Response(status_code=405, headers={"allow": "POST"})
+            await refusal(scope, receive, send)
+            return
+        await self._manager.handle_request(scope, receive, send)
+
+    def _asker(self, context: Context) -> Asker:
+        request = context.request
+        if request is None:  # else the doors would see a caller without a key, whom `open` mode lets in
+            raise RuntimeError("a request over HTTP without its headers")
+        return Asker(self._client, [(name, value) for name, value in request.headers.raw if name.lower() in _WHO])
+
+
+def check_origin(host: str | None, origin: str | None, allowed: frozenset[str]) -> None:
+    """Against DNS rebinding: a page of another site may make its own name point at this server, but not change the headers that
+    say so. Raises BadHeader for a Host that is none of `allowed`, Forbidden for an Origin."""
+    if _name(f"//{host}") not in allowed:
+        raise BadHeader("This server is not known by this name: add it to MNEME_MCP_HOSTS.", param="Host")
+    if origin is not None and _name(origin) not in allowed:
+        raise Forbidden("Pages of this origin may not ask here: add its host to MNEME_MCP_HOSTS.", param="Origin")
+
+
+def _name(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
