@@ -33,6 +33,7 @@ from app.proxy import open_proxy
 from app.settings import Settings
 from app.store.reach import came
 from app.tasks import Supervisor, until_orphaned
+from app.ui.pages import open_site
 
 log = logging.getLogger("mneme")
 
@@ -53,6 +54,7 @@ class Application:
         self._started = started
         self._gateway: Gateway | None = None
         self._mcp: ASGIApp | None = None
+        self._ui: ASGIApp | None = None
         self._doors = FastAPI(title="Mneme", version=VERSION, lifespan=self._lifespan, docs_url=None, redoc_url=None)
         install_errors(self._doors)
         self._app = DoorMiddleware(self._doors, settings.max_body_bytes)
@@ -63,6 +65,8 @@ class Application:
             await self._gateway(scope, receive, send)
         elif scope["type"] == "http" and path == "/mcp" and self._mcp is not None:
             await self._mcp(scope, receive, send)
+        elif scope["type"] == "http" and (path.startswith("/ui/") or path == "/ui") and self._ui is not None:
+            await self._ui(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -89,10 +93,12 @@ class Application:
             warming = core.tasks.spawn(knowledge.domains.warm(), "domains")
             await asyncio.wait({warming}, timeout=DOMAINS_WAIT_S)
             self._gateway, self._mcp = proxy.gateway, mcp
+            if self._settings.ui == "on":
+                self._ui = open_site(self._settings, proxy.authenticator, self._app)
             if self._started is not None:
                 self._started()
             yield
-            self._gateway = self._mcp = None
+            self._gateway = self._mcp = self._ui = None
             warming.cancel()
             stop.set()
 
@@ -104,7 +110,7 @@ class Application:
             return
         from app.mcp.http import McpDoor
 
-        door = McpDoor(authenticator, self._app, [self._settings.host, *self._settings.mcp_hosts])
+        door = McpDoor(authenticator, self._app, [self._settings.host, *self._settings.hosts])
         async with door.open():
             yield door
 

@@ -292,11 +292,18 @@ class Settings(BaseSettings):
     mcp: Literal["on", "off"] = Field(
         "off", description="Offer the memory as an MCP server at /mcp (docs/mcp.md); needs the extra `mcp`."
     )
-    mcp_hosts: list[Annotated[str, Field(pattern=r"^[^/:\s]+$")]] = Field(
+    hosts: list[Annotated[str, Field(pattern=r"^[^/:\s]+$")]] = Field(
         [],
-        description="Names beside loopback by which /mcp may be asked, as JSON, without port: others are refused against DNS "
-        "rebinding.",
+        description="Names beside loopback by which /mcp, and in `open` mode /ui and /api/v1, may be asked, as JSON, without "
+        "port: others are refused against DNS rebinding.",
     )
+    ui: Literal["on", "off"] = Field("on", description="Offer the page at /ui (docs/ui.md).")
+    ui_secret: SecretStr | None = Field(
+        None,
+        description="Signs the cookies of /ui: the same on all machines that serve it. Unset: one is made under "
+        "MNEME_DATA_DIR.",
+    )
+    ui_session_hours: float = Field(12.0, gt=0, description="Hours after which one signs in to /ui again.")
     key_cache_s: float = Field(10.0, ge=0, description="Seconds that a checked key stays valid without a look-up.")
     budget_without_database: Literal["open", "closed"] = Field(
         "closed",

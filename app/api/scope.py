@@ -24,6 +24,10 @@ from app.store.tenancy import UserRef
 LOCAL_USER = "local"
 """The one user of `open` mode, where nobody else is named."""
 
+PRINCIPAL = "mneme.principal"
+"""Of an ASGI scope: who asks, where that is known already. Requests from within carry it (`ui.within`); nothing that comes over
+a socket can."""
+
 _READING = frozenset({"GET", "HEAD"})
 _READING_POSTS = ("/search", "/context", "/replay", "/cards/call")
 """POSTs that change nothing."""
@@ -93,7 +97,7 @@ class Gate:
         if known is not None:
             return known
         check_agreement(request.headers.raw)
-        principal = await self._authenticator.check(request.headers)
+        principal = request.scope.get(PRINCIPAL) or await self._authenticator.check(request.headers)
         reading = request.method in _READING or (request.method == "POST" and request.url.path.endswith(_READING_POSTS))
         if not principal.allows("read" if reading else "write"):
             raise Forbidden(f"This key has no scope to {'read' if reading else 'write'} here.", code="missing_scope")

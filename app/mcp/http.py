@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import httpx
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -15,12 +14,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.common import error_response
-from app.errors import BadHeader, Forbidden, MnemeError
+from app.api.origin import LOOPBACK, check_origin
+from app.errors import MnemeError
 from app.mcp.asking import Asker
 from app.mcp.server import Context, build_server
 
 PATH = "/mcp"
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_BODY_BYTES = 1024 * 1024
 """Largest request, bytes: thirty times the longest memory. The SDK's own bound is 4 MiB, read before it is refused."""
 
@@ -80,19 +79,3 @@ class McpDoor:
         if request is None:  # else the doors would see a caller without a key, whom `open` mode lets in
             raise RuntimeError("a request over HTTP without its headers")
         return Asker(self._client, [(name, value) for name, value in request.headers.raw if name.lower() in _WHO])
-
-
-def check_origin(host: str | None, origin: str | None, allowed: frozenset[str]) -> None:
-    """Against DNS rebinding: a page of another site may make its own name point at this server, but not change the headers that
-    say so. Raises BadHeader for a Host that is none of `allowed`, Forbidden for an Origin."""
-    if _name(f"//{host}") not in allowed:
-        raise BadHeader("This server is not known by this name: add it to MNEME_MCP_HOSTS.", param="Host")
-    if origin is not None and _name(origin) not in allowed:
-        raise Forbidden("Pages of this origin may not ask here: add its host to MNEME_MCP_HOSTS.", param="Origin")
-
-
-def _name(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None

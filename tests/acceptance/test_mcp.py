@@ -28,7 +28,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
-    return {"AUTH": "keys", "MCP": "on", "MCP_HOSTS": '["Memory.Example"]'}
+    return {"AUTH": "keys", "MCP": "on", "HOSTS": '["Memory.Example"]'}
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.errors import BadHeader, Forbidden
-from app.mcp.http import LOOPBACK, check_origin
+from app.api.origin import LOOPBACK, check_origin
 
 ALLOWED = LOOPBACK | {"memory.example"}
 
@@ -22,7 +22,7 @@ def test_its_own_names_may_be_asked(host: str, origin: str | None) -> None:
      "memory.example.", "a/memory.example", "memory.example\\@evil.example"],
 )  # fmt: skip
 def test_another_name_is_refused(host: str | None) -> None:
-    with pytest.raises(BadHeader, match="MNEME_MCP_HOSTS"):
+    with pytest.raises(BadHeader, match="MNEME_HOSTS"):
         check_origin(host, None, ALLOWED)
 
 
@@ -31,5 +31,5 @@ def test_another_name_is_refused(host: str | None) -> None:
                "http://[::1", "file://", "chrome-extension://abcdef"]
 )  # fmt: skip
 def test_a_page_of_another_site_is_refused(origin: str) -> None:
-    with pytest.raises(Forbidden, match="MNEME_MCP_HOSTS"):
+    with pytest.raises(Forbidden, match="MNEME_HOSTS"):
         check_origin("localhost", origin, ALLOWED)

@@ -1,0 +1,85 @@
+"""Who is signed in: a cookie that this server signed. Nothing of it is stored."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from itsdangerous import BadData, URLSafeTimedSerializer
+
+SECRET_BYTES = 32
+"""Entropy of the signing secret, as of a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """`digest`: SHA-256 of the key, in hex; None: nobody signed in (yet, or in `open` mode, where nobody needs to).
+    `token`: what every form sends back, so that no other site can send one."""
+
+    digest: str | None
+    token: str
+
+
+class Cookies:
+    """Signs and reads. The digest alone opens nothing: keys are looked up by it, and a request needs the key."""
+
+    def __init__(self, secret: str, life_s: float) -> None:
+        """`life_s`: seconds after which one has to sign in again."""
+        self._signed_in = URLSafeTimedSerializer(secret, salt="mneme.ui.signed-in")
+        self._notice = URLSafeTimedSerializer(secret, salt="mneme.ui.notice")
+        self.life_s = life_s
+
+    def read(self, cookie: str | None) -> SignedIn | None:
+        """None: none of ours, or too old."""
+        found = _load(self._signed_in, cookie, self.life_s)
+        try:
+            return SignedIn(found["k"], found["t"]) if found is not None else None
+        except (LookupError, TypeError):
+            return None
+
+    def write(self, digest: str | None) -> tuple[SignedIn, str]:
+        """A new one, with a token of its own, and the cookie's value."""
+        made = SignedIn(digest, secrets.token_urlsafe(16))
+        return made, str(self._signed_in.dumps({"k": made.digest, "t": made.token}))
+
+    def notice(self, text: str) -> str:
+        """What was done, to be shown on the next page, as a cookie's value."""
+        return str(self._notice.dumps(text))
+
+    def noticed(self, cookie: str | None) -> str | None:
+        """Signed, for else anybody who may set a cookie could put words into our mouth."""
+        found = _load(self._notice, cookie, 60.0)
+        return found if isinstance(found, str) else None
+
+
+def _load(serializer: URLSafeTimedSerializer, cookie: str | None, life_s: float) -> Any:
+    if cookie is None:
+        return None
+    try:
+        found = serializer.loads(cookie, max_age=int(life_s))
+    except BadData:
+        return None
+    return found
+
+
+def shared_secret(folder: Path) -> str:
+    """The secret of all server processes that share `folder`; made by the first, readable by its owner only.
+
+    Servers on several machines need MNEME_UI_SECRET instead.
+    """
+    path = folder / "ui-secret"
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / f"ui-secret.{os.getpid()}"
+    if not path.exists():
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(SECRET_BYTES))
+        try:
+            os.link(fresh, path)  # fails where another process was faster: its secret stands
+        except FileExistsError:
+            pass
+        finally:
+            fresh.unlink()
+    return path.read_text().strip()

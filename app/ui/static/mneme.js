@@ -1,0 +1,1 @@
+// What the pages do beyond links and forms; each works without it.

@@ -1,0 +1,115 @@
+"""One request of the page: who makes it, what it asks of the doors, and how it is answered."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from jinja2 import Environment
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from app.api.auth import Principal
+from app.ui.cookie import Cookies
+from app.ui.within import Doors, Refused
+
+COOKIE = "mneme_ui"
+NOTICE = "mneme_ui_notice"
+THEME = "mneme_ui_theme"
+THEMES = ("light", "dark")
+TOKEN = "csrf"  # noqa: S105 - a field's name
+MAX_FIELDS = 100
+"""Fields of a form; the largest has some twenty."""
+_SLASH = "\ufdd0"
+"""Stands for an encoded slash (`api.common.DoorMiddleware`)."""
+
+
+@dataclass(slots=True)
+class Visit:
+    """`principal`: None where nobody is signed in; then there is no `within` either."""
+
+    request: Request
+    templates: Environment
+    cookies: Cookies
+    principal: Principal | None
+    token: str
+    within: Doors | None
+    open_mode: bool
+    set_cookies: list[tuple[str, str, float]] = field(default_factory=list)
+    """To be set with the answer: name, value, life in seconds; 0 removes it."""
+
+    # --- what was asked -------------------------------------------------------------------------------------------------
+
+    def segment(self, name: str) -> str:
+        """A path parameter, its slashes too."""
+        return str(self.request.path_params[name]).replace(_SLASH, "/")
+
+    def query(self, name: str, default: str | None = None) -> str | None:
+        """`?name=`, without the space around it; an empty one is none."""
+        return (self.request.query_params.get(name) or "").strip() or default
+
+    @property
+    def doors(self) -> Doors:
+        """/api/v1 with this visitor's rights. Only for pages that nobody sees who is not signed in."""
+        if self.within is None:
+            raise Refused(401, "Sign in first.")
+        return self.within
+
+    @property
+    def partial(self) -> bool:
+        """Whether htmx asks for a part of the page only."""
+        return self.request.headers.get("hx-request") == "true"
+
+    async def form(self) -> FormData:
+        """The fields that were sent. Raises Refused where the form is none of this session's."""
+        given = await self.request.form(max_files=0, max_fields=MAX_FIELDS)
+        if not hmac.compare_digest(str(given.get(TOKEN, "")).encode(), self.token.encode()):
+            raise Refused(403, "This form is too old, or not one of ours. Go back, load the page again and retry.")
+        return given
+
+    # --- how it is answered ----------------------------------------------------------------------------------------------
+
+    def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
+        """A page, or a part of one."""
+        theme = self.request.cookies.get(THEME)
+        notice = self.cookies.noticed(self.request.cookies.get(NOTICE))
+        if notice is not None:
+            self.set_cookies.append((NOTICE, "", 0))
+        text = self.templates.get_template(template).render(
+            {
+                "visit": self,
+                "here": self.request.url.path,
+                "theme": theme if theme in THEMES else "",
+                "notice": notice,
+                "csrf": self.token,
+                "status": status,
+                **values,
+            }
+        )
+        return HTMLResponse(text, status_code=status)
+
+    def redirect(self, location: str, notice: str | None = None) -> Response:
+        """To a page of ours, which says once what was done."""
+        if notice is not None:
+            self.set_cookies.append((NOTICE, self.cookies.notice(notice), 60.0))
+        return RedirectResponse(location, status_code=303)
+
+    def pass_on(self, *path: str, **query: Any) -> Response:
+        """What a door of /api/v1 answers, as it comes: for downloads of any size."""
+        return _PassedOn(self.doors, path, query)
+
+
+class _PassedOn(Response):
+    def __init__(self, doors: Doors, path: tuple[str, ...], query: dict[str, Any]) -> None:
+        super().__init__()
+        self._doors, self._path, self._query = doors, path, query
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._doors.pass_on(scope, receive, send, *self._path, **self._query)
+
+
+Page = Callable[[Visit], Awaitable[Response]]

@@ -1,0 +1,102 @@
+"""Asking `/api/v1` from within: no socket, and who asks is known already.
+
+So the page can show and do exactly what its key may, by the very rules that hold for everybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.auth import Principal
+from app.api.common import PREFIX
+from app.api.scope import PRINCIPAL
+
+
+class Refused(Exception):
+    """The doors said no. `message` is for people; `param`: the name of what was wrong, where there is one."""
+
+    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What answers under /api/v1, as one caller sees it."""
+
+    app: ASGIApp
+    principal: Principal
+
+    async def get(self, *path: str, **query: Any) -> Any:
+        """The JSON of GET /api/v1/…; `path` in segments of any text, without `None`s in `query`. Raises Refused."""
+        return await self.send("GET", *path, query=query)
+
+    async def send(
+        self, method: str, *path: str, query: Mapping[str, Any] | None = None, body: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The JSON of any request; None where the answer has no body. Raises Refused."""
+        status, content = await self._ask(method, path, query or {}, body)
+        if status < 300:
+            return orjson.loads(content) if content else None
+        try:
+            error = orjson.loads(content)["error"]
+            raise Refused(status, str(error["message"]), error["param"])
+        except (ValueError, LookupError, TypeError):
+            raise Refused(status, "This went wrong; the log of the server says why.") from None
+
+    async def pass_on(self, scope: Scope, receive: Receive, send: Send, *path: str, **query: Any) -> None:
+        """Answer the request of `scope` with that of a door, as it comes: for downloads of any size."""
+        await self.app(self._scope(scope["method"], path, query, []), receive, send)
+
+    async def _ask(
+        self, method: str, path: tuple[str, ...], query: Mapping[str, Any], body: Mapping[str, Any] | None
+    ) -> tuple[int, bytes]:
+        content = b"" if body is None else orjson.dumps(body)
+        headers = [] if body is None else [(b"content-type", b"application/json")]
+        requests: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+        status, chunks = 500, list[bytes]()
+
+        async def receive() -> Message:
+            return requests.pop() if requests else {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif message["type"] == "http.response.body":
+                chunks.append(message.get("body", b""))
+
+        await self.app(self._scope(method, path, query, headers), receive, send)
+        return status, b"".join(chunks)
+
+    def _scope(
+        self, method: str, path: tuple[str, ...], query: Mapping[str, Any], headers: list[tuple[bytes, bytes]]
+    ) -> dict[str, Any]:
+        given = {name: _said(value) for name, value in query.items() if value is not None and value != ""}
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "scheme": "http",
+            "method": method,
+            "path": "/".join((PREFIX, *path)),
+            "raw_path": "/".join((PREFIX, *(quote(each, safe="") for each in path))).encode(),
+            "root_path": "",
+            "query_string": urlencode(given, doseq=True).encode(),
+            "headers": [(b"host", b"mneme"), *headers],
+            "client": None,
+            "server": None,
+            PRINCIPAL: self.principal,
+        }
+
+
+def _said(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
