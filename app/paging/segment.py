@@ -31,12 +31,10 @@ NAMELESS = "tool"
 
 @dataclass(frozen=True, slots=True)
 class Segmentation:
-    """What is new in a transcript. `superseded`: objects, known or new, that are now to be stubs; `admissions`: of all contents
-    that were looked at; `marks`: to be known from now on."""
+    """What is new in a transcript. `admissions`: of all contents that were looked at; `marks`: to be known from now on."""
 
     objects: tuple[SemanticObject, ...] = ()
     relationships: tuple[Relationship, ...] = ()
-    superseded: tuple[UUID, ...] = ()
     admissions: tuple[Admission, ...] = ()
     marks: frozenset[bytes] = frozenset()
 
@@ -99,9 +97,7 @@ def segment(
             work.statement(position)
         work.done.add(mark)
     work.end_phases()
-    return Segmentation(
-        tuple(work.made), tuple(work.relations), tuple(work.superseded), tuple(work.admissions), frozenset(work.done)
-    )
+    return Segmentation(tuple(work.made), tuple(work.relations), tuple(work.admissions), frozenset(work.done))
 
 
 @dataclass(slots=True)
@@ -117,7 +113,6 @@ class _Work:
     first_turn: int
     made: list[SemanticObject] = field(default_factory=list)
     relations: list[Relationship] = field(default_factory=list)
-    superseded: dict[UUID, None] = field(default_factory=dict)
     admissions: list[Admission] = field(default_factory=list)
     done: set[bytes] = field(default_factory=set)
     marks: list[bytes | None] = field(init=False)
@@ -219,7 +214,6 @@ class _Work:
             return None
         relations = relating.of(made, self.index)
         self.relations += relations
-        self.superseded |= dict.fromkeys(each.target for each in relations if each.relation == "supersedes")
         self.made.append(made)
         self._remember(made)
         return made

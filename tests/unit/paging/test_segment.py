@@ -83,7 +83,7 @@ def test_a_resent_transcript_costs_nothing() -> None:
 
     transcript = Transcript.of(messages)
     again = segment(SESSION, messages, transcript, count, known=first.marks, objects=first.objects)
-    assert (again.objects, again.relationships, again.superseded, again.admissions) == ((), (), (), ())
+    assert (again.objects, again.relationships, again.admissions) == ((), (), ())
     assert counted == []
     assert cut(messages) == first
 
@@ -98,7 +98,6 @@ def test_growing_is_the_same_as_coming_at_once(at: int) -> None:
     assert {each.id for each in both} == {each.id for each in whole.objects}
     assert {each.id: each for each in both} == {each.id: each for each in whole.objects}
     assert {*before.relationships, *after.relationships} == set(whole.relationships)
-    assert {*before.superseded, *after.superseded} == set(whole.superseded)
     assert before.marks | after.marks == whole.marks
 
 
