@@ -1,11 +1,11 @@
-"""Where a request to /mcp may come from."""
+"""Where a request may come from."""
 
 from __future__ import annotations
 
 import pytest
 
-from app.errors import BadHeader, Forbidden
 from app.api.origin import LOOPBACK, check_origin
+from app.errors import BadHeader, Forbidden
 
 ALLOWED = LOOPBACK | {"memory.example"}
 
