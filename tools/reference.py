@@ -173,7 +173,7 @@ def commands() -> str:
     """docs/commands.md."""
     head = (
         f"# The command `mneme`\n\n{MADE}\n"
-        "Every command takes `--help`, and exits with 0, 1 (it failed) or 2 (wrong use); `--json` is for programs. Its settings\n"
+        "Every command takes `--help`, and exits with 0, 1 (it failed) or 2 (wrong use); `--json` is for programs. Settings\n"
         "are the server's: [settings.md](settings.md).\n"
     )
     return "\n".join([head, *_command(mneme, "mneme", None)])
@@ -201,8 +201,8 @@ def metrics() -> str:
     head = (
         f"# Metrics\n\n{MADE}\n"
         "`GET /metrics` has these, and prometheus-client's own of the process (`process_…`, `python_gc_…`). Labels are names\n"
-        "of the code's and of the settings', never a client's: their number is bounded. What to watch, and which alert looks at\n"
-        "what, is in [operations.md](operations.md#what-to-watch).\n"
+        "of the code's and of the settings', never a client's: their number is bounded. What to watch, and which alert looks\n"
+        "at what, is in [operations.md](operations.md#what-to-watch).\n"
     )
     found = [each for each in vars(Metrics(CollectorRegistry())).values() if isinstance(each, MetricWrapperBase)]
     rows = []
