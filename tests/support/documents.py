@@ -8,6 +8,7 @@ says what the test needs to know, and is seen by nobody else:
     <!-- run by: tests/….py -->     another test runs it
     <!-- server: NAME=value … -->   from here on the document's server has these settings; it starts anew
     <!-- server: again -->          it starts anew
+    <!-- prints: text -->           it prints this, among other things
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ BLOCK_S = 90.0
 
 _FENCE = re.compile(r"^( *)```(\S*)$")
 _NOTE = re.compile(r"^ *<!-- ([a-z ]+): (.+) -->$")
-_NOTES = frozenset({"not run", "run", "run by", "server"})
+_NOTES = frozenset({"not run", "run", "run by", "server", "prints"})
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,8 @@ class Reader:
         (tools / "activate").write_text("")
         (self._own / "state").write_text(f"cd {shlex.quote(str(folder))}\n")
 
-    def run(self, block: Block, server: MnemeServer) -> str:
-        """What it prints. Fails where it fails."""
+    def run(self, block: Block, server: MnemeServer) -> None:
+        """Fails where it fails, or prints something else."""
         text = SHOWN.sub(server.base_url, block.text)
         script = self._own / "block"
         if block.language == "python":
@@ -153,4 +154,5 @@ class Reader:
             check=False,
         )
         assert done.returncode == 0, f"{block.place} exits with {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        expected = block.notes.get("prints", "")
+        assert expected in done.stdout, f"{block.place} does not print {expected!r}, but\n{done.stdout}"
