@@ -135,6 +135,12 @@ def test_what_is_to_be_read_can_be_read() -> None:
     assert count >= 5
 
 
+def test_the_settings_of_examples_are_ones() -> None:
+    (found,) = (ROOT / "examples").glob("*/mneme.toml")
+    Settings.model_validate(given := tomllib.loads(found.read_text()))
+    assert given.keys() <= Settings.model_fields.keys()
+
+
 def test_no_block_is_neither_run_nor_excused() -> None:
     assert {each.language for each in ALL} <= RUN | READ | FIGURES, "sh is `sh`, and what is no code has no language"
     assert Counter(each.document for each in ALL if "not run" in each.notes) == NOT_RUN, told()
