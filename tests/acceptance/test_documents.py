@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,9 +23,10 @@ ALL = [each for document in documents() for each in blocks(document)]
 OURS = [each for each in ALL if not each.elsewhere]
 SPOKEN = {each.document for each in OURS if each.language in ("sh", "python")}
 """Documents with something to run on a server."""
-EMBEDDED = {"README.md", "docs/first-hour.md", "examples/sample-domain/README.md"}
-"""Those whose server has a Postgres of its own: the README promises one, the doctor wants one with fsync on,
-the sample makes a database and a role."""
+EMBEDDED = {"README.md", "docs/first-hour.md"}
+"""Those on the embedded Postgres: the README promises one, and the doctor wants one with fsync on."""
+APART = {"examples/sample-domain/README.md"}
+"""One that has a Postgres of its own besides: it makes a database and a role."""
 
 NOT_RUN: Counter[str] = Counter(
     {
@@ -63,38 +64,49 @@ async def database_of_documents(postgres_server: str, database_template: str) ->
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, database_of_documents: str) -> Iterator[MnemeServer]:
-    """One server for all documents that want nothing particular of it."""
-    folder = tmp_path_factory.mktemp("documents")
-    with MnemeServer(folder, database=database_of_documents, upstream=None, worker=True) as server:
+    """One server for all documents that want nothing particular of it, but for docs/mcp.md's `/mcp`."""
+    folder, settings = tmp_path_factory.mktemp("documents"), {"MCP": "on"}
+    with MnemeServer(folder, database=database_of_documents, upstream=None, worker=True, settings=settings) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MnemeServer]:
+    """What `make serve` starts."""
+    folder = tmp_path_factory.mktemp("embedded")
+    settings = {"DATA_DIR": str(folder / ".mneme")}  # for commands in other folders
+    with MnemeServer(folder, database=None, upstream=None, worker=True, settings=settings) as server:
         yield server
 
 
 @contextmanager
 def _served(folder: Path, database: str | None, settings: str) -> Iterator[MnemeServer]:
-    given = dict(each.split("=", 1) for each in settings.split() if "=" in each)
-    with MnemeServer(folder, database=database, upstream=None, worker=True, settings=given) as server:
+    given = {"DOMAIN_DEADLINE_MS": "10000"}  # as the other deadlines of tests
+    given |= dict(each.split("=", 1) for each in settings.split() if "=" in each)
+    with MnemeServer(folder, database=database, upstream=None, settings=given) as server:
         yield server
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("document", sorted(SPOKEN))
 def test_what_is_shown_runs(document: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     reader = Reader(tmp_path)
-    own = document in EMBEDDED
-    settings: str | None = "" if own else None
+    apart = document in APART
+    settings: str | None = "" if apart else None
     todo = [each for each in OURS if each.document == document and each.language in ("sh", "python")]
     while todo:
         settings = todo[0].notes.get("server", settings)
         here = [todo.pop(0)]
         while todo and "server" not in todo[0].notes:
             here.append(todo.pop(0))
-        if settings is None:
+        with ExitStack() as stack:
+            if settings is None:
+                server = request.getfixturevalue("embedded" if document in EMBEDDED else "shared")
+            else:
+                database = None if apart else request.getfixturevalue("database_of_documents")
+                server = stack.enter_context(_served(tmp_path, database, settings))
             for block in here:
-                reader.run(block, request.getfixturevalue("shared"))
-        else:
-            database = None if own else request.getfixturevalue("database_of_documents")
-            with _served(tmp_path, database, settings) as server:
-                for block in here:
-                    reader.run(block, server)
+                reader.run(block, server)
 
 
 def test_every_header_that_the_page_promises_is_there(shared: MnemeServer) -> None:
