@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: serve test test-all check lint-deploy format lock bench clean
+.PHONY: serve test test-all check lint-deploy format docs lock bench clean
 
 serve: $(STAMP)
 	@exec $(BIN)/mneme serve
@@ -42,6 +42,10 @@ $(LINT)/.installed: deploy/lint.lock
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# docs/api.md, docs/commands.md and docs/metrics.md; a test fails where one is stale.
+docs: $(STAMP)
+	$(BIN)/python -m tools.reference
 
 # All measurements, in turn, some ninety minutes; `make bench BENCH=--quick`: ten, for the shape. Each also runs alone:
 # .venv/bin/python -m loadtests.bench, .scale, .wal, .prefix, .replaying, .resolving or .soak.

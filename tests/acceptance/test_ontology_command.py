@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -100,19 +98,3 @@ def test_what_fails_says_why(mneme: MnemeServer, arguments: list[str], code: int
     assert told in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert SECRET not in done.stdout + done.stderr
-
-
-def test_a_newcomer_tries_the_sample_on_the_embedded_database(tmp_path: Path) -> None:
-    """examples/sample-domain/README.md, word for word."""
-    with MnemeServer(tmp_path, database=None, upstream=None) as server:
-        made = subprocess.run(
-            [sys.executable, str(SAMPLE / "make.py")],
-            cwd=tmp_path, env=server.environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert made.returncode == 0, made.stderr
-        (tmp_path / ".env").write_text(made.stdout)
-        for command in ("check", "load"):
-            done = server.command("ontology", command, ONTOLOGY)
-            assert done.returncode == 0, done.stdout + done.stderr
-        said = [each["what"] for each in json.loads(server.command("doctor", "--json").stdout)]
-        assert "The ontology of erp (tenant local) fits its 7 tables; 0 warnings." in said
