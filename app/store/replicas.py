@@ -117,7 +117,7 @@ class FromReplicas:
         self.direct = FromPool(primary, queries)
         self._replicas = list(replicas)
         self._sql = queries
-        self._wait_s = wait_s
+        self.wait_s = wait_s
         self._clock = clock
         self._marked: dict[str, str] = {}
         self._tasks = Supervisor()
@@ -165,7 +165,7 @@ class FromReplicas:
             return "unmarked", None
         if len(wanted) > BUSY + 1:
             return "busy", None
-        await asyncio.wait({reading}, timeout=max(0.0, began + self._wait_s - self._clock()))
+        await asyncio.wait({reading}, timeout=max(0.0, began + self.wait_s - self._clock()))
         if not reading.done():
             replica.breaker.failed(self._clock())
             return "late", None
@@ -225,15 +225,18 @@ def hosts_of(dsn: str) -> list[tuple[str, str]]:
     """A DSN for each host of one that names several: (host:port, DSN)."""
     parts = urlsplit(dsn)
     login, at, hosts = parts.netloc.rpartition("@")
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
     if hosts:
         return [(each, urlunsplit(parts._replace(netloc=f"{login}{at}{each}"))) for each in hosts.split(",")]
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
     names, ports = query.pop("host", "").split(","), query.pop("port", "").split(",")
     found = []
     for n, host in enumerate(names):
-        port = ports[n] if len(ports) == len(names) else ports[0]
-        own = {**query, **({"host": host} if host else {}), **({"port": port} if port else {})}
-        found.append((f"{host}:{port}".strip(":"), urlunsplit(parts._replace(query=urlencode(own)))))
+        own = {"host": host, "port": ports[n] if len(ports) == len(names) else ports[0]}
+        told = urlencode({**query, **{name: value for name, value in own.items() if value}})
+        # urlunsplit would leave the slashes of a host that is not there out.
+        found.append(
+            (":".join(filter(None, own.values())), f"{parts.scheme}://{parts.netloc}{parts.path}?{told}".rstrip("?"))
+        )
     return found
 
 

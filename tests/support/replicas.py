@@ -154,9 +154,7 @@ class Node:
 
     def promote(self) -> None:
         """Make a primary of a standby; returns when it is one."""
-        done = self._binaries.run(
-            "pg_ctl", "promote", "-D", self._binaries.address(self.data), "--wait", cwd=self.data
-        )
+        done = self._binaries.run("pg_ctl", "promote", "-D", self._binaries.address(self.data), "--wait", cwd=self.data)
         assert done.returncode == 0, done.stdout
 
     async def execute(self, statement: str) -> None:

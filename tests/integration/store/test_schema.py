@@ -121,7 +121,15 @@ async def test_the_application_changes_only_what_it_must(admin: Admin, again: bo
     for role in ("mneme_app", "mneme_definer", "mneme_eraser"):
         for privilege in ("TRUNCATE", "TRIGGER", "REFERENCES"):
             assert not await may(admin, role, privilege), (role, privilege)
-    shared = {"enumerations", "system_config", "embedding_spaces", "ticks", "schema_migrations", "tenants", "write_epoch"}
+    shared = {
+        "enumerations",
+        "system_config",
+        "embedding_spaces",
+        "ticks",
+        "schema_migrations",
+        "tenants",
+        "write_epoch",
+    }
     for privilege in ("INSERT", "UPDATE", "DELETE"):
         assert not await may(admin, "mneme_eraser", privilege) & shared, privilege
     assert await may(admin, "mneme_eraser", "INSERT") == {
