@@ -1,8 +1,8 @@
 """Reads that a standby may answer, if it has all that was acknowledged to the user before (sql/schema/039_replicas.sql).
 
-A read goes to a standby, and at the same time the primary is asked for the user's marks: the numbers of the transactions that
-wrote for him lately. The standby returns those that it has, from the very snapshot that it read in. Where one is missing, or
-the standby is late, away, or says anything else, the same read goes to the primary.
+A read goes to a standby, and at the same time the primary is asked for the user's marks: which transactions wrote for him
+lately. The standby tells those that it has in the very snapshot that it read in. Where they are not the same, or the standby is
+late, away, or says anything else, the same read goes to the primary.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from app.store.queries import Queries
 from app.tasks import Supervisor
 
 Result = Literal["replica", "behind", "late", "failed", "suspended", "busy", "unmarked"]
-"""What came of a read. `replica`: a standby answered; else the primary did. `behind`: the standby lacks a write of this user's;
-`late`: it took too long; `failed`: it gave no answer; `suspended`: none was asked, because of such failures; `busy`: more marks
-than are compared; `unmarked`: nothing is marked, so nothing can be told."""
+"""What came of a read. `replica`: a standby answered; else the primary did. `behind`: the standby lacks a write of this user's,
+or has one that came since; `late`: it took too long; `failed`: it gave no answer; `suspended`: none was asked, because of such
+failures; `busy`: more marks than are compared; `unmarked`: nothing is marked, so nothing can be told."""
 
 Rows = list[asyncpg.Record]
 Meter = Callable[[str, str, Result], None]
 """Told of each read: the pool, the server, the result."""
 
-BUSY = 64
-"""Most marks of a user that are compared: what one writes within a minute, when they are taken away. `replicas.sql` asks for
-one more."""
+BUSY = 1000
+"""Most marks of a user that are compared, which takes some 0.1 ms: they are taken away each minute. `replicas.sql` counts one
+more."""
 FAILURES = 3
 """Reads in a row that fail or are late until a standby is left alone."""
 OPEN_S = 1.0
@@ -41,6 +41,8 @@ OPEN_S = 1.0
 PRIMARY = "primary"
 _EXTRA = 2
 """Columns that `replicas.marked` adds at the end: `there` and `marks`."""
+_COUNT = 1
+"""Where in marks their number stands."""
 _REFUSED = (MnemeError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TypeError)
 """What a standby may answer instead of rows: away, in conflict with what it replays, not migrated yet, or a question that is
 wrong, which the primary will say as well."""
@@ -163,7 +165,7 @@ class FromReplicas:
         wanted = await self._marks(tenant, user)
         if wanted is None:
             return "unmarked", None
-        if len(wanted) > BUSY + 1:
+        if wanted[_COUNT] > BUSY:
             return "busy", None
         await asyncio.wait({reading}, timeout=max(0.0, began + self.wait_s - self._clock()))
         if not reading.done():
@@ -174,7 +176,7 @@ class FromReplicas:
             replica.breaker.failed(self._clock())
             return "failed", None
         replica.breaker.succeeded()
-        if not found or not has_all(found[0]["marks"], wanted):
+        if not found or found[0]["marks"] != wanted:
             return "behind", None
         return "replica", found if found[0]["there"] else []
 
@@ -203,12 +205,6 @@ class FromReplicas:
             raise StoreUnavailable("What was the primary database is a standby; try again.")
         marks: list[int] = row["marks"]
         return marks
-
-
-def has_all(seen: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Whether a server with the epoch and marks `seen` has all that one with `wanted` had. From one of a later epoch marks may
-    have been taken away that are wanted: then this says no, and nothing is lost by it."""
-    return seen[0] >= wanted[0] and set(wanted[1:]) <= set(seen[1:])
 
 
 async def begin_marking(connection: asyncpg.Connection[Any], queries: Queries, *, wanted: bool) -> None:

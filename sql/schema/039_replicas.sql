@@ -2,9 +2,9 @@
 --
 -- A transaction that changes anything of a user's leaves a mark: its own number, under the user's id, in the table `write_marks`.
 -- A standby has the mark if and only if it has the change, for they are of one transaction. So a request asks the primary for the
--- user's marks while it reads from a standby, which returns the marks that it has from the snapshot it read in; where one of the
--- primary's is missing there, it reads again, from the primary. No clocks, no positions in the log: those know nothing of a
--- snapshot, and a standby's own pg_current_snapshot() says nothing of what is still under way.
+-- user's marks while it reads from a standby, which tells the marks that it has in the snapshot it read in; where they are not the
+-- same, it reads again, from the primary. No clocks, no positions in the log: a position says nothing of one user, so that on a
+-- busy primary every standby would be behind, and a standby's own pg_current_snapshot() does not know what is under way.
 --
 -- Nothing of this is done, and nothing is marked, before `marks_begin`: `mneme migrate` calls it where a setting names a standby.
 
@@ -12,7 +12,7 @@
 -- not the user's: the eraser's own mark has to outlive the user.
 CREATE TABLE agent_data.write_marks (
     whose uuid NOT NULL,                    -- a user, or the tenant where all its users are concerned
-    xid   xid8 NOT NULL,
+    xid   bigint NOT NULL,
     PRIMARY KEY (whose, xid)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_insert_scale_factor = 0);
 
@@ -34,7 +34,7 @@ BEGIN
         marked := COALESCE(NEW.tenant_id, OLD.tenant_id);
     END IF;
     IF marked IS NOT NULL AND current_setting('mneme.marked', true) IS DISTINCT FROM marked::text THEN
-        INSERT INTO agent_data.write_marks VALUES (marked, pg_current_xact_id()) ON CONFLICT DO NOTHING;
+        INSERT INTO agent_data.write_marks VALUES (marked, pg_current_xact_id()::text::bigint) ON CONFLICT DO NOTHING;
         PERFORM set_config('mneme.marked', marked::text, true);
     END IF;
     RETURN NULL;

@@ -284,10 +284,11 @@ class Cluster:
             " target_session_attrs=read-write connect_timeout=2"
         )
 
-    def fail_over(self) -> Node:
+    async def fail_over(self) -> Node:
         """Promote the standby that has most of the log, which becomes `nodes[0]`; the primary is dead."""
-        best = max(self.standbys, key=lambda node: asyncio.run(_received(node)))
-        best.promote()
+        received = {node.name: await _received(node) for node in self.standbys}
+        best = max(self.standbys, key=lambda node: received[node.name])
+        await asyncio.to_thread(best.promote)
         self.nodes.remove(best)
         self.nodes.insert(0, best)
         return best
