@@ -146,6 +146,29 @@ async def test_a_lost_standby_and_its_return(stage: Stage) -> None:
     wait_until(back, "the standby to be read from again")
 
 
+async def test_the_doctor_looks_at_each_server(stage: Stage) -> None:
+    await stage.cluster.caught_up()
+    well, late = stage.cluster.standbys
+    async with stage.cluster.paused(late):
+        done = stage.one.command("doctor")
+    for pool in ("history", "memory"):
+        assert re.search(rf"The {pool} pool's server 127\.0\.0\.1:{well.port} is a standby, \d+ ms late\.", done.stdout)
+        assert f"The {pool} pool's server 127.0.0.1:{late.port} replays nothing" in done.stdout
+    late.kill9()
+    try:
+        own = {"MNEME_DATABASE_BACKGROUND_URL": well.dsn, "MNEME_DATABASE_MEMORY_URL": stage.cluster.primary.dsn}
+        wrong = stage.one.command("doctor", **own)
+    finally:
+        late.start()
+    assert wrong.returncode == 1
+    assert (
+        f"The history pool's server 127.0.0.1:{late.port} cannot be reached; the primary answers meanwhile"
+        in wrong.stdout
+    )
+    assert f"The memory pool's server 127.0.0.1:{stage.cluster.primary.port} is the primary itself" in wrong.stdout
+    assert f"The background pool's server 127.0.0.1:{well.port} is a standby, and jobs write" in wrong.stdout
+
+
 def test_nothing_was_complained_of(stage: Stage) -> None:
     """Last."""
     for server in (stage.one, stage.two):
