@@ -49,6 +49,8 @@ SETTINGS = {
     "wal_retrieve_retry_interval": "100ms",
     "wal_receiver_timeout": "5s",
     "max_locks_per_transaction": "256",
+    # Goes with the folder, however a server ends.
+    "dynamic_shared_memory_type": "mmap",
 }
 
 
@@ -117,11 +119,11 @@ class Node:
         done = self._binaries.run("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port), cwd=Path("/"))
         return done.returncode == 0
 
-    def stop(self) -> None:
-        """Shut it down at once, as an operator does."""
+    def stop(self, number: signal.Signals = signal.SIGINT) -> None:
+        """Shut it down, as an operator does; SIGQUIT: without its last checkpoint."""
         self.thaw()
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(number)
             try:
                 self._process.wait(START_S / 2)
             except subprocess.TimeoutExpired:
@@ -218,9 +220,7 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for node in self.nodes:
-            if node.alive:
-                with contextlib.suppress(ProcessLookupError):
-                    node.kill9()
+            node.stop(signal.SIGQUIT)
         for node in self.nodes:
             shutil.rmtree(node.data, ignore_errors=True)
 
