@@ -21,10 +21,11 @@ from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 from app.store.queue import install_queue
 from app.store.reach import reach
+from app.store.replicas import begin_marking
 from app.store.spend import SpendStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
-from app.store.workloads import PoolLimits, Pools, open_pools
+from app.store.workloads import Elsewhere, PoolLimits, Pools, open_pools
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme")
@@ -58,13 +59,16 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
             sql = Queries.load()["turns.ensure_space"]
             await connection.execute(sql, embedder.space, embedder.dimensions)
 
+    async def marks(connection: Any) -> None:
+        await begin_marking(connection, Queries.load(), wanted=bool(settings.standby_urls))
+
     connection = await reach(settings.direct(dsn), settings.start_wait_s)
     try:
         await migrate(
             connection,
             hash_partitions=settings.hash_partitions,
             history_partitions=settings.history_partitions,
-            after=[install_queue, space],
+            after=[install_queue, space, marks],
             progress=progress,
         )
     finally:
@@ -131,6 +135,7 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
             pool_limits(settings, serving=serving),
             statement_cache_size=settings.statement_cache_size,
             role=APP_ROLE,
+            elsewhere=Elsewhere(settings.pool_urls, settings.replica_wait_ms / 1000),
         )
         stack.push_async_callback(pools.close)
         await _check_room(settings, pools, serving=serving)
@@ -158,7 +163,7 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
                 default_response=settings.default_response_tokens,
             ),
             tasks=tasks,
-            turns=TurnStore(pools.write, queries, history=pools.history, memory=pools.memory),
+            turns=TurnStore(pools.write, queries, history=pools.reads("history"), memory=pools.reads("memory")),
             counter=counter,
             session_ttl=timedelta(days=settings.session_ttl_days),
         )

@@ -85,6 +85,10 @@ class Metrics:
             "mneme_pool_connections", "Database connections, by pool and state.", ["pool", "state"],
             multiprocess_mode="livesum", registry=registry,
         )  # fmt: skip
+        self._reads = Counter(
+            "mneme_replica_reads", "Reads that a standby may answer, by pool, server, and what came of them.",
+            ["pool", "server", "result"], registry=registry,
+        )  # fmt: skip
         self._spool_events = Counter(
             "mneme_spool_calls",
             "Calls that went through the spool, by what became of them.",
@@ -155,6 +159,7 @@ class Metrics:
         self._request_children: dict[tuple[str, str, str], Counter] = {}
         self._attempt_children: dict[tuple[str, str], Counter] = {}
         self._breaker_states: dict[str, str] = {}
+        self._read_children: dict[tuple[str, str, str], Counter] = {}
 
     def stage(self, name: str, seconds: float) -> None:
         """A stage of a turn took `seconds`: authenticate, identify, compile, forward, first_byte, record, overhead, …"""
@@ -176,6 +181,13 @@ class Metrics:
         child = self._attempt_children.get((upstream, result))
         if child is None:
             child = self._attempt_children[upstream, result] = self._attempts.labels(upstream, result)
+        child.inc()
+
+    def replica_read(self, pool: str, server: str, result: str) -> None:
+        """A read that a standby of a pool may answer; `server` by the settings, `result` as in `app/store/replicas.py`."""
+        child = self._read_children.get((pool, server, result))
+        if child is None:
+            child = self._read_children[pool, server, result] = self._reads.labels(pool, server, result)
         child.inc()
 
     def breaker(self, upstream: str, state: str) -> None:

@@ -83,6 +83,8 @@ class Proxy:
 async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> AsyncIterator[Proxy]:
     """Wire the path of a request."""
     settings = core.settings
+    for reads in core.pools.replicas.values():
+        reads.meter = metrics.replica_read
     secret, profiles = await core.turns.secret(), await _profiles(core)
     tenancy = Tenancy(core.pools.background, core.queries, core.clock)
     authenticator = Authenticator(Tenancy(core.pools.history, core.queries, core.clock), settings, core.clock)
@@ -277,7 +279,11 @@ async def _warm(core: Core, in_prompts: Knower) -> None:
     space, vector = await core.turns.space_of(core.embedder.space), None
     if core.embedder.local and core.embedder.dimensions:
         (vector,) = await core.embedder.embed(["warm"])
-    await core.turns.warm(vector, space, core.settings.pool_size)
+    pools, sql = core.pools, core.queries
+    primary = TurnStore(pools.write, sql, history=pools.reads("history").direct, memory=pools.reads("memory").direct)
+    await primary.warm(vector, space, core.settings.pool_size)
+    if pools.replicas:
+        await core.turns.warm(vector, space, core.settings.pool_size)
     await in_prompts.warm(core.settings.pool_size)
 
 

@@ -58,6 +58,23 @@ class Settings(BaseSettings):
         description="Behind PgBouncer in transaction mode: the same database around it, for what needs a session of its own "
         "(migrations, the queue, erasure). Unset: MNEME_DATABASE_URL.",
     )
+    database_history_url: SecretStr | None = Field(
+        None,
+        description="Standbys that the history pool reads from, as `postgresql://user:password@one,two/mneme` "
+        "(docs/scaling.md); unset: the primary.",
+    )
+    database_memory_url: SecretStr | None = Field(None, description="The same for the memory pool.")
+    database_background_url: SecretStr | None = Field(
+        None,
+        description="Another way to the primary for the background pool, such as a PgBouncer of its own; unset: "
+        "MNEME_DATABASE_URL.",
+    )
+    replica_wait_ms: int = Field(
+        20,
+        ge=1,
+        description="Milliseconds that a standby is waited for before the primary is asked; of the retrieval deadline's 50 "
+        "that leaves the primary 30.",
+    )
     data_dir: Path = Field(Path(".mneme"), description="Where the embedded Postgres and the spool live.")
     embedded_port: int = Field(0, ge=0, le=65535, description="Port of the embedded Postgres; 0: any free one, kept.")
     embedded_settings: dict[str, str] = Field(
@@ -389,7 +406,9 @@ class Settings(BaseSettings):
             raise ValueError("must begin with http:// or https://")
         return value.rstrip("/")
 
-    @field_validator("database_url", "database_direct_url")
+    @field_validator(
+        "database_url", "database_direct_url", "database_history_url", "database_memory_url", "database_background_url"
+    )
     @classmethod
     def _readable_dsn(cls, value: SecretStr | None) -> SecretStr | None:
         return readable_dsn(value) if value is not None else None
@@ -415,10 +434,30 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _direct_beside_pooled(self) -> Settings:
-        if self.database_direct_url is not None and self.database_url is None:
-            raise ValueError("database_direct_url leads around what database_url names: set that, too")
+    def _others_beside_the_primary(self) -> Settings:
+        if self.database_url is None:
+            if self.database_direct_url is not None:
+                raise ValueError("database_direct_url leads around what database_url names: set that, too")
+            if self.pool_urls:
+                raise ValueError(
+                    "pools have servers of their own beside the one that database_url names: set that, too"
+                )
         return self
+
+    @property
+    def pool_urls(self) -> dict[str, str]:
+        """Of the pools that have a URL of their own."""
+        given = {
+            "history": self.database_history_url,
+            "memory": self.database_memory_url,
+            "background": self.database_background_url,
+        }
+        return {name: url.get_secret_value() for name, url in given.items() if url is not None}
+
+    @property
+    def standby_urls(self) -> dict[str, str]:
+        """Of the pools that read from standbys."""
+        return {name: url for name, url in self.pool_urls.items() if name != "background"}
 
     def direct(self, dsn: str) -> str:
         """The way to the database of `dsn` on which a session stays one's own."""

@@ -22,7 +22,7 @@ from app.jobs.privacy import privacy_ticks
 from app.jobs.remembering import Rememberer, object_ticks
 from app.jobs.schedule import Schedule
 from app.jobs.shrinking import Shrinker
-from app.jobs.sweeps import alias_ticks, life_ticks
+from app.jobs.sweeps import alias_ticks, life_ticks, mark_ticks
 from app.jobs.tasks import Learner
 from app.jobs.worker import Handler, Worker
 from app.knowing import Knowledge, open_knowledge
@@ -98,9 +98,8 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
     connect = connector(direct, role=OWNER_ROLE, name="mneme schedule")
     many = consolidation_ticks(sql) if settings.consolidation == "on" else ()
-    return Schedule(
-        connect, sql, clock, further=[*privacy, *life_ticks(sql), *alias_ticks(sql), *many, *object_ticks(sql)]
-    )
+    own = [*privacy, *life_ticks(sql), *alias_ticks(sql), *many, *object_ticks(sql), *mark_ticks(sql)]
+    return Schedule(connect, sql, clock, further=own)
 
 
 def capture_limits(settings: Settings) -> Limits:

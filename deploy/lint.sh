@@ -25,15 +25,18 @@ absent() {
 }
 
 look "hadolint: Dockerfiles" "$LINT/hadolint" Dockerfile deploy/postgres/Dockerfile deploy/pgbouncer/Dockerfile
-look "yamllint: deploy, docker-compose.yml" "$LINT/yamllint" --strict -c deploy/yamllint.yml docker-compose.yml deploy
-look "shellcheck: scripts" "$LINT/shellcheck" deploy/make-secrets.sh deploy/lint.sh
-look "check-jsonschema: docker-compose.yml" "$LINT/check-jsonschema" --builtin-schema vendor.compose-spec docker-compose.yml
+look "yamllint: deploy, docker-compose.yml" "$LINT/yamllint" --strict -c deploy/yamllint.yml docker-compose.yml docker-compose.replicas.yml deploy
+look "shellcheck: scripts" "$LINT/shellcheck" deploy/make-secrets.sh deploy/lint.sh deploy/postgres/replica.sh
+look "check-jsonschema: docker-compose.yml" "$LINT/check-jsonschema" --builtin-schema vendor.compose-spec docker-compose.yml \
+    docker-compose.replicas.yml
 
 if docker compose version > /dev/null 2>&1; then
     # The files that it names are made elsewhere, not in the operator's folder.
-    cp -R docker-compose.yml Dockerfile deploy "$folder/"
+    cp -R docker-compose.yml docker-compose.replicas.yml Dockerfile deploy "$folder/"
     sh "$folder/deploy/make-secrets.sh" > /dev/null
     look "docker compose config" docker compose --project-directory "$folder" --file "$folder/docker-compose.yml" config --quiet
+    look "docker compose config, with standbys" docker compose --project-directory "$folder" --file "$folder/docker-compose.yml" \
+        --file "$folder/docker-compose.replicas.yml" config --quiet
 else
     absent "docker compose" "what Compose makes of docker-compose.yml"
 fi

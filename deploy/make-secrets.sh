@@ -30,6 +30,9 @@ END
 [ -s mneme.toml ] || cat > mneme.toml << END
 database_url = "postgresql://mneme_pooled:$(cat mneme_pooled_password)@pgbouncer:6432/mneme"
 database_direct_url = "postgresql://mneme_direct:$(cat mneme_direct_password)@postgres:5432/mneme"
+# With docker-compose.replicas.yml:
+# database_history_url = "postgresql://mneme_pooled:$(cat mneme_pooled_password)@postgres-replica-1,postgres-replica-2/mneme"
+# database_memory_url = "postgresql://mneme_pooled:$(cat mneme_pooled_password)@postgres-replica-1,postgres-replica-2/mneme"
 # upstream_base_url = "http://vllm:8000/v1"
 # upstream_api_key = "sk-..."
 END

@@ -24,6 +24,10 @@ CONSOLIDATION_EVERY = timedelta(hours=6)
 REMOVAL_EVERY = timedelta(days=1)
 """What goes has waited for months."""
 
+MARKS_EVERY = timedelta(minutes=1)
+"""How long marks of writers stay: as many as one user makes in this time are compared with a standby's (`replicas.BUSY`), and a
+standby that is later than this is not read from."""
+
 ALIAS_IDLE = timedelta(days=90)
 """An alias that was used within this time stays: as long as what is remembered waits before it is in doubt (seed 004)."""
 ALIAS_FLOOR = 0.3
@@ -88,3 +92,13 @@ def alias_ticks(sql: Queries) -> Sequence[Tick]:
                 return total
 
     return (Tick("aliases", REMOVAL_EVERY, work),)
+
+
+def mark_ticks(sql: Queries) -> Sequence[Tick]:
+    """What standbys are held against is taken away again; where there are none, nothing is marked."""
+
+    async def work(connection: Connection, _: datetime) -> int:
+        taken: int = await connection.fetchval(sql["replicas.take_marks"], timeout=STATEMENT_S)
+        return taken
+
+    return (Tick("marks", MARKS_EVERY, work),)

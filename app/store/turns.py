@@ -30,6 +30,7 @@ from app.store.records import (
     Vector,
     batch,
 )
+from app.store.replicas import FromPool, Reads
 from app.store.standing import FACT_FLOOR, MAX_FACTS, NOTHING, Standing, take_standing
 
 __all__ = [
@@ -173,13 +174,13 @@ class TurnStore:
     """Recognise, retrieve, record."""
 
     def __init__(
-        self, pool: Pool, queries: Queries, *, history: Pool | None = None, memory: Pool | None = None
+        self, pool: Pool, queries: Queries, *, history: Reads | None = None, memory: Reads | None = None
     ) -> None:
         """`pool`: for recording, and for what the others are not given for. `history`: where a request stands; `memory`: what
         is found for it."""
         self._pool = pool
-        self._history = history or pool
-        self._memory = memory or pool
+        self._history = history or FromPool(pool, queries)
+        self._memory = memory or FromPool(pool, queries)
         self._sql = queries
 
     async def recognise(
@@ -198,11 +199,12 @@ class TurnStore:
         retry: bool = False,
     ) -> Recognised:
         """The session of a request; see `agent_data.recognise` for what each argument means."""
-        async with self._history.acquire() as connection:
-            row = await connection.fetchrow(
-                self._sql["turns.recognise"],
-                tenant, user, nobody, issued, named, list(chains), question, whole, tail1, tail2, retry, MAX_FACTS, FACT_FLOOR,
-            )  # fmt: skip
+        # An id that the client was issued may say that it is somebody else's session: whose, is known only then.
+        reads = self._history.direct if nobody and issued is not None else self._history
+        row = await reads.one(
+            "turns.recognise",
+            tenant, user, nobody, issued, named, list(chains), question, whole, tail1, tail2, retry, MAX_FACTS, FACT_FLOOR,
+        )  # fmt: skip
         assert row is not None, "a function with OUT arguments returns one row"
         return _recognised(row)
 
@@ -212,14 +214,12 @@ class TurnStore:
         """Messages of a line of sessions, nearest first, each before the turn index that comes with it; newest first,
         siblings included."""
         sessions, befores = [each for each, _ in line], [before for _, before in line]
-        async with self._history.acquire() as connection:
-            rows = await connection.fetch(self._sql["turns.session_messages"], tenant, user, sessions, befores, limit)
+        rows = await self._history.many("turns.session_messages", tenant, user, sessions, befores, limit)
         return list(map(StoredMessage.of, rows))
 
     async def idempotent(self, tenant: UUID, user: UUID, key: bytes) -> EarlierCall | None:
         """The call that came earlier under this repeat key."""
-        async with self._history.acquire() as connection:
-            row = await connection.fetchrow(self._sql["turns.idempotent_call"], tenant, user, key)
+        row = await self._history.one("turns.idempotent_call", tenant, user, key)
         if row is None or row["call_id"] is None:
             return None
         parts = None
@@ -245,13 +245,13 @@ class TurnStore:
     ) -> Scan:
         """What could answer a question; `limits`: vectors, texts and most used; `only`: 0 messages, 1 memories."""
         vectors, texts, frequent = limits
-        async with self._memory.acquire() as connection:
-            row = await connection.fetchrow(
-                self._sql["turns.retrieve"],
-                tenant, user, query, vector, space, confine, session, visible, list(ancestors), history,
-                vectors, texts, frequent, only,
-            )  # fmt: skip
-        return unpack(row)
+        row = await self._memory.one(
+            "turns.retrieve",
+            tenant, user, query, vector, space, confine, session, visible, list(ancestors), history,
+            vectors, texts, frequent, only,
+        )  # fmt: skip
+        assert row is not None, "a function with OUT arguments returns one row"
+        return unpack(row.values())
 
     async def retrieve_more(
         self,
@@ -273,25 +273,23 @@ class TurnStore:
     ) -> More:
         """What else could answer a question; `limits`: by entities, time, recency, summaries (see
         `agent_data.retrieve_more`)."""
-        async with self._memory.acquire() as connection:
-            row = await connection.fetchrow(
-                self._sql["turns.retrieve_more"],
-                tenant, user, vector, space, confine, session, visible, list(ancestors), history, only, list(entities),
-                begin, end, *limits,
-            )  # fmt: skip
-        return unpack_more(row)
+        row = await self._memory.one(
+            "turns.retrieve_more",
+            tenant, user, vector, space, confine, session, visible, list(ancestors), history, only, list(entities),
+            begin, end, *limits,
+        )  # fmt: skip
+        assert row is not None, "a function with OUT arguments returns one row"
+        return unpack_more(row.values())
 
     async def standing(self, tenant: UUID, user: UUID, memories: Sequence[UUID]) -> dict[UUID, tuple[int, datetime]]:
         """How often these memories were said again, and when they were last known to be right."""
-        async with self._memory.acquire() as connection:
-            rows = await connection.fetch(self._sql["turns.standing"], tenant, user, list(memories))
+        rows = await self._memory.many("turns.standing", tenant, user, list(memories))
         return {memory: (times, since) for memory, times, since in rows}
 
     async def procedures(self, tenant: UUID, user: UUID) -> Standing:
         """A user's habits, and nothing else of what holds for him."""
-        async with self._memory.acquire() as connection:
-            row = await connection.fetchrow(self._sql["turns.procedures"], tenant, user)
-        return take_standing(dict(row)) if row is not None else NOTHING
+        row = await self._memory.one("turns.procedures", tenant, user)
+        return take_standing(row) if row is not None else NOTHING
 
     async def strategies(self) -> str:
         """The weights of seed 004's strategies, JSON; empty where there are none."""
@@ -311,12 +309,11 @@ class TurnStore:
         history: bool,
     ) -> list[RetrievedRow]:
         """The items at these places that may come up, in any order."""
-        async with self._memory.acquire() as connection:
-            rows = await connection.fetch(
-                self._sql["turns.fetch_items"],
-                tenant, user, ids_of(places), places["kind"].tolist(), places["at"].tolist(),
-                confine, session, visible, list(ancestors), history,
-            )  # fmt: skip
+        rows = await self._memory.many(
+            "turns.fetch_items",
+            tenant, user, ids_of(places), places["kind"].tolist(), places["at"].tolist(),
+            confine, session, visible, list(ancestors), history,
+        )  # fmt: skip
         return list(map(RetrievedRow._make, rows))
 
     async def record(self, turn: TurnRecord) -> bool:
@@ -392,8 +389,7 @@ class TurnStore:
         return text.encode()[:64]
 
 
-def _recognised(row: Any) -> Recognised:
-    fields = dict(row)
+def _recognised(fields: dict[str, Any]) -> Recognised:
     standing = take_standing(fields)
     texts = fields.pop("block_texts") or []
     chains, hashes = fields.pop("block_chains") or [], fields.pop("block_hashes") or []

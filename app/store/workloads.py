@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
+from app.store.replicas import FromPool, FromReplicas, Reads, Replica, hosts_of
 
 POOL_NAMES = ("write", "history", "memory", "background")
 
@@ -35,6 +36,8 @@ class Pools:
     history: Pool
     memory: Pool
     background: Pool
+    replicas: Mapping[str, FromReplicas] = field(default_factory=dict)
+    """Of `history` and `memory`, where standbys are read from."""
 
     @classmethod
     def of(cls, pool: Pool) -> Pools:
@@ -45,6 +48,10 @@ class Pools:
     def by_name(self) -> dict[str, Pool]:
         """Each pool under what it is for; one that is for everything is `background`."""
         return {name: pool for pool, name in {getattr(self, name): name for name in POOL_NAMES}.items()}
+
+    def reads(self, name: str) -> Reads:
+        """How `history` or `memory` is read."""
+        return self.replicas.get(name) or FromPool(getattr(self, name), Queries.load())
 
     async def expire(self) -> None:
         """After a failover: those that only read would not notice, and read what the old primary still has."""
@@ -58,31 +65,68 @@ class Pools:
 
     async def close(self) -> None:
         """Close all of them, at the same time."""
-        await asyncio.gather(*(pool.close() for pool in self.by_name.values()))
+        await _close(self.by_name, self.replicas)
+
+
+async def _close(pools: Mapping[str, Pool], replicas: Mapping[str, FromReplicas]) -> None:
+    closing = [each.close() for each in pools.values()] + [each.close() for each in replicas.values()]
+    await asyncio.gather(*closing)
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Servers beside the primary. `urls`: by pool; those of `history` and `memory` name standbys, that of `background` leads to
+    the primary. `wait_s`: longest that a standby is waited for."""
+
+    urls: Mapping[str, str] = field(default_factory=dict)
+    wait_s: float = 0.0
+
+
+STANDBYS = ("history", "memory")
+"""Pools that may be read from standbys: no other only reads."""
 
 
 async def open_pools(
-    dsn: str, limits: Mapping[str, PoolLimits], *, statement_cache_size: int, role: str | None
+    dsn: str,
+    limits: Mapping[str, PoolLimits],
+    *,
+    statement_cache_size: int,
+    role: str | None,
+    elsewhere: Elsewhere | None = None,
 ) -> Pools:
-    """A pool for each of POOL_NAMES that has limits; the others' work is done by `background`. Raises as `open_pool`."""
+    """A pool for each of POOL_NAMES that has limits; the others' work is done by `background`. Raises as `open_pool`; a standby
+    that is not there keeps nobody from starting."""
     opened: dict[str, Pool] = {}
+    others = elsewhere or Elsewhere()
+
+    async def one(dsn: str, name: str, limit: PoolLimits, open_at_once: int) -> Pool:
+        return await open_pool(
+            dsn,
+            size=limit.size,
+            open_at_once=open_at_once,
+            timeout_ms=limit.timeout_ms,
+            statement_timeout_ms=limit.statement_timeout_ms,
+            statement_cache_size=statement_cache_size,
+            role=role,
+            application_name=f"mneme {name}",
+        )
+
+    replicas: dict[str, FromReplicas] = {}
     try:
         for name, limit in limits.items():
-            opened[name] = await open_pool(
-                dsn,
-                size=limit.size,
-                open_at_once=limit.open_at_once,
-                timeout_ms=limit.timeout_ms,
-                statement_timeout_ms=limit.statement_timeout_ms,
-                statement_cache_size=statement_cache_size,
-                role=role,
-                application_name=f"mneme {name}",
-            )
+            own = dsn if name in STANDBYS else others.urls.get(name, dsn)
+            opened[name] = await one(own, name, limit, limit.open_at_once)
+        for name in STANDBYS:
+            if name in limits and name in others.urls:
+                found = [
+                    Replica(host, await one(each, name, limits[name], 0)) for host, each in hosts_of(others.urls[name])
+                ]
+                replicas[name] = FromReplicas(name, opened[name], found, Queries.load(), wait_s=others.wait_s)
     except BaseException:
-        for pool in opened.values():
-            await pool.close()
+        await _close(opened, replicas)
         raise
-    pools = Pools(*(opened.get(name, opened["background"]) for name in POOL_NAMES))
+    by_name = {name: opened.get(name, opened["background"]) for name in POOL_NAMES}
+    pools = Pools(**by_name, replicas=replicas)
     for pool in opened.values():
         pool.failed_over = pools.expire
     return pools

@@ -90,7 +90,7 @@ class OwnPostgres:
     def kill9(self) -> None:
         """End all its processes at once."""
         self.thaw()
-        pids = [self.pid, *_children(self.pid)]
+        pids = [self.pid, *children_of(self.pid)]
         for pid in pids:
             _signal(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -141,7 +141,7 @@ class OwnPostgres:
 
     def freeze(self) -> None:
         """Stop every process of the server: connections are taken by the kernel, and answered by nobody."""
-        self._stop([self.pid, *_children(self.pid)])
+        self._stop([self.pid, *children_of(self.pid)])
 
     def thaw(self) -> None:
         """Let everything go on that was stopped."""
@@ -185,7 +185,7 @@ def dump(dsn: str) -> bytes:
     return done.stdout
 
 
-def _children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

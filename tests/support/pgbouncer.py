@@ -9,11 +9,12 @@ import signal
 import socket
 import subprocess
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from app.store.binaries import Account
-from tests.support.deployed import DEPLOY, DeployedPostgres
+from tests.support.deployed import DEPLOY
 from tests.support.server import STOP_S, wait_until
 
 PROGRAM = os.environ.get("MNEME_TEST_PGBOUNCER") or shutil.which("pgbouncer")
@@ -36,10 +37,17 @@ needed = pytest.mark.skipif(
 )
 
 
+class Server(Protocol):
+    """What it stands before."""
+
+    @property
+    def port(self) -> int: ...
+
+
 class PgBouncer:
     """One in `folder`, before `postgres`. Use as a context manager."""
 
-    def __init__(self, folder: Path, postgres: DeployedPostgres, **settings: str) -> None:
+    def __init__(self, folder: Path, postgres: Server, **settings: str) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -48,7 +56,7 @@ class PgBouncer:
         self._process: subprocess.Popen[bytes] | None = None
         text = (DEPLOY / "pgbouncer" / "pgbouncer.ini").read_text()
         changes = {
-            "mneme": f"host=127.0.0.1 port={postgres.port} dbname=mneme",
+            "mneme": _place_of(postgres),
             "listen_addr": "127.0.0.1",
             "listen_port": str(self.port),
             "auth_file": "/proc/self/cwd/userlist",
@@ -99,9 +107,20 @@ class PgBouncer:
 
         wait_until(there, "PgBouncer to take connections")
 
+    def point(self, postgres: Server) -> None:
+        """Have it lead to another server, as an operator does after a failover: what is under way there is dropped."""
+        ini = self._folder / "pgbouncer.ini"
+        ini.write_text(re.sub(r"^mneme = .*$", f"mneme = {_place_of(postgres)}", ini.read_text(), flags=re.MULTILINE))
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
+
     def stop(self) -> None:
         """End it at once, connections and all."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(STOP_S)
             self._process = None
+
+
+def _place_of(postgres: Server) -> str:
+    return f"host=127.0.0.1 port={postgres.port} dbname=mneme"

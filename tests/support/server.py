@@ -136,12 +136,12 @@ class MnemeServer:
         wait_until(there, f"log line {message!r} in\n{self.log_text()[-4000:]}")
         return found[0]
 
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run another command of `mneme` with the server's settings."""
+    def command(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        """Run another command of `mneme` with the server's settings, and others (environment variables)."""
         return subprocess.run(
             [sys.executable, "-m", "app.cli", *arguments],
             cwd=self.folder,
-            env=self._environment,
+            env=self._environment | settings,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

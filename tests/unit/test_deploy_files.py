@@ -17,11 +17,13 @@ from prometheus_client import CollectorRegistry
 from app.metrics import Metrics
 from app.settings import Settings
 from app.store.migrate import EXTENSIONS, ROLES
+from app.store.replicas import hosts_of
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+REPLICAS: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.replicas.yml").read_text())
 RULES: dict[str, Any] = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
 BASE = DEPLOY / "kubernetes" / "base"
@@ -259,8 +261,26 @@ def test_the_secrets_that_are_made_are_those_that_are_mounted(tmp_path: Path) ->
     assert settings.database_url is not None
     assert made["mneme_pooled_password"] in settings.database_url.get_secret_value()
     assert made["mneme_direct_password"] in settings.direct("")
+    # The lines for standbys need no more than their marks of a comment taken away.
+    lines = re.findall(r'^# (database_\w+_url) = "(.+)"$', made["mneme.toml"], re.MULTILINE)
+    beside = settings.model_validate({"database_url": settings.database_url, **dict(lines)})
+    assert set(beside.standby_urls) == {"history", "memory"}
+    hosts = {name.partition(":")[0] for url in beside.standby_urls.values() for name, _ in hosts_of(url)}
+    assert hosts == set(REPLICAS["services"])
     subprocess.run(["sh", str(script)], check=True, capture_output=True)
     assert {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()} == made, "what is there stays"
+
+
+def test_standbys_are_the_primarys_own_image_with_data_of_their_own() -> None:
+    for service in REPLICAS["services"].values():
+        assert service["extends"] == {"file": "docker-compose.yml", "service": "postgres"}
+        assert service["entrypoint"][1] in re.findall(
+            r"replica\.sh (\S+)", (DEPLOY / "postgres" / "Dockerfile").read_text()
+        )
+    data = [volume.partition(":")[0] for service in REPLICAS["services"].values() for volume in service["volumes"]]
+    assert sorted(data) == sorted(REPLICAS["volumes"])
+    names = [service["environment"]["REPLICA"] for service in REPLICAS["services"].values()]
+    assert len(set(names)) == len(names)
 
 
 def test_the_first_script_makes_what_migrations_need() -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import shutil
+import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +21,10 @@ from app.store.migrate import ROLES, careless, missing
 from app.store.pools import SESSION, open_pool
 from app.store.queries import Queries
 from app.store.retention import storage_of
-from tests.support.database import PARTITIONS, connected
+from tests.support.database import MEMORY, PARTITIONS, connected
 from tests.support.deployed import DEPLOY, DeployedPostgres, conf_settings
+from tests.support.replicas import free_port
+from tests.support.sockets import DEADLINE_S
 
 SEED = {
     "work_mem": "64MB",
@@ -193,3 +199,59 @@ async def test_the_exporter_gets_what_its_file_promises(deployed: DeployedPostgr
         tables = {row["relation"] for row in await connection.fetch(queries["mneme_postgres_table"]["query"])}
         assert "conversation_history" in tables
         assert not [each for each in tables if each.endswith("_p0")], "partitions are told with their table"
+
+
+async def test_a_standby_starts_from_nothing_and_starts_again(deployed: DeployedPostgres, tmp_path: Path) -> None:
+    """deploy/postgres/replica.sh, as docker-compose.replicas.yml has it."""
+    account = deployed.binaries.account
+    # Where the account may go.
+    place = Path(tempfile.mkdtemp(dir=MEMORY))
+    account.own(place)
+    port = free_port()
+    config = place / "postgresql.conf"
+    config.write_text(
+        f"port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\nmax_connections = 300\n"
+        "max_wal_senders = 75\nmax_prepared_transactions = 0\nmax_worker_processes = 8\nmax_locks_per_transaction = 128\n"
+    )
+    (place / "secrets").mkdir()
+    (place / "secrets" / "mneme_replica_password").write_text("mneme_replica-password")
+    for path in (config, place / "secrets", place / "secrets" / "mneme_replica_password"):
+        account.own(path)
+    bin_folder = Path(deployed.binaries.program("postgres")).parent
+    environment = deployed.binaries.environment() | {
+        "PATH": f"{bin_folder}:/usr/bin:/bin", "PGDATA": f"{place}/18/docker", "REPLICA": "replica_1", "PRIMARY": "127.0.0.1",
+        "PRIMARY_PORT": str(deployed.port), "CONFIG": str(config), "SECRETS": f"{place}/secrets", "TMPDIR": str(place),
+    }  # fmt: skip
+
+    def start() -> subprocess.Popen[bytes]:
+        with (DEPLOY / "postgres" / "replica.sh").open("rb") as script, (place / "log").open("ab") as log:
+            return subprocess.Popen(
+                ["sh", "-s"], stdin=script, stdout=log, stderr=log, env=environment, cwd="/", **account.options()
+            )
+
+    dsn = f"postgresql://mneme_pooled:mneme_pooled-password@127.0.0.1:{port}/mneme"
+    try:
+        for n in range(2):
+            process = start()
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    while True:
+                        assert process.poll() is None, (place / "log").read_text()
+                        with contextlib.suppress(OSError, asyncpg.PostgresError):
+                            async with connected(dsn) as standby:
+                                assert await standby.fetchrow(Queries.load()["replicas.server"])
+                                assert await standby.fetchval("SELECT pg_is_in_recovery()")
+                                break
+                        await asyncio.sleep(0.05)
+                async with connected(deployed.superuser) as primary:
+                    async with asyncio.timeout(DEADLINE_S):
+                        streams = "SELECT count(*) FROM pg_stat_replication WHERE application_name = 'replica_1'"
+                        while not await primary.fetchval(streams):  # noqa: ASYNC110 - rows
+                            await asyncio.sleep(0.05)
+                (place / "18" / "docker" / "kept").touch()
+            finally:
+                process.send_signal(signal.SIGINT)
+                process.wait(DEADLINE_S)
+            assert (place / "18" / "docker" / "kept").exists(), f"start {n}: copied anew"
+    finally:
+        shutil.rmtree(place)

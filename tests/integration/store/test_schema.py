@@ -105,7 +105,7 @@ WRITTEN_ONCE = {
 }  # fmt: skip
 OWNERS = {
     "enumerations", "system_config", "embedding_spaces", "ticks", "schema_migrations", "erasures", "erased_users",
-    "erased_contents", "capture_sweeps",
+    "erased_contents", "capture_sweeps", "write_epoch",
 }  # fmt: skip
 
 
@@ -121,11 +121,19 @@ async def test_the_application_changes_only_what_it_must(admin: Admin, again: bo
     for role in ("mneme_app", "mneme_definer", "mneme_eraser"):
         for privilege in ("TRUNCATE", "TRIGGER", "REFERENCES"):
             assert not await may(admin, role, privilege), (role, privilege)
-    shared = {"enumerations", "system_config", "embedding_spaces", "ticks", "schema_migrations", "tenants"}
+    shared = {
+        "enumerations",
+        "system_config",
+        "embedding_spaces",
+        "ticks",
+        "schema_migrations",
+        "tenants",
+        "write_epoch",
+    }
     for privilege in ("INSERT", "UPDATE", "DELETE"):
         assert not await may(admin, "mneme_eraser", privilege) & shared, privilege
     assert await may(admin, "mneme_eraser", "INSERT") == {
-        "erasures", "erased_users", "erased_contents", "spend", "suppressions", "memory_events",
+        "erasures", "erased_users", "erased_contents", "spend", "suppressions", "memory_events", "write_marks",
     }  # fmt: skip
 
 
