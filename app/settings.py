@@ -297,6 +297,11 @@ class Settings(BaseSettings):
         description="Names beside loopback by which /mcp may be asked, as JSON, without port: others are refused against DNS "
         "rebinding.",
     )
+    otel: Literal["on", "off"] = Field(
+        "off",
+        description="OpenTelemetry traces (docs/tracing.md) to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra `otel`.",
+    )
+    otel_users: Literal["on", "off"] = Field("off", description="Traces tell the external id of the user.")
     key_cache_s: float = Field(10.0, ge=0, description="Seconds that a checked key stays valid without a look-up.")
     budget_without_database: Literal["open", "closed"] = Field(
         "closed",

@@ -45,6 +45,7 @@ from app.store.reach import came
 from app.store.retention import GB, Limits, Retention
 from app.store.validation import Validation
 from app.tasks import until_orphaned
+from app.tracing import traced
 
 log = logging.getLogger("mneme.work")
 
@@ -62,6 +63,7 @@ async def run_worker(settings: Settings) -> None:
     if not await came(dsn, settings.start_wait_s, stop):
         return
     async with (
+        traced(settings) as tracing,
         open_core(settings, dsn, clock, serving=False) as core,
         open_knowledge(core, core.pools.background) as knowledge,
     ):
@@ -69,13 +71,16 @@ async def run_worker(settings: Settings) -> None:
         await asyncio.to_thread(rules)
         helper = build_helper(settings)
         try:
+            handlers = (
+                (await learner(core, knowledge, helper)).handlers()
+                | checker(core, knowledge).handlers()
+                | await consolidation(core, helper)
+                | await paging(core, helper)
+            )
             worker = Worker(
                 connect=connector(settings.direct(dsn), role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
-                handlers=(await learner(core, knowledge, helper)).handlers()
-                | checker(core, knowledge).handlers()
-                | await consolidation(core, helper)
-                | await paging(core, helper),
+                handlers=handlers if tracing is None else tracing.handlers(handlers),
                 schedule=schedule(settings, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
