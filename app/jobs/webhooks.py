@@ -29,6 +29,7 @@ from app.clock import Clock
 from app.errors import BadBody, NotFound, StoreUnavailable
 from app.jobs.schedule import Connection, Tick
 from app.sources import WebhookTarget
+from app.store.ids import NIL
 from app.store.queries import Queries
 from app.store.webhooks import Outbox, Waiting, WebhookFigures
 
@@ -75,7 +76,7 @@ def signature(secrets: Sequence[bytes], message_id: str, timestamp: int, body: b
 def body_of(message: Waiting, *, text: bool) -> bytes:
     """What is sent: `type`, `timestamp` and `data`. `text`: the target asks for texts."""
     data: dict[str, Any] = {"tenant": message.tenant, **message.data}
-    if message.user_id is not None:
+    if message.user_id != NIL:
         data |= {"user": message.user, "user_id": str(message.user_id)}
     kind = message.event.partition(".")[0]
     if message.subject is not None and kind in ("memory", "conflict"):
@@ -220,14 +221,14 @@ class Deliverer:
         message_id = f"msg_{message.message_id.hex}"
         told = {"target": target.name, "event": message.event, "webhook_id": message_id, "attempt": message.attempts}
         if failed is None:
-            await self._outbox.delivered(target.name, message.message_id)
+            await self._outbox.delivered(target.name, message)
             log.debug("a webhook was delivered", extra=told)
         elif failed.final or message.attempts >= self._attempts:
-            await self._outbox.bury(target.name, message.message_id, f"The receiver {failed.reason}.")
+            await self._outbox.bury(target.name, message, f"The receiver {failed.reason}.")
             log.error("a webhook failed for good and is held as a dead letter", extra=told | {"error": failed.reason})
         else:
             wait_s = max(self._wait_s(message.attempts), failed.wait_s)
-            await self._outbox.later(target.name, message.message_id, timedelta(seconds=wait_s))
+            await self._outbox.later(target.name, message, timedelta(seconds=wait_s))
             log.warning(
                 "a webhook failed and will be tried again",
                 extra=told | {"error": failed.reason, "in_s": round(wait_s, 1)},
@@ -244,10 +245,11 @@ def retrying(figures: WebhookFigures) -> Callable[[bytes], Awaitable[None]]:
     async def retry(payload: bytes) -> None:
         try:
             fields = orjson.loads(payload)
-            tenant, message, target = UUID(fields["tenant"]), UUID(fields["message"]), str(fields["target"])
+            tenant, user, message = (UUID(fields[name]) for name in ("tenant", "user", "message"))
+            target = str(fields["target"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadBody("This job's payload cannot be read.") from error
-        if not await figures.retry(tenant, message, target):
+        if not await figures.retry(tenant, user, message, target):
             raise NotFound("This message is gone.")
 
     return retry

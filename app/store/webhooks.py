@@ -30,7 +30,8 @@ class Waiting:
 
     message_id: UUID
     tenant: str | None
-    user_id: UUID | None
+    user_id: UUID
+    """NIL: it is about no user."""
     user: str | None
     event: str
     subject: UUID | None
@@ -82,16 +83,20 @@ class Outbox:
             for row in rows
         ]
 
-    async def delivered(self, target: str, message: UUID) -> None:
-        await self._statements.execute(self._sql["webhooks.delivered"], target, message)
+    async def delivered(self, target: str, message: Waiting) -> None:
+        await self._note("delivered", target, message)
 
-    async def later(self, target: str, message: UUID, wait: timedelta) -> None:
+    async def later(self, target: str, message: Waiting, wait: timedelta) -> None:
         """It failed, and is tried again after `wait`."""
-        await self._statements.execute(self._sql["webhooks.later"], target, message, wait)
+        await self._note("later", target, message, wait)
 
-    async def bury(self, target: str, message: UUID, error: str) -> None:
+    async def bury(self, target: str, message: Waiting, error: str) -> None:
         """It failed for good: a dead letter of the queue."""
-        await self._statements.execute(self._sql["webhooks.bury"], target, message, error)
+        await self._note("bury", target, message, error)
+
+    async def _note(self, what: str, target: str, message: Waiting, *more: object) -> None:
+        statement = self._sql[f"webhooks.{what}"]
+        await self._statements.execute(statement, target, message.user_id, message.message_id, *more)
 
     async def tell_degraded(self, before: datetime, examples: int) -> int:
         """Degradations as messages, for each tenant whose first is older than `before`; how many."""
@@ -111,7 +116,7 @@ class WebhookFigures:
         async with self._pool.acquire() as connection:
             return [TargetFigures(*row) for row in await connection.fetch(self._sql["webhooks.figures"])]
 
-    async def retry(self, tenant: UUID, message: UUID, target: str) -> bool:
+    async def retry(self, tenant: UUID, user: UUID, message: UUID, target: str) -> bool:
         """Give a dead message all its tries again; False: it is gone."""
         async with self._pool.acquire() as connection:
-            return bool(await connection.fetchval(self._sql["webhooks.retry"], tenant, message, target))
+            return bool(await connection.fetchval(self._sql["webhooks.retry"], tenant, user, message, target))

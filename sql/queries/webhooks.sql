@@ -13,12 +13,12 @@ ON CONFLICT (name) DO UPDATE SET events = EXCLUDED.events, tenant = EXCLUDED.ten
 -- name: claim
 -- Messages of a target that are due, the oldest first; until `$3` from now nobody else takes them.
 WITH due AS (
-    SELECT o.message_id FROM agent_data.webhook_outbox o
+    SELECT o.user_id, o.message_id FROM agent_data.webhook_outbox o
     WHERE o.target = $1 AND o.due_at <= now() AND o.dead_at IS NULL
     ORDER BY o.due_at LIMIT $2 FOR UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE agent_data.webhook_outbox o SET attempts = o.attempts + 1, due_at = now() + $3
-    FROM due d WHERE o.message_id = d.message_id AND o.target = $1
+    FROM due d WHERE o.user_id = d.user_id AND o.message_id = d.message_id AND o.target = $1
     RETURNING o.*
 )
 SELECT t.message_id, t.tenant_id, n.name AS tenant, t.user_id, u.external_id AS user_name, t.event, t.subject, t.data, t.created_at,
@@ -33,24 +33,24 @@ ORDER BY t.created_at
 -- name: delivered
 -- It was taken.
 WITH gone AS (
-    DELETE FROM agent_data.webhook_outbox WHERE message_id = $2 AND target = $1
+    DELETE FROM agent_data.webhook_outbox WHERE user_id = $2 AND message_id = $3 AND target = $1
 )
 UPDATE agent_data.webhook_targets SET delivered = delivered + 1 WHERE name = $1
 
 -- name: later
 -- It was not, and is tried again after a while.
 WITH waits AS (
-    UPDATE agent_data.webhook_outbox SET due_at = now() + $3 WHERE message_id = $2 AND target = $1
+    UPDATE agent_data.webhook_outbox SET due_at = now() + $4 WHERE user_id = $2 AND message_id = $3 AND target = $1
 )
 UPDATE agent_data.webhook_targets SET failed = failed + 1 WHERE name = $1
 
 -- name: bury
 -- It was not, for the last time.
-SELECT agent_data.bury_webhook($2, $1, $3)
+SELECT agent_data.bury_webhook($2, $3, $1, $4)
 
 -- name: retry
 -- A dead letter is tried again; false: there is no such message any more. (As mneme_app.)
-SELECT agent_data.retry_webhook($1, $2, $3)
+SELECT agent_data.retry_webhook($1, $2, $3, $4)
 
 -- name: tell_degraded
 -- Degradations become a message, once a while.

@@ -17,7 +17,7 @@ CREATE TABLE agent_data.webhook_outbox (
     message_id uuid NOT NULL,               -- the receiver's key against duplicates
     target     text NOT NULL,
     tenant_id  uuid NOT NULL,
-    user_id    uuid,                        -- NULL: it is about no user, or about one who is gone
+    user_id    uuid NOT NULL,               -- nil: it is about no user, or about one who is gone
     event      text NOT NULL,
     subject    uuid,                        -- the memory, the conflict, the erasure
     data       jsonb NOT NULL DEFAULT '{}',
@@ -25,10 +25,9 @@ CREATE TABLE agent_data.webhook_outbox (
     attempts   integer NOT NULL DEFAULT 0,
     due_at     timestamptz NOT NULL DEFAULT now(),  -- while it is being sent: when another may try
     dead_at    timestamptz,
-    PRIMARY KEY (message_id, target)
+    PRIMARY KEY (user_id, message_id, target)
 );
 CREATE INDEX webhook_due ON agent_data.webhook_outbox (target, due_at) WHERE dead_at IS NULL;
-CREATE INDEX webhook_user ON agent_data.webhook_outbox (user_id);
 CREATE INDEX webhook_subject ON agent_data.webhook_outbox (subject) WHERE due_at = 'infinity' AND dead_at IS NULL;
 ALTER TABLE agent_data.webhook_outbox SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 
@@ -44,11 +43,11 @@ CREATE INDEX webhook_degraded_user ON agent_data.webhook_degradations (user_id);
 
 -- Puts an event into the outbox of everybody who wants it. `p_due`: 'infinity' for what has not happened yet.
 CREATE FUNCTION agent_data.tell_webhooks(
-    p_event text, p_tenant uuid, p_user uuid, p_subject uuid, p_data jsonb, p_due timestamptz DEFAULT now()
+    p_tenant uuid, p_user uuid, p_event text, p_subject uuid, p_data jsonb, p_due timestamptz DEFAULT now()
 ) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
     WITH message AS MATERIALIZED (SELECT gen_random_uuid() AS id)
     INSERT INTO agent_data.webhook_outbox (message_id, target, tenant_id, user_id, event, subject, data, due_at)
-    SELECT m.id, t.name, p_tenant, p_user, p_event, p_subject, p_data, p_due
+    SELECT m.id, t.name, p_tenant, COALESCE(p_user, '00000000-0000-0000-0000-000000000000'), p_event, p_subject, p_data, p_due
     FROM agent_data.webhook_targets t, message m
     WHERE p_event = ANY (t.events)
       AND (t.tenant IS NULL OR t.tenant = (SELECT n.name FROM agent_data.tenants n WHERE n.tenant_id = p_tenant))
@@ -56,24 +55,20 @@ $$;
 
 -- Memories: what becomes of them.
 CREATE FUNCTION agent_data.tell_memory() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM agent_data.webhook_targets) THEN
-        RETURN NULL;
-    END IF;
     IF TG_OP = 'INSERT' THEN
-        PERFORM agent_data.tell_webhooks('memory.created', NEW.tenant_id, NEW.user_id, NEW.memory_id,
+        PERFORM agent_data.tell_webhooks(NEW.tenant_id, NEW.user_id, 'memory.created', NEW.memory_id,
             jsonb_build_object('kind', NEW.kind, 'tier', NEW.memory_tier));
     ELSIF NEW.status <> OLD.status THEN
         PERFORM agent_data.tell_webhooks(
-            'memory.' || CASE WHEN NEW.is_active THEN 'restored' ELSE NEW.status END,
-            NEW.tenant_id, NEW.user_id, NEW.memory_id,
+            NEW.tenant_id, NEW.user_id, 'memory.' || CASE WHEN NEW.is_active THEN 'restored' ELSE NEW.status END, NEW.memory_id,
             jsonb_strip_nulls(jsonb_build_object(
                 'kind', NEW.kind, 'tier', NEW.memory_tier,
                 'superseded_by', CASE WHEN NEW.status = 'superseded' THEN NEW.superseded_by END,
                 'how', CASE WHEN NEW.status = 'superseded' THEN NEW.superseded_how END)));
     ELSE
-        PERFORM agent_data.tell_webhooks('memory.promoted', NEW.tenant_id, NEW.user_id, NEW.memory_id,
+        PERFORM agent_data.tell_webhooks(NEW.tenant_id, NEW.user_id, 'memory.promoted', NEW.memory_id,
             jsonb_build_object('kind', NEW.kind, 'tier', NEW.memory_tier, 'from_tier', OLD.memory_tier));
     END IF;
     RETURN NULL;
@@ -89,9 +84,9 @@ CREATE TRIGGER tell_changed AFTER UPDATE OF status, memory_tier ON agent_data.me
     EXECUTE FUNCTION agent_data.tell_memory();
 
 CREATE FUNCTION agent_data.tell_conflict() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
 BEGIN
-    PERFORM agent_data.tell_webhooks('conflict.found', NEW.tenant_id, NEW.user_id, NEW.conflict_id, jsonb_strip_nulls(
+    PERFORM agent_data.tell_webhooks(NEW.tenant_id, NEW.user_id, 'conflict.found', NEW.conflict_id, jsonb_strip_nulls(
         jsonb_build_object('type', NEW.conflict_type, 'memory_ids', to_jsonb(NEW.memory_ids),
                            'strategy', NEW.resolution_strategy, 'resolved', NEW.resolved_at IS NOT NULL)));
     RETURN NULL;
@@ -99,12 +94,16 @@ END $$;
 CREATE TRIGGER tell_found AFTER INSERT ON agent_data.memory_conflicts
     FOR EACH ROW EXECUTE FUNCTION agent_data.tell_conflict();
 
-CREATE FUNCTION agent_data.note_degraded() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
-BEGIN
+CREATE FUNCTION agent_data.note_degradation(p_tenant uuid, p_user uuid, p_call uuid, p_reason text, p_at timestamptz) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
     INSERT INTO agent_data.webhook_degradations (tenant_id, user_id, call_id, reason, at)
-    SELECT NEW.tenant_id, NEW.user_id, NEW.call_id, COALESCE(NEW.reason, 'memory'), NEW.created_at
-    WHERE EXISTS (SELECT FROM agent_data.webhook_targets t WHERE 'request.degraded' = ANY (t.events));
+    SELECT p_tenant, p_user, p_call, p_reason, p_at
+    WHERE EXISTS (SELECT FROM agent_data.webhook_targets t WHERE 'request.degraded' = ANY (t.events))
+$$;
+CREATE FUNCTION agent_data.note_degraded() RETURNS trigger
+LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
+BEGIN
+    PERFORM agent_data.note_degradation(NEW.tenant_id, NEW.user_id, NEW.call_id, COALESCE(NEW.reason, 'memory'), NEW.created_at);
     RETURN NULL;
 END $$;
 CREATE TRIGGER note_degraded AFTER INSERT ON agent_data.upstream_calls
@@ -135,7 +134,7 @@ BEGIN
                (array_agg(g.call_id ORDER BY g.call_id))[1:p_examples] AS calls
         FROM gone g GROUP BY g.tenant_id
     LOOP
-        PERFORM agent_data.tell_webhooks('request.degraded', t.tenant_id, NULL, NULL, jsonb_build_object(
+        PERFORM agent_data.tell_webhooks(t.tenant_id, NULL, 'request.degraded', NULL, jsonb_build_object(
             'requests', t.requests, 'reasons', t.reasons, 'since', t.since, 'until', t.until, 'call_ids', to_jsonb(t.calls)));
         told := told + 1;
     END LOOP;
@@ -144,12 +143,12 @@ END $$;
 
 -- A job that is held as a dead letter. (The trigger is made with the queue: sql/queries/queue.sql.)
 CREATE FUNCTION agent_data.tell_dead_job() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     payload constant jsonb := agent_data.job_payload(NEW.payload);
 BEGIN
     IF payload ->> 'tenant' IS NOT NULL THEN
-        PERFORM agent_data.tell_webhooks('job.dead', (payload ->> 'tenant')::uuid, (payload ->> 'user')::uuid, NULL,
+        PERFORM agent_data.tell_webhooks((payload ->> 'tenant')::uuid, (payload ->> 'user')::uuid, 'job.dead', NULL,
             jsonb_build_object('job_id', NEW.id, 'entrypoint', NEW.entrypoint, 'attempts', NEW.attempts));
     END IF;
     RETURN NULL;
@@ -158,16 +157,16 @@ EXCEPTION WHEN invalid_text_representation THEN
 END $$;
 
 -- The end of an erasure is written down when it begins, for then there is still a name, and told when it has ended. It has no
--- `user_id`: with one it would be erased itself.
+-- user: with one it would be erased itself.
 CREATE FUNCTION agent_data.tell_erasing(p_tenant uuid, p_user uuid, p_name text, p_erasure uuid) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
-    SELECT agent_data.tell_webhooks('user.erased', p_tenant, NULL, p_erasure,
+    SELECT agent_data.tell_webhooks(p_tenant, NULL, 'user.erased', p_erasure,
         jsonb_strip_nulls(jsonb_build_object('user', p_name, 'user_id', p_user)), 'infinity')
     WHERE NOT EXISTS (SELECT FROM agent_data.webhook_outbox o
                       WHERE o.subject = p_erasure AND o.due_at = 'infinity' AND o.dead_at IS NULL)
 $$;
 CREATE FUNCTION agent_data.tell_erased() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
 BEGIN
     UPDATE agent_data.webhook_outbox o SET due_at = now()
     WHERE o.subject = NEW.erasure_id AND o.due_at = 'infinity' AND o.dead_at IS NULL;
@@ -177,13 +176,14 @@ CREATE TRIGGER tell_erased AFTER UPDATE OF finished_at ON agent_data.erasures
     FOR EACH ROW WHEN (OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL) EXECUTE FUNCTION agent_data.tell_erased();
 
 -- Gives a message up: it is held as a dead letter of the queue, which shows and retries it like any other.
-CREATE FUNCTION agent_data.bury_webhook(p_message uuid, p_target text, p_error text) RETURNS void
+CREATE FUNCTION agent_data.bury_webhook(p_user uuid, p_message uuid, p_target text, p_error text) RETURNS void
 LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     o   agent_data.webhook_outbox;
     job bigint;
 BEGIN
-    UPDATE agent_data.webhook_outbox SET dead_at = now() WHERE message_id = p_message AND target = p_target RETURNING * INTO o;
+    UPDATE agent_data.webhook_outbox SET dead_at = now()
+    WHERE user_id = p_user AND message_id = p_message AND target = p_target RETURNING * INTO o;
     IF NOT FOUND THEN
         RETURN;  -- its user was erased
     END IF;
@@ -198,11 +198,12 @@ BEGIN
 END $$;
 
 -- A dead letter is tried again: its message has all its tries.
-CREATE FUNCTION agent_data.retry_webhook(p_tenant uuid, p_message uuid, p_target text) RETURNS boolean
+CREATE FUNCTION agent_data.retry_webhook(p_tenant uuid, p_user uuid, p_message uuid, p_target text) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
     WITH again AS (
         UPDATE agent_data.webhook_outbox o SET dead_at = NULL, attempts = 0, due_at = now()
-        WHERE o.message_id = p_message AND o.target = p_target AND o.tenant_id = p_tenant AND o.dead_at IS NOT NULL
+        WHERE o.user_id = p_user AND o.message_id = p_message AND o.target = p_target AND o.tenant_id = p_tenant
+          AND o.dead_at IS NOT NULL
         RETURNING 1
     )
     SELECT EXISTS (SELECT FROM again)
@@ -224,10 +225,7 @@ ALTER TABLE agent_data.webhook_targets ENABLE ROW LEVEL SECURITY;
 ALTER TABLE agent_data.webhook_targets FORCE ROW LEVEL SECURITY;
 CREATE POLICY owner ON agent_data.webhook_targets TO mneme_owner USING (true) WITH CHECK (true);
 CREATE POLICY definer ON agent_data.webhook_targets FOR SELECT TO mneme_definer USING (true);
-SELECT agent_data.give_functions('mneme_definer',
-    ARRAY['tell_webhooks', 'tell_memory', 'tell_conflict', 'note_degraded', 'tell_dead_job', 'tell_erased', 'retry_webhook',
-          'webhook_figures'],
-    ARRAY['mneme_app']);
+SELECT agent_data.give_functions('mneme_definer', ARRAY['tell_webhooks'], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);
+SELECT agent_data.give_functions('mneme_definer', ARRAY['note_degradation', 'retry_webhook', 'webhook_figures'], ARRAY['mneme_app']);
 SELECT agent_data.give_functions('mneme_definer', ARRAY['tell_erasing'], ARRAY['mneme_eraser']);
 SELECT agent_data.give_functions('mneme_owner', ARRAY['tell_degraded', 'bury_webhook']);
-GRANT EXECUTE ON FUNCTION agent_data.tell_webhooks(text, uuid, uuid, uuid, jsonb, timestamptz) TO mneme_owner;

@@ -190,7 +190,7 @@ async def test_erasing_takes_what_waits_and_tells_that_it_was_done(database: str
     assert receipt.counts["webhook_outbox"] == 1
     assert await told(admin) == [("memory.created", "crm"), ("user.erased", "crm")]
     (of_ben, erased) = sorted(await outbox.claim("crm", 10, LEASE, text=True), key=lambda each: each.event)
-    assert (of_ben.user, erased.user, erased.user_id) == ("ben", None, None)
+    assert (of_ben.user, erased.user, erased.user_id) == ("ben", None, ids.NIL)
     assert erased.data == {"user": "ana", "user_id": str(ANA)}
 
 
@@ -240,9 +240,9 @@ async def test_the_end_of_a_message(database: str, pool: Pool, admin: Admin, out
     for number in range(3):
         await remember(admin, f"memory {number}")
     one, two, three = await outbox.claim("crm", 10, LEASE, text=False)
-    await outbox.delivered("crm", one.message_id)
-    await outbox.later("crm", two.message_id, timedelta(hours=1))
-    await outbox.bury("crm", three.message_id, "The receiver answered 500.")
+    await outbox.delivered("crm", one)
+    await outbox.later("crm", two, timedelta(hours=1))
+    await outbox.bury("crm", three, "The receiver answered 500.")
     (told_of,) = await figures.figures()
     assert told_of[:5] == ("crm", 1, 2, 1, 1)
     assert told_of.oldest is not None
@@ -262,7 +262,7 @@ async def test_the_end_of_a_message(database: str, pool: Pool, admin: Admin, out
 
     # Of who was erased meanwhile nothing is buried.
     await admin.execute("DELETE FROM agent_data.webhook_outbox")
-    await outbox.bury("crm", two.message_id, "x")
+    await outbox.bury("crm", two, "x")
     assert (await queue.dead_letters())[0] == []
     with pytest.raises(NotFound):
         await retrying(figures)(orjson.dumps(letter.payload))
@@ -274,7 +274,7 @@ async def test_what_is_too_old_goes_with_its_dead_letter(
     await outbox.configure([("crm", ALL, None)])
     await remember(admin)
     (message,) = await outbox.claim("crm", 1, LEASE, text=False)
-    await outbox.bury("crm", message.message_id, "x")
+    await outbox.bury("crm", message, "x")
     clock = FakeClock(SystemClock().now())
     connect = connector(database, role="mneme_owner", name="t")
     schedule = Schedule(connect, SQL, clock, further=webhook_ticks(SQL))

@@ -20,6 +20,7 @@ from app.errors import BadBody, NotFound, StoreUnavailable
 from app.jobs.webhooks import RETRIES_S, Deliverer, Poster, body_of, retrying, signature
 from app.settings import Settings
 from app.sources import WebhookTarget
+from app.store.ids import NIL
 from app.store.webhooks import Waiting
 from tests.support.jobs import until as holds
 from tests.support.replies import Reply, Send, Stall, reply_bytes, reply_json
@@ -72,13 +73,13 @@ class Memory:
         found, self.due[target] = self.due[target][:limit], self.due[target][limit:]
         return found
 
-    async def delivered(self, target: str, message: UUID) -> None:
+    async def delivered(self, target: str, message: Waiting) -> None:
         self._note("delivered", target, None)
 
-    async def later(self, target: str, message: UUID, wait: timedelta) -> None:
+    async def later(self, target: str, message: Waiting, wait: timedelta) -> None:
         self._note("later", target, wait.total_seconds())
 
-    async def bury(self, target: str, message: UUID, error: str) -> None:
+    async def bury(self, target: str, message: Waiting, error: str) -> None:
         self._note("buried", target, error)
 
     async def tell_degraded(self, before: datetime, examples: int) -> int:
@@ -138,7 +139,7 @@ def test_a_message_has_ids_and_text_only_where_it_is_asked_for() -> None:
     }  # fmt: skip
     assert orjson.loads(body_of(told, text=True))["data"]["text"] == "Ana likes tea"
     assert orjson.loads(body_of(replace(told, text=None), text=True))["data"]["text"] is None
-    of_nobody = replace(told, event="request.degraded", user_id=None, user=None, subject=None, data={"requests": 3})
+    of_nobody = replace(told, event="request.degraded", user_id=NIL, user=None, subject=None, data={"requests": 3})
     assert orjson.loads(body_of(of_nobody, text=True))["data"] == {"tenant": "local", "requests": 3}
 
 
@@ -258,22 +259,23 @@ async def test_without_targets_nobody_is_told_any_more() -> None:
 class Figures:
     def __init__(self, there: bool) -> None:
         self.there = there
-        self.asked: list[tuple[UUID, UUID, str]] = []
+        self.asked: list[tuple[UUID, UUID, UUID, str]] = []
 
-    async def retry(self, tenant: UUID, message: UUID, target: str) -> bool:
-        self.asked.append((tenant, message, target))
+    async def retry(self, tenant: UUID, user: UUID, message: UUID, target: str) -> bool:
+        self.asked.append((tenant, user, message, target))
         return self.there
 
 
 async def test_a_dead_letter_that_is_tried_again_makes_its_message_due() -> None:
     figures = Figures(True)
-    await retrying(figures)(orjson.dumps({"tenant": UUID(int=1), "message": UUID(int=2), "target": "crm"}))  # type: ignore[arg-type]
-    assert figures.asked == [(UUID(int=1), UUID(int=2), "crm")]
+    await retrying(figures)(orjson.dumps({"tenant": UUID(int=1), "user": NIL, "message": UUID(int=2), "target": "crm"}))  # type: ignore[arg-type]
+    assert figures.asked == [(UUID(int=1), NIL, UUID(int=2), "crm")]
 
 
 async def test_one_whose_message_is_gone_says_so() -> None:
+    payload = orjson.dumps({"tenant": UUID(int=1), "user": NIL, "message": UUID(int=2), "target": "crm"})
     with pytest.raises(NotFound):
-        await retrying(Figures(False))(orjson.dumps({"tenant": UUID(int=1), "message": UUID(int=2), "target": "crm"}))  # type: ignore[arg-type]
-    for payload in (b"", b"[]", b"{}", b'{"tenant": 1, "message": 2, "target": 3}'):
+        await retrying(Figures(False))(payload)  # type: ignore[arg-type]
+    for wrong in (b"", b"[]", b"{}", b'{"tenant": 1, "user": 1, "message": 2, "target": 3}'):
         with pytest.raises(BadBody):
-            await retrying(Figures(True))(payload)  # type: ignore[arg-type]
+            await retrying(Figures(True))(wrong)  # type: ignore[arg-type]
