@@ -34,21 +34,26 @@ def assumed(value: float, what: str) -> Any:
 class Inputs:
     """Where it begins. Figures that were measured are of one machine of two cores (docs/benchmarks.md, docs/costs.md)."""
 
-    server_ms: float = measured(17.6, "CPU of a server for a turn with a stream of 200 chunks, ms (benchmarks.md, 16 clients)")
+    server_ms: float = measured(
+        17.6, "CPU of a server for a turn with a stream of 200 chunks, ms (benchmarks.md, 16 clients)"
+    )
     postgres_ms: float = measured(9.19, "CPU of Postgres for that turn, ms (the same line)")
     worker_ms: float = measured(4.31, "CPU of the worker for a turn, ms (benchmarks.md, the bars)")
-    wal_turn_kb: float = measured(46.7, "log of that turn right after a checkpoint, KB (benchmarks.md, what a turn writes)")
+    wal_turn_kb: float = measured(
+        46.7, "log of that turn right after a checkpoint, KB (benchmarks.md, what a turn writes)"
+    )
     wal_learned_kb: float = measured(11.5, "log of what the worker learns from it, KB (the same)")
-    turn_kb: float = measured(0.0, "bytes at rest of a turn without its capture, KB (below)")
-    capture_kb: float = measured(0.0, "what a capture adds to that, KB (below)")
-    memories_per_turn: float = measured(0.0, "memories learned from a turn (below)")
+    turn_kb: float = measured(15.5, "bytes at rest of a turn without its capture, KB (capacity.md)")
+    capture_kb: float = measured(11.8, "what its capture adds, KB (capacity.md: 6.6, and 5.2 for a stream)")
+    memories_per_turn: float = measured(0.29, "memories learned from a turn (benchmarks.md: 143 of 1,000 messages)")
     scan_bytes: float = measured(600.0, "index pages that a search touches for each item of its user, bytes (costs.md)")
-    graph_bytes: float = measured(0.0, "of the graph, for each vector of a user who has one, bytes (below)")
+    graph_bytes: float = measured(949.0, "of the graph, for each vector of a user who has one, bytes (capacity.md)")
     server_mb: float = measured(265.0, "memory of a server process, MB (benchmarks.md)")
     connection_mb: float = measured(19.0, "memory of a connection with all its plans, 8 partitions, MB (costs.md)")
     worker_mb: float = measured(238.0, "memory of a worker after half an hour, MB (costs.md)")
     active_share: float = assumed(0.25, "of all users that are active on a day")
     turns_per_day: float = assumed(10.0, "turns of an active user on that day")
+    turns_per_session: float = assumed(5.0, "turns of one sitting")
     peak_factor: float = assumed(3.0, "turns a second in the busiest hour ÷ mean")
     kept_turns: float = assumed(2_500.0, "turns that are kept of a user: 5,000 messages (seed 000 §8.3)")
     capture_days: float = assumed(30.0, "days that captures stay; 0: none")
@@ -99,7 +104,7 @@ def needed(users: int, given: Inputs) -> Needed:
     workers = max(1, ceil(worker_cores))
     # Each kept message and memory is an item that a search touches.
     items = given.kept_turns * (2 + given.memories_per_turn)
-    hot_users = min(users * given.active_share, peak_s * given.hot_minutes * 60 / max(1.0, given.turns_per_day / 2))
+    hot_users = min(users * given.active_share, peak_s * given.hot_minutes * 60 / given.turns_per_session)
     memory_tb = users * given.kept_turns * given.turn_kb * KB / TB
     capture_tb = mean_s * DAY_S * given.capture_days * given.capture_kb * KB / TB
     graph_tb = users * given.graph_share * 50_000 * given.graph_bytes / TB
@@ -161,7 +166,9 @@ def table(users: Sequence[int], given: Inputs) -> str:
     lines.append(f"| disk, TB ({given.copies:g} copies) | " + " | ".join(map(shown, disks)) + " |")
     kept = [(each.memory_tb + each.graph_tb) * TB / MB / each.users for each in found]
     lines.append("| MB of a user, without captures | " + " | ".join(map(shown, kept)) + " |")
-    lines.append("| primaries, and for what | " + " | ".join(f"{each.primaries:,} ({each.binding})" for each in found) + " |")
+    lines.append(
+        "| primaries, and for what | " + " | ".join(f"{each.primaries:,} ({each.binding})" for each in found) + " |"
+    )
     return "\n".join(lines)
 
 
