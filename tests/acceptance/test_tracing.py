@@ -155,7 +155,7 @@ def test_jobs_of_the_worker_are_traces_of_their_own(
     assert job.resource["service.instance.id"] != request.resource["service.instance.id"]
 
 
-@pytest.mark.parametrize("answers", [None, 500])
+@pytest.mark.parametrize("answers", [None, pytest.param(500, marks=pytest.mark.heavy)])
 def test_a_collector_that_fails_keeps_nobody_waiting(
     own_server: OwnServers, monkeypatch: pytest.MonkeyPatch, answers: int | None
 ) -> None:

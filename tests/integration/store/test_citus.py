@@ -28,7 +28,7 @@ from app.store.queue import install_queue
 from app.store.records import TurnRecord, batch
 from app.store.standing import FACT_FLOOR, MAX_FACTS
 from app.store.turns import TurnStore
-from tests.support.database import connected
+from tests.support.database import connected, fresh_database
 from tests.support.doors import HashEmbedder, WordCounter, make_space
 from tests.support.paged import made, mark
 from tests.support.plans import S1, S2, SQL, Watch, fill, nodes, retrieve, watching
@@ -57,23 +57,26 @@ def listed(kind: str) -> list[str]:
     return re.findall(r"'([a-z_]+)'", found)
 
 
-@pytest.fixture
-async def flat(empty_database: str, tmp_path: Path) -> str:
-    """A database with the flattened schema."""
-    flatten().main(SCHEMA, tmp_path)
-    async with connected(empty_database) as admin:
-        await migrate(admin, hash_partitions=1, history_partitions=1, directory=tmp_path, after=[install_queue])
-    return empty_database
+@pytest.fixture(scope="module")
+async def flat(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """A database with the flattened schema, for all tests here."""
+    folder = tmp_path_factory.mktemp("flat")
+    flatten().main(SCHEMA, folder)
+    async with fresh_database(postgres_server) as dsn:
+        async with connected(dsn) as admin:
+            await migrate(admin, hash_partitions=1, history_partitions=1, directory=folder, after=[install_queue])
+        yield dsn
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def flat_admin(flat: str) -> AsyncIterator[Admin]:
     async with connected(flat) as admin:
         yield admin
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def flat_teller(flat: str, flat_admin: Admin) -> AsyncIterator[Teller]:
+    """With what two users said."""
     pool: Pool = await open_pool(
         flat, size=2, timeout_ms=5000, statement_timeout_ms=30_000, statement_cache_size=256, role="mneme_app"
     )
@@ -82,7 +85,9 @@ async def flat_teller(flat: str, flat_admin: Admin) -> AsyncIterator[Teller]:
         "INSERT INTO agent_data.tenants (tenant_id, name) VALUES ($1, 'a'), ($2, 'b')", TENANT, OTHER_TENANT
     )
     store = TurnStore(pool, SQL)
-    yield Teller(store, Recorder(store, HashEmbedder(), CountCache(), WordCounter()), flat_admin)
+    teller = Teller(store, Recorder(store, HashEmbedder(), CountCache(), WordCounter()), flat_admin)
+    await fill(teller)
+    yield teller
     await pool.close()
 
 
@@ -214,7 +219,6 @@ def test_conditions_are_read_rightly() -> None:
 
 @pytest.fixture
 async def routed(flat: str, flat_teller: Teller, flat_admin: Admin) -> AsyncIterator[Routed]:
-    await fill(flat_teller)
     rows = await flat_admin.fetch(
         "SELECT inhrelid::regclass::text AS part, inhparent::regclass::text AS whole FROM pg_inherits"
     )
