@@ -39,16 +39,18 @@ def main() -> None:
 def serve(host: str | None, port: int | None, workers: int | None, no_worker: bool) -> None:
     """Start the proxy, its worker and, without MNEME_DATABASE_URL, the embedded Postgres."""
     collector.hold()
+    from app import mcp, tracing
     from app.core import prepare_database
     from app.gateway.redact import Redactor
-    from app.mcp import check_sdk
     from app.supervise import database
     from app.supervise import serve as run
 
     settings = load_settings(host=host, port=port, workers=workers, worker="off" if no_worker else None)
     Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins
     if settings.mcp == "on":
-        check_sdk()
+        mcp.check_sdk()
+    if settings.otel == "on":
+        tracing.check_sdk()
     logs.set_up(settings.log_level, settings.log_format)
     log = logging.getLogger("mneme")
     for unknown in unknown_names(os.environ):

@@ -8,7 +8,9 @@ import shutil
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Literal
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -30,10 +32,13 @@ from app.store.queries import Queries
 from app.store.retention import MB, by_group, storage_of
 from app.store.standbys import CATCH_UP_S, Server, servers_of
 from app.store.tenancy import Tenancy
+from app.store.webhooks import TargetFigures
 from app.supervise import database
 
 LITTLE_DISK = 1 << 30
 """Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
+LONG_WAIT = timedelta(hours=1)
+"""A message that waits for so long has failed several times."""
 NEARLY_FULL = 0.8
 """Share of the spool's bound from which there is little time left."""
 ASK_S = 5.0
@@ -58,6 +63,7 @@ def examine(settings: Settings) -> list[Finding]:
         *_doors(settings),
         *_paging(settings),
         *_providers(settings),
+        *_webhook_targets(settings),
     ]
     found += asyncio.run(_upstreams(settings))
     try:
@@ -213,12 +219,12 @@ async def _database(dsn: str, *, embedded: bool) -> list[Finding]:
             for name in await careless(connection)
         ]
         waiting = await pending(connection)
-        if waiting:
-            found.append(Finding("warning", f"{len(waiting)} migrations are not applied.", "Run `mneme migrate`."))
+        hooks = [] if waiting else await connection.fetch(Queries.load()["webhooks.figures"])
         stored = [] if waiting else await storage_of(connection, Queries.load())
     finally:
         await connection.close()
     found = found or [Finding("ok", "The database has all that is needed, and keeps what it acknowledges.")]
+    found += [_webhook(TargetFigures(*row)) for row in hooks]
     groups = by_group(stored)
     told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))
     return [*found, Finding("ok", f"Stored: {told}.")] if groups else found
@@ -271,6 +277,22 @@ def _server(server: Server) -> Finding:
         mend = "Set it to on: else vacuum on the primary ends searches there."
         return Finding("warning", f"{told} is a standby with hot_standby_feedback off.", mend)
     return Finding("ok", f"{told} is a standby, {1000 * server.lag_s:.0f} ms late.")
+
+
+def _webhook(told: TargetFigures) -> Finding:
+    """A target of webhooks, as its outbox stands."""
+    done = f"The webhook {told.name}: {told.delivered} delivered, {told.waiting} waiting, {told.dead} given up"
+    if told.dead or (told.oldest is not None and datetime.now(UTC) - told.oldest > LONG_WAIT):
+        mend = "See the log of the worker, mend the receiver; GET /api/v1/queue/dead shows what was given up, and retries it."
+        return Finding("warning", f"{done}.", mend)
+    return Finding("ok", f"{done}.")
+
+
+def _webhook_targets(settings: Settings) -> Iterator[Finding]:
+    for target in settings.webhooks:
+        parts = urlsplit(target.url.get_secret_value())
+        if parts.scheme == "http" and parts.hostname not in {"127.0.0.1", "::1", "localhost"}:
+            yield Finding("warning", f"The webhook {target.name} is sent in the clear.", "Give it an https:// URL.")
 
 
 async def _domains(settings: Settings, dsn: str) -> list[Finding]:

@@ -71,6 +71,7 @@ from app.store.sessions import Sessions
 from app.store.spend import SpendStore
 from app.store.turns import TurnStore
 from app.store.validation import Validation
+from app.store.webhooks import WebhookFigures
 
 
 def open_doors(
@@ -88,7 +89,7 @@ def open_doors(
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     captures = Captures(pool, sql)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
-    consolidation = ConsolidationStore(pool, sql)
+    consolidation, webhooks = ConsolidationStore(pool, sql), WebhookFigures(pool, sql)
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
     eraser = Eraser(as_eraser, sql, clock, elsewhere=[erasing(settings.spool_folder)])
     entities = EntityStore(pool, sql, clock)
@@ -112,6 +113,11 @@ def open_doors(
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
         metrics.storage(by_group(await storage.figures()))
         metrics.compactions(**await consolidation.figures())
+        now = clock.now()
+        for told in await webhooks.figures():
+            waited_s = (now - told.oldest).total_seconds() if told.oldest is not None else 0.0
+            figures = {"delivered": told.delivered, "failed": told.failed, "dead": told.dead, "waiting": told.waiting}
+            metrics.webhooks(told.name, **figures, oldest_seconds=waited_s)
         for ran in await storage.ticks():
             metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -26,14 +26,17 @@ from app.api.reference import reference_router
 from app.clock import Clock, SystemClock
 from app.core import database_dsn, open_core
 from app.doors import open_doors
-from app.gateway.turn import Gateway
 from app.knowing import open_knowledge
 from app.metrics import Exposition, Metrics, process_registry
 from app.proxy import open_proxy
 from app.settings import Settings
 from app.store.reach import came
 from app.tasks import Supervisor, until_orphaned
+from app.tracing import traced
 from app.ui.pages import open_site
+
+if TYPE_CHECKING:
+    from app.tracing.provider import Tracing
 
 log = logging.getLogger("mneme")
 
@@ -52,7 +55,7 @@ class Application:
         self._settings = settings
         self._clock = clock
         self._started = started
-        self._gateway: Gateway | None = None
+        self._gateway: ASGIApp | None = None
         self._mcp: ASGIApp | None = None
         self._ui: ASGIApp | None = None
         self._doors = FastAPI(title="Mneme", version=VERSION, lifespan=self._lifespan, docs_url=None, redoc_url=None)
@@ -76,13 +79,21 @@ class Application:
             yield  # uvicorn ends now, as it was told to
             return
         registry = process_registry()
-        metrics = Metrics(registry)
         folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         exposition = Exposition(registry, Path(folder) if folder else None)
+        async with traced(self._settings) as tracing:
+            metrics = Metrics(registry) if tracing is None else tracing.metrics(registry)
+            async with self._open(doors, metrics, exposition, tracing):
+                yield
+
+    @asynccontextmanager
+    async def _open(
+        self, doors: FastAPI, metrics: Metrics, exposition: Exposition, tracing: Tracing | None
+    ) -> AsyncIterator[None]:
         async with (
             open_core(self._settings, database_dsn(self._settings), self._clock) as core,
             open_knowledge(core, core.pools.background, metrics) as knowledge,
-            open_proxy(core, knowledge, metrics) as proxy,
+            open_proxy(core, knowledge, metrics, tracing) as proxy,
             self._mcp_door(proxy.authenticator) as mcp,
         ):
             space = await core.turns.space_of(core.embedder.space)

@@ -137,6 +137,10 @@ class Metrics:
             "mneme_compaction", "All compactions so far: how many, tokens removed, tokens of their summaries, and the ratio of "
             "these (seed 000 §11.3: at least 5).", ["what"], multiprocess_mode="mostrecent", registry=registry,
         )  # fmt: skip
+        self._webhooks = Gauge(
+            "mneme_webhooks", "Webhooks by target: delivered, failed tries and dead letters of all time, and what waits now.",
+            ["target", "what"], multiprocess_mode="mostrecent", registry=registry,
+        )  # fmt: skip
         self._paged = Counter(
             "mneme_paging_prompts", "Prompts of paged calls, by pressure zone.", ["zone"], registry=registry
         )
@@ -263,6 +267,11 @@ class Metrics:
     def commit_queue(self, turns: int) -> None:
         """This many turns wait for theirs."""
         self._commit_queue.set(turns)
+
+    def webhooks(self, target: str, **figures: float) -> None:
+        """A target of webhooks (by its name in the settings) as it stands."""
+        for what, value in figures.items():
+            self._webhooks.labels(target, what).set(value)
 
     def storage(self, groups: Mapping[str, int]) -> None:
         """Bytes by group of tables."""

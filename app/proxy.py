@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -36,7 +37,7 @@ from app.gateway.showing import CardReader
 from app.gateway.simulated import SimulatedTransport
 from app.gateway.then import Recompiler
 from app.gateway.transport import AiohttpTransport
-from app.gateway.turn import Gateway
+from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
 from app.knowing import Knowledge, knower
 from app.knowledge.inquiry import Knower
@@ -52,6 +53,9 @@ from app.store.replays import ReplayStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 
+if TYPE_CHECKING:
+    from app.tracing.provider import Tracing
+
 VECTOR_SHARE = 0.6
 """Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes
 some 10 with what stands around it (docs/recall.md)."""
@@ -63,7 +67,7 @@ log = logging.getLogger("mneme")
 class Proxy:
     """The gateway and what the doors share with it."""
 
-    gateway: Gateway
+    gateway: Application
     compiler: Compiler
     """For the doors: what they look for must not keep a prompt waiting."""
     preparer: Preparer
@@ -80,8 +84,10 @@ class Proxy:
 
 
 @asynccontextmanager
-async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> AsyncIterator[Proxy]:
-    """Wire the path of a request."""
+async def open_proxy(
+    core: Core, knowledge: Knowledge, metrics: Metrics, tracing: Tracing | None = None
+) -> AsyncIterator[Proxy]:
+    """Wire the path of a request. `tracing`: None where nothing is traced."""
     settings = core.settings
     for reads in core.pools.replicas.values():
         reads.meter = metrics.replica_read
@@ -118,9 +124,9 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
     )
     answers = await _faulter(core, helper, metrics)
     gateway = Gateway(
-        authenticator=authenticator,
+        authenticator=authenticator if tracing is None else tracing.authenticator(authenticator),
         router=router,
-        transports=transports,
+        transports=transports if tracing is None else tracing.transports(transports),
         preparer=Preparer(
             core.turns,
             _compiler(core, core.turns, secret, profiles, in_time),
@@ -153,7 +159,7 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics) -> Asyn
     try:
         recompiler, asker = _replaying(core, gateway, aside, behind_doors, router, secret, knower_aside)
         yield Proxy(
-            gateway=gateway,
+            gateway=gateway if tracing is None else tracing.gateway(gateway),
             compiler=behind_doors,
             preparer=Preparer(aside, behind_doors, knower_aside, _card_reader(core, core.pools.background)),
             knower=knower_aside,

@@ -23,7 +23,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from app.sources import CardTool, DomainSource, Placement, UpstreamRoute, readable_dsn
+from app.sources import CardTool, DomainSource, Placement, UpstreamRoute, WebhookTarget, readable_dsn
 
 PREFIX = "MNEME_"
 SUPERVISOR = "MNEME_SUPERVISOR_PID"
@@ -321,6 +321,11 @@ class Settings(BaseSettings):
         "MNEME_DATA_DIR.",
     )
     ui_session_hours: float = Field(12.0, gt=0, description="Hours after which one signs in to /ui again.")
+    otel: Literal["on", "off"] = Field(
+        "off",
+        description="OpenTelemetry traces (docs/tracing.md) to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra `otel`.",
+    )
+    otel_users: Literal["on", "off"] = Field("off", description="Traces tell the external id of the user.")
     key_cache_s: float = Field(10.0, ge=0, description="Seconds that a checked key stays valid without a look-up.")
     budget_without_database: Literal["open", "closed"] = Field(
         "closed",
@@ -397,6 +402,16 @@ class Settings(BaseSettings):
     job_lease_s: float = Field(60.0, gt=0, description="Seconds without a heartbeat until a job is given to another.")
     job_attempts: int = Field(5, ge=1, description="Tries before a job is kept as a dead letter.")
 
+    webhooks: list[WebhookTarget] = Field(
+        [], description="Who is told what becomes of memories and requests, as JSON (docs/webhooks.md)."
+    )
+    webhook_attempts: int = Field(
+        10, ge=1, description="Tries before a webhook is kept as a dead letter: ten take three days."
+    )
+    webhook_summary_s: float = Field(
+        60.0, gt=0, description="Seconds of degraded requests that one webhook tells of, for each tenant."
+    )
+
     @field_validator("upstream_base_url", "helper_base_url", "embedder_base_url")
     @classmethod
     def _plain_url(cls, value: str | None) -> str | None:
@@ -432,6 +447,13 @@ class Settings(BaseSettings):
             if unknown := [name for name in route.fallbacks if name not in known or name == route.name]:
                 raise ValueError(f"upstreams: {route.name!r} cannot fall back to {', '.join(map(repr, unknown))}")
         return self
+
+    @field_validator("webhooks")
+    @classmethod
+    def _distinct_webhooks(cls, value: list[WebhookTarget]) -> list[WebhookTarget]:
+        if len({each.name for each in value}) < len(value):
+            raise ValueError("two targets have the same name")
+        return value
 
     @model_validator(mode="after")
     def _others_beside_the_primary(self) -> Settings:

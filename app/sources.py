@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from typing import Annotated, Literal
 
@@ -76,3 +78,66 @@ class DomainSource(BaseModel):
     @classmethod
     def _readable_dsn(cls, value: SecretStr) -> SecretStr:
         return readable_dsn(value)
+
+
+WebhookEvent = Literal[
+    "memory.created",
+    "memory.promoted",
+    "memory.superseded",
+    "memory.invalidated",
+    "memory.expired",
+    "memory.forgotten",
+    "memory.restored",
+    "conflict.found",
+    "user.erased",
+    "request.degraded",
+    "job.dead",
+]
+"""What webhooks may be about (docs/webhooks.md)."""
+
+SECRET_BYTES = (24, 64)
+"""Least and most bytes of a webhook's secret (Standard Webhooks)."""
+
+
+class WebhookTarget(BaseModel):
+    """Who is told of what."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+    """For the log, the figures and dead letters; what waits for a target waits under its name."""
+    url: SecretStr
+    """Where it is told; some carry a key in their path, so that it is never shown."""
+    secret: SecretStr
+    """`whsec_` and 24 to 64 bytes in base64; several with spaces between while one takes the place of another."""
+    events: Annotated[list[WebhookEvent], Field(min_length=1)]
+    tenant: str | None = None
+    """The one tenant of whom it is told; unset: all."""
+    text: bool = False
+    """Whether texts of memories are sent."""
+
+    @field_validator("url")
+    @classmethod
+    def _plain_url(cls, value: SecretStr) -> SecretStr:
+        if not re.fullmatch(r"https?://[^\s/?#]+[^\s#]*", value.get_secret_value()):
+            raise ValueError("must begin with http:// or https://")
+        return value
+
+    @field_validator("secret")
+    @classmethod
+    def _readable_secret(cls, value: SecretStr) -> SecretStr:
+        if not (secrets := value.get_secret_value().split()):
+            raise ValueError("is empty")
+        for each in secrets:
+            try:
+                key = base64.b64decode(each.removeprefix("whsec_"), validate=True) if each.startswith("whsec_") else b""
+            except binascii.Error:
+                key = b""
+            if not SECRET_BYTES[0] <= len(key) <= SECRET_BYTES[1]:
+                raise ValueError("must be whsec_ and the base64 of 24 to 64 bytes: see docs/webhooks.md")
+        return value
+
+    @property
+    def keys(self) -> list[bytes]:
+        """What is signed with, the newest first."""
+        return [base64.b64decode(each.removeprefix("whsec_")) for each in self.secret.get_secret_value().split()]

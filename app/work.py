@@ -16,7 +16,7 @@ from app.jobs.carding import CardTaker
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
 from app.jobs.consolidation_users import Consolidator
 from app.jobs.knowing import Checker, Hearing
-from app.jobs.lease import connector
+from app.jobs.lease import QueueDriver, connector
 from app.jobs.noting import Notes
 from app.jobs.privacy import privacy_ticks
 from app.jobs.remembering import Rememberer, object_ticks
@@ -24,7 +24,8 @@ from app.jobs.schedule import Schedule
 from app.jobs.shrinking import Shrinker
 from app.jobs.sweeps import alias_ticks, life_ticks, mark_ticks
 from app.jobs.tasks import Learner
-from app.jobs.worker import Handler, Worker
+from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_ticks
+from app.jobs.worker import PROBE_S, Handler, Worker
 from app.knowing import Knowledge, open_knowledge
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
@@ -44,12 +45,17 @@ from app.store.queries import Queries
 from app.store.reach import came
 from app.store.retention import GB, Limits, Retention
 from app.store.validation import Validation
+from app.store.webhooks import Outbox, WebhookFigures
 from app.tasks import until_orphaned
+from app.tracing import traced
 
 log = logging.getLogger("mneme.work")
 
 OWNER_ROLE = "mneme_owner"
 """What the schedule makes partitions as."""
+
+WEBHOOK_STATEMENT_S = 10.0
+"""Longest statement of the outbox, seconds: each concerns a few rows by their key."""
 
 
 async def run_worker(settings: Settings) -> None:
@@ -62,6 +68,7 @@ async def run_worker(settings: Settings) -> None:
     if not await came(dsn, settings.start_wait_s, stop):
         return
     async with (
+        traced(settings) as tracing,
         open_core(settings, dsn, clock, serving=False) as core,
         open_knowledge(core, core.pools.background) as knowledge,
     ):
@@ -69,18 +76,23 @@ async def run_worker(settings: Settings) -> None:
         await asyncio.to_thread(rules)
         helper = build_helper(settings)
         try:
+            handlers = (
+                (await learner(core, knowledge, helper)).handlers()
+                | checker(core, knowledge).handlers()
+                | await consolidation(core, helper)
+                | await paging(core, helper)
+                | {ENTRYPOINT: retrying(WebhookFigures(core.pools.background, core.queries))}
+            )
             worker = Worker(
                 connect=connector(settings.direct(dsn), role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
-                handlers=(await learner(core, knowledge, helper)).handlers()
-                | checker(core, knowledge).handlers()
-                | await consolidation(core, helper)
-                | await paging(core, helper),
+                handlers=handlers if tracing is None else tracing.handlers(handlers),
                 schedule=schedule(settings, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
                 grace_s=CLOSING_S,
             )
+            core.tasks.spawn(webhooks(settings, dsn, core.queries, clock, stop), "webhooks")
             collector.settle()
             core.tasks.spawn(collector.keep_tidy(stop), "tidying up")
             log.info("the worker runs", extra={"extraction": "rules" if helper is None else settings.helper_model})
@@ -98,7 +110,15 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
     connect = connector(direct, role=OWNER_ROLE, name="mneme schedule")
     many = consolidation_ticks(sql) if settings.consolidation == "on" else ()
-    own = [*privacy, *life_ticks(sql), *alias_ticks(sql), *many, *object_ticks(sql), *mark_ticks(sql)]
+    own = [
+        *privacy,
+        *life_ticks(sql),
+        *alias_ticks(sql),
+        *many,
+        *object_ticks(sql),
+        *mark_ticks(sql),
+        *webhook_ticks(sql),
+    ]
     return Schedule(connect, sql, clock, further=own)
 
 
@@ -199,6 +219,25 @@ async def paging(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
         unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
     )
     return shrinker.handlers() | rememberer.handlers()
+
+
+async def webhooks(settings: Settings, dsn: str, sql: Queries, clock: Clock, stop: asyncio.Event) -> None:
+    """What is told to others, until `stop`."""
+    connect = connector(settings.direct(dsn), role=OWNER_ROLE, name="mneme webhooks")
+    driver = QueueDriver(connect, sql, timeout_s=WEBHOOK_STATEMENT_S, probe_s=PROBE_S)
+    post = Poster()
+    try:
+        await Deliverer(
+            Outbox(driver, sql),
+            settings.webhooks,
+            post,
+            clock,
+            attempts=settings.webhook_attempts,
+            summary_s=settings.webhook_summary_s,
+        ).run(stop)
+    finally:
+        await post.close()
+        await driver.close()
 
 
 async def _stop_when_orphaned(stop: asyncio.Event) -> None:

@@ -34,7 +34,7 @@ from app.context.zones import at_home
 from app.errors import BadBody, StoreUnavailable, UpstreamError
 from app.gateway.call import Call
 from app.gateway.inbound import ClientGone
-from app.gateway.turn import Gateway
+from app.gateway.turn import Application
 from app.store.learned import Learned, Made, Said
 
 log = logging.getLogger("mneme.chat")
@@ -75,7 +75,7 @@ class ChatIn(Model):
 
 
 def chat_router(
-    gate: Gate, gateway: Gateway, learned: Learned, clock: Clock, *, default_model: str | None, learn_wait_ms: int
+    gate: Gate, gateway: Application, learned: Learned, clock: Clock, *, default_model: str | None, learn_wait_ms: int
 ) -> APIRouter:
     """POST /api/v1/chat."""
     doors = _Doors(gateway, learned, clock, default_model, learn_wait_ms / 1000)
@@ -93,7 +93,7 @@ def chat_router(
 
 class _Doors:
     def __init__(
-        self, gateway: Gateway, learned: Learned, clock: Clock, default_model: str | None, wait_s: float
+        self, gateway: Application, learned: Learned, clock: Clock, default_model: str | None, wait_s: float
     ) -> None:
         self._gateway = gateway
         self._learned = learned

@@ -11,7 +11,7 @@ from fastapi import Request
 
 from app.gateway.call import Call
 from app.gateway.inbound import Message
-from app.gateway.turn import WITNESS, Gateway
+from app.gateway.turn import WITNESS, Application
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -41,7 +41,7 @@ class Caller:
         leave = _OWN_FRAMING.union(without)
         return [(name, value) for name, value in self._request.headers.raw if name.lower() not in leave]
 
-    async def ask(self, gateway: Gateway, method: str, path: str, headers: Headers, body: bytes = b"") -> Answered:
+    async def ask(self, gateway: Application, method: str, path: str, headers: Headers, body: bytes = b"") -> Answered:
         """One request; when the caller goes away, it ends as one that came from outside would."""
         calls: list[Call] = []
         started: dict[str, Any] = {}

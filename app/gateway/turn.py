@@ -65,6 +65,12 @@ class Authenticator(Protocol):
         ...
 
 
+class Application(Protocol):
+    """An ASGI application: the gateway, or what is wrapped around it."""
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None: ...
+
+
 class Scout(Protocol):
     """Learns context windows from upstreams."""
 

@@ -124,6 +124,8 @@ MADE_BY_TIME = {
         "conflict_id, conflict_type, conflict_data", "$2, 'memory_vs_memory', jsonb_build_object('said', $3::text)"
     ),
     "paged_sessions": ("session_id", "$2"),
+    "webhook_outbox": ("message_id, target, event, data", "$2, 'crm', 'memory.created', jsonb_build_object('said', $3::text)"),
+    "webhook_degradations": ("call_id, reason, at", "$2, $3, now()"),
     "semantic_objects": (
         "session_id, object_id, ordinal, object_type, kind, content_full, content_hash, stub, parts, accessed_turn, tokens_l0,"
         " tokens_l3, source_turn_start, source_turn_end",

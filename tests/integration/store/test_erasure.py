@@ -139,6 +139,8 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
             "$3, $3, 2, $3, 1, 'chart', '{}', 1, 'api', 1",
             [session],
         ),
+        "webhook_outbox": ("message_id, target, event", "gen_random_uuid(), 'crm', 'memory.created'", []),
+        "webhook_degradations": ("call_id, reason, at", "$3, 'store', now()", [call]),
         "spend": (
             "day, key_id, session_id, model, calls, prompt_tokens, completion_tokens, cached_tokens, unpriced_tokens,"
             " cost_microcents",

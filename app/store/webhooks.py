@@ -1,0 +1,122 @@
+"""The outbox of webhooks: what waits to be told to whom. Triggers fill it (sql/schema/040_webhooks.sql), the worker
+empties it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+import orjson
+
+from app.store.pools import Pool
+from app.store.queries import Queries
+
+
+class Statements(Protocol):
+    """A connection as the owner of the tables, which mends itself. Raises StoreUnavailable."""
+
+    async def fetch(self, query: str, *args: object) -> list[dict[str, Any]]: ...
+
+    async def execute(self, query: str, *args: object) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message to one target. `attempts`: with the one that is about to be made; `text`: of the memory that it is about, where
+    the target asks for it and it was not forgotten."""
+
+    message_id: UUID
+    tenant: str | None
+    user_id: UUID
+    """NIL: it is about no user."""
+    user: str | None
+    event: str
+    subject: UUID | None
+    data: dict[str, Any]
+    created_at: datetime
+    attempts: int
+    text: str | None
+
+
+class TargetFigures(NamedTuple):
+    """Of one target. `failed`: tries; `waiting`: messages, the first of them told of at `oldest`."""
+
+    name: str
+    delivered: int
+    failed: int
+    dead: int
+    waiting: int
+    oldest: datetime | None
+
+
+class Outbox:
+    """The worker's side."""
+
+    def __init__(self, statements: Statements, sql: Queries) -> None:
+        self._statements = statements
+        self._sql = sql
+
+    async def configure(self, targets: Sequence[tuple[str, Sequence[str], str | None]]) -> None:
+        """From now on these are told: (name, events, the one tenant or None)."""
+        rows = [{"name": name, "events": list(events), "tenant": tenant} for name, events, tenant in targets]
+        await self._statements.execute(self._sql["webhooks.targets"], orjson.dumps(rows).decode())
+
+    async def claim(self, target: str, limit: int, lease: timedelta, *, text: bool) -> list[Waiting]:
+        """What is due, oldest first; nobody else gets it within `lease`."""
+        rows = await self._statements.fetch(self._sql["webhooks.claim"], target, limit, lease, text)
+        return [
+            Waiting(
+                message_id=row["message_id"],
+                tenant=row["tenant"],
+                user_id=row["user_id"],
+                user=row["user_name"],
+                event=row["event"],
+                subject=row["subject"],
+                data=orjson.loads(row["data"]),
+                created_at=row["created_at"],
+                attempts=row["attempts"],
+                text=row["text"],
+            )
+            for row in rows
+        ]
+
+    async def delivered(self, target: str, message: Waiting) -> None:
+        await self._note("delivered", target, message)
+
+    async def later(self, target: str, message: Waiting, wait: timedelta) -> None:
+        """It failed, and is tried again after `wait`."""
+        await self._note("later", target, message, wait)
+
+    async def bury(self, target: str, message: Waiting, error: str) -> None:
+        """It failed for good: a dead letter of the queue."""
+        await self._note("bury", target, message, error)
+
+    async def _note(self, what: str, target: str, message: Waiting, *more: object) -> None:
+        statement = self._sql[f"webhooks.{what}"]
+        await self._statements.execute(statement, target, message.user_id, message.message_id, *more)
+
+    async def tell_degraded(self, before: datetime, examples: int) -> int:
+        """Degradations as messages, for each tenant whose first is older than `before`; how many."""
+        rows = await self._statements.fetch(self._sql["webhooks.tell_degraded"], before, examples)
+        return int(rows[0]["tell_degraded"])
+
+
+class WebhookFigures:
+    """How the outbox stands."""
+
+    def __init__(self, pool: Pool, sql: Queries) -> None:
+        self._pool = pool
+        self._sql = sql
+
+    async def figures(self) -> list[TargetFigures]:
+        """By target."""
+        async with self._pool.acquire() as connection:
+            return [TargetFigures(*row) for row in await connection.fetch(self._sql["webhooks.figures"])]
+
+    async def retry(self, tenant: UUID, user: UUID, message: UUID, target: str) -> bool:
+        """Give a dead message all its tries again; False: it is gone."""
+        async with self._pool.acquire() as connection:
+            return bool(await connection.fetchval(self._sql["webhooks.retry"], tenant, user, message, target))

@@ -1,0 +1,160 @@
+"""Webhooks of the real command: to the receiver that docs/webhooks.md shows, and to one that fails."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.jobs.webhooks import signature
+from app.sources import WebhookTarget
+from tests.support.clients import Api, ask, user
+from tests.support.replies import reply_json
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer, wait_until
+
+PAGE = Path(__file__).parents[2] / "docs" / "webhooks.md"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+EVENTS = ["memory.created", "memory.forgotten", "memory.superseded", "user.erased"]
+
+
+class Documented:
+    """The receiver of the page, as it stands there."""
+
+    def __init__(self, said: Path) -> None:
+        (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._said = said
+        environment = os.environ | {"WEBHOOK_SECRET": SECRET, "PORT": str(self.port)}
+        with said.open("w") as out:
+            self._process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=out)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hooks"
+
+    def told(self) -> list[tuple[str, dict[str, Any]]]:
+        """All messages so far."""
+        *lines, _ = self._said.read_text().split("\n")
+        told = [line.partition(" ") for line in lines]
+        return [(event, ast.literal_eval(data)) for event, _, data in told]
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        found: list[dict[str, Any]] = []
+
+        def there() -> bool:
+            found[:] = [data for name, data in self.told() if name == event]
+            return bool(found)
+
+        wait_until(there, f"{event} among {self._said.read_text()}")
+        return found[-1]
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Documented]:
+    documented = Documented(tmp_path_factory.mktemp("receiver") / "said")
+    yield documented
+    documented.close()
+
+
+@pytest.fixture(scope="module")
+def broken() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream(reply_json({}, "500 Internal Server Error")) as upstream:
+        yield upstream
+
+
+@pytest.fixture(scope="module")
+def worker() -> bool:
+    return True
+
+
+@pytest.fixture(scope="module")
+def settings(receiver: Documented, broken: ScriptedUpstream) -> dict[str, str]:
+    targets = [
+        {"name": "crm", "url": receiver.url, "secret": SECRET, "events": EVENTS, "text": True},
+        {"name": "broken", "url": broken.url, "secret": SECRET, "events": ["memory.created"]},
+    ]
+    return {"WEBHOOKS": json.dumps(targets), "WEBHOOK_ATTEMPTS": "1"}
+
+
+def test_what_is_learned_and_forgotten_is_told(mneme: MnemeServer, api: Api, receiver: Documented) -> None:
+    ask(mneme, [user("My sister's name is Ottilie.")], headers={"x-mneme-user": "ana"})
+    created = receiver.wait_for("memory.created")
+    assert created["user"] == "ana"
+    assert created["tenant"] == "local"
+    assert "Ottilie" in created["text"]
+    gone = mneme.http.delete(f"/api/v1/memories/{created['memory_id']}", headers={"x-mneme-user": "ana"})
+    assert gone.status_code in (200, 204)
+    forgotten = receiver.wait_for("memory.forgotten")
+    assert (forgotten["memory_id"], forgotten["text"]) == (created["memory_id"], None)
+
+
+def test_a_target_that_fails_ends_in_the_queues_dead_letters_and_is_tried_again(
+    mneme: MnemeServer, broken: ScriptedUpstream
+) -> None:
+    def dead() -> list[dict[str, Any]]:
+        return [each for each in mneme.http.get("/api/v1/queue/dead").json()["dead"] if each["entrypoint"] == "webhook"]
+
+    wait_until(lambda: bool(dead()), "a dead letter")
+    letter = dead()[0]
+    assert letter["error"] == "The receiver answered 500."
+    assert letter["payload"]["target"] == "broken"
+    metrics = mneme.http.get("/metrics").text
+    assert re.search(r'mneme_webhooks\{target="broken",what="dead"\} [1-9]', metrics)
+    assert re.search(r'mneme_webhooks\{target="crm",what="delivered"\} [1-9]', metrics)
+    doctor = mneme.command("doctor").stdout
+    assert re.search(r"The webhook broken: 0 delivered, \d+ waiting, [1-9]", doctor)
+    broken.script = reply_json({})
+    sent = len(broken.requests)
+    assert mneme.http.post(f"/api/v1/queue/dead/{letter['id']}/retry").status_code == 200
+    broken.wait_until(lambda: len(broken.requests) > sent, "another try")
+    again, first = broken.requests[-1], broken.requests[0]
+    assert again.header("webhook-id") == first.header("webhook-id")
+    assert b"Ottilie" not in first.body + again.body
+
+
+def test_an_erased_user_is_told_by_name(mneme: MnemeServer, receiver: Documented) -> None:
+    done = mneme.command("erase", "--tenant", "local", "--user", "ana")
+    assert done.returncode == 0, done.stderr
+    assert receiver.wait_for("user.erased")["user"] == "ana"
+
+
+def test_the_documented_receiver_refuses_what_is_not_signed(receiver: Documented) -> None:
+    (key,) = WebhookTarget(name="x", url="http://x/", secret=SECRET, events=["job.dead"]).keys
+    body, now = b'{"type": "forged", "data": {}}', int(time.time())
+
+    def sent(at: int, signed: str) -> int:
+        headers = {"webhook-id": "msg_1", "webhook-timestamp": str(at), "webhook-signature": signed}
+        return httpx.post(receiver.url, content=body, headers=headers, trust_env=False).status_code
+
+    assert sent(now, signature([b"x" * 32], "msg_1", now, body)) == 401
+    assert sent(now, "") == 401
+    assert sent(now - 400, signature([key], "msg_1", now - 400, body)) == 401
+    assert "forged" not in {event for event, _ in receiver.told()}
+    assert sent(now, signature([b"o" * 32, key], "msg_1", now, body)) == 204
+    assert sent(now, signature([key], "msg_1", now, body)) == 204
+    receiver.wait_for("forged")
+    assert [event for event, _ in receiver.told()].count("forged") == 1
+
+
+def test_neither_secrets_nor_urls_are_logged(mneme: MnemeServer, receiver: Documented) -> None:
+    logged = mneme.log_text()
+    assert SECRET not in logged
+    assert receiver.url not in logged
