@@ -145,7 +145,7 @@ async def test_a_deleted_message_leaves_a_gap(visitor: Visitor, api: httpx.Async
     page = await visitor.look("sessions/talk")
     form = page.form("/delete")
     gone = await visitor.press(form, "Delete this message")
-    assert "The message is deleted; 0 memories that came from it alone are forgotten." in gone.text
+    assert "The message is deleted; no memory came from it alone." in gone.text
     assert "1 message deleted here" in gone.text
     assert "My PIN is secret" not in gone.text
     assert "Noted." in gone.text
