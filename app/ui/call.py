@@ -163,7 +163,10 @@ async def _raw(visit: Visit) -> Response:
 
 async def passed_on(visit: Visit) -> Response:
     """GET /ui/calls/{id}/raw?part=: the bytes, as no browser would run them."""
-    return visit.pass_on("calls", visit.segment("call"), "raw", part=visit.query("part"))
+    part = visit.query("part", "response")
+    if part not in PARTS:
+        raise Refused(404, "A call has a request, what was sent of it, and a response.")
+    return visit.pass_on("calls", visit.segment("call"), "raw", part=part)
 
 
 # --- replay --------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ BAR = 1000.0
 """Width of a bar in units of its drawing; the page scales it."""
 LEAST = 2.0
 """Narrowest part of a bar, units: what is there can be seen."""
-PAGE = 50
+PAGE = 30
 """Candidates on a page."""
 TEXT_CHARS = 600
 """Of a candidate's text, characters that are shown unfolded."""
@@ -58,6 +58,11 @@ class Spending:
     def sent(self) -> list[Section]:
         """The sections of the prompt itself."""
         return [each for each in self.sections if each.key not in ("reserve", "free")]
+
+    @property
+    def empty(self) -> list[Section]:
+        """The sections that have nothing."""
+        return [each for each in self.sections if not each.tokens]
 
     def share(self, section: Section, of: int) -> float:
         return section.tokens / of if of else 0.0

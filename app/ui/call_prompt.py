@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -18,6 +19,8 @@ SHOWN_MESSAGES = 60
 """Messages of a prompt that a page shows; those that Mneme touched, and the last ones, first of all."""
 SHOWN_CHARS = 12_000
 """Of one piece of a message, characters; the rest is in the download."""
+COMPARED_LINES = 400
+"""Most lines of a text that are compared line by line: that takes some 30 ms."""
 FOLDED_CHARS = 1_200
 """From which on a text is folded."""
 _MEMORY = re.compile(r"- \[[a-z_]+\] (.*) \(\d{4}-\d\d-\d\d(?:, confidence [\d.]+)?\)\Z")
@@ -214,13 +217,31 @@ def _differing(was: str, now: str, quoted: Mapping[str, str]) -> list[Piece]:
     else:
         head = _common(was, now)
         tail = _common(was[head:][::-1], now[head:][::-1])
-        parts = [
+        parts = _by_lines(was, now, head, tail) or [
             ("own", now[:head]),
             ("removed", was[head : len(was) - tail]),
             ("added", now[head : len(now) - tail]),
             ("own", now[len(now) - tail :]),
         ]
     return [_piece(mark, text, quoted) for mark, text in parts if text]
+
+
+def _by_lines(was: str, now: str, head: int, tail: int) -> list[tuple[Mark, str]] | None:
+    """The same for texts of many lines: which are new, which are gone. None: it would be no clearer, or take long."""
+    head = now.rfind("\n", 0, head) + 1
+    end = now.find("\n", len(now) - tail)
+    tail = len(now) - end - 1 if end >= 0 else 0
+    one = was[head : len(was) - tail].splitlines(keepends=True)
+    other = now[head : len(now) - tail].splitlines(keepends=True)
+    if not 1 < max(len(one), len(other)) <= COMPARED_LINES:
+        return None
+    parts: list[tuple[Mark, str]] = [("own", now[:head])]
+    for kind, i, j, m, n in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        if kind == "equal":
+            parts.append(("own", "".join(other[m:n])))
+        else:
+            parts += [("removed", "".join(one[i:j])), ("added", "".join(other[m:n]))]
+    return [*parts, ("own", now[len(now) - tail :])]
 
 
 def _common(one: str, other: str) -> int:
