@@ -111,6 +111,7 @@ def _explained(visit: Visit, context: Mapping[str, Any]) -> dict[str, Any]:
         "chosen": sum(each["chosen"] for each in items),
         "dropped": sum(not each["chosen"] for each in items) + int(context.get("omitted") or 0),
         "signals": [(call_words.signal(name), profile[name] if profile else None) for name in present],
+        "here": {each["id"] for each in here},
         "ids": {each["id"]: n // call_context.PAGE * call_context.PAGE for n, each in enumerate(items)},
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple
 
@@ -41,7 +41,7 @@ class Piece:
     mark: Mark
     text: str
     chars: int
-    lines: Sequence[Line] = ()
+    lines: list[Line] = field(default_factory=list)
 
     @property
     def folded(self) -> bool:
@@ -78,6 +78,12 @@ class Prompt:
     fields: Sequence[tuple[str, str, str]] = ()
     added: int = 0
     """Characters that Mneme added."""
+
+    @property
+    def quoted(self) -> set[str]:
+        """Ids of the candidates that lines of it quote."""
+        lines = (line for each in self.messages for piece in each.pieces for line in piece.lines)
+        return {line.item for line in lines if line.item is not None}
 
 
 @dataclass(slots=True)
@@ -152,6 +158,7 @@ def compare(
     pairs.reverse()
     made = [_shown(place, one, each, quoted or {}) for place, (one, each) in enumerate(pairs, 1)]
     made = [*(_gone(each) for each in was[:left]), *made]
+    _each_once(made)
     added = sum(piece.chars for each in made for piece in each.pieces if piece.mark == "added")
     kept = _most_telling(made)
     return Prompt(kept, len(made) - len(kept), len(made), added=added)
@@ -262,14 +269,26 @@ def _piece(mark: Mark, text: str, quoted: Mapping[str, str]) -> Piece:
     return Piece(mark, cut, len(text), lines)
 
 
+def _each_once(made: Sequence[Shown]) -> None:
+    """A candidate is led to from where it stands first: ids are there once."""
+    seen: set[str] = set()
+    for piece in (piece for each in made for piece in each.pieces):
+        for n, line in enumerate(piece.lines):
+            if line.item is not None and line.item in seen:
+                piece.lines[n] = Line(line.text)
+            elif line.item is not None:
+                seen.add(line.item)
+
+
 def _quotes(line: str, quoted: Mapping[str, str]) -> str | None:
     found = _MEMORY.match(line) or _TURN.match(line)
     return quoted.get(found[1]) if found and quoted else None
 
 
 def quotable(items: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Texts of the chosen candidates as a block has them, with their ids."""
-    return {neutralise(each["text"]): str(each["id"]) for each in items if each["chosen"] and each.get("text")}
+    """Texts of the candidates that stand in the prompt, in this turn's block or an earlier one, with their ids."""
+    stand = [each for each in items if each["chosen"] or each["reason"] == "visible"]
+    return {neutralise(each["text"]): str(each["id"]) for each in stand if each.get("text")}
 
 
 def _json(value: object) -> str:

@@ -263,7 +263,7 @@ def test_supplied_history_is_marked(mneme: MnemeServer) -> None:
     ask(mneme, "I keep bees.", headers=head)
     call = call_of(ask(mneme, "What do I keep?", headers=head))
     html = page(mneme, f"/ui/calls/{call}")
-    assert html.count('<li class="said added">') == 2
+    assert html.count('<li class="c-said c-added">') == 2
     assert "supplied by Mneme" in words(html)
 
 

@@ -36,9 +36,9 @@ def test_a_block_before_the_question_is_what_was_added() -> None:
 
 def test_lines_of_the_block_lead_to_what_they_quote() -> None:
     items = [
-        {"id": "m1", "chosen": True, "text": "Ana plays chess."},
-        {"id": "m2", "chosen": True, "text": "I live in\nLisbon."},
-        {"id": "m3", "chosen": False, "text": "Notes."},
+        {"id": "m1", "chosen": True, "reason": "chosen", "text": "Ana plays chess."},
+        {"id": "m2", "chosen": False, "reason": "visible", "text": "I live in\nLisbon."},
+        {"id": "m3", "chosen": False, "reason": "over_budget", "text": "Notes."},
     ]
     made = compare([said("user", "?")], [said("user", f"{BLOCK}\n\n?")], call_prompt.quotable(items))
     lines = {line.text: line.item for line in made.messages[0].pieces[0].lines}
