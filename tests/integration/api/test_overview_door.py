@@ -139,7 +139,7 @@ async def test_the_months_of_the_window_are_opened_and_no_other(
         "SELECT agent_data.ensure_capture_partitions(($1::timestamptz - interval '70 days')::date, $1::date)", now
     )
     for n in range(30):
-        await capture(turns, CapturedCall(now - timedelta(days=2 * n)))
+        await capture(turns, CapturedCall(now - timedelta(minutes=1, days=2 * n)))
     await admin.execute(CROWD, ids.LOCAL_TENANT, now)
     await admin.execute("ANALYZE agent_data.upstream_calls")
     of = overview.spans(1, now)
@@ -170,7 +170,7 @@ async def _scans(pool: Pool, user: Any, of: Any, mode: str) -> list[tuple[str, s
     found: list[tuple[str, str | None]] = []
 
     def walk(node: dict[str, Any]) -> None:
-        if node.get("Actual Loops") and "Relation Name" in node:
+        if node.get("Actual Rows") and "Relation Name" in node:
             found.append((node["Relation Name"], node.get("Index Name")))
         for each in node.get("Plans", []):
             walk(each)
