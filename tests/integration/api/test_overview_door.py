@@ -124,7 +124,8 @@ async def test_windows_are_bounded(client: httpx.AsyncClient, hours: str) -> Non
 
 CROWD = """
 INSERT INTO agent_data.upstream_calls (call_id, tenant_id, user_id, created_at, method, path, upstream, outcome, memory_status)
-SELECT overlay(agent_data.uuid7_floor(at)::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid, $1, md5((n % 40)::text)::uuid, at,
+SELECT overlay(agent_data.uuid7_floor(at)::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid, $1,
+       md5((n % 40)::text)::uuid, at,
        'POST', '/v1/x', 'u', 0, 'ok'
 FROM (SELECT n, $2::timestamptz - n * interval '1 minute' AS at FROM generate_series(1, 3000) n) x
 """
