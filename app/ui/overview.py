@@ -112,7 +112,7 @@ def _tokens(figures: Mapping[str, Any]) -> Drawn:
 
 
 def _degraded(figures: Mapping[str, Any]) -> list[Drawn]:
-    """None where nothing was degraded: the page says so."""
+    """Nothing where nothing was degraded: the page says so."""
     told: dict[str, int] = figures["totals"]["degraded"]
     if not told:
         return []
@@ -123,7 +123,7 @@ def _degraded(figures: Mapping[str, Any]) -> list[Drawn]:
     if rest:
         values.append([sum(each["degraded"].get(reason, 0) for reason in rest) for each in figures["buckets"]])
     summary = ", ".join(f"{number(told[each])} for {each}" for each in reasons)
-    return [_columns("degraded", "Calls with less memory, by reason", figures, series, values, summary)]
+    return [_columns("degraded", "Degraded calls, by reason", figures, series, values, summary)]
 
 
 def _columns(

@@ -58,7 +58,7 @@ async def test_the_overview_of_calls(page: Page, pool: Pool, admin: asyncpg.Conn
             "Our overhead",
             "First byte",
             "Whole answer",
-            "Calls with less memory, by reason",
+            "Degraded calls, by reason",
             "Storage",
         ):
             assert f">{title}</h2>" in text
