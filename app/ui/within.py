@@ -11,11 +11,13 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import orjson
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Send
 
 from app.api.auth import Principal
 from app.api.common import PREFIX
 from app.api.scope import PRINCIPAL
+
+WENT_WRONG = "This went wrong; the server's log says why."
 
 
 class Refused(Exception):
@@ -55,14 +57,17 @@ class Doors:
             raise _refusal(status, content)
         return content
 
-    async def pass_on(self, scope: Scope, receive: Receive, send: Send, *path: str, **query: Any) -> None:
-        """Answer the request of `scope` with that of a door, as it comes: for downloads of any size."""
-        await self.app(self._scope(scope["method"], path, query, []), receive, send)
+    async def pass_on(self, receive: Receive, send: Send, *path: str, **query: Any) -> None:
+        """Answer a request with what GET /api/v1/… answers, as it comes: for downloads of any size."""
+        await self.app(self._scope("GET", path, query, []), receive, send)
 
     async def _ask(
         self, method: str, path: tuple[str, ...], query: Mapping[str, Any], body: Mapping[str, Any] | None
     ) -> tuple[int, bytes]:
-        content = b"" if body is None else orjson.dumps(body)
+        try:
+            content = b"" if body is None else orjson.dumps(body)
+        except TypeError as error:  # a number without measure, half a character
+            raise Refused(400, f"This cannot be sent: {error}.") from error
         headers = [] if body is None else [(b"content-type", b"application/json")]
         requests: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
         status, chunks = 500, list[bytes]()

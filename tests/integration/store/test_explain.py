@@ -216,7 +216,7 @@ async def test_the_graph_is_used_by_those_with_very_many(watch: Watch, teller: T
 async def test_repeating_a_key(watch: Watch, teller: Teller) -> None:
     scans = await watch.scans(lambda: watch.connection.fetchrow(SQL["turns.idempotent_call"], TENANT, ANA, b"k"))
     await check(teller, scans, "idempotency_keys_pkey", "request_chains_pkey", "message_blobs_pkey")
-    assert {"upstream_calls_pkey", "calls_user"} & {scan.index for scan in scans}
+    assert {"upstream_calls_pkey", "calls_user", "calls_tenant"} & {scan.index for scan in scans}
 
 
 async def test_recording(watch: Watch, teller: Teller) -> None:

@@ -41,6 +41,9 @@ FROZEN = {
     "036_persistent.sql": "2b0c8962a9b21bc091930e466d667a075dc9eaa31e3a62a05963175c828c248e",
     "037_legs.sql": "f808eb773fc87416f7c4329401bfb322289baa94a816a88da90df28cf98d2e15",
     "038_cheaper.sql": "41f0c007cf49df3daade073140b80edbae89705c1704db2c85be260ab1845a74",
+    "039_replicas.sql": "42d6e41c8881a38947c78207bd254242a1c4f3a6b0db755878086dd7e448ad1a",
+    "040_webhooks.sql": "171139b720e9d6d704791bd7c7f77500dea9c5abef954cb53aa94f3a485b0a91",
+    "041_overview.sql": "b32ca1523655e872cdbbf0c01d4d2795268188ffa2e147e0baf087bef3eff6fb",
 }
 """SHA-256 of the text of each; a new file joins when it is delivered."""
 
