@@ -114,6 +114,7 @@ class _Doors:
                 description="A question: the user's sessions whose summaries answer best, first.",
             ),
         ] = None,
+        parent: Annotated[Name | None, Query(description="Branches of this session only; in no search.")] = None,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
     ) -> SessionPage:
@@ -123,10 +124,12 @@ class _Doors:
             return await self._search(scope, user, query, status, limit, cursor)
         after = decode_cursor(cursor, (datetime, UUID))
         named = scope.named(user)
+        of = await find_session(self._sessions, scope, parent, user) if parent is not None else None
         rows = await self._sessions.page(
             scope.tenant,
-            named.id if named else None,
+            of.user_id if of else named.id if named else None,
             status=status,
+            parent=of.session_id if of else None,
             after=after and (after[0], after[1]),
             limit=limit + 1,
         )
@@ -182,15 +185,20 @@ class _Doors:
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
         last: Annotated[int | None, Query(ge=1, le=MAX_PAGE, description="Only the last so many, in one page.")] = None,
+        before: Annotated[
+            int | None, Query(ge=1, le=2**30, description="With `last`: the last ones before this `turn_index`.")
+        ] = None,
     ) -> HistoryPage:
         """Read what was said, oldest first, with the cards that were shown. A branch begins with what it shares with its
         parent."""
         after = decode_cursor(cursor, (int, int, UUID))
         if last is not None and after is not None:
             raise BadRequest("The last messages have one page: leave out `cursor` or `last`.", param="last")
+        if before is not None and last is None:
+            raise BadRequest("Say with `last` how many before it.", param="before")
         ref = await find_session(self._sessions, scope, session_id, user)
         if last is not None:
-            rows, limit = await self._history.last(scope.tenant, ref, last), last
+            rows, limit = await self._history.last(scope.tenant, ref, last, before=before), last
         else:
             place = after and (after[0], after[1], after[2])
             rows = await self._history.read(scope.tenant, ref, after=place, limit=limit + 1)

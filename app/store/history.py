@@ -149,12 +149,13 @@ class History:
             )  # fmt: skip
         return [_message(row) for row in rows]
 
-    async def last(self, tenant: UUID, ref: SessionRef, n: int) -> list[HistoryMessage]:
-        """The last `n` messages, oldest first (seed 003, get_session_history)."""
+    async def last(self, tenant: UUID, ref: SessionRef, n: int, *, before: int | None = None) -> list[HistoryMessage]:
+        """The last `n` messages, oldest first (seed 003, get_session_history); `before`: of those before this turn_index."""
         async with self._pool.transaction(tenant) as connection:
             line = await line_of(connection, self._sql, tenant, ref)
             if line is None:
                 return []
+            line = line.upto(before - 1 if before is not None else None)
             rows = await connection.fetch(self._sql["history.last"], tenant, ref.user_id, *line, n)
         return [_message(row) for row in reversed(rows)]
 

@@ -113,15 +113,18 @@ class Sessions:
         status: str | None,
         after: tuple[datetime, UUID] | None,
         limit: int,
+        parent: UUID | None = None,
     ) -> list[Session]:
-        """Sessions of a user, or of all, newest first, after (created_at, session_id)."""
+        """Sessions of a user, or of all, newest first, after (created_at, session_id). `parent`: of a user, branches of this
+        one."""
         number = STATUSES[status] if status is not None else None
         at, last = after if after is not None else (None, None)
         async with self._pool.transaction(tenant) as connection:
             if user is None:
                 rows = await connection.fetch(self._sql["sessions.list_of_tenant"], tenant, number, at, last, limit)
             else:
-                rows = await connection.fetch(self._sql["sessions.list_of_user"], tenant, user, number, at, last, limit)
+                asked = (tenant, user, number, at, last, limit, parent)
+                rows = await connection.fetch(self._sql["sessions.list_of_user"], *asked)
         return [_session(tenant, row) for row in rows]
 
     async def search(

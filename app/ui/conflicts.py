@@ -1,16 +1,193 @@
-"""What contradicts what, and what stands."""
+"""Contradictions: both sides, what was decided and why, and deciding what is open."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 from starlette.responses import Response
 
+from app.ui.conversation import pretty
+from app.ui.rendering import url
 from app.ui.site import Entry
 from app.ui.visit import Visit
+from app.ui.within import Refused
+
+ROWS = 50
+MISTAKES = (400, 404, 409, 422)
+"""Answers to a filter or a form that its page shows beside it."""
+TYPES = {
+    "memory_vs_memory": "memory against memory",
+    "memory_vs_db": "memory against the business's row",
+    "temporal": "two times",
+}
+STRATEGIES = {
+    "trust_db": "The business's own database is the authority here.",
+    "trust_recent": "What is later stands.",
+    "ask_user": "The user is asked; until then nobody decides, and the memory is in doubt.",
+    "both": "Both stand, until somebody decides.",
+}
+ACTIONS = {
+    "keep_both": "Both stand.",
+    "keep_memory": "The memory stands.",
+    "supersede_memory": "The memory that does not stand gave way.",
+    "close_earlier": "Both are right in their time: the earlier one was closed when the later one began.",
+    "row_agrees": "The row came to say what the memory says.",
+    "row_changed": "The row says something else by now; that is a contradiction of its own.",
+}
+DECIDED = {
+    "memory": "The memory stands.",
+    "other": "The second memory stands.",
+    "domain": "The business's row stands; the memory is invalidated.",
+    "both": "Both stand.",
+}
+"""By what is kept: what the notice says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a contradiction. `memory`: its id; None: a row of the business's own. `stands`: None: nobody has decided."""
+
+    title: str
+    value: str
+    memory: str | None
+    told: Sequence[tuple[str, str]]
+    at: str | None
+    stands: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A way to decide. `keep`: as the door takes it; `effect`: what follows."""
+
+    keep: str
+    label: str
+    effect: str
+
+
+def sides(conflict: Mapping[str, Any]) -> list[Side]:
+    """Both sides as they were when it was noticed."""
+    data, outcome = conflict["data"], conflict["outcome"] or {}
+    row = data.get("db_source")
+    told = [data["memory"]] if "memory" in data else list(data.get("memories") or ())
+    made = []
+    for n, each in enumerate(told):
+        memory = str(each.get("memory_id"))
+        made.append(
+            Side(
+                title="The memory"
+                if len(told) == 1
+                else ("The first memory", "The second memory", "Another")[min(n, 2)],
+                value=_word(each.get("value")),
+                memory=memory,
+                told=[("Sure", f"{each['confidence']:.2f}")] if isinstance(each.get("confidence"), int | float) else [],
+                at=each.get("stated_at") or each.get("created_at"),
+                stands=_stands(memory, outcome) if conflict["status"] == "resolved" else None,
+            )
+        )
+    if row:
+        kept = outcome.get("keep") or ("domain" if outcome.get("action") == "supersede_memory" else "memory")
+        made.append(
+            Side(
+                title="The business's own row",
+                value=_word(row.get("value")),
+                memory=None,
+                told=[("Field", f"{row.get('table')}.{row.get('field')}"), ("Database", str(row.get("domain")))],
+                at=row.get("queried_at"),
+                stands=kept in ("domain", "both") if conflict["status"] == "resolved" else None,
+            )
+        )
+    return made
+
+
+def choices(conflict: Mapping[str, Any]) -> list[Choice]:
+    """All ways in which an open one can be decided."""
+    two, row = len(conflict["memory_ids"]) > 1, "db_source" in conflict["data"]
+    loser = "the second one is superseded by it" if two else "the row is not followed"
+    made = [
+        Choice("memory", "The first memory" if two else "The memory", f"It is in force and confirmed; {loser}."),
+    ]
+    if two:
+        made.append(
+            Choice("other", "The second memory", "It is in force and confirmed; the first is superseded by it.")
+        )
+    if row:
+        made.append(
+            Choice("domain", "The business's row", "The memory is invalidated, and no prompt quotes it any more.")
+        )
+    made.append(Choice("both", "Both", "Both stay as they are, and are in doubt for this reason no more."))
+    return made
+
+
+def _stands(memory: str, outcome: Mapping[str, Any]) -> bool:
+    """Whether a memory was left in force by what was decided."""
+    if "winner" in outcome:
+        return str(outcome["winner"]) == memory
+    became = {str(each.get("memory_id")): each.get("new_status") for each in outcome.get("memory_updates") or ()}
+    return became.get(memory) not in ("superseded", "invalidated")
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else "–" if value is None else pretty(value)
 
 
 async def listed(visit: Visit) -> Response:
-    """GET /ui/conflicts."""
-    return visit.render("conflicts.html")
+    """GET /ui/conflicts: what is open, unless something else is asked for."""
+    status = visit.query("status", "open")
+    filters = {name: visit.query(name) for name in ("type", "user", "entity")}
+    page: dict[str, Any] = {"conflicts": [], "next": None}
+    problem = None
+    try:
+        page = await visit.doors.get(
+            "conflicts", status=None if status == "all" else status, **filters, limit=ROWS, cursor=visit.query("cursor")
+        )
+    except Refused as refused:
+        if refused.status not in MISTAKES:
+            raise
+        problem = refused.message
+    return visit.render(
+        "conflicts.html",
+        status=400 if problem else 200,
+        page=page,
+        wanted=status,
+        filters=filters,
+        problem=problem,
+        types=TYPES,
+        sides=sides,
+        more=url("conflicts", status=status, **filters, cursor=page["next"]),
+    )
 
 
-ROUTES = (Entry("/conflicts", listed),)
+async def one(visit: Visit) -> Response:
+    """GET /ui/conflicts/{conflict}. `keep`: how it is about to be decided; the page asks whether it is meant."""
+    conflict = await visit.doors.get("conflicts", visit.segment("conflict"))
+    ways = choices(conflict) if conflict["status"] == "open" else []
+    return visit.render(
+        "conflict.html",
+        conflict=conflict,
+        sides=sides(conflict),
+        choices=ways,
+        chosen=next((each for each in ways if each.keep == visit.query("keep")), None),
+        types=TYPES,
+        strategy=STRATEGIES.get(conflict["strategy"] or "", conflict["strategy"]),
+        action=ACTIONS.get((conflict["outcome"] or {}).get("action", ""), (conflict["outcome"] or {}).get("action")),
+        pretty=pretty,
+    )
+
+
+async def decide(visit: Visit) -> Response:
+    """POST /ui/conflicts/{conflict}/resolve."""
+    given = await visit.form()
+    keep, note = str(given.get("keep", "")), str(given.get("note", "")).strip()
+    body = {"keep": keep} | ({"note": note} if note else {})
+    conflict = visit.segment("conflict")
+    await visit.doors.send("POST", "conflicts", conflict, "resolve", body=body)
+    return visit.redirect(url("conflicts", conflict), f"Decided. {DECIDED[keep]}")
+
+
+ROUTES = (
+    Entry("/conflicts", listed),
+    Entry("/conflicts/{conflict}", one),
+    Entry("/conflicts/{conflict}/resolve", decide, ("POST",)),
+)
