@@ -100,13 +100,17 @@ class _Doors:
         status: Annotated[
             list[Status | Literal["all"]] | None, Query(description="Else: what is in force.", max_length=MAX_FILTERS)
         ] = None,
+        superseded_by: Annotated[
+            UUID | None, Query(description="Those whose place this memory took; say `status=all` as well.")
+        ] = None,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
     ) -> MemoryPage:
         """List memories, newest first."""
         after = decode_cursor(cursor, (datetime, UUID))
         wanted = Filter(
-            tiers=tier, kinds=list(kind) if kind else None, statuses=_statuses(status), tags=tag, metadata=_object(metadata)
+            tiers=tier, kinds=list(kind) if kind else None, statuses=_statuses(status), tags=tag, metadata=_object(metadata),
+            superseded_by=superseded_by,
         )  # fmt: skip
         named = scope.named(user)
         rows = await self._memories.page(

@@ -79,7 +79,7 @@ class Memories:
         """Memories of a user, or of all, newest first, after (created_at, memory_id)."""
         filters = (
             wanted.tiers, wanted.kinds, list(wanted.statuses), wanted.tags, wanted.metadata,
-            *(after or (None, None)), limit,
+            wanted.superseded_by, *(after or (None, None)), limit,
         )  # fmt: skip
         now = self._clock.now()
         async with self._pool.transaction(tenant) as connection:

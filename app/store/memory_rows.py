@@ -114,6 +114,7 @@ class Filter:
     statuses: Sequence[str] = IN_FORCE
     tags: list[str] | None = None
     metadata: dict[str, Any] | None = None
+    superseded_by: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

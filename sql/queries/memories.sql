@@ -21,7 +21,8 @@ LEFT JOIN agent_data.sessions s ON s.user_id = m.user_id AND s.session_id = m.se
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = $3
 
 -- name: list_of_user
--- The memories of a user, newest first, after ($9, $10), by tiers, kinds, statuses, tags (all of them) and metadata.
+-- The memories of a user, newest first, after ($10, $11), by tiers, kinds, statuses, tags (all of them), metadata
+-- and what they were superseded by.
 SELECT m.memory_id, m.user_id, u.external_id AS user_external_id, m.session_id, s.external_id AS session_external_id,
        m.memory_tier, m.memory_scope, m.kind, m.content_text, m.provenance_type, m.sources, m.confidence,
        m.confidence_factors, m.importance, m.access_count, m.reinforcement_count, m.last_accessed_at, m.created_at,
@@ -36,9 +37,10 @@ WHERE m.tenant_id = $1 AND m.user_id = $3
   AND ($4::smallint[] IS NULL OR m.memory_tier = ANY ($4)) AND ($5::text[] IS NULL OR m.kind = ANY ($5))
   AND (CASE WHEN m.is_active AND m.expires_at <= $2 THEN 'expired' ELSE m.status END) = ANY ($6::text[])
   AND ($7::text[] IS NULL OR m.tags @> $7) AND ($8::jsonb IS NULL OR m.metadata @> $8)
-  AND ($9::timestamptz IS NULL OR (m.created_at, m.memory_id) < ($9, $10::uuid))
+  AND ($9::uuid IS NULL OR m.superseded_by = $9)
+  AND ($10::timestamptz IS NULL OR (m.created_at, m.memory_id) < ($10, $11::uuid))
 ORDER BY m.created_at DESC, m.memory_id DESC
-LIMIT $11
+LIMIT $12
 
 -- name: list_of_tenant
 -- As list_of_user, for all users of a tenant: another statement, because only a named user prunes to one partition.
@@ -56,9 +58,10 @@ WHERE m.tenant_id = $1
   AND ($3::smallint[] IS NULL OR m.memory_tier = ANY ($3)) AND ($4::text[] IS NULL OR m.kind = ANY ($4))
   AND (CASE WHEN m.is_active AND m.expires_at <= $2 THEN 'expired' ELSE m.status END) = ANY ($5::text[])
   AND ($6::text[] IS NULL OR m.tags @> $6) AND ($7::jsonb IS NULL OR m.metadata @> $7)
-  AND ($8::timestamptz IS NULL OR (m.created_at, m.memory_id) < ($8, $9::uuid))
+  AND ($8::uuid IS NULL OR m.superseded_by = $8)
+  AND ($9::timestamptz IS NULL OR (m.created_at, m.memory_id) < ($9, $10::uuid))
 ORDER BY m.created_at DESC, m.memory_id DESC
-LIMIT $10
+LIMIT $11
 
 -- name: matching
 -- Those of these memories ($3), and of these messages ($6, said at $7), that have all tags and contain the metadata.

@@ -1,0 +1,285 @@
+"""One memory: everything of it, what became of it, and what can be done about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from starlette.responses import Response
+
+from app.ui import recall
+from app.ui.recall import PAGE, json_object, words, written
+from app.ui.rendering import url
+from app.ui.site import Entry
+from app.ui.visit import Visit
+from app.ui.within import Refused
+
+MOST_BEFORE = 100
+"""Memories whose place one took that its page shows: wordings merge by the dozen."""
+
+EVENTS = {
+    "created": ("Learned", "good"),
+    "merged": ("Said better, and merged", "info"),
+    "reinforced": ("Said again", "good"),
+    "promoted": ("Promoted", "good"),
+    "demoted": ("Demoted", "warn"),
+    "decayed": ("Faded", ""),
+    "rated": ("Rated by an outcome", ""),
+    "aging": ("In doubt", "warn"),
+    "asked": ("The user was asked", "info"),
+    "confirmed": ("Confirmed", "good"),
+    "edited": ("Edited", "info"),
+    "invalidated": ("Not true any more", "bad"),
+    "expired": ("Expired", ""),
+    "restored": ("Brought back", "good"),
+    "superseded": ("Another took its place", "info"),
+    "deleted": ("Forgotten", "bad"),
+}
+"""What the history calls it: (in words, tone)."""
+ACTORS = {"system": "Mneme", "user": "the user, in a conversation", "api": "a client, by the API or this page"}
+WRITTEN_BY_HAND = "Added"
+"""What a memory is that a client says outright, rather than learned."""
+
+Shape = Literal["text", "memory", "moment", "plain"]
+_SHAPES: dict[str, Shape] = {
+    "text": "text",
+    "memory_id": "memory",
+    "superseded_by": "memory",
+    "corrects": "memory",
+    "expires_at": "moment",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A line of an event: what was so before, and after; None: nothing is said of it."""
+
+    name: str
+    shape: Shape
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An entry of the timeline."""
+
+    at: str
+    title: str
+    tone: str
+    actor: str
+    changes: list[Change]
+
+
+def event(told: Mapping[str, Any]) -> Event:
+    """An entry of the door's history, for people."""
+    title, tone = EVENTS.get(told["event"], (str(told["event"]), ""))
+    if told["event"] == "created" and told["actor"] == "api":
+        title = WRITTEN_BY_HAND
+    before, after = told["before"] or {}, told["after"] or {}
+    names = sorted({*before, *after}, key=lambda name: (name != "text", name))
+    changes = [
+        Change(name.replace("_", " "), _SHAPES.get(name, "plain"), _said(before, name), _said(after, name))
+        for name in names
+    ]
+    return Event(
+        told["at"],
+        title,
+        tone,
+        ACTORS.get(told["actor"], str(told["actor"])),
+        [each for each in changes if each.before != each.after],
+    )
+
+
+def _said(side: Mapping[str, Any], name: str) -> str | None:
+    if name not in side:
+        return None
+    value = side[name]
+    if value is None:
+        return None if _SHAPES.get(name) in ("memory", "moment") else "none"
+    return f"{value:.2f}" if isinstance(value, float) else written(value)
+
+
+# --- shown ---------------------------------------------------------------------------------------------------------------
+
+
+async def shown(visit: Visit) -> Response:
+    """GET /ui/memories/{memory}."""
+    return await page(visit)
+
+
+async def page(visit: Visit, *, problem: Refused | None = None, given: Mapping[str, Any] | None = None) -> Response:
+    """The page. `problem`: why what was `given` in a form was refused."""
+    name, doors = visit.segment("memory"), visit.doors
+    found = await doors.get("memories", name)
+    memory = str(found["id"])
+    history, before, heir = await asyncio.gather(
+        doors.get("memories", memory, "history", limit=PAGE, cursor=visit.query("cursor")),
+        doors.get("memories", user=found["user"], superseded_by=memory, status="all", limit=MOST_BEFORE),
+        _heir(visit, found["superseded_by"]),
+    )
+    return visit.render(
+        "memory.html",
+        status=problem.status if problem else 200,
+        memory=found,
+        events=[event(each) for each in history["events"]],
+        next=history["next"],
+        before=before["memories"],
+        heir=heir,
+        problem=problem.message if problem else None,
+        given=given,
+        written=written,
+        expiry=_minute(found["expires_at"]),
+        in_force=found["status"] in recall.IN_FORCE,
+        tiers=recall.TIERS,
+        kinds=recall.KINDS,
+    )
+
+
+async def _heir(visit: Visit, memory: str | None) -> Any:
+    if memory is None:
+        return None
+    try:
+        return await visit.doors.get("memories", memory)
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        return None  # forgotten since
+
+
+# --- done ----------------------------------------------------------------------------------------------------------------
+
+
+async def edit(visit: Visit) -> Response:
+    """POST /ui/memories/{memory}: change it in place; what it said before stays in its history."""
+    given = await visit.form()
+    memory = visit.segment("memory")
+    held = await visit.doors.get("memories", memory)
+    try:
+        body = changed(held, {name: str(value) for name, value in given.items()})
+        if not body:
+            return visit.redirect(url("memories", memory), "Nothing was changed.")
+        await visit.doors.send("PATCH", "memories", memory, body=body)
+    except Refused as refused:
+        if refused.status not in (400, 409):
+            raise
+        return await page(visit, problem=refused, given=given)
+    return visit.redirect(url("memories", memory), "Corrected. What it said before is in its history.")
+
+
+def changed(held: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Of a form's fields those that differ from what is held, as PATCH takes them. Raises Refused."""
+    body: dict[str, Any] = {}
+    if "text" in given:
+        body["text"] = given["text"].replace("\r\n", "\n").strip()
+    if "kind" in given:
+        body["kind"] = given["kind"]
+    if given.get("tier", "").isdecimal():
+        body["tier"] = int(given["tier"])
+    if "tags" in given:
+        body["tags"] = words(given["tags"])
+    if "metadata" in given:
+        body["metadata"] = json_object(given["metadata"])
+    for name in ("importance", "confidence"):
+        if name in given and given[name].strip() != f"{held[name]:.2f}":
+            body[name] = share(given[name])
+    if "expires_at" in given and given["expires_at"].strip() != _minute(held["expires_at"]):
+        body["expires_at"] = given["expires_at"].strip() or None
+    return {name: value for name, value in body.items() if value != held[name]}
+
+
+async def confirm(visit: Visit) -> Response:
+    """POST …/confirm: it is still right."""
+    return await _do(visit, "Confirmed.", "POST", "validate", {"answer": "yes"})
+
+
+async def replace(visit: Visit) -> Response:
+    """POST …/replace: something else is so; another memory takes its place."""
+    given = await visit.form()
+    memory = visit.segment("memory")
+    body = {"answer": "no", "correction": str(given.get("correction", "")).replace("\r\n", "\n").strip()}
+    try:
+        judged = await visit.doors.send("POST", "memories", memory, "validate", body=body)
+    except Refused as refused:
+        if refused.status not in (400, 409):
+            raise
+        return await page(visit, problem=refused, given=given)
+    return visit.redirect(
+        _back(given, url("memories", judged["correction"]["id"])), "Corrected: this memory has taken its place."
+    )
+
+
+async def invalidate(visit: Visit) -> Response:
+    """POST …/invalidate: it is not true (any more)."""
+    reason = str((await visit.form()).get("reason", "")).strip()
+    return await _do(
+        visit, "Not used any more; it can be brought back.", "POST", "invalidate", {"reason": reason or None}
+    )
+
+
+async def restore(visit: Visit) -> Response:
+    """POST …/restore."""
+    return await _do(visit, "Brought back.", "POST", "restore", None)
+
+
+async def ask_to_forget(visit: Visit) -> Response:
+    """GET …/forget: what forgetting means, and whether it is meant."""
+    found = await visit.doors.get("memories", visit.segment("memory"))
+    return visit.render("memory_forget.html", memory=found)
+
+
+async def forget(visit: Visit) -> Response:
+    """POST …/forget."""
+    await visit.form()
+    memory = visit.segment("memory")
+    user = (await visit.doors.get("memories", memory))["user"]
+    await visit.doors.send("DELETE", "memories", memory)
+    after = url("users", user, tab="memories") if user is not None else url("memories")
+    return visit.redirect(
+        after, "Forgotten: no search, prompt or history has its words any more, and they are not learned again."
+    )
+
+
+async def _do(visit: Visit, notice: str, method: str, action: str, body: dict[str, Any] | None) -> Response:
+    given = await visit.form()
+    memory = visit.segment("memory")
+    try:
+        await visit.doors.send(method, "memories", memory, action, body=body)
+    except Refused as refused:
+        if refused.status not in (400, 409):
+            raise
+        return await page(visit, problem=refused)
+    return visit.redirect(_back(given, url("memories", memory)), notice)
+
+
+def _back(given: Mapping[str, Any], otherwise: str) -> str:
+    """The list that the button stood in."""
+    wanted = str(given.get("next", ""))
+    return wanted if wanted.startswith("/ui/") else otherwise
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1; whether it is one of these the door says. Raises Refused for what is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise Refused(400, "Importance and confidence are numbers from 0 to 1.") from None
+
+
+def _minute(moment: str | None) -> str:
+    """2031-09-03T08:15:00Z → 2031-09-03T08:15, as browsers' fields write a moment; it is in UTC."""
+    return moment[:16] if moment else ""
+
+
+ROUTES = (
+    Entry("/memories/{memory}", shown),
+    Entry("/memories/{memory}", edit, ("POST",)),
+    Entry("/memories/{memory}/confirm", confirm, ("POST",)),
+    Entry("/memories/{memory}/replace", replace, ("POST",)),
+    Entry("/memories/{memory}/invalidate", invalidate, ("POST",)),
+    Entry("/memories/{memory}/restore", restore, ("POST",)),
+    Entry("/memories/{memory}/forget", ask_to_forget),
+    Entry("/memories/{memory}/forget", forget, ("POST",)),
+)
