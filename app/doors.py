@@ -26,6 +26,7 @@ from app.api.objects import objects_router
 from app.api.ontology import ontology_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
+from app.api.overview import overview_router
 from app.api.preview import CompilePreviewer
 from app.api.replay import replay_router
 from app.api.scope import Gate
@@ -64,6 +65,7 @@ from app.store.memories import Memories
 from app.store.objects import ObjectStore
 from app.store.ontology import OntologyStore
 from app.store.outcomes import Outcomes
+from app.store.overview import OverviewStore
 from app.store.paging import PagingStore
 from app.store.queue import Queue
 from app.store.retention import Storage, by_group
@@ -159,6 +161,7 @@ def open_doors(
         ),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
+        overview_router(gate, OverviewStore(pool, sql), clock),
         keys_router(gate, proxy.tenancy, clock),
         spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),

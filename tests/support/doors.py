@@ -41,6 +41,7 @@ from app.api.objects import objects_router
 from app.api.ontology import ontology_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
+from app.api.overview import overview_router
 from app.api.replay import replay_router
 from app.api.scope import Gate
 from app.api.search import search_router
@@ -83,6 +84,7 @@ from app.store.memories import Memories
 from app.store.objects import ObjectStore
 from app.store.ontology import OntologyStore
 from app.store.outcomes import Outcomes
+from app.store.overview import OverviewStore
 from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -314,6 +316,7 @@ async def build_doors(
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
         lambda: importer_router(gate, Importer(sessions, history, scribe)),
         lambda: queue_router(gate, queue),
+        lambda: overview_router(gate, OverviewStore(pool, queries), clock),
         lambda: keys_router(gate, tenancy, clock),
         lambda: spend_router(gate, SpendStore(pool, queries), clock),
         lambda: storage_router(gate, Storage(pool, queries).figures),
