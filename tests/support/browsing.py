@@ -74,8 +74,10 @@ class Visitor:
     A page may answer with an error where a test expects it: `expects`.
     """
 
-    def __init__(self, context: BrowserContext, page: Page, base: str) -> None:
+    def __init__(self, context: BrowserContext, page: Page, base: str, *, script: bool = True) -> None:
         self.context = context
+        self.script = script
+        """Whether the browser runs scripts."""
         self.page = page
         self.base = base
         self.problems: list[str] = []
@@ -176,7 +178,7 @@ async def visiting(
     if script:
         await context.add_init_script(TRAP)
     page = await context.new_page()
-    visitor = Visitor(context, page, base)
+    visitor = Visitor(context, page, base, script=script)
     try:
         yield visitor
         visitor.check()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 import threading
@@ -419,8 +420,10 @@ class _Talk:
         self._messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
 
     def branch(self, keep: int) -> None:
-        """Go on from an earlier place: the first `keep` messages after the system's."""
+        """Go on from an earlier place, the first `keep` messages after the system's, in a session that nobody named."""
         del self._messages[1 + keep :]
+        del self._headers["x-mneme-session"]
+        self._name = f"{self._name}, a branch"
 
     def say(
         self, text: str, *, name: str = "", stream: bool = False, label: str = "", fails: bool = False, **fields: Any
@@ -487,6 +490,8 @@ def _streamed(text: str) -> dict[str, Any]:
 @click.option("--port", default=0, help="Of the server of its own.")
 def main(base: str | None, database: str | None, domain: bool, port: int) -> None:
     """Fill a running server, or one of its own, which runs until Ctrl-C."""
+    for each in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore Ctrl-C
+        signal.signal(each, lambda *_: sys.exit(0))
     with ScriptedUpstream(script(), port=UPSTREAM_PORT if base else 0) as upstream:
         if base is not None:
             fill(base, database=database, domain=domain)
