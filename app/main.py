@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 from app import collector, logs
 from app.api.auth import Authenticator
 from app.api.common import DoorMiddleware, add_routes, install_errors
+from app.api.origin import NameCheck
 from app.api.reference import reference_router
 from app.clock import Clock, SystemClock
 from app.core import database_dsn, open_core
@@ -57,7 +58,10 @@ class Application:
         self._ui: ASGIApp | None = None
         self._doors = FastAPI(title="Mneme", version=VERSION, lifespan=self._lifespan, docs_url=None, redoc_url=None)
         install_errors(self._doors)
-        self._app = DoorMiddleware(self._doors, settings.max_body_bytes)
+        self._app: ASGIApp = DoorMiddleware(self._doors, settings.max_body_bytes)
+        self._from_outside = self._app
+        if settings.auth_mode == "open":
+            self._from_outside = NameCheck(self._app, [settings.host, *settings.hosts], "/api/")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         path = scope.get("path", "")
@@ -68,7 +72,7 @@ class Application:
         elif scope["type"] == "http" and (path.startswith("/ui/") or path == "/ui") and self._ui is not None:
             await self._ui(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            await self._from_outside(scope, receive, send)
 
     @asynccontextmanager
     async def _lifespan(self, doors: FastAPI) -> AsyncIterator[None]:

@@ -35,6 +35,9 @@ DEFAULT_UPSTREAM = "upstream"
 """How the one under `MNEME_UPSTREAM_BASE_URL` is called."""
 
 
+LEAST_SECRET_CHARS = 16
+"""Of what signs cookies: random ones of this length, in Base64, have 96 bits."""
+
 LEAST_PAGING_TOKENS = 1000
 """Smallest budget of a paged prompt, tokens: an agent's system prompt and tools alone have some 2,500."""
 
@@ -393,6 +396,15 @@ class Settings(BaseSettings):
     @classmethod
     def _readable_dsn(cls, value: SecretStr | None) -> SecretStr | None:
         return readable_dsn(value) if value is not None else None
+
+    @field_validator("ui_secret")
+    @classmethod
+    def _long_secret(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None or not value.get_secret_value():
+            return None
+        if len(value.get_secret_value()) < LEAST_SECRET_CHARS:
+            raise ValueError(f"must have at least {LEAST_SECRET_CHARS} characters: `openssl rand -base64 32` makes one")
+        return value
 
     @field_validator("refuse_patterns")
     @classmethod

@@ -49,7 +49,7 @@ _MAX_PARAM_CHARS = 200
 _SHAPES = frozenset({"one", "many"})
 """Tags of bodies that are one object or a list: they stand in pydantic's paths, and not in the body."""
 
-_SLASH = "\ufdd0"
+SLASH = "\ufdd0"
 """Stands for an encoded slash inside a path segment: a noncharacter, which no text that is exchanged may hold."""
 
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
@@ -74,7 +74,7 @@ def clean(text: str) -> str:
 
 
 def _segment(text: str) -> str:
-    return clean(text.replace(_SLASH, "/"))
+    return clean(text.replace(SLASH, "/"))
 
 
 def _label(text: str) -> str:
@@ -330,10 +330,17 @@ class DoorMiddleware:
     what the app answers to the torn body is replaced by the 413.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, prefixes: tuple[str, ...] = ("/api/",)) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        max_bytes: int,
+        prefixes: tuple[str, ...] = ("/api/",),
+        refusal: Callable[[TooLarge], ASGIApp] = error_response,
+    ) -> None:
         self._app = app
         self._max = max_bytes
         self._prefixes = prefixes
+        self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(self._prefixes):
@@ -346,7 +353,7 @@ class DoorMiddleware:
         length = Headers(scope=scope).get("content-length", "")
         too_large = TooLarge(f"The body is larger than {self._max} bytes.")
         if length.isascii() and length.isdigit() and int(length) > self._max:
-            await error_response(too_large)(scope, receive, send)
+            await self._refusal(too_large)(scope, receive, send)
             return
         seen, started, refused = 0, False, False
 
@@ -363,7 +370,7 @@ class DoorMiddleware:
             nonlocal started, refused
             if seen > self._max and not started and not refused:
                 refused = True
-                await error_response(too_large)(scope, receive, send)
+                await self._refusal(too_large)(scope, receive, send)
             if not refused:
                 started = True
                 await send(message)

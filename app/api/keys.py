@@ -9,6 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from app.api.auth import Principal
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Moment, Name, Word, decode_cursor, paged
 from app.api.scope import Admitted, Gate, Scope
 from app.clock import Clock
@@ -170,10 +171,14 @@ class _Doors:
 def check_admin(scope: Scope) -> None:
     """Keys are managed with the scope `admin`, or by a key that may do all: one without scopes, user and limits. A key with
     limits could take them away from itself."""
-    principal = scope.principal
-    plain = not principal.scopes and not (principal.limits is not None and principal.limits.limiting)
-    if scope.confined is not None or not ("admin" in principal.scopes or plain):
+    if not manages(scope.principal):
         raise Forbidden("This key has no scope to manage keys.", code="missing_scope")
+
+
+def manages(principal: Principal) -> bool:
+    """Whether this is somebody who may manage the tenant's keys (see `check_admin`)."""
+    plain = not principal.scopes and not (principal.limits is not None and principal.limits.limiting)
+    return principal.user_external_id is None and ("admin" in principal.scopes or plain)
 
 
 def _fields(row: KeyInfo) -> dict[str, Any]:

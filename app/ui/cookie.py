@@ -10,8 +10,12 @@ from typing import Any
 
 from itsdangerous import BadData, URLSafeTimedSerializer
 
+from app.errors import NotReady
+
 SECRET_BYTES = 32
-"""Entropy of the signing secret, as of a key."""
+"""Entropy of the signing secret, as of a key; written down it has more characters."""
+NOTICE_S = 60.0
+"""Seconds that a notice waits for the page that shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,7 @@ class Cookies:
     def read(self, cookie: str | None) -> SignedIn | None:
         """None: none of ours, or too old."""
         found = _load(self._signed_in, cookie, self.life_s)
-        try:
-            return SignedIn(found["k"], found["t"]) if found is not None else None
-        except (LookupError, TypeError):
-            return None
+        return SignedIn(found["k"], found["t"]) if found is not None else None
 
     def write(self, digest: str | None) -> tuple[SignedIn, str]:
         """A new one, with a token of its own, and the cookie's value."""
@@ -51,35 +52,40 @@ class Cookies:
 
     def noticed(self, cookie: str | None) -> str | None:
         """Signed, for else anybody who may set a cookie could put words into our mouth."""
-        found = _load(self._notice, cookie, 60.0)
-        return found if isinstance(found, str) else None
+        found: str | None = _load(self._notice, cookie, NOTICE_S)
+        return found
 
 
 def _load(serializer: URLSafeTimedSerializer, cookie: str | None, life_s: float) -> Any:
-    if cookie is None:
-        return None
+    """What was signed with this serializer, which is given only what `Cookies` writes; None: nothing, or too long ago."""
     try:
-        found = serializer.loads(cookie, max_age=int(life_s))
+        return serializer.loads(cookie, max_age=int(life_s)) if cookie else None
     except BadData:
         return None
-    return found
 
 
 def shared_secret(folder: Path) -> str:
-    """The secret of all server processes that share `folder`; made by the first, readable by its owner only.
+    """The secret of all server processes that share `folder`; made by the first, readable by its owner only. Raises NotReady.
 
     Servers on several machines need MNEME_UI_SECRET instead.
     """
-    path = folder / "ui-secret"
-    folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / f"ui-secret.{os.getpid()}"
-    if not path.exists():
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(SECRET_BYTES))
-        try:
-            os.link(fresh, path)  # fails where another process was faster: its secret stands
-        except FileExistsError:
-            pass
-        finally:
-            fresh.unlink()
-    return path.read_text().strip()
+    path, fresh = folder / "ui-secret", folder / f"ui-secret.{secrets.token_hex(8)}"
+    try:
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_urlsafe(SECRET_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(fresh, path)  # fails where another process was faster: its secret stands
+            except FileExistsError:
+                pass
+            finally:
+                fresh.unlink()
+        found = path.read_text().strip()
+    except OSError as error:
+        raise NotReady(f"/ui needs a secret under {folder}: {error}. Set MNEME_UI_SECRET, or MNEME_UI=off.") from error
+    if len(found) < SECRET_BYTES:
+        raise NotReady(f"{path} holds no secret: delete it, and another one is made.")
+    return found

@@ -10,31 +10,32 @@ from urllib.parse import urlsplit
 
 from jinja2 import Environment
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.auth import Authenticator, Principal
-from app.api.common import DoorMiddleware
-from app.api.origin import LOOPBACK, check_host
-from app.errors import MnemeError, Unauthenticated
+from app.api.common import SLASH, DoorMiddleware
+from app.api.origin import check_name, known_hosts
+from app.errors import MnemeError, TooLarge, Unauthenticated
 from app.ui.cookie import Cookies
 from app.ui.rendering import assets, environment, url
 from app.ui.visit import COOKIE, THEME, THEMES, Page, Visit
-from app.ui.within import Doors, Refused
+from app.ui.within import WENT_WRONG, Doors, Refused
 
 MAX_FORM_BYTES = 1024 * 1024
 """Largest form, bytes: thirty times the longest memory."""
 YEAR_S = 365 * 86400
 SECURITY_HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
 }
 
 
@@ -60,33 +61,34 @@ class Site:
         open_mode: bool,
         hosts: Iterable[str],
     ) -> None:
-        """`doors`: what answers under /api/v1. `hosts`: as in `McpDoor`; they matter in `open` mode only, for else the cookie
-        is bound to the name under which one signed in."""
+        """`doors`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback; they matter
+        in `open` mode only, for else the cookie is bound to the name under which one signed in."""
         self._authenticator = authenticator
         self._doors = doors
         self._cookies = cookies
         self._open = open_mode
-        self._hosts = LOOPBACK | {each.lower() for each in hosts}
+        self._hosts = known_hosts(hosts)
         self._templates: Environment = environment()
-        own = [Entry("/login", self._login, ("GET", "POST")), Entry("/logout", self._logout, ("POST",))]
-        own.append(Entry("/theme", self._theme, ("POST",)))
+        own = [Entry("/login", self._login, ("GET", "POST")), Entry("/theme", self._theme, ("POST",))]
+        own.append(Entry("/logout", self._logout, ("POST",)))
+        self.entries = (*own, *routes)
         table: list[BaseRoute] = [Route("/ui/static/{name}", _static)]
         table += [
             Route(f"/ui{each.path}", self._endpoint(each.page, public=each in own), methods=list(each.methods))
-            for each in [*own, *routes]
+            for each in self.entries
         ]
-        app = Starlette(routes=table)
-        app.add_exception_handler(HTTPException, self._missing)
-        self._app = DoorMiddleware(app, MAX_FORM_BYTES, ("/ui",))
+        app = Starlette(routes=table, exception_handlers={HTTPException: self._missing, Exception: self._failed})
+        app.router.redirect_slashes = False  # it would go by the Host that was sent
+        self._app = DoorMiddleware(app, MAX_FORM_BYTES, ("/ui",), self._too_large)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                headers = list(message.get("headers", ()))
-                headers += [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
-                if not any(name == b"cache-control" for name, _ in headers):
-                    headers.append((b"cache-control", b"no-store"))
-                message = {**message, "headers": headers}
+                headers = MutableHeaders(raw=list(message.get("headers", ())))
+                for name, value in SECURITY_HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+                message = {**message, "headers": headers.raw}
             await send(message)
 
         await self._app(scope, receive, guarded)
@@ -94,55 +96,59 @@ class Site:
     # --- letting in ------------------------------------------------------------------------------------------------------
 
     def _endpoint(self, page: Page, *, public: bool) -> Callable[[Request], Awaitable[Response]]:
+        async def checked(visit: Visit) -> Response:
+            if visit.principal is None and not public:
+                return _to_login(visit)
+            if visit.request.method == "POST":
+                await visit.form()  # no page can forget the token
+            return await page(visit)
+
         async def endpoint(request: Request) -> Response:
-            visit = await self._visit(request)
-            try:
-                if self._open:
-                    check_host(request.headers.get("host"), self._hosts)
-                if visit.principal is None and not public:
-                    answer = self._to_login(visit)
-                else:
-                    answer = await page(visit)
-            except Refused as refused:
-                answer = self._refusal(visit, refused.status, refused.message)
-            except MnemeError as error:
-                answer = self._refusal(visit, error.status, error.message)
-            for name, value, life_s in visit.set_cookies:
-                answer.set_cookie(
-                    name,
-                    value,
-                    max_age=int(life_s),
-                    path="/ui",
-                    httponly=True,
-                    samesite="lax",
-                    secure=request.url.scheme == "https",
-                )
-            return answer
+            return await self._answer(request, checked)
 
         return endpoint
 
+    async def _answer(self, request: Request, page: Page) -> Response:
+        """What `page` answers; in words, where it cannot."""
+        visit = self._stranger(request)
+        try:
+            if self._open:
+                check_name(request.headers.get("host"), self._hosts)
+            visit = await self._visit(request)
+            answer = await page(visit)
+        except (Refused, MnemeError) as refused:
+            answer = _refusal(visit, refused.status, refused.message)
+        except HTTPException as error:  # a form that is none
+            answer = _refusal(visit, error.status_code, str(error.detail))
+        for name, value, life_s in visit.set_cookies:
+            answer.set_cookie(
+                name,
+                value,
+                max_age=int(life_s),
+                path="/ui",
+                httponly=True,
+                samesite="lax",
+                secure=request.url.scheme == "https",
+            )
+        return answer
+
+    def _stranger(self, request: Request) -> Visit:
+        return Visit(request, self._templates, self._cookies, None, "", None, self._open)
+
     async def _visit(self, request: Request) -> Visit:
+        visit = self._stranger(request)
         found = self._cookies.read(request.cookies.get(COOKIE))
-        made = None
         if found is None:
             found, made = self._cookies.write(None)
-        principal = await self._principal(found.digest)
-        visit = Visit(
-            request=request,
-            templates=self._templates,
-            cookies=self._cookies,
-            principal=principal,
-            token=found.token,
-            within=Doors(self._doors, principal) if principal is not None else None,
-            open_mode=self._open,
-        )
-        if made is not None:
             visit.set_cookies.append((COOKIE, made, self._cookies.life_s))
+        visit.token = found.token
+        visit.principal = await self._principal(found.digest)
+        visit.within = Doors(self._doors, visit.principal) if visit.principal is not None else None
         return visit
 
     async def _principal(self, digest: str | None) -> Principal | None:
         if self._open:
-            return await self._authenticator.check(Headers())
+            return await self._authenticator.check({})
         if digest is None:
             return None
         try:
@@ -150,18 +156,32 @@ class Site:
         except Unauthenticated:
             return None  # revoked or expired since
 
-    def _to_login(self, visit: Visit) -> Response:
-        asked = visit.request.url
-        wanted = f"{asked.path}?{asked.query}" if asked.query else asked.path
-        return visit.redirect(url("login", next=wanted if visit.request.method == "GET" else None))
-
-    def _refusal(self, visit: Visit, status: int, message: str) -> Response:
-        return visit.render("refused.html", status=status, message=message)
+    # --- what is no page --------------------------------------------------------------------------------------------------
 
     async def _missing(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        visit = await self._visit(request)
-        return self._refusal(visit, status, "There is no such page.")
+        path = str(request.scope["path"])
+        if status == 404 and path.endswith("/") and request.method in ("GET", "HEAD"):
+            segments = (each.replace(SLASH, "/") for each in path.strip("/").split("/")[1:])
+            return RedirectResponse(url(*segments), status_code=308)
+
+        async def words(visit: Visit) -> Response:
+            return _refusal(
+                visit, status, "There is no such page." if status == 404 else "This page takes no such request."
+            )
+
+        return await self._answer(request, words)
+
+    async def _failed(self, request: Request, _: Exception) -> Response:
+        # Starlette logs the exception after this answer; its text stays out of it.
+        return _refusal(self._stranger(request), 500, WENT_WRONG)
+
+    def _too_large(self, error: TooLarge) -> ASGIApp:
+        async def refusal(scope: Scope, receive: Receive, send: Send) -> None:
+            answer = _refusal(self._stranger(Request(scope)), error.status, error.message)
+            await answer(scope, receive, send)
+
+        return refusal
 
     # --- its own pages ---------------------------------------------------------------------------------------------------
 
@@ -169,13 +189,13 @@ class Site:
         wanted = _ours(visit.query("next"))
         if visit.principal is not None:
             return visit.redirect(wanted)
-        if visit.request.method == "GET":
+        if visit.request.method != "POST":
             return visit.render("login.html", next=wanted, message=None)
         given = await visit.form()
         wanted = _ours(str(given.get("next", "")))
         key = str(given.get("key", "")).strip()
         try:
-            await self._authenticator.check(Headers({"x-mneme-key": key}))
+            await self._authenticator.check({"x-mneme-key": key})
         except Unauthenticated as error:
             return visit.render("login.html", status=401, next=wanted, message=error.message)
         _, cookie = self._cookies.write(sha256(key.encode()).hexdigest())
@@ -183,7 +203,6 @@ class Site:
         return visit.redirect(wanted)
 
     async def _logout(self, visit: Visit) -> Response:
-        await visit.form()
         visit.set_cookies.append((COOKIE, "", 0))
         return visit.redirect(url("login"))
 
@@ -194,13 +213,24 @@ class Site:
         return visit.redirect(_ours(str(given.get("next", ""))))
 
 
+def _to_login(visit: Visit) -> Response:
+    if visit.partial:  # else the form would stand inside a page that is there already
+        return Response(headers={"hx-redirect": url("login")})
+    return visit.redirect(url("login", next=visit.location if visit.request.method != "POST" else None))
+
+
+def _refusal(visit: Visit, status: int, message: str) -> Response:
+    return visit.render("refused.html", status=status, message=message)
+
+
 def _ours(location: str | None) -> str:
     """`location` if it is a page of this site, else the first: no link of ours leads elsewhere."""
-    if not location:
+    try:
+        parts = urlsplit(location or "")
+    except ValueError:
         return url()
-    parts = urlsplit(location)
     inside = not parts.scheme and not parts.netloc and (parts.path == "/ui" or parts.path.startswith("/ui/"))
-    return location if inside and "\\" not in location else url()
+    return location if location and inside and "\\" not in location else url()
 
 
 async def _static(request: Request) -> Response:

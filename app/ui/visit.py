@@ -14,7 +14,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.auth import Principal
-from app.ui.cookie import Cookies
+from app.api.common import SLASH
+from app.ui.cookie import NOTICE_S, Cookies
 from app.ui.within import Doors, Refused
 
 COOKIE = "mneme_ui"
@@ -24,8 +25,8 @@ THEMES = ("light", "dark")
 TOKEN = "csrf"  # noqa: S105 - a field's name
 MAX_FIELDS = 100
 """Fields of a form; the largest has some twenty."""
-_SLASH = "\ufdd0"
-"""Stands for an encoded slash (`api.common.DoorMiddleware`)."""
+MAX_NOTICE_CHARS = 300
+"""Browsers keep cookies of 4 KB."""
 
 
 @dataclass(slots=True)
@@ -46,11 +47,18 @@ class Visit:
 
     def segment(self, name: str) -> str:
         """A path parameter, its slashes too."""
-        return str(self.request.path_params[name]).replace(_SLASH, "/")
+        return str(self.request.path_params[name]).replace(SLASH, "/")
 
     def query(self, name: str, default: str | None = None) -> str | None:
         """`?name=`, without the space around it; an empty one is none."""
         return (self.request.query_params.get(name) or "").strip() or default
+
+    @property
+    def location(self) -> str:
+        """This very page, as the browser has it: path and query."""
+        raw: bytes = self.request.scope.get("raw_path") or self.request.scope["path"].encode()
+        path, query = raw.partition(b"?")[0].decode("latin-1"), self.request.url.query
+        return f"{path}?{query}" if query else path
 
     @property
     def doors(self) -> Doors:
@@ -65,7 +73,7 @@ class Visit:
         return self.request.headers.get("hx-request") == "true"
 
     async def form(self) -> FormData:
-        """The fields that were sent. Raises Refused where the form is none of this session's."""
+        """The fields that were sent. Raises Refused where the form is none of this session's, which no POST passes (`site`)."""
         given = await self.request.form(max_files=0, max_fields=MAX_FIELDS)
         if not hmac.compare_digest(str(given.get(TOKEN, "")).encode(), self.token.encode()):
             raise Refused(403, "This form is too old, or not one of ours. Go back, load the page again and retry.")
@@ -95,7 +103,7 @@ class Visit:
     def redirect(self, location: str, notice: str | None = None) -> Response:
         """To a page of ours, which says once what was done."""
         if notice is not None:
-            self.set_cookies.append((NOTICE, self.cookies.notice(notice), 60.0))
+            self.set_cookies.append((NOTICE, self.cookies.notice(notice[:MAX_NOTICE_CHARS]), NOTICE_S))
         return RedirectResponse(location, status_code=303)
 
     def pass_on(self, *path: str, **query: Any) -> Response:
@@ -109,7 +117,7 @@ class _PassedOn(Response):
         self._doors, self._path, self._query = doors, path, query
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._doors.pass_on(scope, receive, send, *self._path, **self._query)
+        await self._doors.pass_on(receive, send, *self._path, **self._query)
 
 
 Page = Callable[[Visit], Awaitable[Response]]

@@ -11,11 +11,13 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import orjson
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Send
 
 from app.api.auth import Principal
 from app.api.common import PREFIX
 from app.api.scope import PRINCIPAL
+
+WENT_WRONG = "This went wrong; the server's log says why."
 
 
 class Refused(Exception):
@@ -50,11 +52,11 @@ class Doors:
             error = orjson.loads(content)["error"]
             raise Refused(status, str(error["message"]), error["param"])
         except (ValueError, LookupError, TypeError):
-            raise Refused(status, "This went wrong; the log of the server says why.") from None
+            raise Refused(status, WENT_WRONG) from None
 
-    async def pass_on(self, scope: Scope, receive: Receive, send: Send, *path: str, **query: Any) -> None:
-        """Answer the request of `scope` with that of a door, as it comes: for downloads of any size."""
-        await self.app(self._scope(scope["method"], path, query, []), receive, send)
+    async def pass_on(self, receive: Receive, send: Send, *path: str, **query: Any) -> None:
+        """Answer a request with what GET /api/v1/… answers, as it comes: for downloads of any size."""
+        await self.app(self._scope("GET", path, query, []), receive, send)
 
     async def _ask(
         self, method: str, path: tuple[str, ...], query: Mapping[str, Any], body: Mapping[str, Any] | None

@@ -124,7 +124,8 @@ async def test_windows_are_bounded(client: httpx.AsyncClient, hours: str) -> Non
 
 CROWD = """
 INSERT INTO agent_data.upstream_calls (call_id, tenant_id, user_id, created_at, method, path, upstream, outcome, memory_status)
-SELECT overlay(agent_data.uuid7_floor(at)::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid, $1, md5((n % 40)::text)::uuid, at,
+SELECT overlay(agent_data.uuid7_floor(at)::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid, $1,
+       md5((n % 40)::text)::uuid, at,
        'POST', '/v1/x', 'u', 0, 'ok'
 FROM (SELECT n, $2::timestamptz - n * interval '1 minute' AS at FROM generate_series(1, 3000) n) x
 """
@@ -139,7 +140,7 @@ async def test_the_months_of_the_window_are_opened_and_no_other(
         "SELECT agent_data.ensure_capture_partitions(($1::timestamptz - interval '70 days')::date, $1::date)", now
     )
     for n in range(30):
-        await capture(turns, CapturedCall(now - timedelta(days=2 * n)))
+        await capture(turns, CapturedCall(now - timedelta(minutes=1, days=2 * n)))
     await admin.execute(CROWD, ids.LOCAL_TENANT, now)
     await admin.execute("ANALYZE agent_data.upstream_calls")
     of = overview.spans(1, now)
@@ -170,7 +171,7 @@ async def _scans(pool: Pool, user: Any, of: Any, mode: str) -> list[tuple[str, s
     found: list[tuple[str, str | None]] = []
 
     def walk(node: dict[str, Any]) -> None:
-        if node.get("Actual Loops") and "Relation Name" in node:
+        if node.get("Actual Rows") and "Relation Name" in node:
             found.append((node["Relation Name"], node.get("Index Name")))
         for each in node.get("Plans", []):
             walk(each)
