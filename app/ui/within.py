@@ -48,11 +48,14 @@ class Doors:
         status, content = await self._ask(method, path, query or {}, body)
         if status < 300:
             return orjson.loads(content) if content else None
-        try:
-            error = orjson.loads(content)["error"]
-            raise Refused(status, str(error["message"]), error["param"])
-        except (ValueError, LookupError, TypeError):
-            raise Refused(status, WENT_WRONG) from None
+        raise _refusal(status, content)
+
+    async def content(self, *path: str, **query: Any) -> bytes:
+        """The bytes of GET /api/v1/…, whatever they are. Raises Refused."""
+        status, content = await self._ask("GET", path, query, None)
+        if status >= 300:
+            raise _refusal(status, content)
+        return content
 
     async def pass_on(self, receive: Receive, send: Send, *path: str, **query: Any) -> None:
         """Answer a request with what GET /api/v1/… answers, as it comes: for downloads of any size."""
@@ -98,6 +101,14 @@ class Doors:
             "server": None,
             PRINCIPAL: self.principal,
         }
+
+
+def _refusal(status: int, content: bytes) -> Refused:
+    try:
+        error = orjson.loads(content)["error"]
+        return Refused(status, str(error["message"]), error["param"])
+    except (ValueError, LookupError, TypeError):
+        return Refused(status, WENT_WRONG)
 
 
 def _said(value: object) -> object:
