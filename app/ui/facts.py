@@ -24,7 +24,7 @@ EVENTS = {
     "forgotten": ("Forgotten", "bad"),
 }
 """What the history calls it: (in words, tone)."""
-ACTORS = {"system": "Mneme, from what was said", "api": "a client, by the API or this page"}
+ACTORS = {"system": "Mneme", "api": "a client (API or page)"}
 
 
 async def shown(visit: Visit) -> Response:

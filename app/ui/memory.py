@@ -38,7 +38,7 @@ EVENTS = {
     "deleted": ("Forgotten", "bad"),
 }
 """What the history calls it: (in words, tone)."""
-ACTORS = {"system": "Mneme", "user": "the user, in a conversation", "api": "a client, by the API or this page"}
+ACTORS = {"system": "Mneme", "user": "the user, in a conversation", "api": "a client (API or page)"}
 WRITTEN_BY_HAND = "Added"
 """What a memory is that a client says outright, rather than learned."""
 
@@ -113,7 +113,7 @@ async def shown(visit: Visit) -> Response:
 async def page(visit: Visit, *, problem: Refused | None = None, given: Mapping[str, Any] | None = None) -> Response:
     """The page. `problem`: why what was `given` in a form was refused."""
     name, doors = visit.segment("memory"), visit.doors
-    found = await doors.get("memories", name)
+    found = await doors.get("memories", name, user=visit.query("user"))
     memory = str(found["id"])
     history, before, heir = await asyncio.gather(
         doors.get("memories", memory, "history", limit=PAGE, cursor=visit.query("cursor")),

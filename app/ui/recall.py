@@ -8,6 +8,7 @@ from typing import Any, get_args
 import orjson
 
 from app.api.memory_models import Kind, Status
+from app.context.profiles import AUTO
 from app.ui.visit import Visit
 from app.ui.within import Refused
 
@@ -21,6 +22,8 @@ SEARCH_TOKENS = 20_000
 TIERS = {1: "session", 2: "episodic", 3: "semantic", 4: "procedural"}
 """Tiers that a memory of its own may have; 0 is the working memory of a session."""
 KINDS: tuple[str, ...] = get_args(Kind)
+AGAINST = frozenset(name for name, weight in AUTO.weights.items() if weight < 0)
+"""Signals that lower the score."""
 SEEN = 0.005
 """What is less is 0.00 on the page."""
 STATUSES: tuple[str, ...] = tuple(each for each in get_args(Status) if each != "forgotten")
@@ -124,9 +127,9 @@ async def find(visit: Visit, user: str | None, wanted: Wanted) -> Found:
     return Found([], kept, took_ms=found["took_ms"])
 
 
-def told(signals: dict[str, float]) -> list[tuple[str, float]]:
-    """The signals that say something, the strongest first."""
-    heard = [(name.replace("_", " "), value) for name, value in signals.items() if abs(value) >= SEEN]
+def told(signals: dict[str, float]) -> list[tuple[str, float, bool]]:
+    """The signals that say something, the strongest first: name, value, and whether it counts against the find."""
+    heard = [(name.replace("_", " "), value, name in AGAINST) for name, value in signals.items() if abs(value) >= SEEN]
     return sorted(heard, key=lambda each: (-abs(each[1]), each[0]))
 
 
@@ -150,7 +153,9 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def written(value: object) -> str:
-    """A JSON value for people: a text as it is, anything else as JSON."""
+    """A JSON value for people: a text as it is, several with commas between, anything else as JSON."""
     if isinstance(value, str):
         return value
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(value)
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 if isinstance(value, dict) else 0).decode()

@@ -129,6 +129,21 @@ async def test_filters(client: httpx.AsyncClient) -> None:
             assert {each["text"] for each in answer.json()["memories"]} == found, params
 
 
+async def test_what_a_memory_took_the_place_of(client: httpx.AsyncClient) -> None:
+    old, other = await add(client, "Release day is Tuesday"), await add(client, "Likes tea")
+    body = {"answer": "no", "correction": "Release day is Wednesday"}
+    judged = (await client.post(f"/api/v1/memories/{old['id']}/validate", json=body)).json()
+
+    for scope in ({}, {"user": "ana"}):
+        params = scope | {"superseded_by": judged["correction"]["id"], "status": "all"}
+        found = (await client.get("/api/v1/memories", params=params)).json()["memories"]
+        assert [each["id"] for each in found] == [old["id"]]
+        none = await client.get("/api/v1/memories", params=params | {"superseded_by": other["id"]})
+        assert none.json()["memories"] == []
+    wrong = await client.get("/api/v1/memories", params={"superseded_by": "nonsense"})
+    assert error_of(wrong)["param"] == "superseded_by"
+
+
 async def test_pages_hold_everything_once(client: httpx.AsyncClient) -> None:
     for part in range(3):
         # The memories of one request have one time: the cursor must tell them apart.

@@ -194,7 +194,7 @@ async def test_reads_of_one_user_open_one_partition(stores: Stores, admin: async
     now = stores.clock.now()
     for name, values in (
         ("memories.one", (TENANT, ANA.id, uuid4(), now)),
-        ("memories.list_of_user", (TENANT, now, ANA.id, None, None, ["active"], None, None, None, None, 10)),
+        ("memories.list_of_user", (TENANT, now, ANA.id, None, None, ["active"], None, None, None, None, None, 10)),
         ("sessions.one", (TENANT, ANA.id, uuid4())),
         ("sessions.list_of_user", (TENANT, ANA.id, None, None, None, 10, None)),
         ("tenancy.user_one", (TENANT, ANA.id)),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.errors import BadHeader, Forbidden
 from app.api.origin import LOOPBACK, check_origin
+from app.errors import BadHeader, Forbidden
 
 ALLOWED = LOOPBACK | {"memory.example"}
 
