@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,8 @@ ACTIONS = {
     "row_agrees": "The row came to say what the memory says.",
     "row_changed": "The row says something else by now; that is a contradiction of its own.",
 }
+BY = {"yes": "the user, who said yes", "no": "the user, who said no", "corrected": "the user, who said what is right"}
+"""By `user_response`; what somebody kept by hand has `keep`."""
 DECIDED = {
     "memory": "The memory stands.",
     "other": "The second memory stands.",
@@ -69,6 +72,7 @@ class Choice:
 def sides(conflict: Mapping[str, Any]) -> list[Side]:
     """Both sides as they were when it was noticed."""
     data, outcome = conflict["data"], conflict["outcome"] or {}
+    decided = conflict["status"] == "resolved" and outcome.get("action") != "row_changed"
     row = data.get("db_source")
     told = [data["memory"]] if "memory" in data else list(data.get("memories") or ())
     made = []
@@ -83,11 +87,10 @@ def sides(conflict: Mapping[str, Any]) -> list[Side]:
                 memory=memory,
                 told=[("Sure", f"{each['confidence']:.2f}")] if isinstance(each.get("confidence"), int | float) else [],
                 at=each.get("stated_at") or each.get("created_at"),
-                stands=_stands(memory, outcome) if conflict["status"] == "resolved" else None,
+                stands=_stands(memory, outcome) if decided else None,
             )
         )
     if row:
-        kept = outcome.get("keep") or ("domain" if outcome.get("action") == "supersede_memory" else "memory")
         made.append(
             Side(
                 title="The business's own row",
@@ -95,7 +98,7 @@ def sides(conflict: Mapping[str, Any]) -> list[Side]:
                 memory=None,
                 told=[("Field", f"{row.get('table')}.{row.get('field')}"), ("Database", str(row.get("domain")))],
                 at=row.get("queried_at"),
-                stands=kept in ("domain", "both") if conflict["status"] == "resolved" else None,
+                stands=outcome.get("action") != "keep_memory" if decided else None,
             )
         )
     return made
@@ -125,7 +128,7 @@ def _stands(memory: str, outcome: Mapping[str, Any]) -> bool:
     if "winner" in outcome:
         return str(outcome["winner"]) == memory
     became = {str(each.get("memory_id")): each.get("new_status") for each in outcome.get("memory_updates") or ()}
-    return became.get(memory) not in ("superseded", "invalidated")
+    return became.get(memory) not in ("superseded", "invalidated", "expired")
 
 
 def _word(value: object) -> str:
@@ -163,17 +166,30 @@ async def one(visit: Visit) -> Response:
     """GET /ui/conflicts/{conflict}. `keep`: how it is about to be decided; the page asks whether it is meant."""
     conflict = await visit.doors.get("conflicts", visit.segment("conflict"))
     ways = choices(conflict) if conflict["status"] == "open" else []
+    both = sides(conflict)
+    known = [each.memory for each in both if each.memory is not None]
+    memories = await asyncio.gather(*(_memory(visit, each, conflict["user"]) for each in known))
     return visit.render(
         "conflict.html",
         conflict=conflict,
-        sides=sides(conflict),
+        sides=both,
+        memories=dict(zip(known, memories, strict=True)),
         choices=ways,
         chosen=next((each for each in ways if each.keep == visit.query("keep")), None),
         types=TYPES,
+        by=BY.get((conflict["outcome"] or {}).get("user_response", "")),
         strategy=STRATEGIES.get(conflict["strategy"] or "", conflict["strategy"]),
         action=ACTIONS.get((conflict["outcome"] or {}).get("action", ""), (conflict["outcome"] or {}).get("action")),
         pretty=pretty,
     )
+
+
+async def _memory(visit: Visit, memory: str, user: str | None) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = await visit.doors.get("memories", memory, user=user)
+    except Refused:
+        return None  # forgotten since, or nobody's
+    return found
 
 
 async def decide(visit: Visit) -> Response:

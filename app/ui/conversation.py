@@ -179,7 +179,8 @@ def _piece(part: object) -> Piece:
     if kind == "input_audio":
         inner = part.get("input_audio")
         inner = inner if isinstance(inner, Mapping) else {}
-        return Piece("Audio", f"{inner.get('format', '')}, {_weight(str(inner.get('data', '')))}".strip(", "), "")
+        told = (str(inner.get("format") or ""), _weight(str(inner.get("data") or "")))
+        return Piece("Audio", ", ".join(filter(None, told)), "")
     if kind in ("file", "input_file"):
         inner = part.get("file", part)
         inner = inner if isinstance(inner, Mapping) else {}
@@ -196,8 +197,8 @@ def _where(place: str) -> str:
     if not place.startswith("data:"):
         return place
     head, _, data = place.partition(",")
-    return f"{head[5:].partition(';')[0] or 'data'}, {_weight(data)}"
+    return ", ".join(filter(None, (head[5:].partition(";")[0] or "data", _weight(data))))
 
 
 def _weight(base64: str) -> str:
-    return f"{max(1, len(base64) * 3 // 4 // 1024):,} KB"
+    return f"{max(1, len(base64) * 3 // 4 // 1024):,} KB" if base64 else ""

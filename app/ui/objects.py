@@ -18,8 +18,8 @@ from app.ui.within import Refused
 ROWS = 50
 EVENTS = 20
 """Faults and changes beside the list of objects; the rest is on the pages of the objects."""
-LEVELS = ("In full", "Detailed", "Compact", "One line", "Handle alone")
-"""By fidelity."""
+LEVELS = ("In full", "Detailed", "Compact", "One line", "Evicted")
+"""By fidelity; of what is evicted a handle stands."""
 WISHES = {
     "pin": "Pinned: shown shorter only when all others are.",
     "unpin": "Pinned no more.",

@@ -60,10 +60,13 @@ async def found(visit: Visit) -> dict[str, Any]:
 
 
 async def one(visit: Visit) -> Response:
-    """GET /ui/sessions/{session}: the conversation. `before`: only what was said before this turn."""
+    """GET /ui/sessions/{session}: the conversation, its end first. `before`: what was said before this turn; `turn`: what was
+    said around it."""
     session = await found(visit)
     at = ("sessions", session["id"])
     before = _number(visit.query("before"))
+    if (turn := _number(visit.query("turn"))) is not None and turn + ROWS // 2 <= session["message_count"]:
+        before = turn + ROWS // 2
     doors = visit.doors
     history, branches, summary, working, parent = await asyncio.gather(
         doors.get(*at, "history", last=ROWS + 1, before=before),

@@ -174,6 +174,23 @@ async def test_history_pages_hold_everything_once(client: httpx.AsyncClient) -> 
         assert [each["turn_index"] for each in rows] == list(range(1, 16))
 
 
+async def test_history_is_read_backwards(client: httpx.AsyncClient) -> None:
+    await append(client, "s", [{"role": "user", "content": f"{i}"} for i in range(1, 8)], user="ana")
+
+    async def read(**params: int) -> list[int]:
+        answer = await client.get("/api/v1/sessions/s/history", params=params)
+        assert answer.status_code == 200, answer.text
+        return [each["turn_index"] for each in answer.json()["messages"]]
+
+    assert await read(last=3) == [5, 6, 7]
+    assert await read(last=3, before=5) == [2, 3, 4]
+    assert await read(last=3, before=2) == [1]
+    assert await read(last=3, before=1) == []
+    assert await read(last=3, before=100) == [5, 6, 7]
+    refused = await client.get("/api/v1/sessions/s/history", params={"before": 5})
+    assert (refused.status_code, error_of(refused)["param"]) == (400, "before")
+
+
 async def test_added_messages_are_learned_from(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
     added = await append(client, "s", TURN, user="ana")
     (row,) = await admin.fetch("SELECT entrypoint, payload, dedupe_key FROM agent_data.pgqueuer")
@@ -247,6 +264,16 @@ async def test_a_branch_shows_what_it_shares(client: httpx.AsyncClient, admin: a
     rows = await all_pages(client, "/api/v1/sessions/twig/history", "messages", limit=2)
     assert [each["content"] for each in rows] == ["t0", "t1", "b0", "w"]
     assert [each["session_id"] for each in rows] == [trunk["session_id"]] * 2 + [made["id"], twig["id"]]
+    back = await client.get("/api/v1/sessions/twig/history", params={"last": 2, "before": 4})
+    assert [each["content"] for each in back.json()["messages"]] == ["t1", "b0"]
+
+    async def branches(of: str) -> list[str]:
+        answer = await client.get("/api/v1/sessions", params={"parent": of})
+        assert answer.status_code == 200, answer.text
+        return [each["external_id"] for each in answer.json()["sessions"]]
+
+    assert [await branches(each) for each in ("trunk", made["id"], "twig")] == [["branch"], ["twig"], []]
+    assert (await client.get("/api/v1/sessions", params={"parent": "none"})).status_code == 404
 
 
 async def test_suppressed_messages_are_not_shown(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:

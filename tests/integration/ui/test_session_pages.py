@@ -1,0 +1,282 @@
+"""Sessions on the page, over real Postgres: the list, a conversation with all that happened to it, objects, cards, actions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import httpx
+import pytest
+
+from app.paging.values import Fidelity, Zone
+from app.store import ids
+from app.store.paging import PagingStore
+from app.store.pools import Pool
+from app.store.queries import Queries
+from tests.support.doors import Doors, build_doors, make_space
+from tests.support.paged import fault, made, moved, record
+from tests.support.talk_pages import Form, Shown, Visitor, visiting
+
+HOSTILE = '"><script>alert(1)</script>\u202e' + "long" * 500
+ANA = ids.user_id(ids.LOCAL_TENANT, "ana")
+
+
+@pytest.fixture
+async def doors(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> Doors:
+    return await build_doors(pool, await make_space(admin), dsn=database)
+
+
+@pytest.fixture
+async def api(doors: Doors) -> AsyncIterator[httpx.AsyncClient]:
+    async with doors.client() as client:
+        yield client
+
+
+@pytest.fixture
+async def visitor(doors: Doors) -> AsyncIterator[Visitor]:
+    async with visiting(doors) as visitor:
+        yield visitor
+
+
+async def say(api: httpx.AsyncClient, session: str, *messages: dict[str, Any], user: str = "ana") -> dict[str, Any]:
+    answer = await api.post(f"/api/v1/sessions/{session}/messages", json={"user": user, "messages": list(messages)})
+    assert answer.status_code == 201, answer.text
+    added: dict[str, Any] = answer.json()
+    return added
+
+
+def asked(text: str, answer: str, **given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {"role": "user", "content": text}, {"role": "assistant", "content": answer} | given
+
+
+async def test_the_list_is_filtered_searched_and_paged(
+    visitor: Visitor, api: httpx.AsyncClient, admin: asyncpg.Connection[Any], doors: Doors
+) -> None:
+    empty = await visitor.look("sessions")
+    assert "No conversations yet" in empty.text
+    assert "curl http://mneme/v1/chat/completions" in empty.text
+    for n in range(52):
+        doors.clock.move(timedelta(seconds=1))
+        made = await api.post("/api/v1/sessions", json={"user": f"user {n % 2}", "id": f"talk-{n:02}"})
+        assert made.status_code == 201
+    await api.post("/api/v1/sessions/talk-51/close", params={"user": "user 1"})
+    await admin.execute(
+        "UPDATE agent_data.sessions SET summary_text = 'A trip to Lisbon was planned.' WHERE external_id = 'talk-07'"
+    )
+    first = await visitor.look("sessions")
+    assert [f"talk-{n:02}" in first.links for n in (51, 2, 1)] == [True, True, False]
+    rest = await visitor.look(first.links["Next page"])
+    assert "talk-01" in rest.links
+    assert "talk-02" not in rest.links
+    of_one = await visitor.look("sessions?user=user+1&status=closed")
+    assert "talk-51" in of_one.links
+    assert "talk-49" not in of_one.links
+    found = await visitor.look("sessions?user=user+1&query=Lisbon")
+    assert "talk-07" in found.links
+    assert "A trip to Lisbon was planned." in found.text
+    assert "No session was about that" in (await visitor.look("sessions?user=user+0&query=Lisbon")).text
+    assert "No session is like that" in (await visitor.look("sessions?user=nobody+here")).text
+    assert (await visitor.look("sessions?status=odd", status=400)).tags.count("h1") == 1
+
+
+async def test_a_conversation_shows_calls_of_tools_pictures_and_cards(visitor: Visitor, api: httpx.AsyncClient) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "find_items", "arguments": '{"q":"lamps"}'}}
+    picture = {"type": "image_url", "image_url": {"url": "https://pictures.example/lamp.png"}}
+    added = await say(
+        api,
+        "shop",
+        {"role": "user", "content": [{"type": "text", "text": "Like this one?"}, picture]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": '{"items":["Halo 90"]}', "tool_call_id": "c1"},
+        {"role": "assistant", "content": "Halo 90.", "cards": [{"type": "product_card", "data": {"title": "Halo 90"}}]},
+    )
+    page = await visitor.look("sessions/shop")
+    for said in (
+        "Like this one?",
+        "https://pictures.example/lamp.png",
+        "Calls find_items",
+        "Result of find_items",
+        "Halo 90.",
+    ):
+        assert said in page.text
+    assert "product_card card 1" in page.text
+    assert "img" not in page.html.split("<main")[1], "a picture is named, not loaded"
+    assert [f"m-{each['id']}" in page.ids for each in added["messages"]] == [True] * 4
+    cards = await visitor.look("sessions/shop/cards")
+    assert cards.links["question 1, card 1"].endswith(f"#m-{added['messages'][3]['id']}")
+    one = await visitor.look("sessions/shop/cards?query=the+first+card+from+the+first+question")
+    assert "Understood: card 1 of question 1." in one.text
+    assert (
+        "Question 1 showed 1 card"
+        in (await visitor.look("sessions/shop/cards?query=card+4+from+question+1", status=400)).text
+    )
+    assert "No card of this type" in (await visitor.look("sessions/shop/cards?type=chart")).text
+
+
+async def test_a_long_conversation_begins_with_its_end(visitor: Visitor, api: httpx.AsyncClient) -> None:
+    added = await say(api, "long", *({"role": "user", "content": f"line {n:03}"} for n in range(1, 121)))
+
+    def shown(page: Shown) -> tuple[int, int]:
+        numbers = [int(each) for each in re.findall(r"line (\d{3})", page.text)]
+        assert numbers == sorted(numbers)
+        return numbers[0], numbers[-1]
+
+    end = await visitor.look("sessions/long")
+    assert shown(end) == (71, 120)
+    middle = await visitor.look(end.links["Earlier messages"])
+    assert shown(middle) == (21, 70)
+    first = await visitor.look(middle.links["Earlier messages"])
+    assert shown(first) == (1, 20)
+    assert "Earlier messages" not in first.links
+    assert shown(await visitor.look(first.links["Later messages"])) == (21, 70)
+    assert "deleted here" not in first.text + middle.text + end.text
+    around = await visitor.look("sessions/long?turn=40")
+    assert shown(around) == (15, 64)
+    assert f"m-{added['messages'][39]['id']}" in around.ids
+    assert shown(await visitor.look("sessions/long?turn=110")) == (71, 120)
+
+
+async def test_a_deleted_message_leaves_a_gap(visitor: Visitor, api: httpx.AsyncClient) -> None:
+    await say(api, "talk", *asked("My PIN is secret", "Noted."), *asked("And now?", "Nothing."))
+    page = await visitor.look("sessions/talk")
+    form = page.form("/delete")
+    gone = await visitor.press(form, "Delete this message")
+    assert "The message is deleted; 0 memories that came from it alone are forgotten." in gone.text
+    assert "1 message deleted here" in gone.text
+    assert "My PIN is secret" not in gone.text
+    assert "Noted." in gone.text
+    last = await visitor.press(
+        [each for each in gone.forms if each.action.endswith("/delete")][-1], "Delete this message"
+    )
+    assert last.text.count("1 message deleted here") == 2, "at the end, too"
+    refused = await visitor.press(form, "Delete this message", csrf="another", status=403)
+    assert "too old" in refused.text
+    assert "There is no such message" in (await visitor.press(form, "Delete this message", status=404)).text
+
+
+async def test_siblings_and_branches(
+    visitor: Visitor, api: httpx.AsyncClient, admin: asyncpg.Connection[Any], doors: Doors
+) -> None:
+    trunk = await say(api, "trunk", *asked("First?", "One."), *asked("Second?", "Two."))
+    made = (await api.post("/api/v1/sessions", json={"user": "ana", "id": "branch"})).json()
+    await admin.execute(
+        "UPDATE agent_data.sessions SET parent_session_id = $2, branch_turn_index = 2, turn_count = 2 WHERE session_id = $1",
+        UUID(made["id"]), UUID(trunk["session_id"]),
+    )  # fmt: skip
+    await say(api, "branch", *asked("Otherwise?", "Three."))
+    await admin.execute(
+        "INSERT INTO agent_data.conversation_history SELECT (jsonb_populate_record(h, jsonb_build_object("
+        "'message_id', $2::text, 'sibling', 1, 'content', 'One again.'))).* "
+        "FROM agent_data.conversation_history h WHERE message_id = $1",
+        UUID(trunk["messages"][1]["id"]), str(ids.uuid7(doors.clock.now())),
+    )  # fmt: skip
+    page = await visitor.look("sessions/trunk")
+    assert "1 other message in the same place: answered again" in page.text
+    assert "One." in page.text
+    assert "One again." in page.text
+    assert page.links["branch"] == f"/ui/sessions/{made['id']}"
+    assert "A branch leaves here: branch" in page.text
+    child = await visitor.look("sessions/branch")
+    assert "Shared with trunk" in child.text
+    assert "Here this branch leaves trunk" in child.text
+    assert "Second?" not in child.text
+    assert "deleted here" not in child.text
+    assert (await visitor.look("sessions")).text.count("branch branch") == 1
+
+
+async def test_what_can_be_done_with_a_session(visitor: Visitor, api: httpx.AsyncClient, doors: Doors) -> None:
+    await say(api, "talk", *asked("I am vegetarian.", "Noted."))
+    page = await visitor.look("sessions/talk")
+    compacted = await visitor.press(_with(page, "Compact now"), "Compact now", target_tokens="100")
+    assert "The session waits for its compaction." in compacted.text
+    assert (
+        "is a number"
+        in (await visitor.press(_with(page, "Compact now"), "Compact now", target_tokens="x", status=400)).text
+    )
+    drawn = await visitor.press(_with(page, "Draw together what was said"), "Draw together what was said")
+    assert "waits to be drawn together" in drawn.text
+    ended = await visitor.press(_with(page, "End it"), "End it")
+    assert "The session is ended" in ended.text
+    assert (await api.get("/api/v1/sessions/talk")).json()["status"] == "closed"
+    objects = await visitor.look("sessions/talk/objects")
+    assert "This session is not paged" in objects.text
+    on = await visitor.press(_with(objects, "Turn it on"), "Turn it on")
+    assert "Paging of this session: on" in on.text
+    assert (await api.get("/api/v1/sessions/talk")).json()["config"] == {"paging": "on"}
+    back = await visitor.press(_with(on, "As key and server say"), "As key and server say")
+    assert "as key and server say" in back.text
+    assert "There is no such action" in (await visitor.press(_with(page, "End it"), do="explode", status=400)).text
+    assert (await visitor.look("sessions/none", status=404)).tags.count("h1") == 1
+
+
+def _with(page: Shown, button: str) -> Form:
+    return next(each for each in page.forms if button in each.buttons)
+
+
+async def test_objects_are_read_asked_and_steered(
+    visitor: Visitor, api: httpx.AsyncClient, doors: Doors, pool: Pool
+) -> None:
+    session = (await api.post("/api/v1/sessions", json={"user": "ana", "id": "agent"})).json()["id"]
+    store = PagingStore(pool, Queries.load(), doors.clock)
+    auth = made(UUID(session), "auth", "import jwt\n\n\ndef check(token):\n    return Response(401, 'TOKEN_EXPIRED')\n")
+    await store.keep(
+        ids.LOCAL_TENANT,
+        ANA,
+        ids.uuid7(doors.clock.now()),
+        record(UUID(session), auth, zone=Zone.WARNING, shown_tokens=7_800),
+    )
+    changes = record(
+        UUID(session), turn=4, transitions=(moved(auth, Fidelity.STUB, turn=4),), faults=(fault(7, auth),)
+    )  # fmt: skip
+    await store.keep(ids.LOCAL_TENANT, ANA, ids.uuid7(doors.clock.now() + timedelta(seconds=1)), changes)
+    page = await visitor.look("sessions/agent/objects")
+    for said in (
+        "78 % of 10,000 tokens as sent; zone warning",
+        "warning from 75 %",
+        "src/auth.py",
+        "One line",
+        "where?",
+        "In full → one line",
+    ):
+        assert said in page.text
+    assert "svg" in page.tags
+    at = f"sessions/{session}/objects"
+    pinned = await visitor.press(_with(page, "Pin"), "Pin")
+    assert "Pinned: shown shorter only when all others are." in pinned.text
+    assert "Unpin" in pinned.text
+    assert "src/auth.py" in (await visitor.look(f"{at}?pinned=true&fidelity=3&type=file_context")).text
+    assert "No object" in (await visitor.look(f"{at}?pinned=false")).text
+    one = await visitor.look(f"{at}/{auth.id}")
+    assert "TOKEN_EXPIRED" in one.text
+    assert "shown now" in one.text
+    answered = await visitor.press(_with(one, "Ask"), "Ask", question="What does an expired token return?")
+    assert "Answered; the answer stands below." in answered.text
+    assert "Asked: What does an expired token return?" in answered.text
+    released = await visitor.press(_with(one, "Release"), "Release")
+    assert "Released" in released.text
+    restored = await visitor.press(_with(one, "Restore"), "Restore")
+    assert "next: in full" in restored.text
+    assert "There is no such object" in (await visitor.look(f"{at}/{session}", status=404)).text
+
+
+async def test_hostile_words_stay_words(visitor: Visitor, api: httpx.AsyncClient) -> None:
+    call = {"id": "x", "type": "function", "function": {"name": HOSTILE[:200], "arguments": HOSTILE}}
+    card = {"type": HOSTILE[:90], "data": {HOSTILE: HOSTILE}}
+    await say(
+        api, "a%2F%22%3Cb%3E%20%F0%9F%98%80",
+        {"role": "user", "content": HOSTILE, "name": "n"},
+        {"role": "assistant", "content": HOSTILE, "tool_calls": [call], "cards": [card]},
+        {"role": "tool", "content": HOSTILE, "tool_call_id": "x"},
+        user='<b>"ana"/é',
+    )  # fmt: skip
+    listed = await visitor.look("sessions")
+    href = listed.links['a/"<b> 😀']
+    for path in (href, f"{href}/cards", f"{href}/objects"):
+        page = await visitor.look(path)
+        assert "<script>alert" not in page.html
+        assert "<b>" not in page.html
+    assert (await visitor.look(href)).text.count("<script>alert(1)</script>") >= 3
