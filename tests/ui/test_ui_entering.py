@@ -75,16 +75,21 @@ async def test_a_key_of_one_user_sees_that_user_alone(stranger: Visitor, guarded
 
 async def test_light_and_dark(browser: Browser, world: Served) -> None:
     async with visiting(browser, world.base, scheme="dark") as visitor:
+
+        async def choose(name: str) -> str:
+            button = page.get_by_role("button", name=name, exact=True)
+            await button.click()
+            await expect(button).to_have_attribute("aria-pressed", "true")
+            return str(await page.evaluate(GROUND))
+
         page = await visitor.go("/ui/jobs")
         dark = await page.evaluate(GROUND)
-        await page.get_by_role("button", name="Light", exact=True).click()
-        light = await page.evaluate(GROUND)
+        light = await choose("Light")
         assert light != dark
         assert page.url.endswith("/ui/jobs"), "where one was"
         await visitor.go("/ui/keys")
         assert await page.evaluate(GROUND) == light, "it stays"
-        await page.get_by_role("button", name="Dark", exact=True).click()
-        assert await page.evaluate(GROUND) == dark
-        await page.get_by_role("button", name="Auto", exact=True).click()
+        assert await choose("Dark") == dark
+        assert await choose("Auto") == dark
         await page.emulate_media(color_scheme="light")
         assert await page.evaluate(GROUND) == light
