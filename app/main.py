@@ -59,7 +59,7 @@ class Application:
         self._doors = FastAPI(title="Mneme", version=VERSION, lifespan=self._lifespan, docs_url=None, redoc_url=None)
         install_errors(self._doors)
         self._app: ASGIApp = DoorMiddleware(self._doors, settings.max_body_bytes)
-        self._from_outside = self._app
+        self._from_outside: ASGIApp = self._app
         if settings.auth_mode == "open":
             self._from_outside = NameCheck(self._app, [settings.host, *settings.hosts], "/api/")
 

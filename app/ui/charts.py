@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 
 WIDTH, HEIGHT = 480, 170
 """Of a whole chart, in units of its view box: about as many pixels where two charts stand side by side, so that its letters are
@@ -18,10 +18,10 @@ GAP = 0.18
 """Of a column's place, that is left empty."""
 MOMENTS_S = (300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 2 * 86_400, 7 * 86_400)
 """Distances of marks on the axis of time, seconds."""
-MOMENTS = 6
+MOMENTS = 9
 """Most of them."""
 
-_EPOCH_DAY = 86_400
+DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ def columns(
     titles: Sequence[str],
     label: Callable[[float], str],
 ) -> Chart:
-    """Series of equal length, each value ≥ 0, one upon the other; `titles`: what each column is about."""
+    """Series of counts of equal length, one upon the other; `titles`: what each column is about."""
     totals = [sum(values) for values in zip(*series, strict=True)]
-    ticks, highest = scale(max(totals, default=0), label)
+    ticks, highest = scale(max(totals, default=0), label, least=1.0)
     place = _place(len(titles))
     drawn = []
     for n, title in enumerate(titles):
@@ -84,9 +84,9 @@ def columns(
             low, high = _up(below, highest), _up(below + values[n], highest)
             below += values[n]
             parts.append(
-                Rect(_round(_x(n, place) + place * GAP / 2), high, _round(place * (1 - GAP)), _round(low - high))
+                Rect(_round(_x(n, len(titles)) + place * GAP / 2), high, _round(place * (1 - GAP)), _round(low - high))
             )
-        hover = Rect(_round(_x(n, place)), TOP, _round(place), HEIGHT - TOP - BOTTOM)
+        hover = Rect(_round(_x(n, len(titles))), TOP, _round(place), HEIGHT - TOP - BOTTOM)
         drawn.append(Column(tuple(parts), hover, title))
     return Chart(moments(since, step_s, len(titles)), ticks, tuple(drawn))
 
@@ -104,27 +104,28 @@ def lines(
     stretches, dots = [], []
     for values in series:
         points = [
-            None if each is None else (_round(_x(n, place) + place / 2), _up(each, highest))
+            None if each is None else (_round(_x(n, len(titles)) + place / 2), _up(each, highest))
             for n, each in enumerate(values)
         ]
         runs = _runs(points)
         stretches.append(tuple(" ".join(f"{x},{y}" for x, y in run) for run in runs if len(run) > 1))
         dots.append(tuple(run[0] for run in runs if len(run) == 1))
     hovers = tuple(
-        Column((), Rect(_round(_x(n, place)), TOP, _round(place), HEIGHT - TOP - BOTTOM), title)
+        Column((), Rect(_round(_x(n, len(titles))), TOP, _round(place), HEIGHT - TOP - BOTTOM), title)
         for n, title in enumerate(titles)
     )
     return Chart(moments(since, step_s, len(titles)), ticks, hovers, tuple(stretches), tuple(dots))
 
 
-def scale(highest: float, label: Callable[[float], str]) -> tuple[tuple[Tick, ...], float]:
-    """Marks from 0 up to at least `highest`, at steps of 1, 2, 2.5 or 5 times a power of ten; and the value at the top."""
+def scale(highest: float, label: Callable[[float], str], least: float = 0.0) -> tuple[tuple[Tick, ...], float]:
+    """Marks from 0 up to at least `highest`, at steps of 1, 2 or 5 times a power of ten, of at least `least`; and the value at
+    the top."""
     if not highest > 0:
         return (Tick(_up(0, 1), label(0)),), 1.0
-    raw = highest / TICKS
+    raw = max(highest / TICKS, least)
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(each * power for each in (1, 2, 2.5, 5, 10) if each * power >= raw * (1 - 1e-9))
-    many = math.ceil(highest / step - 1e-9)
+    step = next(each * power for each in (1, 2, 5, 10) if each * power >= raw * (1 - 1e-9))
+    many = max(math.ceil(highest / step - 1e-9), 1)
     top = step * many
     return tuple(Tick(_up(step * n, top), label(step * n)) for n in range(many + 1)), top
 
@@ -132,12 +133,12 @@ def scale(highest: float, label: Callable[[float], str]) -> tuple[tuple[Tick, ..
 def moments(since: datetime, step_s: int, many: int) -> tuple[Tick, ...]:
     """Marks on the axis of time, where clocks strike: hours of a day, or days."""
     apart = next((each for each in MOMENTS_S if step_s * many / each <= MOMENTS), MOMENTS_S[-1])
-    form, place, found = "%H:%M" if apart < _EPOCH_DAY else "%-d %b", _place(many), []
-    for n in range(many):
-        at = since + timedelta(seconds=n * step_s)
-        if round(at.timestamp()) % apart == 0:
-            found.append(Tick(_round(_x(n, place)), at.strftime(form)))
-    return tuple(found)
+    form, began = "%H:%M" if apart < DAY_S else "%-d %b", since.timestamp()
+    first = math.ceil(began / apart) * apart
+    return tuple(
+        Tick(_round(_x((at - began) / step_s, many)), datetime.fromtimestamp(at, UTC).strftime(form))
+        for at in range(first, math.ceil(began + step_s * many), apart)
+    )
 
 
 def compact(value: float) -> str:
@@ -163,8 +164,8 @@ def _place(many: int) -> float:
     return (WIDTH - LEFT - RIGHT) / max(many, 1)
 
 
-def _x(n: int, place: float) -> float:
-    return LEFT + n * place
+def _x(n: float, many: int) -> float:
+    return LEFT + n * _place(many)
 
 
 def _up(value: float, highest: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from app.ui.within import Refused
 PAGE = 50
 USED_SINCE = ((0, "today"), (6, "within 7 days"), (29, "within 30 days"))
 """Days back, and how that is called; days are UTC's."""
+ORDER = ("proxy", "read", "write", "admin")
 MOST_GROUPS = 1000
 """Keys whose use is looked at: as many as a page of /api/v1/spend has."""
 
@@ -110,7 +112,7 @@ def _form(
         values=values,
         refused=refused,
         periods=PERIODS,
-        scopes=SCOPES,
+        scopes=sorted(SCOPES, key=ORDER.index),
         status=200 if refused is None else 400,
     )
 
@@ -149,9 +151,12 @@ def _limits(given: Mapping[str, str]) -> dict[str, Any]:
 def _number(given: Mapping[str, str], name: str, kind: type[int] | type[float]) -> int | float | None:
     text = given.get(name, "").strip()
     try:
-        return kind(text) if text else None
-    except ValueError:
-        raise Refused(400, f"“{text[:40]}” is no number.", f"limits.{name}") from None
+        found = kind(text) if text else None
+        if found is None or math.isfinite(found):
+            return found
+    except (ValueError, OverflowError):
+        pass
+    raise Refused(400, f"“{text[:40]}” is no number that this can be.", f"limits.{name}")
 
 
 ROUTES = (

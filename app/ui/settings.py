@@ -31,6 +31,8 @@ GROUPS = (
 )
 """Headings, as docs/settings.md has them, and the first setting under each."""
 
+LINE_CHARS = 60
+"""Of JSON that stands in one line."""
 HIDDEN = "set, not shown"
 MASK = "•••"
 
@@ -77,7 +79,10 @@ def written(value: object) -> str:
         return told
     if not told and not isinstance(told, bool | int | float):
         return "none"
-    return orjson.dumps(told, option=orjson.OPT_INDENT_2).decode() if isinstance(told, dict | list) else str(told)
+    if not isinstance(told, dict | list):
+        return str(told)
+    line = orjson.dumps(told).decode()
+    return line if len(line) <= LINE_CHARS else orjson.dumps(told, option=orjson.OPT_INDENT_2).decode()
 
 
 def without_secrets(value: object, name: str = "") -> Any:

@@ -64,7 +64,10 @@ class Doors:
     async def _ask(
         self, method: str, path: tuple[str, ...], query: Mapping[str, Any], body: Mapping[str, Any] | None
     ) -> tuple[int, bytes]:
-        content = b"" if body is None else orjson.dumps(body)
+        try:
+            content = b"" if body is None else orjson.dumps(body)
+        except TypeError as error:  # a number without measure, half a character
+            raise Refused(400, f"This cannot be sent: {error}.") from error
         headers = [] if body is None else [(b"content-type", b"application/json")]
         requests: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
         status, chunks = 500, list[bytes]()

@@ -1,0 +1,33 @@
+"""The page before the real doors, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from app.settings import Settings
+from app.ui.pages import open_site
+from app.ui.site import Site
+from tests.support.doors import Doors
+
+SECRET = "a secret of the tests' own"
+
+
+class Page:
+    """A site, what stands behind it, and browsers before it."""
+
+    def __init__(self, doors: Doors, **settings: Any) -> None:
+        self.doors = doors
+        self.site: Site = open_site(
+            Settings(ui_secret=SECRET, _env_file=None, **settings), doors.authenticator, doors.app
+        )
+
+    @asynccontextmanager
+    async def browser(self, base: str = "http://127.0.0.1:8080", **headers: str) -> AsyncIterator[httpx.AsyncClient]:
+        """Keeps cookies; follows no redirects. A surprise inside is answered, as a server would."""
+        transport = httpx.ASGITransport(self.site, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers) as client:
+            yield client
