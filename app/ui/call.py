@@ -111,6 +111,7 @@ def _explained(visit: Visit, context: Mapping[str, Any]) -> dict[str, Any]:
         "chosen": sum(each["chosen"] for each in items),
         "dropped": sum(not each["chosen"] for each in items) + int(context.get("omitted") or 0),
         "signals": [(call_words.signal(name), profile[name] if profile else None) for name in present],
+        "here": {each["id"] for each in here},
         "ids": {each["id"]: n // call_context.PAGE * call_context.PAGE for n, each in enumerate(items)},
     }
 
@@ -163,7 +164,10 @@ async def _raw(visit: Visit) -> Response:
 
 async def passed_on(visit: Visit) -> Response:
     """GET /ui/calls/{id}/raw?part=: the bytes, as no browser would run them."""
-    return visit.pass_on("calls", visit.segment("call"), "raw", part=visit.query("part"))
+    part = visit.query("part", "response")
+    if part not in PARTS:
+        raise Refused(404, "A call has a request, what was sent of it, and a response.")
+    return visit.pass_on("calls", visit.segment("call"), "raw", part=part)
 
 
 # --- replay --------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ BAR = 1000.0
 """Width of a bar in units of its drawing; the page scales it."""
 LEAST = 2.0
 """Narrowest part of a bar, units: what is there can be seen."""
-PAGE = 50
+PAGE = 30
 """Candidates on a page."""
 TEXT_CHARS = 600
 """Of a candidate's text, characters that are shown unfolded."""
@@ -59,6 +59,11 @@ class Spending:
         """The sections of the prompt itself."""
         return [each for each in self.sections if each.key not in ("reserve", "free")]
 
+    @property
+    def empty(self) -> list[Section]:
+        """The sections that have nothing."""
+        return [each for each in self.sections if not each.tokens]
+
     def share(self, section: Section, of: int) -> float:
         return section.tokens / of if of else 0.0
 
@@ -81,13 +86,13 @@ def spending(context: Mapping[str, Any]) -> Spending:
     added = int(context.get("tokens") or 0)
     history, live = int(budget.get("history", 0)), int(budget.get("live", 0))
     made = [
-        Section("system", "System prompt", int(budget.get("system", 0)), "part-system", "The client's own, or the session's."),
-        Section("tools", "Tools", int(budget.get("tools", 0)), "part-tools", "Definitions of what the model may call."),
+        Section("system", "System prompt", int(budget.get("system", 0)), "c-part-system", "The client's, or the session's."),
+        Section("tools", "Tools", int(budget.get("tools", 0)), "c-part-tools", "Definitions of what the model may call."),
         Section(
-            "history", "History", history, "part-history", "Earlier turns that Mneme supplied.",
+            "history", "History", history, "c-part-history", "Earlier turns that Mneme supplied.",
             sections.get("history", {}).get("budget"), True,
         ),
-        Section("live", "Earlier memory", live, "part-live", "Blocks of earlier turns, again byte for byte.", None, True),
+        Section("live", "Earlier memory", live, "c-part-live", "Blocks of earlier turns, again byte for byte.", None, True),
     ]  # fmt: skip
     block = max(0, added - history - live)
     beside = []
@@ -95,24 +100,24 @@ def spending(context: Mapping[str, Any]) -> Spending:
         if key in sections:
             told = sections[key]
             beside.append(
-                Section(key, name, int(told.get("tokens", 0)), "part-notes", meaning, told.get("budget"), True)
+                Section(key, name, int(told.get("tokens", 0)), "c-part-notes", meaning, told.get("budget"), True)
             )
     memories = max(0, block - sum(each.tokens for each in beside))
     room = sections.get("memories", {}).get("budget")
     made += beside
     made.append(
         Section(
-            "memories", "Memories", memories, "part-memories",
+            "memories", "Memories", memories, "c-part-memories",
             "What was found for this question, with the lines around it.", room, True,
         )
     )  # fmt: skip
     made.append(
-        Section("client", "Client's messages", int(budget.get("client", 0)), "part-client", "What the client sent.")
+        Section("client", "Client's messages", int(budget.get("client", 0)), "c-part-client", "What the client sent.")
     )
     prompt = sum(each.tokens for each in made)
     window, reserve = int(budget.get("window", 0)), int(budget.get("reserve", 0))
-    made.append(Section("reserve", "Kept for the answer", reserve, "part-reserve", "The model may answer so much."))
-    made.append(Section("free", "Free", max(0, window - prompt - reserve), "part-free", "Nobody needed it."))
+    made.append(Section("reserve", "Kept for the answer", reserve, "c-part-reserve", "The model may answer so much."))
+    made.append(Section("free", "Free", max(0, window - prompt - reserve), "c-part-free", "Nobody needed it."))
     return Spending(made, window, prompt, added)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -18,6 +19,8 @@ SHOWN_MESSAGES = 60
 """Messages of a prompt that a page shows; those that Mneme touched, and the last ones, first of all."""
 SHOWN_CHARS = 12_000
 """Of one piece of a message, characters; the rest is in the download."""
+COMPARED_LINES = 400
+"""Most lines of a text that are compared line by line: that takes some 30 ms."""
 FOLDED_CHARS = 1_200
 """From which on a text is folded."""
 _MEMORY = re.compile(r"- \[[a-z_]+\] (.*) \(\d{4}-\d\d-\d\d(?:, confidence [\d.]+)?\)\Z")
@@ -38,7 +41,7 @@ class Piece:
     mark: Mark
     text: str
     chars: int
-    lines: Sequence[Line] = ()
+    lines: list[Line] = field(default_factory=list)
 
     @property
     def folded(self) -> bool:
@@ -75,6 +78,12 @@ class Prompt:
     fields: Sequence[tuple[str, str, str]] = ()
     added: int = 0
     """Characters that Mneme added."""
+
+    @property
+    def quoted(self) -> set[str]:
+        """Ids of the candidates that lines of it quote."""
+        lines = (line for each in self.messages for piece in each.pieces for line in piece.lines)
+        return {line.item for line in lines if line.item is not None}
 
 
 @dataclass(slots=True)
@@ -149,6 +158,7 @@ def compare(
     pairs.reverse()
     made = [_shown(place, one, each, quoted or {}) for place, (one, each) in enumerate(pairs, 1)]
     made = [*(_gone(each) for each in was[:left]), *made]
+    _each_once(made)
     added = sum(piece.chars for each in made for piece in each.pieces if piece.mark == "added")
     kept = _most_telling(made)
     return Prompt(kept, len(made) - len(kept), len(made), added=added)
@@ -214,13 +224,31 @@ def _differing(was: str, now: str, quoted: Mapping[str, str]) -> list[Piece]:
     else:
         head = _common(was, now)
         tail = _common(was[head:][::-1], now[head:][::-1])
-        parts = [
+        parts = _by_lines(was, now, head, tail) or [
             ("own", now[:head]),
             ("removed", was[head : len(was) - tail]),
             ("added", now[head : len(now) - tail]),
             ("own", now[len(now) - tail :]),
         ]
     return [_piece(mark, text, quoted) for mark, text in parts if text]
+
+
+def _by_lines(was: str, now: str, head: int, tail: int) -> list[tuple[Mark, str]] | None:
+    """The same for texts of many lines: which are new, which are gone. None: it would be no clearer, or take long."""
+    head = now.rfind("\n", 0, head) + 1
+    end = now.find("\n", len(now) - tail)
+    tail = len(now) - end - 1 if end >= 0 else 0
+    one = was[head : len(was) - tail].splitlines(keepends=True)
+    other = now[head : len(now) - tail].splitlines(keepends=True)
+    if not 1 < max(len(one), len(other)) <= COMPARED_LINES:
+        return None
+    parts: list[tuple[Mark, str]] = [("own", now[:head])]
+    for kind, i, j, m, n in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        if kind == "equal":
+            parts.append(("own", "".join(other[m:n])))
+        else:
+            parts += [("removed", "".join(one[i:j])), ("added", "".join(other[m:n]))]
+    return [*parts, ("own", now[len(now) - tail :])]
 
 
 def _common(one: str, other: str) -> int:
@@ -241,14 +269,26 @@ def _piece(mark: Mark, text: str, quoted: Mapping[str, str]) -> Piece:
     return Piece(mark, cut, len(text), lines)
 
 
+def _each_once(made: Sequence[Shown]) -> None:
+    """A candidate is led to from where it stands first: ids are there once."""
+    seen: set[str] = set()
+    for piece in (piece for each in made for piece in each.pieces):
+        for n, line in enumerate(piece.lines):
+            if line.item is not None and line.item in seen:
+                piece.lines[n] = Line(line.text)
+            elif line.item is not None:
+                seen.add(line.item)
+
+
 def _quotes(line: str, quoted: Mapping[str, str]) -> str | None:
     found = _MEMORY.match(line) or _TURN.match(line)
     return quoted.get(found[1]) if found and quoted else None
 
 
 def quotable(items: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Texts of the chosen candidates as a block has them, with their ids."""
-    return {neutralise(each["text"]): str(each["id"]) for each in items if each["chosen"] and each.get("text")}
+    """Texts of the candidates that stand in the prompt, in this turn's block or an earlier one, with their ids."""
+    stand = [each for each in items if each["chosen"] or each["reason"] == "visible"]
+    return {neutralise(each["text"]): str(each["id"]) for each in stand if each.get("text")}
 
 
 def _json(value: object) -> str:

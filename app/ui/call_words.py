@@ -82,7 +82,7 @@ SIGNALS: Mapping[str, Meaning] = {
     "own_words": Meaning("own words", "The user said it, not a model."),
     "remembered": Meaning("remembered", "It is a memory: confidence, times the authority of where it comes from."),
     "speaker": Meaning("speaker", "The question names who said it."),
-    "timely": Meaning("time asked for", "It is of the time that the question speaks of, or near it."),
+    "timely": Meaning("time", "It is of the time that the question speaks of, or near it."),
     "excess": Meaning("length", "How much longer than 60 tokens the message is; it counts against it."),
     "digest": Meaning("sums up", "It sums up much where one thing is asked for; it counts against it."),
     "recap": Meaning("recap", "A session's summary, and the question asks what a conversation was about."),

@@ -6,7 +6,7 @@ for (const pre of document.querySelectorAll("pre[data-copy]")) {
   if (!navigator.clipboard) break;
   const button = document.createElement("button");
   button.type = "button";
-  button.className = "copy quiet";
+  button.className = "c-copy quiet";
   button.textContent = "Copy";
   button.addEventListener("click", async () => {
     try {

@@ -1,0 +1,68 @@
+"""Every word that an account can say has plain words on the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from app.api.calls import Outcome
+from app.context.assemble import RebaseReason
+from app.context.audit import LEGS
+from app.context.classify import TaskType
+from app.context.differ import NOT_FOUND, Change
+from app.context.pack import Reason
+from app.context.score import SIGNALS
+from app.context.sections import KNOWN_SECTIONS
+from app.metrics import MemoryStatus
+from app.paging.values import Fidelity
+from app.ui import call_context, call_words
+
+GATEWAY = Path(call_words.__file__).parents[1] / "gateway"
+GIVEN = re.compile(r'\.degraded\("([a-z-]+)"\)|(?<!, )call\.reason = "([a-z-]+)"|call, "([a-z-]+)", Unavailable')
+"""How the gateway says why memory was not what it could be."""
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        ([*map(str, Reason), NOT_FOUND, "forgotten", "not_in_force"], call_words.REASONS),
+        (SIGNALS, call_words.SIGNALS),
+        (LEGS, call_words.LEGS),
+        (get_args(Outcome), call_words.OUTCOMES),
+        (get_args(MemoryStatus), call_words.MEMORY),
+        (get_args(Change), call_words.CHANGES),
+        (get_args(RebaseReason), call_words.REBASED),
+        (map(str, TaskType), call_words.TASKS),
+        (KNOWN_SECTIONS, call_context.NOTES),
+    ],
+)
+def test_it_has_words(told: object, known: object) -> None:
+    assert set(told) <= set(known)  # type: ignore[call-overload]
+
+
+def test_each_reason_of_the_gateway_has_words() -> None:
+    found = {
+        word for path in GATEWAY.glob("*.py") for groups in GIVEN.findall(path.read_text()) for word in groups if word
+    }
+    assert {"too-long", "memory-off", "not-chat", "paging"} <= found
+    assert found <= set(call_words.CAUSES)
+
+
+def test_levels_and_tiers_are_counted_from_nought() -> None:
+    assert len(call_words.LEVELS) == len(Fidelity)
+    assert call_words.TIERS[3] == "semantic"
+
+
+def test_a_word_that_is_new_is_shown_as_it_is() -> None:
+    assert call_words.reason("brand_new").name == "brand new"
+    assert call_words.signal("brand_new").name == "brand new"
+    assert call_words.memory("odd", "brand-new") == ("odd", "", " Brand new.")
+
+
+def test_a_degraded_call_says_what_was_missing() -> None:
+    label, tone, words = call_words.memory("degraded", "store")
+    assert (label, tone) == ("degraded", "warn")
+    assert "The database could not be reached." in words
