@@ -451,6 +451,12 @@ def test_a_user_is_erased_whose_id_is_typed(browser: Browser, doors: Api) -> Non
     assert "Collects stamps" not in browser.go("/ui/memories?status=all").html
 
 
+def test_a_user_is_erased_without_tombstones(browser: Browser, doors: Api) -> None:
+    remember(doors, "unmarked", "Collects coins")
+    browser.go(path_of("unmarked") + "/erase")
+    assert "none were kept" in browser.press("Erase this user", id="unmarked").main
+
+
 # --- who may --------------------------------------------------------------------------------------------------------------
 
 
