@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from app.ui import objects
 from app.ui.conversation import plain, pretty, turns, whole
-from app.ui.rendering import url
+from app.ui.rendering import count, url
 from app.ui.site import Entry
 from app.ui.visit import Visit
 from app.ui.within import Refused
@@ -157,11 +157,14 @@ async def delete(visit: Visit) -> Response:
     session = await found(visit)
     owner = str(given.get("owner", "")) or session["id"]
     gone = await visit.doors.send("DELETE", "sessions", owner, "messages", visit.segment("message"))
-    told = [f"{len(gone['forgotten'])} memories that came from it alone are forgotten"]
-    if gone["kept"]:
-        told.append(f"{len(gone['kept'])} that have other sources stay")
+    lost, kept = len(gone["forgotten"]), len(gone["kept"])
+    told = f"{count(lost, 'memory that came', 'memories that came')} from it alone {'is' if lost == 1 else 'are'} forgotten"
+    if not lost:
+        told = "no memory came from it alone"
+    if kept:
+        told += f", {count(kept, 'memory', 'memories')} with other sources {'stays' if kept == 1 else 'stay'}"
     page = _number(str(given.get("before", "")))
-    return visit.redirect(url("sessions", session["id"], before=page), f"The message is deleted; {', '.join(told)}.")
+    return visit.redirect(url("sessions", session["id"], before=page), f"The message is deleted; {told}.")
 
 
 async def _parent(visit: Visit, session: dict[str, Any]) -> dict[str, Any] | None:

@@ -75,7 +75,7 @@ async def test_things_are_listed_made_and_called_otherwise(visitor: Visitor, api
 
     called = await visitor.press(with_button(made, "Add alias"), "Add alias", alias="Gai", user="ana")
     assert "“Gai” means it from now on." in called.text
-    for said in ("Gai", "ana", "said by hand or chosen", "%"):
+    for said in ("Gai", "ana", "said, or chosen", "%"):
         assert said in called.text
     assert "Only its name, so far" in (await visitor.look(f"entities/{GAI}")).text, "it is ana's alias"
     gone = await visitor.press(with_button(called, "Remove alias"), "Remove alias")
@@ -96,7 +96,7 @@ async def test_what_a_mention_means(visitor: Visitor, api: httpx.AsyncClient) ->
     exact = await visitor.press(form, "Resolve", mention="orion lights", user="ana")
     assert exact.links["Orion Lights"] == "/ui/entities/customer%3Aone?user=ana"
     assert "100 % sure" in exact.text
-    assert "Exact name 1.0 found here Known alias rank of the alias, at most 0.95 not needed" in exact.text
+    assert "Exact name : found here (1.0) Known alias : not needed (rank of the alias, at most 0.95)" in exact.text
 
     unclear = await visitor.press(form, "Resolve", mention="Orion", user="ana")
     assert "ambiguous" in unclear.text
@@ -106,7 +106,7 @@ async def test_what_a_mention_means(visitor: Visitor, api: httpx.AsyncClient) ->
     assert "“Orion” means this to ana from now on." in chosen.text
     again = await visitor.press(form, "Resolve", mention="Orion", user="ana")
     assert again.links["Orion Sound"]
-    assert "nothing Known alias rank of the alias, at most 0.95 found here" in again.text
+    assert "Exact name : nothing (1.0) Known alias : found here" in again.text
 
     nothing = await visitor.press(form, "Resolve", mention="Zeppelin", user="ana")
     assert "Nothing that is known" in nothing.text

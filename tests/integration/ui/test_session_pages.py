@@ -145,7 +145,7 @@ async def test_a_deleted_message_leaves_a_gap(visitor: Visitor, api: httpx.Async
     page = await visitor.look("sessions/talk")
     form = page.form("/delete")
     gone = await visitor.press(form, "Delete this message")
-    assert "The message is deleted; 0 memories that came from it alone are forgotten." in gone.text
+    assert "The message is deleted; no memory came from it alone." in gone.text
     assert "1 message deleted here" in gone.text
     assert "My PIN is secret" not in gone.text
     assert "Noted." in gone.text
@@ -156,6 +156,31 @@ async def test_a_deleted_message_leaves_a_gap(visitor: Visitor, api: httpx.Async
     refused = await visitor.press(form, "Delete this message", csrf="another", status=403)
     assert "too old" in refused.text
     assert "There is no such message" in (await visitor.press(form, "Delete this message", status=404)).text
+
+
+async def test_what_a_session_knows_of_itself(
+    visitor: Visitor, api: httpx.AsyncClient, admin: asyncpg.Connection[Any], doors: Doors
+) -> None:
+    added = await say(api, "talk", *asked("A room, please.", "Shall I book the small room?"))
+    page = await visitor.look("sessions/talk")
+    assert "None: one is written when" in page.text
+    assert page.links["Shall I book the small room?"] == f"#m-{added['messages'][1]['id']}"
+    await admin.execute(
+        "UPDATE agent_data.sessions SET summary_text = 'A room was wanted.', metadata = '{\"till\": 4}'"
+    )
+    await admin.execute(
+        "INSERT INTO agent_data.compactions VALUES ($1, $2, $3, $4, $5, 3, 9, 7, 4000, 500, 8, 'extractive')",
+        ANA, ids.LOCAL_TENANT, UUID(added["session_id"]), ids.uuid7(doors.clock.now()), doors.clock.now(),
+    )  # fmt: skip
+    page = await visitor.look("sessions/talk")
+    for said in (
+        "A room was wanted.",
+        "1 compaction, 8.0 tokens for each that stayed",
+        "3–9",
+        "4,000 → 500",
+        '"till": 4',
+    ):
+        assert said in page.text
 
 
 async def test_siblings_and_branches(
