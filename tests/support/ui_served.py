@@ -13,6 +13,9 @@ from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 from tests.support.ui_world import SETTINGS, World, script
 
+WORLD = "mneme_ui_world"
+"""The database that the run's first worker fills with the world."""
+
 
 @dataclass
 class Served:

@@ -18,10 +18,8 @@ from tests.support.database import connected, locked, shared_directory, with_dat
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 from tests.support.ui_pages import Reached, reachable
-from tests.support.ui_served import Served, serving
+from tests.support.ui_served import WORLD, Served, serving
 from tests.support.ui_world import SETTINGS, World, fill, script
-
-WORLD = "mneme_ui_world"
 
 
 @pytest.fixture(scope="session")

@@ -80,8 +80,11 @@ def spoil(mneme: MnemeServer) -> None:
             "/api/v1/memories",
             {"user": USER, "text": clean, "tags": [SCRIPT, "T" * 60], "metadata": {BREAK: SCRIPT}},
         )
-    _post(mneme, f"/api/v1/sessions/{_quoted(SESSION)}/cards?user={_quoted(USER)}",
-          [{"type": "product_card", "data": {"title": BREAK, SCRIPT: LONG, "rows": [[SCRIPT]]}}, {"type": "chart", "data": {}}])  # fmt: skip
+    cards = [
+        {"type": "product_card", "data": {"title": BREAK, SCRIPT: LONG, "rows": [[SCRIPT]]}},
+        {"type": "chart", "data": {}},
+    ]
+    _post(mneme, f"/api/v1/sessions/{_quoted(SESSION)}/cards?user={_quoted(USER)}", cards)
     thing = _post(
         mneme,
         "/api/v1/entities",
