@@ -223,9 +223,10 @@ def _talks(teller: _Teller) -> None:
     monday.say("What goes out this week?", name="week", stream=True, label="golden")
     change = teller.talk(ANA, "delivery-change")
     change.say("No, Gai Media prefers Thursday now.", name="correction")
-    change.say("When should I plan the next delivery to Gai Media?", name="why", stream=True, label="golden")
+    plan = teller.talk(ANA, "next-week")
+    plan.say("When should I plan the next delivery to Gai Media?", name="why", stream=True, label="golden")
     teller.world.calls["stream"] = teller.world.calls["why"]
-    change.say("How are they staffed on the night shift?", name="error", fails=True)
+    plan.say("How are they staffed on the night shift?", name="error", fails=True)
     again = teller.talk(ANA, "contract")
     again.say("What does the whole contract with Gai Media say about its end?", name="degraded")
     lunch = teller.talk(BRUNO, "lunch")

@@ -14,7 +14,7 @@ from tests.support.ui_served import Served
 ANSWER = "Plan it for Thursday."
 
 
-@pytest.fixture(params=["script", "plain"])
+@pytest.fixture(params=["script", pytest.param("plain", marks=pytest.mark.heavy)])
 async def person(request: pytest.FixtureRequest, browser: Browser, changing: Served) -> AsyncIterator[Visitor]:
     """A visitor; `plain`: whose browser runs no script."""
     async with visiting(browser, changing.base, script=request.param == "script") as visitor:
@@ -24,7 +24,7 @@ async def person(request: pytest.FixtureRequest, browser: Browser, changing: Ser
 async def test_one_finds_out_why_the_model_knew_that(person: Visitor, changing: Served) -> None:
     """From the list of calls to the candidate that told it, and on to the very message that it came from."""
     page = await person.go("/ui/calls")
-    await page.get_by_label("Session", exact=True).fill("delivery-change")
+    await page.get_by_label("Session", exact=True).fill("next-week")
     await page.get_by_label("Label", exact=True).fill("golden")
     await page.get_by_role("button", name="Filter", exact=True).click()
     await page.get_by_role("region", name="Calls, newest first").locator("th[scope=row] a").first.click()
@@ -33,7 +33,7 @@ async def test_one_finds_out_why_the_model_knew_that(person: Visitor, changing: 
     candidates = page.get_by_role("region", name="Candidates, best first")
     row = candidates.locator("tr").filter(has_text="Gai Media prefers Thursday").filter(has_text="✓").first
     await expect(row).to_be_visible()
-    await expect(row.locator(".signals svg").first).to_be_visible()
+    await expect(row.locator(".c-signals dt").first).to_be_visible()
     chosen = await page.get_by_role("navigation", name="Which candidates").get_by_role("link", name="Dropped").count()
     assert chosen == 1
     source = row.locator('a[href*="/ui/sessions/"]').first
@@ -49,13 +49,13 @@ async def test_what_was_left_out_says_why(person: Visitor, changing: Served) -> 
     page = await person.go(f"/ui/calls/{changing.world.calls['why']}?show=dropped")
     rows = page.get_by_role("region", name="Candidates, best first").locator("tbody tr")
     for n in range(await rows.count()):
-        assert len(await rows.nth(n).locator("td.fate").inner_text()) > 3
+        assert len(await rows.nth(n).locator("td.c-fate").inner_text()) > 3
 
 
 async def test_a_stream_is_played(browser: Browser, changing: Served) -> None:
     async with visiting(browser, changing.base) as visitor:
         page = await visitor.go(f"/ui/calls/{changing.world.calls['stream']}?tab=stream")
-        said = page.get_by_role("region", name="The answer's text")
+        said = page.get_by_label("The answer's text")
         await expect(said).to_contain_text(ANSWER)
         await page.get_by_label("Speed").select_option("0.25")
         await page.get_by_role("button", name="Restart").click()
@@ -77,7 +77,7 @@ async def test_a_stream_is_played(browser: Browser, changing: Served) -> None:
 async def test_a_stream_is_read_without_script(browser: Browser, changing: Served) -> None:
     async with visiting(browser, changing.base, script=False) as visitor:
         page = await visitor.go(f"/ui/calls/{changing.world.calls['stream']}?tab=stream")
-        await expect(page.get_by_role("region", name="The answer's text")).to_contain_text(ANSWER)
+        await expect(page.get_by_label("The answer's text")).to_contain_text(ANSWER)
         await expect(page.get_by_role("button", name="Play", exact=True)).to_have_count(0)
         await expect(page.get_by_role("region", name="Events").locator("tbody tr")).not_to_have_count(0)
 

@@ -13,7 +13,7 @@ from tests.support.ui_served import Served
 GROUND = "getComputedStyle(document.body).backgroundColor"
 
 
-@pytest.fixture(params=["script", "plain"])
+@pytest.fixture(params=["script", pytest.param("plain", marks=pytest.mark.heavy)])
 async def stranger(request: pytest.FixtureRequest, browser: Browser, guarded: Served) -> AsyncIterator[Visitor]:
     """Somebody before a door that wants a key; `plain`: whose browser runs no script."""
     async with visiting(browser, guarded.base, script=request.param == "script") as visitor:

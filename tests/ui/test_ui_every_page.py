@@ -49,7 +49,7 @@ async def test_every_page_is_whole(visitor: Visitor, reached: Mapping[str, Seque
     assert wrong == [], "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", MENU)
+@pytest.mark.parametrize("path", ["", "/calls", *(pytest.param(each, marks=pytest.mark.heavy) for each in MENU[2:])])
 async def test_the_keyboard_reaches_everything(visitor: Visitor, path: str) -> None:
     """The first stop skips the menu; each stop is seen; the focus is caught nowhere."""
     page = await visitor.go(f"/ui{path}")

@@ -50,6 +50,7 @@ async def test_a_page_of_many(browser: Browser, crowded: Served, path: str) -> N
         assert took < SOON_S
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("path", ["/calls", "/memories", f"/users/{ANA}?tab=memories"])
 async def test_one_leafs_through(browser: Browser, crowded: Served, path: str) -> None:
     """Each page has other rows; what was filtered stays so."""

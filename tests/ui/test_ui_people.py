@@ -13,7 +13,7 @@ from tests.support.ui_served import Served
 from tests.support.ui_world import ANA
 
 
-@pytest.fixture(params=["script", "plain"])
+@pytest.fixture(params=[pytest.param("script", marks=pytest.mark.heavy), "plain"])
 async def person(request: pytest.FixtureRequest, browser: Browser, changing: Served) -> AsyncIterator[Visitor]:
     """A visitor who may change everything; `plain`: whose browser runs no script."""
     async with visiting(browser, changing.base, script=request.param == "script") as visitor:

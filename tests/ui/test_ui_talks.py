@@ -13,7 +13,7 @@ from tests.support.ui_served import Served
 from tests.support.ui_world import CHIARA
 
 
-@pytest.fixture(params=["script", "plain"])
+@pytest.fixture(params=["script", pytest.param("plain", marks=pytest.mark.heavy)])
 async def person(request: pytest.FixtureRequest, browser: Browser, changing: Served) -> AsyncIterator[Visitor]:
     """A visitor who may change everything; `plain`: whose browser runs no script."""
     async with visiting(browser, changing.base, script=request.param == "script") as visitor:
