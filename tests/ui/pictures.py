@@ -6,16 +6,20 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 from app.store.embedded import EmbeddedPostgres
 from tests.support.browsing import WIDE, chromium, find_chromium, visiting
+from tests.support.database import connected
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
+from tests.support.ui_many import more_calls
 from tests.support.ui_world import ANA, CHIARA, SETTINGS, World, fill, script
 
 FOLDER = Path("docs/pictures")
 SCHEMES = ("light", "dark")
+CALLS, APART = 400, timedelta(seconds=200)
 MOST_BYTES = 200_000
 """Of a picture: a page of text at this size takes some 100 KB."""
 
@@ -25,7 +29,7 @@ def pages(world: World) -> Mapping[str, str]:
     why = world.calls["why"]
     session = world.sessions["label-service"]
     return {
-        "overview": "/ui?hours=1&live=off",
+        "overview": "/ui?live=off",
         "calls": "/ui/calls",
         "call": f"/ui/calls/{why}",
         "stream": f"/ui/calls/{why}?tab=stream",
@@ -40,6 +44,12 @@ def pages(world: World) -> Mapping[str, str]:
         "settings": "/ui/settings",
         "profile": f"/ui/users/{CHIARA}",
     }
+
+
+async def busy(dsn: str) -> None:
+    """Calls of the day before, for the overview to have something to draw."""
+    async with connected(dsn) as admin:
+        await more_calls(admin, CALLS, APART)
 
 
 async def take(base: str, world: World, folder: Path) -> list[str]:
@@ -69,7 +79,9 @@ def main(folder: Path) -> None:
         MnemeServer(home, database=None, upstream=upstream.url, worker=True, settings=SETTINGS) as server,
     ):
         postgres = EmbeddedPostgres(home / ".mneme")
-        world = fill(server.base_url, database=postgres.start())
+        dsn = postgres.start()
+        world = fill(server.base_url, database=dsn)
+        asyncio.run(busy(dsn))
         postgres.stop()
         taken = asyncio.run(take(server.base_url, world, folder))
     sys.stdout.write("".join(f"{folder / name}\n" for name in taken))

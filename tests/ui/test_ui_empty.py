@@ -9,11 +9,15 @@ from tests.support.browsing import NARROW, visiting
 from tests.support.ui_pages import MENU
 from tests.support.ui_served import Served
 
+QUICK = {"", "/calls", "/memories", "/conflicts"}
+"""Pages that are looked at in every run."""
 SILENT = {"", "/settings", "/keys"}
 """Pages that have something to show from the beginning."""
 
 
-@pytest.mark.parametrize("path", MENU)
+@pytest.mark.parametrize(
+    "path", [pytest.param(each, marks=() if each in QUICK else pytest.mark.heavy) for each in MENU]
+)
 async def test_a_page_of_nothing(browser: Browser, empty: Served, path: str) -> None:
     async with visiting(browser, empty.base) as visitor:
         page = await visitor.go(f"/ui{path}")

@@ -141,7 +141,13 @@ def bad_pages(spoiled: Served) -> dict[str, list[Reached]]:
     return found
 
 
-@pytest.mark.parametrize("pattern", patterns())
+QUICK = {"/calls/{call}", "/users/{user}", "/memories", "/memories/{memory}", "/sessions/{session}", "/conflicts"}
+"""Patterns that are looked at in every run."""
+
+
+@pytest.mark.parametrize(
+    "pattern", [pytest.param(each, marks=() if each in QUICK else pytest.mark.heavy) for each in patterns()]
+)
 async def test_nothing_runs_and_nothing_breaks(
     browser: Browser, spoiled: Served, bad_pages: dict[str, list[Reached]], pattern: str
 ) -> None:
