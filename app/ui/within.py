@@ -111,7 +111,7 @@ def _refusal(status: int, content: bytes) -> Refused:
         error = orjson.loads(content)["error"]
         return Refused(status, str(error["message"]), error["param"])
     except (ValueError, LookupError, TypeError):
-        return Refused(status, "This went wrong; the log of the server says why.")
+        return Refused(status, WENT_WRONG)
 
 
 def _said(value: object) -> object:

@@ -49,7 +49,7 @@ def shared_directory(base: Path) -> Path:
 @contextlib.contextmanager
 def shared_server(directory: Path) -> Iterator[str]:
     """The DSN of the run's server. The first worker starts it; the last one out stops it and takes its files away."""
-    with _locked(directory / "server.lock"):
+    with locked(directory / "server.lock"):
         place = directory / "server.place"
         if not place.exists():
             place.write_text(str(_new_place(directory)))
@@ -93,7 +93,7 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record
 
 async def make_template(dsn: str, directory: Path) -> str:
     """The name of a database with the whole schema, made by the first worker that asks."""
-    with _locked(directory / "template.lock"):
+    with locked(directory / "template.lock"):
         async with connected(dsn) as admin:
             if await admin.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", TEMPLATE):
                 return TEMPLATE
@@ -109,7 +109,8 @@ async def make_template(dsn: str, directory: Path) -> str:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time."""
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

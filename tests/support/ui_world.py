@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 import threading
@@ -137,7 +138,8 @@ def script() -> Script:
             return reply_json({"error": {**told, "param": None, "code": "overloaded"}}, "503 Service Unavailable")
         if "find_items" in json.dumps(asked.get("tools") or []) and asked["messages"][-1]["role"] != "tool":
             return _calls_tool("find_items", {"query": "lamps", "stage": "small"})
-        text = next((each for key, each in ANSWERS.items() if key in said), "All right.")
+        key = max(ANSWERS, key=said.rfind)  # the client's own words stand behind what Mneme adds
+        text = ANSWERS[key] if key in said else "All right."
         return [text[n : n + PIECE] for n in range(0, len(text), PIECE)]
 
     plain = chat_script(answer, model=MODEL, max_model_len=128_000)
@@ -221,9 +223,10 @@ def _talks(teller: _Teller) -> None:
     monday.say("What goes out this week?", name="week", stream=True, label="golden")
     change = teller.talk(ANA, "delivery-change")
     change.say("No, Gai Media prefers Thursday now.", name="correction")
-    change.say("When should I plan the next delivery to Gai Media?", name="why", stream=True, label="golden")
+    plan = teller.talk(ANA, "next-week")
+    plan.say("When should I plan the next delivery to Gai Media?", name="why", stream=True, label="golden")
     teller.world.calls["stream"] = teller.world.calls["why"]
-    change.say("How are they staffed on the night shift?", name="error", fails=True)
+    plan.say("How are they staffed on the night shift?", name="error", fails=True)
     again = teller.talk(ANA, "contract")
     again.say("What does the whole contract with Gai Media say about its end?", name="degraded")
     lunch = teller.talk(BRUNO, "lunch")
@@ -316,6 +319,8 @@ def _keys(teller: _Teller) -> None:
 
 def _judged(teller: _Teller) -> None:
     teller.send("POST", "/outcomes", {"call": teller.world.calls["why"], "outcome": "positive"})
+    known = teller.get("/memories", user=ANA, limit=1000)["memories"]
+    teller.world.memories["corrected"] = next(each["id"] for each in known if "prefers Thursday" in each["text"])
 
 
 def _behind(database: str, world: World) -> None:
@@ -419,8 +424,10 @@ class _Talk:
         self._messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
 
     def branch(self, keep: int) -> None:
-        """Go on from an earlier place: the first `keep` messages after the system's."""
+        """Go on from an earlier place, the first `keep` messages after the system's, in a session that nobody named."""
         del self._messages[1 + keep :]
+        del self._headers["x-mneme-session"]
+        self._name = f"{self._name}, a branch"
 
     def say(
         self, text: str, *, name: str = "", stream: bool = False, label: str = "", fails: bool = False, **fields: Any
@@ -487,6 +494,8 @@ def _streamed(text: str) -> dict[str, Any]:
 @click.option("--port", default=0, help="Of the server of its own.")
 def main(base: str | None, database: str | None, domain: bool, port: int) -> None:
     """Fill a running server, or one of its own, which runs until Ctrl-C."""
+    for each in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore Ctrl-C
+        signal.signal(each, lambda *_: sys.exit(0))
     with ScriptedUpstream(script(), port=UPSTREAM_PORT if base else 0) as upstream:
         if base is not None:
             fill(base, database=database, domain=domain)

@@ -1,0 +1,124 @@
+"""Why did the model know that? Calls, what they were told, their streams and replays, in the browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.support.browsing import Visitor, visiting
+from tests.support.ui_served import Served
+
+ANSWER = "Plan it for Thursday."
+
+
+@pytest.fixture(params=["script", pytest.param("plain", marks=pytest.mark.heavy)])
+async def person(request: pytest.FixtureRequest, browser: Browser, changing: Served) -> AsyncIterator[Visitor]:
+    """A visitor; `plain`: whose browser runs no script."""
+    async with visiting(browser, changing.base, script=request.param == "script") as visitor:
+        yield visitor
+
+
+async def test_one_finds_out_why_the_model_knew_that(person: Visitor, changing: Served) -> None:
+    """From the list of calls to the candidate that told it, and on to the very message that it came from."""
+    page = await person.go("/ui/calls")
+    await page.get_by_label("Session", exact=True).fill("next-week")
+    await page.get_by_label("Label", exact=True).fill("golden")
+    await page.get_by_role("button", name="Filter", exact=True).click()
+    await page.get_by_role("region", name="Calls, newest first").locator("th[scope=row] a").first.click()
+    assert page.url.endswith(f"/ui/calls/{changing.world.calls['why']}")
+    await expect(page.get_by_role("heading", name="Where the tokens went")).to_be_visible()
+    candidates = page.get_by_role("region", name="Candidates, best first")
+    row = candidates.locator("tr").filter(has_text="Gai Media prefers Thursday").filter(has_text="✓").first
+    await expect(row).to_be_visible()
+    await expect(row.locator(".c-signals dt").first).to_be_visible()
+    chosen = await page.get_by_role("navigation", name="Which candidates").get_by_role("link", name="Dropped").count()
+    assert chosen == 1
+    source = row.locator('a[href*="/ui/sessions/"]').first
+    target = await source.get_attribute("href")
+    assert target is not None
+    assert "#m-" in target
+    await source.click()
+    message = page.locator(f"[id='{target.partition('#')[2]}']")
+    await expect(message).to_contain_text("prefers Thursday now")
+
+
+async def test_what_was_left_out_says_why(person: Visitor, changing: Served) -> None:
+    page = await person.go(f"/ui/calls/{changing.world.calls['why']}?show=dropped")
+    rows = page.get_by_role("region", name="Candidates, best first").locator("tbody tr")
+    for n in range(await rows.count()):
+        assert len(await rows.nth(n).locator("td.c-fate").inner_text()) > 3
+
+
+async def test_a_stream_is_played(browser: Browser, changing: Served) -> None:
+    async with visiting(browser, changing.base) as visitor:
+        page = await visitor.go(f"/ui/calls/{changing.world.calls['stream']}?tab=stream")
+        said = page.get_by_label("The answer's text")
+        await expect(said).to_contain_text(ANSWER)
+        await page.get_by_label("Speed").select_option("0.25")
+        await page.get_by_role("button", name="Restart").click()
+        await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+        begun = len(await said.inner_text())
+        await page.get_by_role("button", name="Pause").click()
+        halfway = len(await said.inner_text())
+        await page.get_by_label("Speed").select_option(index=5)
+        await page.get_by_role("button", name="Play", exact=True).click()
+        await expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+        whole = len(await said.inner_text())
+        assert begun <= halfway < whole
+        # By the keyboard: the slider goes back to the beginning.
+        await page.get_by_label("Position").focus()
+        await page.keyboard.press("Home")
+        assert len(await said.inner_text()) < whole
+
+
+async def test_a_stream_is_read_without_script(browser: Browser, changing: Served) -> None:
+    async with visiting(browser, changing.base, script=False) as visitor:
+        page = await visitor.go(f"/ui/calls/{changing.world.calls['stream']}?tab=stream")
+        await expect(page.get_by_label("The answer's text")).to_contain_text(ANSWER)
+        await expect(page.get_by_role("button", name="Play", exact=True)).to_have_count(0)
+        await expect(page.get_by_role("region", name="Events").locator("tbody tr")).not_to_have_count(0)
+
+
+async def test_a_call_is_compiled_again(person: Visitor, changing: Served) -> None:
+    page = await person.go(f"/ui/calls/{changing.world.calls['why']}?tab=replay")
+    await page.get_by_label(re.compile("As of then")).check()
+    await page.get_by_role("button", name="Replay").click()
+    await expect(page.get_by_role("status")).to_contain_text("the same bytes")
+
+
+async def test_its_bytes_are_there_to_take(person: Visitor, changing: Served) -> None:
+    call = changing.world.calls["why"]
+    page = await person.go(f"/ui/calls/{call}?tab=raw")
+    async with page.expect_download() as coming:
+        await (
+            page.locator("section", has=page.get_by_role("heading", name="Response", exact=True))
+            .get_by_role("link")
+            .first.click()
+        )
+    download = await coming.value
+    assert (await download.path()).read_bytes() == changing.api().raw(call)
+
+
+async def test_an_answer_is_judged_and_a_call_labelled(person: Visitor, changing: Served) -> None:
+    call = changing.world.calls["lunch"]
+    page = await person.go(f"/ui/calls/{call}")
+    await page.locator("#outcome summary").click()
+    await page.get_by_label("good", exact=True).check()
+    await page.locator("#outcome").get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status")).to_be_visible()
+    assert changing.api().get(f"/outcomes/{call}")["outcome"] == "positive"
+    label = "lunch" if person.script else "plain-lunch"
+    await page.locator("#labels summary").click()
+    await page.get_by_label("Labels, commas between them").fill(label)
+    await page.get_by_role("button", name="Save labels").click()
+    await expect(page.locator("#labels summary")).to_contain_text(label)
+
+
+async def test_what_went_wrong_is_told(person: Visitor, changing: Served) -> None:
+    page = await person.go(f"/ui/calls/{changing.world.calls['degraded']}")
+    await expect(page.get_by_role("main")).to_contain_text("too-long", ignore_case=True)
+    page = await person.go(f"/ui/calls/{changing.world.calls['error']}")
+    await expect(page.get_by_role("main")).to_contain_text("503")
