@@ -141,7 +141,7 @@ def bad_pages(spoiled: Served) -> dict[str, list[Reached]]:
     return found
 
 
-QUICK = {"/calls/{call}", "/users/{user}", "/memories", "/memories/{memory}", "/sessions/{session}", "/conflicts"}
+QUICK = {"/calls/{call}", "/memories", "/sessions/{session}"}
 """Patterns that are looked at in every run."""
 
 

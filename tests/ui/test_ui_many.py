@@ -15,6 +15,8 @@ from tests.support.ui_many import more_calls, more_memories
 from tests.support.ui_served import WORLD, Served, serving
 from tests.support.ui_world import ANA, World
 
+pytestmark = pytest.mark.heavy
+
 ROWS = 10_000
 PAGE_ROWS = 50
 MOST_ELEMENTS = 6_000
@@ -50,7 +52,6 @@ async def test_a_page_of_many(browser: Browser, crowded: Served, path: str) -> N
         assert took < SOON_S
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("path", ["/calls", "/memories", f"/users/{ANA}?tab=memories"])
 async def test_one_leafs_through(browser: Browser, crowded: Served, path: str) -> None:
     """Each page has other rows; what was filtered stays so."""
