@@ -3,15 +3,15 @@
 -- name: marks
 -- How the primary stands with a user ($2) of a tenant ($1): the epoch, and of the marks, at most one more than `replicas.BUSY`, their
 -- number, sum and exclusive or. No row where nothing is marked; `standby`: this is no primary.
-SELECT (SELECT ARRAY[e.epoch, count(*), COALESCE(sum(w.xid), 0)::bigint, COALESCE(bit_xor(w.xid), 0)]
-        FROM (SELECT m.xid FROM agent_data.write_marks m WHERE m.whose IN ($1::uuid, $2::uuid) LIMIT 1001) w) AS marks,
+SELECT (SELECT ARRAY[e.epoch, count(*), COALESCE(sum(w.mark), 0)::bigint, COALESCE(bit_xor(w.mark), 0)]
+        FROM (SELECT m.mark FROM agent_data.write_marks m WHERE m.whose IN ($1::uuid, $2::uuid) LIMIT 1001) w) AS marks,
        pg_is_in_recovery() AS standby
 FROM agent_data.write_epoch e
 
 -- name: marked
 -- Any read of a user's ($2) of a tenant ($1), put in the place of `__read__`, and how the server stands with him in that snapshot.
-SELECT q.*, (SELECT ARRAY[e.epoch, count(*), COALESCE(sum(w.xid), 0)::bigint, COALESCE(bit_xor(w.xid), 0)]
-             FROM (SELECT m.xid FROM agent_data.write_marks m WHERE m.whose IN ($1::uuid, $2::uuid) LIMIT 1001) w) AS marks
+SELECT q.*, (SELECT ARRAY[e.epoch, count(*), COALESCE(sum(w.mark), 0)::bigint, COALESCE(bit_xor(w.mark), 0)]
+             FROM (SELECT m.mark FROM agent_data.write_marks m WHERE m.whose IN ($1::uuid, $2::uuid) LIMIT 1001) w) AS marks
 FROM agent_data.write_epoch e LEFT JOIN LATERAL (SELECT o.*, true AS there FROM (
 __read__
 ) o) q ON true

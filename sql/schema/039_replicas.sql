@@ -1,6 +1,6 @@
 -- Reading from standbys without ever reading less than was acknowledged (app/store/replicas.py, docs/scaling.md).
 --
--- A transaction that changes anything of a user's leaves a mark: its own number, under the user's id, in the table `write_marks`.
+-- A transaction that changes anything of a user's leaves a mark: a number of its own, under the user's id, in the table `write_marks`.
 -- A standby has the mark if and only if it has the change, for they are of one transaction. So a request asks the primary for the
 -- user's marks while it reads from a standby, which tells the marks that it has in the snapshot it read in; where they are not the
 -- same, it reads again, from the primary. No clocks, no positions in the log: a position says nothing of one user, so that on a
@@ -12,14 +12,18 @@
 -- not the user's: the eraser's own mark has to outlive the user.
 CREATE TABLE agent_data.write_marks (
     whose uuid NOT NULL,                    -- a user, or the tenant where all its users are concerned
-    xid   bigint NOT NULL,
-    PRIMARY KEY (whose, xid)
+    mark  bigint NOT NULL,
+    PRIMARY KEY (whose, mark)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_insert_scale_factor = 0);
 
--- One row once marks are made: how often they were taken away. A standby that has this number has all that was marked before.
+-- One row once marks are made: when they were last taken away, in microseconds. A standby that has this number has all that was
+-- marked before. It is no count: one that was promoted counts on from where it was, and so would come to the number of a standby
+-- that cannot follow it.
 CREATE TABLE agent_data.write_epoch (epoch bigint NOT NULL);
 
--- Marks the writer's transaction, once for each user in a row: `mneme.marked` is whose mark it made last.
+-- Marks the writer's transaction, once for each user in a row: `mneme.marked` is whose mark it made last. A mark is made of the
+-- transaction's id and its begin: a standby that was promoted gives ids again that the old primary gave after it was cut off, and
+-- another standby may have those. 52 bits: a thousand of them have a sum that is a bigint.
 CREATE FUNCTION agent_data.mark_write() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     marked uuid;
@@ -34,7 +38,10 @@ BEGIN
         marked := COALESCE(NEW.tenant_id, OLD.tenant_id);
     END IF;
     IF marked IS NOT NULL AND current_setting('mneme.marked', true) IS DISTINCT FROM marked::text THEN
-        INSERT INTO agent_data.write_marks VALUES (marked, pg_current_xact_id()::text::bigint) ON CONFLICT DO NOTHING;
+        INSERT INTO agent_data.write_marks
+        VALUES (marked, hashint8extended(pg_current_xact_id()::text::bigint, (extract(epoch FROM now()) * 1000000)::bigint)
+                        & ((1::bigint << 52) - 1))
+        ON CONFLICT DO NOTHING;
         PERFORM set_config('mneme.marked', marked::text, true);
     END IF;
     RETURN NULL;
@@ -69,7 +76,8 @@ BEGIN
     IF EXISTS (SELECT FROM agent_data.unmarked_tables()) THEN
         RAISE EXCEPTION 'a table does not mark yet';
     END IF;
-    INSERT INTO agent_data.write_epoch SELECT 1 WHERE NOT EXISTS (SELECT FROM agent_data.write_epoch);
+    INSERT INTO agent_data.write_epoch
+    SELECT extract(epoch FROM clock_timestamp()) * 1000000 WHERE NOT EXISTS (SELECT FROM agent_data.write_epoch);
 END $$;
 
 -- For an operator who gives up his standbys: nobody reads from them any more, and then nothing is marked.
@@ -87,7 +95,7 @@ BEGIN
     DELETE FROM agent_data.write_marks;
 END $$;
 
--- Takes away the marks that are there, and counts it, in one transaction: a standby that has the count has what they stood for.
+-- Takes away the marks that are there, and says when, in one transaction: a standby that has the time has what they stood for.
 CREATE FUNCTION agent_data.take_marks() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     taken bigint;
@@ -95,7 +103,7 @@ BEGIN
     DELETE FROM agent_data.write_marks;
     GET DIAGNOSTICS taken = ROW_COUNT;
     IF taken > 0 THEN
-        UPDATE agent_data.write_epoch SET epoch = epoch + 1;
+        UPDATE agent_data.write_epoch SET epoch = extract(epoch FROM clock_timestamp()) * 1000000;
     END IF;
     RETURN taken;
 END $$;
