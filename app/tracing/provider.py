@@ -26,6 +26,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 from prometheus_client import CollectorRegistry
 
+from app.errors import NotReady
 from app.gateway.turn import Application, Authenticator
 from app.gateway.upstream import Transport
 from app.metrics import Metrics
@@ -98,9 +99,15 @@ def job_ids(payload: bytes) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_tracing(*, users: bool) -> AsyncIterator[Tracing]:
-    """Trace until the context ends; then what waits is sent, within FLUSH_S."""
-    provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    """Trace until the context ends; then what waits is sent, within FLUSH_S.
+
+    Raises NotReady where the SDK refuses its variables.
+    """
+    try:
+        provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    except ValueError as error:
+        raise NotReady(f"MNEME_OTEL=on: OpenTelemetry refuses its variables (OTEL_…): {error}") from error
     try:
         yield Tracing(provider.get_tracer("mneme", version("mneme-proxy")), users)
     finally:

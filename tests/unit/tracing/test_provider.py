@@ -68,6 +68,13 @@ def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         check_sdk()
 
 
+async def test_variables_that_the_sdk_refuses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "256")
+    with pytest.raises(NotReady, match="max_export_batch_size must be less"):
+        async with traced(Settings(otel="on")):
+            pass
+
+
 async def test_the_end_waits_no_longer_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
