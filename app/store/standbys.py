@@ -49,7 +49,7 @@ async def servers_of(primary_dsn: str, urls: Mapping[str, str]) -> tuple[Server,
         told = await connection.fetchrow(sql["replicas.server"])
         assert told is not None, "a query without FROM has one row"
         primary = Server("write", "primary", standby=told["standby"])
-        marking = await connection.fetchval(sql["replicas.marking"])
+        marking = await _marks(connection, sql)
         found = [
             await _server(pool, name, dsn, connection, told["cluster"], sql)
             for pool, url in urls.items()
@@ -57,7 +57,14 @@ async def servers_of(primary_dsn: str, urls: Mapping[str, str]) -> tuple[Server,
         ]
     finally:
         await connection.close()
-    return primary, bool(marking), found
+    return primary, marking, found
+
+
+async def _marks(primary: asyncpg.Connection[Any], sql: Queries) -> bool:
+    try:
+        return bool(await primary.fetchval(sql["replicas.marking"]))
+    except asyncpg.UndefinedTableError:  # not migrated yet
+        return False
 
 
 async def _server(

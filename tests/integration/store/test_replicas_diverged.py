@@ -14,6 +14,7 @@ from app.store.migrate import migrate
 from app.store.queries import Queries
 from app.store.queue import install_queue
 from app.store.replicas import begin_marking
+from app.store.standbys import servers_of
 from app.store.workloads import Elsewhere, PoolLimits, open_pools
 from tests.support.database import MEMORY, PARTITIONS, connected
 from tests.support.replicas import Cluster, Node, login
@@ -80,6 +81,14 @@ async def test_a_standby_of_another_history_is_not_taken_for_one_that_has_all(cl
     # The old primary's worker had taken the marks away; the new one's does it now.
     await promoted.execute("SELECT agent_data.take_marks()")
     assert await results(promoted, further, OTHER) == {"behind": 1}
+
+
+async def test_the_doctor_looks_at_servers_before_the_first_migration(servers: Cluster) -> None:
+    async with connected(servers.primary.dsn) as admin:
+        assert not await admin.fetchval("SELECT to_regnamespace('agent_data') IS NOT NULL")
+    primary, marking, (found, _) = await servers_of(servers.primary.dsn, {"memory": servers.standbys_dsn})
+    assert (primary.away, marking) == ("", False)
+    assert (found.away, found.standby, found.ours) == ("", True, True)
 
 
 async def test_marks_that_are_begun_anew_are_not_those_of_before(cluster: Cluster) -> None:
