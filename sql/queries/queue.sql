@@ -7,10 +7,13 @@ BEGIN
     ALTER FUNCTION agent_data.fn_pgqueuer_changed() OWNER TO mneme_owner;
     GRANT DELETE ON agent_data.pgqueuer, agent_data.pgqueuer_log TO mneme_app;
     GRANT USAGE ON SEQUENCE agent_data.pgqueuer_id_seq, agent_data.pgqueuer_log_id_seq TO mneme_app, mneme_definer;
-    -- A job that is given up is told to webhooks; a webhook that is, is not.
-    CREATE OR REPLACE TRIGGER tell_dead AFTER UPDATE OF status ON agent_data.pgqueuer
-        FOR EACH ROW WHEN (NEW.status = 'failed' AND OLD.status <> 'failed' AND NEW.entrypoint <> 'webhook')
-        EXECUTE FUNCTION agent_data.tell_dead_job();
+    -- A job that is given up is told to webhooks; a webhook that is, is not. Not made again at each start: its lock would wait for
+    -- all who write jobs, and they for it.
+    IF NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = 'agent_data.pgqueuer'::regclass AND g.tgname = 'tell_dead') THEN
+        CREATE TRIGGER tell_dead AFTER UPDATE OF status ON agent_data.pgqueuer
+            FOR EACH ROW WHEN (NEW.status = 'failed' AND OLD.status <> 'failed' AND NEW.entrypoint <> 'webhook')
+            EXECUTE FUNCTION agent_data.tell_dead_job();
+    END IF;
 END $$
 
 -- name: enqueue

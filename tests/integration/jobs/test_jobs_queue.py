@@ -11,6 +11,7 @@ import pytest
 from app.errors import Conflict
 from app.store.pools import Pool
 from app.store.queue import CHANNEL, Counts, Queue, install_queue, queue_settings
+from tests.support.database import connected
 from tests.support.jobs import SQL, TENANT, job, put, rows
 
 OTHER = UUID("00000000-0000-0000-0000-00000000000b")
@@ -37,6 +38,17 @@ async def _kill(admin: asyncpg.Connection[Any], message: str = "it broke") -> in
 
 async def test_install_again_changes_nothing(admin: asyncpg.Connection[Any]) -> None:
     assert await install_queue(admin) is False
+
+
+async def test_a_server_that_starts_does_not_wait_for_those_who_write_jobs(
+    admin: asyncpg.Connection[Any], database: str
+) -> None:
+    """Whoever came after it would wait behind it: with every turn that is recorded."""
+    async with connected(database) as writer, writer.transaction():
+        await writer.execute("LOCK TABLE agent_data.pgqueuer IN ROW EXCLUSIVE MODE")
+        await admin.execute("SET lock_timeout = '2s'")
+        assert await install_queue(admin) is False
+    await admin.execute("RESET lock_timeout")
 
 
 async def test_install_mends_what_an_older_version_left(admin: asyncpg.Connection[Any]) -> None:
