@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
@@ -121,6 +122,10 @@ class WebhookTarget(BaseModel):
     def _plain_url(cls, value: SecretStr) -> SecretStr:
         if not re.fullmatch(r"https?://[^\s/?#]+[^\s#]*", value.get_secret_value()):
             raise ValueError("must begin with http:// or https://")
+        try:
+            _ = urlsplit(value.get_secret_value()).port
+        except ValueError:
+            raise ValueError("has no host and port that can be read") from None
         return value
 
     @field_validator("secret")

@@ -146,7 +146,8 @@ def test_a_message_has_ids_and_text_only_where_it_is_asked_for() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"url": "ftp://x/"}, {"url": "http:///path"}, {"secret": "plain"}, {"secret": "whsec_c2hvcnQ="}, {"secret": ""},
+        {"url": "ftp://x/"}, {"url": "http:///path"}, {"url": "http://[::1/"}, {"url": "http://x:99999/"},
+        {"secret": "plain"}, {"secret": "whsec_c2hvcnQ="}, {"secret": ""},
         {"secret": "whsec_!!!"}, {"events": []}, {"events": ["memory.dreamt"]}, {"name": "Not a name"}, {"more": 1},
     ],
 )  # fmt: skip
