@@ -27,7 +27,7 @@ BEGIN
 END $$;
 
 -- Local: what many users share and one node keeps: the queue (its LISTEN and SKIP LOCKED want one), the outbox, limits of keys,
--- receipts, the schedule. Known to the other nodes, so that a function there can reach it.
+-- receipts, the schedule, marks for standbys (which are not used here). Known to the other nodes, so that a function there can reach it.
 DO $$
 DECLARE
     name text;
@@ -35,7 +35,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY[
         'pgqueuer', 'pgqueuer_log', 'pgqueuer_schedules', 'pgqueuer_statistics', 'webhook_outbox', 'webhook_degradations',
         'webhook_targets', 'key_usage', 'key_reservations', 'user_emails', 'erasures', 'compaction_figures', 'ticks',
-        'schema_migrations'
+        'schema_migrations', 'write_marks', 'write_epoch'
     ] LOOP
         PERFORM citus_add_local_table_to_metadata(format('agent_data.%I', name)::regclass);
     END LOOP;
