@@ -25,6 +25,7 @@ from uuid import UUID
 import aiohttp
 import orjson
 
+from app.breaker import Breaker
 from app.clock import Clock
 from app.errors import BadBody, NotFound, StoreUnavailable
 from app.jobs.schedule import Connection, Tick
@@ -52,6 +53,13 @@ LEASE = timedelta(seconds=4 * TIMEOUT_S)
 
 CONCURRENCY = 4
 """Requests at once to one target."""
+
+FAILURES = 5
+"""Failures in a row after which a target is left alone: more than a restart of it makes of one batch."""
+
+OPEN_S = 30.0
+"""Seconds that it is left alone, before one message tries it: a receiver that is away, with thousands waiting for it, costs one
+request then, and no message its tries."""
 
 POLL_S = 1.0
 """Seconds between two looks for what is due: one look into an index for each target."""
@@ -142,8 +150,10 @@ class Deliverer:
         summary_s: float,
         poll_s: float = POLL_S,
         retries_s: Sequence[float] = RETRIES_S,
+        open_s: float = OPEN_S,
     ) -> None:
         """`attempts`: tries before a message is a dead letter. `summary_s`: degradations are told once in so many seconds."""
+        self._breakers = {each.name: Breaker(FAILURES, open_s) for each in targets}
         self._outbox = outbox
         self._targets = targets
         self._post = post
@@ -193,11 +203,15 @@ class Deliverer:
 
     async def _deliver(self, target: WebhookTarget) -> bool:
         """What is due for a target; True: there may be more."""
-        found = await self._outbox.claim(target.name, CONCURRENCY, LEASE, text=target.text)
+        breaker = self._breakers[target.name]
+        if breaker.admit(asyncio.get_running_loop().time()) > 0:
+            return False
+        limit = CONCURRENCY if breaker.state == "closed" else 1
+        found = await self._outbox.claim(target.name, limit, LEASE, text=target.text)
         async with asyncio.TaskGroup() as group:
             for each in found:
                 group.create_task(self._send(target, each))
-        return len(found) == CONCURRENCY
+        return len(found) == limit
 
     async def _send(self, target: WebhookTarget, message: Waiting) -> None:
         body = body_of(message, text=target.text)
@@ -210,6 +224,11 @@ class Deliverer:
             "webhook-signature": signature(target.keys, message_id, now, body),
         }
         failed = await self._post(target, headers, body)
+        breaker = self._breakers[target.name]
+        if failed is None or failed.final:
+            breaker.succeeded()
+        else:
+            breaker.failed(asyncio.get_running_loop().time())
         try:
             await self._note(target, message, failed)
         except StoreUnavailable:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from app.clock import SystemClock
 from app.errors import BadBody, NotFound, StoreUnavailable
-from app.jobs.webhooks import RETRIES_S, Deliverer, Poster, body_of, retrying, signature
+from app.jobs.webhooks import CONCURRENCY, FAILURES, OPEN_S, RETRIES_S, Deliverer, Poster, body_of, retrying, signature
 from app.settings import Settings
 from app.sources import WebhookTarget
 from app.store.ids import NIL
@@ -93,10 +93,24 @@ class Memory:
 
 @asynccontextmanager
 async def delivering(
-    outbox: Memory, targets: Sequence[WebhookTarget], *, attempts: int = 10, timeout_s: float = 5.0
+    outbox: Memory,
+    targets: Sequence[WebhookTarget],
+    *,
+    attempts: int = 10,
+    timeout_s: float = 5.0,
+    open_s: float = OPEN_S,
 ) -> AsyncIterator[None]:
     post, stop = Poster(timeout_s), asyncio.Event()
-    deliverer = Deliverer(outbox, targets, post, SystemClock(), attempts=attempts, summary_s=60, poll_s=0.01)  # type: ignore[arg-type]
+    deliverer = Deliverer(
+        outbox,  # type: ignore[arg-type]
+        targets,
+        post,
+        SystemClock(),
+        attempts=attempts,
+        summary_s=60,
+        poll_s=0.01,
+        open_s=open_s,
+    )
     task = asyncio.get_running_loop().create_task(deliverer.run(stop))
     try:
         yield
@@ -234,6 +248,28 @@ async def test_a_slow_target_holds_back_no_other() -> None:
             await until(outbox, 20)
             assert [each[1] for each in outbox.done[:20]] == ["quick"] * 20
             assert len(stuck.requests) <= 4, "no more at once"
+
+
+async def test_a_target_that_is_away_is_left_alone_and_found_again() -> None:
+    outbox = Memory({"crm": [waiting(message_id=uuid4()) for _ in range(40)]})
+    with ScriptedUpstream(reply_json({}, "500 Internal Server Error")) as receiver:
+        async with delivering(outbox, [target(url=receiver.url)]):
+            await holds(lambda: len(outbox.done) >= FAILURES)
+            left = len(outbox.due["crm"])
+        assert left == len(outbox.due["crm"]) >= 40 - FAILURES - CONCURRENCY, "nobody was asked while it was left alone"
+        receiver.script = reply_json({})
+        async with delivering(outbox, [target(url=receiver.url)], open_s=0.05):
+            await holds(lambda: not outbox.due["crm"] and len(outbox.done) == 40)
+    assert [what for what, _, _ in outbox.done].count("delivered") == left
+
+
+async def test_a_target_that_came_back_is_found_by_one_message() -> None:
+    outbox = Memory({"crm": [waiting(message_id=uuid4()) for _ in range(40)]})
+    with ScriptedUpstream(reply_json({}, "500 Internal Server Error")) as receiver:
+        async with delivering(outbox, [target(url=receiver.url)], open_s=0.1):
+            await holds(lambda: len(outbox.done) >= FAILURES)
+            receiver.script = reply_json({})
+            await holds(lambda: len(outbox.done) == 40)
 
 
 async def test_what_cannot_be_noted_is_left_to_its_lease() -> None:
