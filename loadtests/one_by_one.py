@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from app.paging import fidelity
 from app.paging.pressure import BORDERS
-from app.paging.values import Zone
+from app.store.paging_values import Zone
 
 TARGET, LEAST = BORDERS[Zone.WARNING], 0.0
 """No lower than the border that was passed, however little that frees."""

@@ -12,9 +12,8 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_
 from app.api.common import Model, clean
 from app.gateway.phantom_tools import MAX_QUESTION_CHARS
 from app.paging.showing import handle_of
-from app.paging.state import Fault
-from app.paging.values import ContentKind, FaultType, ObjectType, RelationType, Trigger, Zone
 from app.store.objects import Edge, StoredFault, StoredObject, StoredPressure, StoredTransition, WholeObject
+from app.store.paging_values import ContentKind, Fault, FaultType, ObjectType, RelationType, Trigger, Zone
 
 
 class FaultIn(Model):

@@ -39,12 +39,21 @@ from app.clock import Clock
 from app.errors import NotFound, Unavailable
 from app.gateway.fault_answers import Meter, Writer, judged, result_of
 from app.paging.answering import ANSWER_TOKENS, Answer, Source
-from app.paging.entropy import WINDOW_TURNS, Asked
 from app.paging.showing import handle_of
-from app.paging.state import Fault, PagingRecord
-from app.paging.values import ContentKind, FaultType, Fidelity, ObjectType, Trigger, Zone
 from app.store import ids
 from app.store.objects import ObjectFilter, ObjectStore, WholeObject, Wish
+from app.store.paging_values import (
+    WINDOW_TURNS,
+    Asked,
+    ContentKind,
+    Fault,
+    FaultType,
+    Fidelity,
+    ObjectType,
+    PagingRecord,
+    Trigger,
+    Zone,
+)
 from app.store.sessions import SessionRef, Sessions
 
 MAX_KEY_CHARS = 2048

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from app.capture.recipe import Recipe
 from app.context.assemble import Block
-from app.paging.state import PagingRecord
+from app.store.paging_values import PagingRecord
 from app.store.turns import StreamRecord
 
 

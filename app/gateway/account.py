@@ -26,9 +26,9 @@ from app.gateway.replayed import repeat_key
 from app.gateway.sse import Answer, Choice, payloads
 from app.gateway.upstream import UpstreamResponse
 from app.gateway.usage import token_count, usage_told
-from app.paging.state import PagingRecord
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
+from app.store.paging_values import PagingRecord
 from app.store.turns import StreamRecord
 
 OUTCOMES = {

@@ -11,10 +11,9 @@ from typing import Literal, NamedTuple, Protocol
 from app.errors import MnemeError
 from app.paging.answer_llm import answer_with_helper
 from app.paging.answering import Answer, Source, answer
-from app.paging.entropy import Asked, Verdict, judge
-from app.paging.state import Fault
-from app.paging.values import Counter, FaultType
+from app.paging.entropy import Verdict, judge
 from app.providers.helper import Helper
+from app.store.paging_values import Asked, Counter, Fault, FaultType
 
 log = logging.getLogger("mneme.paging")
 

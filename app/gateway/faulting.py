@@ -24,14 +24,12 @@ from app.gateway.paging import Paging
 from app.gateway.phantom_tools import Names, PhantomCall, Query, Restore, Wrong, read_call, unknown_object
 from app.paging.answering import ANSWER_TOKENS, Source
 from app.paging.choosing import choose, likeliest, standing, superseded
-from app.paging.entropy import Asked
 from app.paging.outline import count_bounded
 from app.paging.showing import defused, handle_of
-from app.paging.state import Fault
-from app.paging.values import Counter, FaultType, SemanticObject
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids
+from app.store.paging_values import Asked, Counter, Fault, FaultType, SemanticObject
 from app.store.records import Vector
 
 log = logging.getLogger("mneme.paging")

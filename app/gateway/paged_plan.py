@@ -13,8 +13,7 @@ from app.gateway.phantom_tools import Declined, Offer, definitions
 from app.paging.explaining import explained
 from app.paging.fidelity import Decision, Moment, decide
 from app.paging.segment import Segmentation
-from app.paging.state import Fault, Paged
-from app.paging.values import FaultType, Fidelity, Relationship, SemanticObject
+from app.store.paging_values import Fault, FaultType, Fidelity, Paged, Relationship, SemanticObject
 
 LEFT_OUT = "left_out"
 """In a row of the ledger: the exchange is not shown any more."""

@@ -30,9 +30,9 @@ from app.paging.phases import PHASE_TURNS, changes_subject, is_phase
 from app.paging.pressure import at_least, zone
 from app.paging.segment import marks, turns
 from app.paging.showing import handle_of, render, render_rest, shown_tokens
-from app.paging.values import Fidelity, Part, Relationship, RelationType, SemanticObject, Trigger, Zone
 from app.paging.words import overlap, terms
 from app.providers.tokens import HASHED, CountCache, TokenCounter
+from app.store.paging_values import Fidelity, Part, Relationship, RelationType, SemanticObject, Trigger, Zone
 
 RENDERED_CHARS = 8_000_000
 """Characters of rendered objects that a process remembers: those shown in some hundred sessions with a window of 32,000

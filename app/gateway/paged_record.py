@@ -17,7 +17,7 @@ from app.gateway.paging import Paging
 from app.gateway.phantom_ledger import Hidden
 from app.gateway.redact import Redactor
 from app.paging.segment import marks
-from app.paging.state import NOTHING_PAGED, PagingRecord
+from app.store.paging_values import NOTHING_PAGED, PagingRecord
 from app.store.texts import storable
 
 

@@ -43,10 +43,9 @@ from app.gateway.reconcile import Place
 from app.paging.fidelity import applied
 from app.paging.segment import Segmentation, segment
 from app.paging.showing import handle_of
-from app.paging.state import NOTHING_PAGED, Paged, PagingRecord
-from app.paging.values import Fidelity, SemanticObject
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers
+from app.store.paging_values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.paging")

@@ -10,8 +10,7 @@ from uuid import UUID
 from app.gateway.phantom_ledger import Hidden
 from app.gateway.phantom_tools import Names, PhantomCall
 from app.gateway.splice import Insertion
-from app.paging.state import Fault, Paged, PagingRecord
-from app.paging.values import SemanticObject
+from app.store.paging_values import Fault, Paged, PagingRecord, SemanticObject
 
 
 @dataclass(slots=True)

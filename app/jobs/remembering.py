@@ -44,12 +44,12 @@ from app.paging.lasting import (
     told_of,
 )
 from app.paging.retold import steers
-from app.paging.values import Counter
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.lasting import KnownObject, LastingState, LastingStore, LastingWrites, Origin, Reading
 from app.store.learning import Changes, Effect, Event, LearningStore, MemoryRow, Reinforcement, Superseded
 from app.store.memory_rows import TTL
+from app.store.paging_values import Counter
 from app.store.queries import Queries
 from app.store.records import Vector
 

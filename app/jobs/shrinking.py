@@ -22,10 +22,9 @@ import orjson
 from app.errors import BadBody, HelperError
 from app.paging.retold import Retold, asked, checked
 from app.paging.shrink import shrink
-from app.paging.state import Levels
-from app.paging.values import Counter, SemanticObject
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
+from app.store.paging_values import Counter, Levels, SemanticObject
 from app.store.records import Vector
 
 log = logging.getLogger(__name__)

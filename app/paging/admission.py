@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from uuid import UUID
 
-from app.paging.values import Admission, ObjectType
 from app.paging.words import overlap
+from app.store.paging_values import Admission, ObjectType
 
 WEIGHT_TYPE = 0.25
 WEIGHT_NOVELTY = 0.25

@@ -20,9 +20,9 @@ from app.errors import HelperError
 from app.paging.answering import Answer, Quote, Source
 from app.paging.answering import answer as extract
 from app.paging.showing import defused
-from app.paging.values import Counter
 from app.paging.words import overlap, terms
 from app.providers.helper import Helper
+from app.store.paging_values import Counter
 
 CONTEXT_TOKENS = 12_000
 """Of all contents that the helper reads: as much as four results of a usual session. Of a longer one it gets the passages that

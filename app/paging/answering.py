@@ -17,15 +17,9 @@ from uuid import UUID
 from app.paging.outline import LINE_CHARS, Line, Outline, clip
 from app.paging.showing import defused
 from app.paging.shrink import outline_of
-from app.paging.values import ContentKind, Counter
 from app.paging.words import terms
+from app.store.paging_values import SATURATION, WEIGHTS, ContentKind, Counter
 
-SEED_WEIGHTS = (0.7, 0.3)
-"""Of likeness and words, in seed 002 §2.3."""
-WEIGHTS = (0.3, 0.7)
-"""Those that find more. With the packaged vectors, over a session of 160 results and 191 questions about them, the right object
-is among the first three for all of them, with the seed's for 151; of the 94 questions of `loadtests.micro_faults` for all, with
-either (docs/paging.md)."""
 OBJECTS = 3
 """Objects whose content is looked through (seed 002 §3.3: LIMIT 3)."""
 ANSWER_TOKENS = 300
@@ -43,8 +37,6 @@ LEAST = 0.5
 """What a passage must score, as a part of the best one's: what is far behind it answers something else."""
 MOST_WORDS = 24
 """Words of a question that are looked for, the rarest: a question is not a document."""
-SATURATION = 1.2
-"""k of the text score, x / (x + k): words that a content has once count for half."""
 
 AROUND = {
     ContentKind.CODE: (3, 6),

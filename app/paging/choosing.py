@@ -12,10 +12,10 @@ from collections import Counter as Tally
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
-from app.paging.answering import OBJECTS, SATURATION, Source, hybrid
+from app.paging.answering import OBJECTS, Source, hybrid
 from app.paging.showing import defused, handle_of
-from app.paging.values import Fidelity, Relationship, RelationType, SemanticObject
 from app.paging.words import MAX_TERMS_CHARS, terms
+from app.store.paging_values import SATURATION, Fidelity, Relationship, RelationType, SemanticObject
 
 CANDIDATES = 12
 """Objects whose words are counted in full (0.25 ms for 1,000 characters): four times those that answer."""

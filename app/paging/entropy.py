@@ -9,25 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
 
 from app.paging.words import overlap, terms
+from app.store.paging_values import WINDOW_TURNS, Asked
 
-WINDOW_TURNS = 10
-"""Turns in which the questions about an object are counted."""
 RAISE_BITS = math.log2(3)
 """Entropy from which an object is raised by one level: three different questions, each asked once."""
 REPEATS = 2
 """Times that the same question pins an object: the answer did not stay, or did not do."""
 SAME_OVERLAP = 0.6
 """Share of the words of the shorter of two questions that the other has, from which they are the same."""
-
-
-class Asked(NamedTuple):
-    """A micro-fault on one object."""
-
-    turn: int
-    question: str
 
 
 class Verdict(StrEnum):

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from app.paging.state import PagingRecord
-from app.paging.values import Fidelity, SemanticObject
+from app.store.paging_values import Fidelity, PagingRecord, SemanticObject
 
 _ID_BYTES = 16
 

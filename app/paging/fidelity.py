@@ -15,7 +15,7 @@ from uuid import UUID
 
 from app.paging.pressure import BORDERS, at_least, zone
 from app.paging.showing import shown_tokens
-from app.paging.values import Fidelity, Relationship, RelationType, SemanticObject, Transition, Trigger, Zone
+from app.store.paging_values import Fidelity, Relationship, RelationType, SemanticObject, Transition, Trigger, Zone
 
 TARGET = 0.45
 """Where a batch stops, tokens ÷ budget. Deeper means fewer batches, and more that is shown in part (docs/paging.md has

@@ -16,11 +16,10 @@ from app.memory.ingest_text import normalise
 from app.paging.answering import Source, answer
 from app.paging.keys import Family, base_key
 from app.paging.outline import fitting
-from app.paging.segment import mark_of
 from app.paging.shrink import shrink
 from app.paging.sorts import PASTED, SAID
-from app.paging.values import ContentKind, Counter
 from app.store.lasting import Content, Origin, Reading
+from app.store.paging_values import ContentKind, Counter, mark_of
 
 ASKED_TURNS = 2
 """Turns with questions about an object that speak for it: one question may be a whim."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from app.paging.values import Counter, Shrunk
+from app.store.paging_values import Counter, Shrunk
 
 LINE_CHARS = 240
 """Longest line that is shown, characters: minified code and base64 are of no use in part."""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from app.context.transcript import HASH_BYTES, text_of
 from app.paging.outline import clip, fitting
 from app.paging.shrink import STUB_TOKENS
-from app.paging.values import Counter, ObjectType, Part, SemanticObject
 from app.paging.words import overlap, terms
+from app.store.paging_values import Counter, ObjectType, Part, SemanticObject
 
 PHASE_TURNS = 10
 """Answers after which a phase ends, whatever it is about."""

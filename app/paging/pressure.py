@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from app.paging.values import SemanticObject, Zone
+from app.store.paging_values import SemanticObject, Zone
 
 ZONES = (Zone.NORMAL, Zone.CAUTION, Zone.WARNING, Zone.CRITICAL, Zone.EMERGENCY)
 BORDERS: Mapping[Zone, float] = MappingProxyType(

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from app.paging import keys
 from app.paging.keys import Family
-from app.paging.values import ObjectType, Relationship, RelationType, SemanticObject
+from app.store.paging_values import ObjectType, Relationship, RelationType, SemanticObject
 
 MOST_REFERENCES = 6
 """Objects that one references: more of them is a listing, not a reference."""

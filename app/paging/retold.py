@@ -19,9 +19,8 @@ from app.memory.consolidate_text import EMPTY
 from app.memory.ingest_text import injected_spans
 from app.paging.outline import clip
 from app.paging.shrink import room_compact, room_detailed
-from app.paging.state import Levels
-from app.paging.values import Counter, SemanticObject, Shrunk
 from app.paging.words import overlap, terms
+from app.store.paging_values import Counter, Levels, SemanticObject, Shrunk
 
 MOST_CHARS = 60_000
 """Characters of a content that a helper is asked about, some 15,000 tokens: with its answer they fit the smallest windows in

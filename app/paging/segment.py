@@ -21,7 +21,7 @@ from app.paging.entities import entities
 from app.paging.keys import Call, Family, understand
 from app.paging.outline import count_bounded
 from app.paging.shrink import kind_of, language_of, stub
-from app.paging.values import Admission, Counter, ObjectType, Part, Relationship, SemanticObject
+from app.store.paging_values import Admission, Counter, ObjectType, Part, Relationship, SemanticObject, mark_of
 
 NOVELTY_OBJECTS = 64
 """Newest objects that a new one is compared with: what is older than that was forgotten by the model too."""
@@ -52,11 +52,6 @@ def marks(transcript: Transcript) -> list[bytes | None]:
         seen[hashed] += 1
         found.append(mark_of(hashed, times))
     return found
-
-
-def mark_of(hashed: bytes, times: int) -> bytes:
-    """The mark of a message with this hash, before which so many had the same."""
-    return hashed if not times else blake2b(hashed + times.to_bytes(4), digest_size=HASH_BYTES).digest()
 
 
 def turns(transcript: Transcript, first: int = 0) -> list[int]:

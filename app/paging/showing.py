@@ -12,7 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from app.context.assemble import neutralise
-from app.paging.values import Counter, Fidelity, SemanticObject
+from app.store.paging_values import Counter, Fidelity, SemanticObject
 
 TAG = "mneme-object"
 HANDLE_DIGITS = 8

@@ -10,7 +10,7 @@ from app.paging import shrink_code, shrink_json, shrink_logs, shrink_prose, shri
 from app.paging.entities import defined
 from app.paging.keys import Family, base_key, family_of
 from app.paging.outline import Outline, clip, count_bounded, fitting, shorten, source_lines
-from app.paging.values import ContentKind, Counter, Shrunk
+from app.store.paging_values import ContentKind, Counter, Shrunk
 
 L1_RATIO = 0.30
 """Tokens of L1, as a part of L0's (seed 002 §1.2: "~30% of original")."""

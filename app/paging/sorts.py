@@ -9,7 +9,7 @@ from typing import NamedTuple
 from app.paging.keys import Call, Family
 from app.paging.outline import count_bounded
 from app.paging.shrink import kind_of
-from app.paging.values import ContentKind, Counter, ObjectType
+from app.store.paging_values import ContentKind, Counter, ObjectType
 
 PASTE_TOKENS = 500
 """Tokens from which a text of the user, or a fenced block in it, is a paste: people type less than that."""

@@ -25,12 +25,12 @@ import asyncpg
 
 from app.clock import Clock
 from app.errors import StoreUnavailable
-from app.paging.segment import mark_of
 from app.store import ids
 from app.store.erasure import Connect, connected
 from app.store.forgetting import Held, content_hmac, forget, hold
 from app.store.history import LEARN_BATCH
 from app.store.lineage import line_of
+from app.store.paging_values import mark_of
 from app.store.pools import set_codecs
 from app.store.queries import Queries
 from app.store.sessions import SessionRef

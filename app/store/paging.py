@@ -18,13 +18,18 @@ import orjson
 from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
-from app.paging.answering import SATURATION, WEIGHTS
-from app.paging.entropy import WINDOW_TURNS, Asked
-from app.paging.state import NOTHING_PAGED, Levels, Paged, PagingRecord
-from app.paging.values import (
+from app.store.paging_values import (
+    NOTHING_PAGED,
+    SATURATION,
+    WEIGHTS,
+    WINDOW_TURNS,
+    Asked,
     ContentKind,
     Fidelity,
+    Levels,
     ObjectType,
+    Paged,
+    PagingRecord,
     Part,
     Relationship,
     RelationType,
@@ -172,11 +177,7 @@ async def write(
 def _record(record: PagingRecord) -> dict[str, Any]:
     """What `agent_data.record_paging` takes as JSON."""
     levels = {str(each.object_id): int(each.after) for each in record.transitions}
-    names = {
-        "pinned": _names(record.pinned),
-        "uses": _names(record.uses),
-        "heard": _names(record.heard),
-    }
+    names = {"pinned": _names(record.pinned), "uses": _names(record.uses), "heard": _names(record.heard)}
     asked = [str(each.object_id) for each in record.faults if each.object_id is not None]
     return {
         "zone": record.zone,
@@ -205,18 +206,7 @@ def _record(record: PagingRecord) -> dict[str, Any]:
         "levels": levels,
         **names,
         "touched": sorted({*levels, *asked, *(name for each in names.values() for name in each)}),
-        "transitions": [
-            {
-                "object_id": each.object_id,
-                "before": int(each.before),
-                "after": int(each.after),
-                "trigger": each.trigger,
-                "turn": each.turn,
-                "zone": each.zone,
-                "token_count": each.token_count,
-            }
-            for each in record.transitions
-        ],
+        "transitions": record.transitions,
         "faults": [
             {
                 "fault_id": each.fault_id,

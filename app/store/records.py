@@ -11,7 +11,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from app.paging.state import PagingRecord
+from app.store.paging_values import PagingRecord
 from app.store.pools import halfvec
 
 Vector = NDArray[np.float32]

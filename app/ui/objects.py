@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from app.paging.pressure import BORDERS, ZONES
-from app.paging.values import ObjectType
+from app.store.paging_values import ObjectType
 from app.ui.conversation import pretty
 from app.ui.rendering import url
 from app.ui.site import Entry

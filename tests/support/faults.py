@@ -14,9 +14,8 @@ from app.gateway.dialect import ChatRequest
 from app.gateway.paging import Paging
 from app.gateway.phantom_tools import Names, Offer, PhantomCall, offer
 from app.gateway.reconcile import Place
-from app.paging.state import NOTHING_PAGED, Fault, PagingRecord
-from app.paging.values import FaultType, Zone
 from app.store.ids import uuid7
+from app.store.paging_values import NOTHING_PAGED, Fault, FaultType, PagingRecord, Zone
 from tests.support.journey import Message, Reply, completion
 from tests.support.phantoms import call, calls, event, usage
 

@@ -9,13 +9,14 @@ from hashlib import blake2b
 from typing import Any
 from uuid import UUID, uuid5
 
-from app.paging.state import Fault, PagingRecord
-from app.paging.values import (
+from app.store.paging_values import (
     Admission,
     ContentKind,
+    Fault,
     FaultType,
     Fidelity,
     ObjectType,
+    PagingRecord,
     Part,
     Relationship,
     RelationType,

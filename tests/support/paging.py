@@ -24,10 +24,18 @@ from app.gateway.prepare import unwoven
 from app.gateway.reconcile import Place
 from app.gateway.upstream import Target
 from app.paging.shrink import shrink
-from app.paging.state import Fault, Paged, PagingRecord
-from app.paging.values import FaultType, Fidelity, Relationship, SemanticObject, Shrunk
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers, prompt_tokens, tools_tokens
+from app.store.paging_values import (
+    Fault,
+    FaultType,
+    Fidelity,
+    Paged,
+    PagingRecord,
+    Relationship,
+    SemanticObject,
+    Shrunk,
+)
 from app.tasks import Supervisor
 
 TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)

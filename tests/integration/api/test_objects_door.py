@@ -11,10 +11,9 @@ import httpx
 import pytest
 
 from app.paging.showing import handle_of
-from app.paging.state import Levels
-from app.paging.values import Fidelity, Relationship, RelationType, SemanticObject, Shrunk, Zone
 from app.store.ids import LOCAL_TENANT, nobody, user_id
 from app.store.paging import PagingStore
+from app.store.paging_values import Fidelity, Levels, Relationship, RelationType, SemanticObject, Shrunk, Zone
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.sessions import NewSession, SessionRef

@@ -17,11 +17,10 @@ from app.gateway.faulting import NOTHING, Faulter
 from app.gateway.paging import Paging
 from app.gateway.phantom_tools import Names, PhantomCall, unknown_object
 from app.paging.showing import handle_of
-from app.paging.state import Fault, PagingRecord
-from app.paging.values import FaultType, Fidelity, SemanticObject
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.tokens import Tokenizers
 from app.store.paging import PagingStore
+from app.store.paging_values import Fault, FaultType, Fidelity, PagingRecord, SemanticObject
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.doors import HashEmbedder, make_space

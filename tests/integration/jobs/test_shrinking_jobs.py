@@ -14,9 +14,9 @@ import pytest
 from app.clock import SystemClock
 from app.jobs.shrinking import SHRINK, Shrinker
 from app.paging.retold import Retold
-from app.paging.values import ContentKind, Fidelity, SemanticObject, Zone
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.paging import PagingStore, write
+from app.store.paging_values import ContentKind, Fidelity, SemanticObject, Zone
 from app.store.pools import Pool
 from tests.support.jobs import SQL, until, working
 from tests.support.paged import AT, made, record

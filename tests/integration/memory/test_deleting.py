@@ -15,14 +15,13 @@ from app.errors import StoreUnavailable
 from app.jobs.tasks import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.ingest_text import content_hash
-from app.paging.segment import mark_of
-from app.paging.values import Part
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.deleting import Deleter, Deletion
 from app.store.erasure import ERASER_ROLE, own_connection
 from app.store.memories import Memories
 from app.store.memory_rows import NewMemory
 from app.store.paging import PagingStore
+from app.store.paging_values import Part, mark_of
 from app.store.pools import Pool
 from app.store.records import MessageRecord
 from app.store.sessions import SessionRef

@@ -20,9 +20,9 @@ import asyncpg
 import pytest
 
 from app.capture.record import Recorder
-from app.paging.entropy import WINDOW_TURNS
 from app.providers.tokens import CountCache
 from app.store.migrate import migrate
+from app.store.paging_values import WINDOW_TURNS
 from app.store.pools import Pool, halfvec, open_pool
 from app.store.queue import install_queue
 from app.store.records import TurnRecord, batch

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from app.paging.entropy import WINDOW_TURNS
+from app.store.paging_values import WINDOW_TURNS
 from app.store.pools import halfvec
 from app.store.queries import Queries
 from app.store.records import TurnRecord, batch

@@ -17,12 +17,10 @@ from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.clock import FakeClock
 from app.metrics import Metrics
-from app.paging.entropy import Asked
-from app.paging.state import NOTHING_PAGED, Levels, Paged, PagingRecord
-from app.paging.values import FaultType, Fidelity, Shrunk, Zone
 from app.providers.tokens import CountCache
 from app.store import ids
 from app.store.paging import PagingStore
+from app.store.paging_values import NOTHING_PAGED, Asked, FaultType, Fidelity, Levels, Paged, PagingRecord, Shrunk, Zone
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.tasks import Supervisor

@@ -12,9 +12,9 @@ import asyncpg
 import httpx
 import pytest
 
-from app.paging.values import Fidelity, Zone
 from app.store import ids
 from app.store.paging import PagingStore
+from app.store.paging_values import Fidelity, Zone
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.doors import Doors, build_doors, make_space

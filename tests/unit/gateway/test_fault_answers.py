@@ -10,9 +10,7 @@ import pytest
 
 from app.gateway.fault_answers import Limits, Writer, judged, result_of
 from app.paging.answering import Source
-from app.paging.entropy import Asked
-from app.paging.state import Fault
-from app.paging.values import ContentKind, FaultType
+from app.store.paging_values import Asked, ContentKind, Fault, FaultType
 from tests.unit.paging.made import COUNT
 
 FAULT = Fault(

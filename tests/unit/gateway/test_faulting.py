@@ -22,12 +22,20 @@ from app.gateway.paging import Paging
 from app.gateway.phantom_tools import Names, PhantomCall, results, spoken, unknown_object
 from app.paging.answer_llm import HelperAnswer
 from app.paging.answering import ANSWER_TOKENS, text_score
-from app.paging.entropy import Asked
 from app.paging.showing import handle_of
-from app.paging.state import Paged, PagingRecord
-from app.paging.values import FaultType, Fidelity, Relationship, RelationType, SemanticObject, Zone
 from app.paging.words import terms
 from app.providers.tokens import REPLY_TOKENS, Tokenizers, prompt_tokens
+from app.store.paging_values import (
+    Asked,
+    FaultType,
+    Fidelity,
+    Paged,
+    PagingRecord,
+    Relationship,
+    RelationType,
+    SemanticObject,
+    Zone,
+)
 from tests.support.doors import HashEmbedder
 from tests.unit.paging.made import COUNT, LONG_CODE, sized
 

@@ -27,8 +27,8 @@ from app.gateway.prepare import Prepared
 from app.gateway.relay import Ending, Tape
 from app.gateway.responses import RESPONSES
 from app.gateway.upstream import Target, UpstreamResponse
-from app.paging.state import NOTHING_PAGED
 from app.store import ids
+from app.store.paging_values import NOTHING_PAGED
 from tests.support.paged import whole_record
 
 AT = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)

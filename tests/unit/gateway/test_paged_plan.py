@@ -11,9 +11,8 @@ from app.gateway.paging import Paging
 from app.gateway.phantom_tools import Declined, Offer, offer
 from app.paging.fidelity import applied
 from app.paging.segment import segment
-from app.paging.state import NOTHING_PAGED, Fault, Paged, PagingRecord
-from app.paging.values import FaultType, Fidelity, Trigger, Zone
 from app.providers.tokens import CountCache, prompt_tokens
+from app.store.paging_values import NOTHING_PAGED, Fault, FaultType, Fidelity, Paged, PagingRecord, Trigger, Zone
 from tests.support.paging import COUNTER, NOW, SESSION, TENANT, USER, Message, chat_of
 from tests.unit.paging.made import COUNT, LONG_CODE, called, user
 

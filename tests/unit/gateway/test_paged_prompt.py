@@ -26,8 +26,17 @@ from app.gateway.phantom_tools import Names
 from app.paging.fidelity import Decision
 from app.paging.segment import segment
 from app.paging.showing import shown_tokens
-from app.paging.values import Fidelity, Relationship, RelationType, SemanticObject, Shrunk, Transition, Trigger, Zone
 from app.providers.tokens import CountCache, message_tokens
+from app.store.paging_values import (
+    Fidelity,
+    Relationship,
+    RelationType,
+    SemanticObject,
+    Shrunk,
+    Transition,
+    Trigger,
+    Zone,
+)
 from tests.support.paging import COUNTER, SESSION, TOKENIZERS, Message, chat_of
 from tests.unit.paging.made import COUNT, LONG_CODE, PROSE, called, said, sized, user
 

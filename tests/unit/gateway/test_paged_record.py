@@ -18,8 +18,7 @@ from app.gateway.phantom_ledger import Hidden
 from app.gateway.phantom_tools import PhantomCall
 from app.gateway.redact import Redactor
 from app.paging.segment import marks
-from app.paging.state import NOTHING_PAGED
-from app.paging.values import Fidelity, Part, Relationship, RelationType
+from app.store.paging_values import NOTHING_PAGED, Fidelity, Part, Relationship, RelationType
 from tests.support.paged import admitted, fault, made, mark, moved, record, whole_record
 
 SESSION, TENANT, USER = UUID(int=1), UUID(int=2), UUID(int=3)

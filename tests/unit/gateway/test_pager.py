@@ -23,8 +23,8 @@ from app.gateway.phantom_tools import PhantomCall
 from app.gateway.splice import splice
 from app.gateway.weave import weave
 from app.paging.showing import TAG, handle_of
-from app.paging.values import Fidelity, Trigger, Zone
 from app.providers.tokens import prompt_tokens
+from app.store.paging_values import Fidelity, Trigger, Zone
 from tests.support.paging import COUNTER, PLACE, Asked, Desk, Message, call_of, chat_of
 from tests.unit.paging.made import LONG_CODE, PROSE, called, said, user
 

@@ -12,8 +12,7 @@ import pytest
 from app.errors import StoreUnavailable, Unavailable
 from app.gateway.paging import Paging
 from app.gateway.splice import Insertion
-from app.paging.state import NOTHING_PAGED, PagingRecord
-from app.paging.values import Zone
+from app.store.paging_values import NOTHING_PAGED, PagingRecord, Zone
 from tests.support.journey import user
 from tests.support.turns import SESSION, Stage
 

@@ -15,9 +15,8 @@ from pydantic import BaseModel
 from app.errors import BadBody, HelperError, Unavailable
 from app.jobs.shrinking import AT_ONCE, FAILURES, PIECE_CHARS, PIECES, Shrinker, by_structure, pieces
 from app.paging.retold import MOST_CHARS, Retold, RetoldLevel
-from app.paging.state import Levels
-from app.paging.values import SemanticObject
 from app.providers.embeddings import NoEmbedder, Vectors
+from app.store.paging_values import Levels, SemanticObject
 from app.store.records import Vector
 from tests.unit.paging.made import COUNT, LONG_CODE, called, cut
 

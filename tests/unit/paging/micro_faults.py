@@ -10,11 +10,11 @@ from uuid import UUID
 
 import yaml
 
-from app.paging.answering import ANSWER_TOKENS, WEIGHTS, Answer, Source, answer, text_score
+from app.paging.answering import ANSWER_TOKENS, Answer, Source, answer, text_score
 from app.paging.shrink import kind_of, stub
-from app.paging.values import ContentKind
-from app.paging.values import Counter as TokenCounter
 from app.paging.words import terms
+from app.store.paging_values import WEIGHTS, ContentKind
+from app.store.paging_values import Counter as TokenCounter
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "micro_faults"
 

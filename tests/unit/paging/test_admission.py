@@ -20,7 +20,7 @@ from app.paging.admission import (
     score,
     utility,
 )
-from app.paging.values import ObjectType
+from app.store.paging_values import ObjectType
 
 ONE = UUID(int=1)
 

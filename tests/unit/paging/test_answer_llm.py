@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from app.errors import HelperError
 from app.paging.answer_llm import CONTEXT_TOKENS, HelperAnswer, answer_with_helper, checked
 from app.paging.answering import Source
-from app.paging.values import ContentKind
+from app.store.paging_values import ContentKind
 from tests.unit.paging.made import COUNT
 
 AUTH = """\

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from app.paging.choosing import CANDIDATES, choose, likeliest, name_of, superseded, word_scores
-from app.paging.values import Fidelity, Relationship, RelationType, SemanticObject
+from app.store.paging_values import Fidelity, Relationship, RelationType, SemanticObject
 from tests.unit.paging.made import sized
 
 

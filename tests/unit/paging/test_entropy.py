@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from app.paging.entropy import Asked, Verdict, entropy, groups, judge
+from app.paging.entropy import Verdict, entropy, groups, judge
+from app.store.paging_values import Asked
 
 PORT = "Which port does the gateway listen on?"
 CERT = "When does the certificate expire?"

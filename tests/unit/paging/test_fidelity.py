@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.paging.fidelity import MIN_BATCH, TARGET, Decision, Moment, applied, decide, related, worth
 from app.paging.showing import shown_tokens
-from app.paging.values import Fidelity, Relationship, RelationType, SemanticObject, Trigger, Zone
+from app.store.paging_values import Fidelity, Relationship, RelationType, SemanticObject, Trigger, Zone
 from tests.unit.paging.made import sized
 
 BUDGET = 100_000

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.paging.answering import SEED_WEIGHTS, Source, answer, hybrid, text_score
-from app.paging.values import ContentKind
+from app.paging.answering import Source, answer, hybrid, text_score
 from app.paging.words import terms
+from app.store.paging_values import SEED_WEIGHTS, ContentKind
 from tests.unit.paging.made import COUNT
 from tests.unit.paging.micro_faults import asked, by_kind, hit, questions, sources
 

@@ -11,9 +11,9 @@ from app.paging.fidelity import Moment, applied, decide
 from app.paging.segment import Segmentation, segment
 from app.paging.showing import handle_of, render, render_rest
 from app.paging.shrink import shrink
-from app.paging.values import Fidelity, Relationship, SemanticObject, Zone
 from app.paging.words import terms
 from app.providers.tokens import MESSAGE_TOKENS
+from app.store.paging_values import Fidelity, Relationship, SemanticObject, Zone
 from tests.unit.paging.made import COUNT, LONG_CODE, SESSION, called, places, user
 
 BUDGET = 24_000

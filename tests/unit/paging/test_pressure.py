@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.paging.pressure import BORDERS, HYSTERESIS, ZONES, at_least, pressure, zone
-from app.paging.values import Fidelity, Zone
+from app.store.paging_values import Fidelity, Zone
 from tests.unit.paging.made import sized
 
 

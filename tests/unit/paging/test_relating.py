@@ -7,7 +7,7 @@ from uuid import UUID
 
 from app.paging.relating import MOST_REFERENCES
 from app.paging.segment import Segmentation
-from app.paging.values import ObjectType, RelationType
+from app.store.paging_values import ObjectType, RelationType
 from tests.unit.paging.made import LONG_CODE, PROSE, TRACEBACK, called, cut, said, user
 
 START = [user("Repair it.")]

@@ -22,9 +22,8 @@ from app.paging.retold import (
     checked,
 )
 from app.paging.shrink import room_compact, room_detailed, shrink
-from app.paging.state import Levels
-from app.paging.values import SemanticObject
 from app.providers.helper import strict_schema
+from app.store.paging_values import Levels, SemanticObject
 from tests.unit.paging.made import COUNT, LONG_CODE, called, cut
 
 CODE = cut(called("Read", {"file_path": "src/money.py"}, LONG_CODE)).objects[0]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.context.transcript import Transcript
 from app.paging.segment import marks, segment, turns
-from app.paging.values import ContentKind, ObjectType
+from app.store.paging_values import ContentKind, ObjectType
 from tests.unit.paging.made import CODE, COUNT, LONG_CODE, PROSE, SESSION, TRACEBACK, called, cut, places, said, user
 
 PLAN = "My plan:\n" + "".join(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.paging.showing import defused, handle_of, render, render_rest, shown_tokens
 from app.paging.shrink import shrink
-from app.paging.values import ContentKind, Fidelity, SemanticObject, Shrunk
+from app.store.paging_values import ContentKind, Fidelity, SemanticObject, Shrunk
 from tests.unit.paging.made import COUNT, LONG_CODE, sized
 
 NONCE = "5f0c1d9a"

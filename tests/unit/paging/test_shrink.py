@@ -23,7 +23,7 @@ from app.paging.shrink import (
     shrink,
     stub,
 )
-from app.paging.values import ContentKind
+from app.store.paging_values import ContentKind
 from tests.unit.paging.made import COUNT, LONG_CODE, PROSE, TRACEBACK
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "micro_faults"

@@ -11,7 +11,7 @@ import pytest
 from app.paging import shrink_code
 from app.paging.shrink import shrink
 from app.paging.shrink_code import BODY, CONSTANT, DOC, EXIT, IMPORT, SIGNATURE, outline
-from app.paging.values import ContentKind
+from app.store.paging_values import ContentKind
 from tests.unit.paging.made import CODE, COUNT, LONG_CODE
 
 

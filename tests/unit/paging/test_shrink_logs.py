@@ -6,7 +6,7 @@ import pytest
 
 from app.paging.shrink import shrink
 from app.paging.shrink_logs import bad, outline, template
-from app.paging.values import ContentKind
+from app.store.paging_values import ContentKind
 from tests.unit.paging.made import COUNT
 
 LOG = (

@@ -17,7 +17,7 @@ from app.context.pack import Reason
 from app.context.score import SIGNALS
 from app.context.sections import KNOWN_SECTIONS
 from app.metrics import MemoryStatus
-from app.paging.values import Fidelity
+from app.store.paging_values import Fidelity
 from app.ui import call_context, call_words
 
 GATEWAY = Path(call_words.__file__).parents[1] / "gateway"
