@@ -10,6 +10,7 @@ to an empty directory, and removes a child's gauges with `forget_process` when t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -57,142 +58,116 @@ class Metrics:
     """Every metric, named by what happened rather than by how it is counted. Label values come from the code, never from
     a client: their number is bounded."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
-            "mneme_requests", "Requests under /v1, by what they were and how they ended.",
-            ["kind", "outcome", "memory"], registry=registry,
-        )  # fmt: skip
-        self._stages = Histogram(
-            "mneme_stage_seconds", "Time spent in a stage of a turn.", ["stage"],
-            buckets=STAGE_BUCKETS_S, registry=registry,
-        )  # fmt: skip
-        self._degradations = Counter(
-            "mneme_degradations", "Requests that went on without something, by reason.", ["reason"], registry=registry
+    def __init__(self, registry: CollectorRegistry) -> None:  # as long as the list of them is
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        # Of several processes: what the one that looked last saw; the sum, or the highest, of those that live.
+        seen = partial(Gauge, registry=registry, multiprocess_mode="mostrecent")
+        summed = partial(Gauge, registry=registry, multiprocess_mode="livesum")
+        highest = partial(Gauge, registry=registry, multiprocess_mode="livemax")
+
+        # requests
+        self._requests = counter(
+            "mneme_requests", "Requests under /v1, by what they were and how they ended.", ["kind", "outcome", "memory"]
         )
-        self._refusals = Counter(
-            "mneme_refusals", "Requests that a key's limits kept out, by limit.", ["limit"], registry=registry
+        self._stages = histogram(
+            "mneme_stage_seconds", "Time spent in a stage of a turn.", ["stage"], buckets=STAGE_BUCKETS_S
         )
-        self._tokens = Counter("mneme_tokens", "Tokens, by what they were.", ["kind"], registry=registry)
-        self._eta = Histogram(
-            "mneme_context_utilisation", "Share of the memory budget that a compile used (seed 000 §8.4).",
-            buckets=ETA_BUCKETS, registry=registry,
-        )  # fmt: skip
-        self._queue = Gauge(
-            "mneme_queue_jobs", "Jobs, by state, when last looked at.", ["state"],
-            multiprocess_mode="mostrecent", registry=registry,
-        )  # fmt: skip
-        self._pool = Gauge(
-            "mneme_pool_connections", "Database connections, by pool and state.", ["pool", "state"],
-            multiprocess_mode="livesum", registry=registry,
-        )  # fmt: skip
-        self._reads = Counter(
-            "mneme_replica_reads", "Reads that a standby may answer, by pool, server, and what came of them.",
-            ["pool", "server", "result"], registry=registry,
-        )  # fmt: skip
-        self._spool_events = Counter(
-            "mneme_spool_calls",
-            "Calls that went through the spool, by what became of them.",
-            ["event"],
-            registry=registry,
+        self._degradations = counter(
+            "mneme_degradations", "Requests that went on without something, by reason.", ["reason"]
         )
-        self._spool = Gauge(
-            "mneme_spool", "The spool when last looked at: calls, bytes, seconds that the oldest waits, dead letters.",
-            ["what"], multiprocess_mode="mostrecent", registry=registry,
-        )  # fmt: skip
-        self._commit_turns = Histogram(
-            "mneme_commit_turns", "Turns written by one transaction.", buckets=COMMIT_BUCKETS, registry=registry
+        self._refusals = counter("mneme_refusals", "Requests that a key's limits kept out, by limit.", ["limit"])
+        self._attempts = counter(
+            "mneme_upstream_attempts", "Attempts at upstreams, by what came of them.", ["upstream", "result"]
         )
-        self._commit_queue = Gauge(
-            "mneme_commit_queue", "Turns that wait to be written.", multiprocess_mode="livesum", registry=registry
+        self._breakers = highest(
+            "mneme_upstream_breaker", "Circuit breaker: 0 closed, 1 half open, 2 open.", ["upstream"]
         )
-        self._attempts = Counter(
-            "mneme_upstream_attempts", "Attempts at upstreams, by what came of them.",
-            ["upstream", "result"], registry=registry,
-        )  # fmt: skip
-        self._breakers = Gauge(
-            "mneme_upstream_breaker", "Circuit breaker: 0 closed, 1 half open, 2 open.", ["upstream"],
-            multiprocess_mode="livemax", registry=registry,
-        )  # fmt: skip
-        self._domains = Counter(
-            "mneme_domain_queries", "Queries of businesses' own databases, by what came of them.",
-            ["domain", "result"], registry=registry,
-        )  # fmt: skip
-        self._storage = Gauge(
-            "mneme_storage_bytes", "Bytes in Postgres' files, by group of tables, when last looked at.", ["group"],
-            multiprocess_mode="mostrecent", registry=registry,
-        )  # fmt: skip
-        self._ticks = Gauge(
-            "mneme_schedule_last_run_seconds", "Unix time of a scheduled task's last run.", ["task"],
-            multiprocess_mode="mostrecent", registry=registry,
-        )  # fmt: skip
-        self._changed = Gauge(
-            "mneme_schedule_changed", "What a scheduled task changed when it last ran: rows, partitions.", ["task"],
-            multiprocess_mode="mostrecent", registry=registry,
-        )  # fmt: skip
-        self._tasks = Gauge(
-            "mneme_event_loop_tasks", "Tasks of the server's event loops, when last looked at.",
-            multiprocess_mode="livesum", registry=registry,
-        )  # fmt: skip
-        self._compacted = Gauge(
-            "mneme_compaction", "All compactions so far: how many, tokens removed, tokens of their summaries, and the ratio of "
-            "these (seed 000 §11.3: at least 5).", ["what"], multiprocess_mode="mostrecent", registry=registry,
-        )  # fmt: skip
-        self._webhooks = Gauge(
-            "mneme_webhooks", "Webhooks by target: delivered, failed tries and dead letters of all time, and what waits now.",
-            ["target", "what"], multiprocess_mode="mostrecent", registry=registry,
-        )  # fmt: skip
-        self._paged = Counter(
-            "mneme_paging_prompts", "Prompts of paged calls, by pressure zone.", ["zone"], registry=registry
+        self._tasks = summed("mneme_event_loop_tasks", "Tasks of the server's event loops, when last looked at.")
+        # prompts
+        self._tokens = counter("mneme_tokens", "Tokens, by what they were.", ["kind"])
+        self._eta = histogram(
+            "mneme_context_utilisation",
+            "Share of the memory budget that a compile used (seed 000 §8.4).",
+            buckets=ETA_BUCKETS,
         )
-        self._avoided = Counter(
+        self._domains = counter(
+            "mneme_domain_queries", "Queries of businesses' own databases, by what came of them.", ["domain", "result"]
+        )
+        self._paged = counter("mneme_paging_prompts", "Prompts of paged calls, by pressure zone.", ["zone"])
+        self._avoided = counter(
             "mneme_paging_avoided_tokens",
             "Tokens that were not sent upstream: shown shorter, or answered rather than restored.",
-            registry=registry,
         )
-        self._faults = Counter(
-            "mneme_paging_faults", "What models asked back, by kind and what came of it; how long it took: the stage `fault`.",
-            ["kind", "result"], registry=registry,
-        )  # fmt: skip
-        self._legs = Counter(
-            "mneme_paging_legs",
-            "Requests to upstreams behind the first of a call, with the results of faults.",
-            registry=registry,
+        self._faults = counter(
+            "mneme_paging_faults",
+            "What models asked back, by kind and what came of it; how long it took: the stage `fault`.",
+            ["kind", "result"],
         )
+        self._legs = counter(
+            "mneme_paging_legs", "Requests to upstreams behind the first of a call, with the results of faults."
+        )
+        self._compacted = seen(
+            "mneme_compaction",
+            "All compactions so far: how many, tokens removed, tokens of their summaries, and the ratio of these "
+            "(seed 000 §11.3: at least 5).",
+            ["what"],
+        )
+        # the database, and what waits for it
+        self._pool = summed("mneme_pool_connections", "Database connections, by pool and state.", ["pool", "state"])
+        self._reads = counter(
+            "mneme_replica_reads",
+            "Reads that a standby may answer, by pool, server, and what came of them.",
+            ["pool", "server", "result"],
+        )
+        self._storage = seen(
+            "mneme_storage_bytes", "Bytes in Postgres' files, by group of tables, when last looked at.", ["group"]
+        )
+        self._commit_turns = histogram(
+            "mneme_commit_turns", "Turns written by one transaction.", buckets=COMMIT_BUCKETS
+        )
+        self._commit_queue = summed("mneme_commit_queue", "Turns that wait to be written.")
+        self._spool_events = counter(
+            "mneme_spool_calls", "Calls that went through the spool, by what became of them.", ["event"]
+        )
+        self._spool = seen(
+            "mneme_spool",
+            "The spool when last looked at: calls, bytes, seconds that the oldest waits, dead letters.",
+            ["what"],
+        )
+        # the worker
+        self._queue = seen("mneme_queue_jobs", "Jobs, by state, when last looked at.", ["state"])
+        self._ticks = seen("mneme_schedule_last_run_seconds", "Unix time of a scheduled task's last run.", ["task"])
+        self._changed = seen(
+            "mneme_schedule_changed", "What a scheduled task changed when it last ran: rows, partitions.", ["task"]
+        )
+        self._webhooks = seen(
+            "mneme_webhooks",
+            "Webhooks by target: delivered, failed tries and dead letters of all time, and what waits now.",
+            ["target", "what"],
+        )
+
         # `labels` looks a child up under a lock; the few that the hot path uses are kept.
-        self._stage_children: dict[str, Histogram] = {}
-        self._request_children: dict[tuple[str, str, str], Counter] = {}
-        self._attempt_children: dict[tuple[str, str], Counter] = {}
+        self._stage = cache(self._stages.labels)
+        self._request = cache(self._requests.labels)
+        self._attempt = cache(self._attempts.labels)
+        self._read = cache(self._reads.labels)
         self._breaker_states: dict[str, str] = {}
-        self._read_children: dict[tuple[str, str, str], Counter] = {}
 
     def stage(self, name: str, seconds: float) -> None:
         """A stage of a turn took `seconds`: authenticate, identify, compile, forward, first_byte, record, overhead, …"""
-        child = self._stage_children.get(name)
-        if child is None:
-            child = self._stage_children[name] = self._stages.labels(name)
-        child.observe(seconds)
+        self._stage(name).observe(seconds)
 
     def request(self, kind: str, outcome: Outcome, memory: MemoryStatus) -> None:
         """A request under /v1 ended. `kind`: chat, responses, or passthrough for the other paths."""
-        key = (kind, outcome, memory)
-        child = self._request_children.get(key)
-        if child is None:
-            child = self._request_children[key] = self._requests.labels(*key)
-        child.inc()
+        self._request(kind, outcome, memory).inc()
 
     def attempt(self, upstream: str, result: AttemptResult) -> None:
         """An attempt at an upstream (by its name in the settings) ended."""
-        child = self._attempt_children.get((upstream, result))
-        if child is None:
-            child = self._attempt_children[upstream, result] = self._attempts.labels(upstream, result)
-        child.inc()
+        self._attempt(upstream, result).inc()
 
     def replica_read(self, pool: str, server: str, result: str) -> None:
         """A read that a standby of a pool may answer; `server` by the settings, `result` as in `app/store/replicas.py`."""
-        child = self._read_children.get((pool, server, result))
-        if child is None:
-            child = self._read_children[pool, server, result] = self._reads.labels(pool, server, result)
-        child.inc()
+        self._read(pool, server, result).inc()
 
     def breaker(self, upstream: str, state: str) -> None:
         """The breaker of an upstream as it stands, one of BREAKER_STATES."""
