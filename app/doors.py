@@ -24,7 +24,7 @@ from app.api.me import me_router
 from app.api.memories import memories_router
 from app.api.objects import objects_router
 from app.api.ontology import ontology_router
-from app.api.ops import ops_router, queue_router, storage_router
+from app.api.ops import Check, ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.overview import overview_router
 from app.api.preview import CompilePreviewer
@@ -79,60 +79,24 @@ from app.store.webhooks import WebhookFigures
 def open_doors(
     core: Core, knowledge: Knowledge, proxy: Proxy, metrics: Metrics, exposition: Exposition, space: int | None
 ) -> list[APIRouter]:
-    """Wire the routes under /api/v1 and those of operation."""
-    pool, sql, clock = core.pools.background, core.queries, core.clock
+    """Wire the routes under /api/v1 and those of operation: as long as the list of them is."""
+    pool, sql, clock, settings = core.pools.background, core.queries, core.clock, core.settings
     gate = Gate(proxy.authenticator)
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
-    cards = Cards(pool, sql)
-    scribe = Scribe(core.embedder, core.counter, clock)
+    cards, captures = Cards(pool, sql), Captures(pool, sql)
     memories = Memories(pool, sql, clock, space=space)
-    settings = core.settings
+    queue, storage, consolidation = Queue(pool, sql), Storage(pool, sql), ConsolidationStore(pool, sql)
+    scribe = Scribe(core.embedder, core.counter, clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
-    captures = Captures(pool, sql)
-    queue, storage = Queue(pool, sql), Storage(pool, sql)
-    consolidation, webhooks = ConsolidationStore(pool, sql), WebhookFigures(pool, sql)
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
     eraser = Eraser(as_eraser, sql, clock, elsewhere=[erasing(settings.spool_folder)])
-    entities = EntityStore(pool, sql, clock)
     deleter = Deleter(as_eraser, sql, clock)
-    default_model = core.settings.default_model or STORED_COUNTS
-
-    async def database() -> None:
-        for each in core.pools.by_name.values():
-            async with each.acquire() as connection:
-                await connection.execute(sql["turns.ping"])
-
-    async def embedder() -> None:
-        if core.embedder.local:
-            await core.embedder.embed(["warm"])
-
-    async def gauges() -> None:
-        for name, each in core.pools.by_name.items():
-            metrics.pool(name, {"idle": each.idle, "used": each.size - each.idle})
-        metrics.tasks(len(asyncio.all_tasks()))
-        counts = await queue.counts()
-        metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
-        metrics.storage(by_group(await storage.figures()))
-        metrics.compactions(**await consolidation.figures())
-        now = clock.now()
-        for told in await webhooks.figures():
-            waited_s = (now - told.oldest).total_seconds() if told.oldest is not None else 0.0
-            figures = {"delivered": told.delivered, "failed": told.failed, "dead": told.dead, "waiting": told.waiting}
-            metrics.webhooks(told.name, **figures, oldest_seconds=waited_s)
-        for ran in await storage.ticks():
-            metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
-
-    checks = {"database": database, "embedder": embedder}
+    default_model = settings.default_model or STORED_COUNTS
     return [
-        ops_router(checks, exposition, [gauges]),
+        ops_router(_checks(core), exposition, [_gauges(core, metrics, queue, storage, consolidation)]),
         search_router(
-            gate,
-            sessions,
-            proxy.compiler,
-            clock,
-            Filtering(memories, core.settings.memory_budget_tokens),
-            proxy.knower,
+            gate, sessions, proxy.compiler, clock, Filtering(memories, settings.memory_budget_tokens), proxy.knower
         ),
         validation_router(gate, memories, Validation(pool, sql, clock, space=space), scribe, welcome),
         batch_router(gate, memories, sessions, scribe, welcome),
@@ -172,10 +136,50 @@ def open_doors(
         spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),
         facts_router(gate, Facts(pool, sql, clock), welcome),
-        entities_router(gate, entities, knowledge.resolver, sessions, clock, welcome, knowledge.ontologies.of),
+        entities_router(
+            gate, EntityStore(pool, sql, clock), knowledge.resolver, sessions, clock, welcome, knowledge.ontologies.of
+        ),
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),
         tenant_router(gate, Instructions(pool, sql, clock)),
         ontology_router(gate, OntologyStore(pool, sql, clock)),
         conflicts_router(gate, ConflictStore(pool, sql, clock)),
         export_router(gate, Export(pool, sql), proxy.tenancy, clock),
     ]
+
+
+def _checks(core: Core) -> dict[str, Check]:
+    """What must be warm before the server is ready."""
+
+    async def database() -> None:
+        for each in core.pools.by_name.values():
+            async with each.acquire() as connection:
+                await connection.execute(core.queries["turns.ping"])
+
+    async def embedder() -> None:
+        if core.embedder.local:
+            await core.embedder.embed(["warm"])
+
+    return {"database": database, "embedder": embedder}
+
+
+def _gauges(core: Core, metrics: Metrics, queue: Queue, storage: Storage, consolidation: ConsolidationStore) -> Check:
+    """Brings the gauges up to date that nothing else does."""
+    webhooks = WebhookFigures(core.pools.background, core.queries)
+
+    async def gauges() -> None:
+        for name, each in core.pools.by_name.items():
+            metrics.pool(name, {"idle": each.idle, "used": each.size - each.idle})
+        metrics.tasks(len(asyncio.all_tasks()))
+        counts = await queue.counts()
+        metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
+        metrics.storage(by_group(await storage.figures()))
+        metrics.compactions(**await consolidation.figures())
+        now = core.clock.now()
+        for told in await webhooks.figures():
+            waited_s = (now - told.oldest).total_seconds() if told.oldest is not None else 0.0
+            figures = {"delivered": told.delivered, "failed": told.failed, "dead": told.dead, "waiting": told.waiting}
+            metrics.webhooks(told.name, **figures, oldest_seconds=waited_s)
+        for ran in await storage.ticks():
+            metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
+
+    return gauges

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ from app.knowing import Knowledge, knower
 from app.knowledge.inquiry import Knower
 from app.metrics import Metrics
 from app.providers.helper import HelperClient, build_helper
+from app.settings import Settings
 from app.store.captures import Captures
 from app.store.cards import Cards
 from app.store.knowing import KnowingStore
@@ -65,17 +66,16 @@ log = logging.getLogger("mneme")
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """The gateway and what the doors share with it."""
+    """The gateway and what the doors share with it.
+
+    `compiler`, `preparer`, `knower` and `writer` are the doors' own: what they look for must not keep a prompt waiting.
+    """
 
     gateway: Application
     compiler: Compiler
-    """For the doors: what they look for must not keep a prompt waiting."""
     preparer: Preparer
-    """As well."""
     knower: Knower
-    """As well."""
     writer: Writer
-    """As well."""
     recompiler: Recompiler
     asker: Asker
     router: Router
@@ -87,100 +87,106 @@ class Proxy:
 async def open_proxy(
     core: Core, knowledge: Knowledge, metrics: Metrics, tracing: Tracing | None = None
 ) -> AsyncIterator[Proxy]:
-    """Wire the path of a request. `tracing`: None where nothing is traced."""
-    settings = core.settings
-    for reads in core.pools.replicas.values():
+    """Wire the path of a request; what is opened last is closed first. `tracing`: None where nothing is traced."""
+    settings, pools = core.settings, core.pools
+    for reads in pools.replicas.values():
         reads.meter = metrics.replica_read
     secret, profiles = await core.turns.secret(), await _profiles(core)
-    tenancy = Tenancy(core.pools.background, core.queries, core.clock)
-    authenticator = Authenticator(Tenancy(core.pools.history, core.queries, core.clock), settings, core.clock)
+    in_prompts, knower_aside = (knower(core, knowledge, pool, metrics) for pool in (pools.memory, pools.background))
+    aside = TurnStore(pools.background, core.queries)
+    compiler = _compiler(core, core.turns, secret, profiles, VECTOR_SHARE * settings.retrieval_deadline_ms / 1000)
+    compiler_aside = _compiler(core, aside, secret, profiles)
+    authenticator = Authenticator(Tenancy(pools.history, core.queries, core.clock), settings, core.clock)
     redactor = Redactor(settings.redact_paths, settings.redact_headers)
-
-    in_prompts, knower_aside = (
-        knower(core, knowledge, pool, metrics) for pool in (core.pools.memory, core.pools.background)
-    )
-    aside = TurnStore(core.pools.background, core.queries)
-    behind_doors = _compiler(core, aside, secret, profiles)
-    in_time = VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
-    real = AiohttpTransport(
-        connect_timeout_s=settings.connect_timeout_s,
-        head_timeout_s=settings.head_timeout_s,
-        idle_timeout_s=settings.idle_timeout_s,
-    )
-    simulated = SimulatedTransport(core.counter.count, core.clock)
-    transports: dict[bool, Transport] = {False: real, True: simulated}
-    helper = build_helper(settings)
-    router = Router.from_settings(settings)
-    for target in router.targets:
-        log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
-    keeper = await open_keeper(settings, redactor, metrics, core.tasks)
-    commit = GroupCommit(
-        core.turns,
-        core.tasks,
-        metrics,
-        turns=settings.commit_turns,
-        queue=settings.commit_queue,
-        timeout_s=settings.commit_timeout_ms / 1000,
-    )
-    answers = await _faulter(core, helper, metrics)
-    gateway = Gateway(
-        authenticator=authenticator if tracing is None else tracing.authenticator(authenticator),
-        router=router,
-        transports=transports if tracing is None else tracing.transports(transports),
-        preparer=Preparer(
-            core.turns,
-            _compiler(core, core.turns, secret, profiles, in_time),
-            in_prompts,
-            _card_reader(core, core.pools.memory),
-        ),
-        recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
-        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
-        scout=Scout(transports, core.models, core.tasks),
-        limiter=Limiter(
-            LimitStore(core.pools.history, core.queries),
-            core.models,
+    router = _router(settings)
+    async with AsyncExitStack() as stack:
+        keeper = await open_keeper(settings, redactor, metrics, core.tasks)
+        if keeper is not None:
+            stack.callback(keeper.close)
+        helper = build_helper(settings)
+        if helper is not None:
+            stack.push_async_callback(helper.close)
+        transports = _transports(core, stack)
+        commit = _commit(core, metrics)
+        stack.push_async_callback(commit.close, CLOSING_S)
+        answers = await _faulter(core, helper, metrics)
+        gateway = Gateway(
+            authenticator=authenticator if tracing is None else tracing.authenticator(authenticator),
+            router=router,
+            transports=transports if tracing is None else tracing.transports(transports),
+            preparer=Preparer(core.turns, compiler, in_prompts, _card_reader(core, pools.memory)),
+            recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
+            accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
+            scout=Scout(transports, core.models, core.tasks),
+            limiter=_limiter(core, metrics),
             metrics=metrics,
             settings=settings,
             clock=core.clock,
             tasks=core.tasks,
-        ),
-        metrics=metrics,
-        settings=settings,
-        clock=core.clock,
-        tasks=core.tasks,
-        keeper=keeper,
-        pager=_pager(core, secret, answers),
-        answers=answers,
-    )
-    await _warm(core, in_prompts)
-    drain = _drain(core, keeper, gateway, metrics) if keeper is not None else None
-    if drain is not None:
-        core.tasks.spawn(drain.run(), "drain")
-    try:
-        recompiler, asker = _replaying(core, gateway, aside, behind_doors, router, secret, knower_aside)
+            keeper=keeper,
+            pager=_pager(core, secret, answers),
+            answers=answers,
+        )
+        await _warm(core, in_prompts)
+        if keeper is not None:
+            stack.callback(_drain(core, keeper, gateway, metrics).stop)
+        stack.push_async_callback(gateway.drained, CLOSING_S)
+        recompiler, asker = _replaying(core, gateway, aside, compiler_aside, router, secret, knower_aside)
         yield Proxy(
             gateway=gateway if tracing is None else tracing.gateway(gateway),
-            compiler=behind_doors,
-            preparer=Preparer(aside, behind_doors, knower_aside, _card_reader(core, core.pools.background)),
+            compiler=compiler_aside,
+            preparer=Preparer(aside, compiler_aside, knower_aside, _card_reader(core, pools.background)),
             knower=knower_aside,
             writer=Writer(core.counter.count, helper),
             recompiler=recompiler,
             asker=asker,
             router=router,
             authenticator=authenticator,
-            tenancy=tenancy,
+            tenancy=Tenancy(pools.background, core.queries, core.clock),
         )
-    finally:
-        await gateway.drained(CLOSING_S)
-        if drain is not None:
-            drain.stop()
-        await commit.close(CLOSING_S)
-        await real.aclose()
-        await simulated.aclose()
-        if helper is not None:
-            await helper.close()
-        if keeper is not None:
-            keeper.close()
+
+
+def _router(settings: Settings) -> Router:
+    router = Router.from_settings(settings)
+    for target in router.targets:
+        log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
+    return router
+
+
+def _transports(core: Core, stack: AsyncExitStack) -> dict[bool, Transport]:
+    """To the upstreams, by whether their answers are only simulated; `stack` closes them."""
+    settings = core.settings
+    real = AiohttpTransport(
+        connect_timeout_s=settings.connect_timeout_s,
+        head_timeout_s=settings.head_timeout_s,
+        idle_timeout_s=settings.idle_timeout_s,
+    )
+    simulated = SimulatedTransport(core.counter.count, core.clock)
+    stack.push_async_callback(simulated.aclose)
+    stack.push_async_callback(real.aclose)
+    return {False: real, True: simulated}
+
+
+def _commit(core: Core, metrics: Metrics) -> GroupCommit:
+    return GroupCommit(
+        core.turns,
+        core.tasks,
+        metrics,
+        turns=core.settings.commit_turns,
+        queue=core.settings.commit_queue,
+        timeout_s=core.settings.commit_timeout_ms / 1000,
+    )
+
+
+def _limiter(core: Core, metrics: Metrics) -> Limiter:
+    return Limiter(
+        LimitStore(core.pools.history, core.queries),
+        core.models,
+        metrics=metrics,
+        settings=core.settings,
+        clock=core.clock,
+        tasks=core.tasks,
+    )
 
 
 def _compiler(
@@ -294,6 +300,8 @@ async def _warm(core: Core, in_prompts: Knower) -> None:
 
 
 def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:
+    """What stores the calls that wait, running."""
+
     async def writable() -> bool:
         try:
             async with core.pools.write.acquire() as connection:
@@ -301,6 +309,8 @@ def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Dr
         except StoreUnavailable:
             return False
 
-    return Drain(
+    drain = Drain(
         keeper, gateway.settle, writable=writable, metrics=metrics, capture_max_bytes=core.settings.capture_max_bytes
     )
+    core.tasks.spawn(drain.run(), "drain")
+    return drain
