@@ -32,8 +32,6 @@ _LENGTH = struct.Struct("<I")
 _CHUNK = struct.Struct("<QQ")
 _CHUNK_TAIL = struct.Struct("<IB16sQQ")
 
-MAX_PAYLOAD = 2**32 - 1
-"""Bytes: what the length field holds; a request body is bounded far below it (`MNEME_MAX_BODY_BYTES`)."""
 NO_BODY = 2**32 - 1
 """The length of a body that is not kept."""
 

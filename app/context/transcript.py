@@ -83,11 +83,6 @@ def chain(hashes: Iterable[bytes], start: bytes = b"") -> list[bytes]:
     return chained
 
 
-def answered_positions(messages: Sequence[object]) -> list[int]:
-    """Indexes of the assistant messages: each ends an answered turn."""
-    return [i for i, each in enumerate(messages) if isinstance(each, Mapping) and each.get("role") == "assistant"]
-
-
 def tail_hash(hashes: Sequence[bytes | None], answered: Sequence[int], turns: int) -> bytes | None:
     """One hash over the last `turns` answered turns, whatever came before: finds the session of a client that cuts
     the head off its transcript.

@@ -197,11 +197,6 @@ def append_text(body: bytes, message: MessageSpan, text: str, kind: str = "text"
     return _new_content(body, message, content, text)
 
 
-def insert_message(envelope: Envelope, index: int, message: Mapping[str, Any] | bytes) -> Insertion:
-    """Put one message before the one at `index` (at the end, if there is none). See `insert_messages`."""
-    return insert_messages(envelope, index, [message])
-
-
 def insert_messages(envelope: Envelope, index: int, messages: Sequence[Mapping[str, Any] | bytes]) -> Insertion:
     """Put messages before the one at `index` (at the end, if there is none).
 

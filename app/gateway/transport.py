@@ -1,4 +1,4 @@
-"""The transport over real connections: aiohttp. (`transport_httpx` is the same for tests that mock httpx.)"""
+"""The transport over real connections: aiohttp."""
 
 from __future__ import annotations
 

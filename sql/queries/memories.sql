@@ -200,8 +200,3 @@ WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
 ORDER BY at
 OFFSET $4
 LIMIT $5
-
--- name: session_names
--- What clients call these sessions of a user.
-SELECT session_id, external_id FROM agent_data.sessions
-WHERE tenant_id = $1 AND user_id = $2 AND session_id = ANY ($3::uuid[])

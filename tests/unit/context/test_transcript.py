@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from app.context.transcript import (
     HASH_BYTES,
     Transcript,
-    answered_positions,
     canonical,
     chain,
     message_hash,
@@ -234,7 +233,6 @@ def test_transcript_is_the_chain_without_the_system_messages() -> None:
     assert read.chains == (None, plain.chains[0], plain.chains[1], None, plain.chains[2])
     assert read.roles == ("system", "user", "assistant", "developer", "user")
     assert read.answered == (2,)
-    assert answered_positions(clocked) == [2]
     assert read.last_user() == 4
 
 

@@ -16,7 +16,6 @@ from app.gateway.splice import (
     append_text,
     dump,
     escape,
-    insert_message,
     insert_messages,
     insert_text,
     replace_value,
@@ -359,7 +358,7 @@ def test_insertions_in_one_place_keep_their_order() -> None:
     body = b'{"messages":[{"content":"a"}]}'
     envelope = scan(body)
     assert envelope is not None
-    spliced = splice(body, [insert_message(envelope, 0, {"n": 1}), insert_message(envelope, 0, {"n": 2})])
+    spliced = splice(body, [insert_messages(envelope, 0, [{"n": 1}]), insert_messages(envelope, 0, [{"n": 2}])])
     assert loads(spliced)["messages"] == [{"n": 1}, {"n": 2}, {"content": "a"}]
 
 
