@@ -26,7 +26,7 @@ from app.api.common import (
     encode_cursor,
     paged,
 )
-from app.api.finding import find_call, find_session
+from app.api.finding import find_call, owner_and_session
 from app.api.scope import Admitted, Gate, Scope
 from app.capture.labels import MAX_LABELS
 from app.capture.recipe import rebuild
@@ -221,11 +221,7 @@ class _Doors:
     ) -> CallPage:
         """List calls, newest first."""
         (before,) = decode_cursor(cursor, (UUID,)) or (None,)
-        named = scope.named(user)
-        owner, within = named.id if named else None, None
-        if session is not None:
-            ref = await find_session(self._sessions, scope, session, user)
-            owner, within = ref.user_id, ref.session_id
+        owner, within = await owner_and_session(self._sessions, scope, session, user)
         wanted = CallFilter(
             session=within,
             model=model,

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from app.api.appending import check_time
 from app.api.common import MAX_NAME_CHARS, Labelled, Moment, Name, Word
-from app.api.finding import find_call, find_session
+from app.api.finding import find_call, owner_and_session
 from app.api.importer import CONTENT_TYPES
 from app.api.scope import Admitted, Gate, Scope
 from app.capture.cassettes import call_id, cassette_of, facts_of
@@ -24,7 +24,6 @@ from app.capture.recipe import rebuild
 from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadBody, BadHeader, MnemeError
-from app.gateway.account import stream_of
 from app.gateway.relay import Tape, is_event_stream
 from app.store import ids
 from app.store.captures import Captures
@@ -103,11 +102,7 @@ class _Doors:
     ) -> Lines:
         """Export captured calls, oldest first: a cassette a line, and last `{"end": {"calls": n}}`. Without that line it broke
         off; `{"error"}` in its place says why."""
-        named = scope.named(user)
-        owner, within = named.id if named else None, None
-        if session is not None:
-            ref = await find_session(self._sessions, scope, session, user)
-            owner, within = ref.user_id, ref.session_id
+        owner, within = await owner_and_session(self._sessions, scope, session, user)
         wanted = Wanted(
             session=within,
             model=model,
@@ -223,4 +218,4 @@ def _stream(response: Response | None) -> StreamRecord | None:
         tape.add(response.body[at : at + chunk.size])
         at += chunk.size
     tape.finish()
-    return stream_of(tape)._replace(truncated=response.truncated)
+    return tape.record()._replace(truncated=response.truncated)

@@ -26,6 +26,17 @@ async def find_session(sessions: Sessions, scope: Scope, text: str, user: str | 
     return found[0]
 
 
+async def owner_and_session(
+    sessions: Sessions, scope: Scope, session: str | None, user: str | None
+) -> tuple[UUID | None, UUID | None]:
+    """Whose calls, and of which session, a list is to show; None: any. Raises as `find_session`."""
+    if session is not None:
+        ref = await find_session(sessions, scope, session, user)
+        return ref.user_id, ref.session_id
+    named = scope.named(user)
+    return named.id if named is not None else None, None
+
+
 async def session_of(sessions: Sessions, tenant: UUID, text: str, user: UUID) -> SessionRef | None:
     """The session of `user` that `text` names; None: there is none yet. Raises NotFound for an id that Mneme gave to
     another user's session: a new one of that name would be found by nobody."""

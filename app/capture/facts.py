@@ -120,6 +120,24 @@ class CallFacts:
     legs: Sequence[Leg] = ()
     """What its answer was made of; empty where it is the upstream's own."""
 
+    def figures(self) -> dict[str, Any]:
+        """What the log line of a call says: figures and ids, never content."""
+        return {
+            "call_id": str(self.call_id),
+            "session_id": str(self.session_id) if self.session_id else None,
+            "path": self.path.partition("?")[0],
+            "upstream": self.upstream,
+            "model": self.model,
+            "status": self.status,
+            "outcome": self.outcome.name.lower(),
+            "memory": self.memory_status,
+            "reason": self.reason,
+            "prompt_tokens": self.usage.prompt,
+            "completion_tokens": self.usage.completion,
+            "latency_ms": self.latency_ms,
+            "overhead_us": self.overhead_us,
+        }
+
     @property
     def metadata(self) -> dict[str, Any]:
         """What is to be known of a capture that is not whole, and by what else it is looked for."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -21,27 +20,6 @@ LONG = 60.0
 
 SUMMARIES = frozenset({"summary", "entity_profile"})
 """Kinds of memories that sum up others."""
-
-
-class Provenance(IntEnum):
-    """How an item came to be known: `provenance_type` of seed 000 §2.2."""
-
-    USER_STATED = 0
-    SYSTEM_INFERRED = 1
-    CORRECTION = 2
-    PREFERENCE = 3
-    FACT = 4
-    INSTRUCTION = 5
-    TOOL_OUTPUT = 6
-
-    @classmethod
-    def of_role(cls, role: str | None) -> Provenance:
-        """The provenance of a raw message: the user's own words, a tool's, or else the model's."""
-        if role == "user":
-            return cls.USER_STATED
-        if role in {"tool", "function"}:
-            return cls.TOOL_OUTPUT
-        return cls.SYSTEM_INFERRED
 
 
 class Source(NamedTuple):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from app.context.navigation import Shown, Wanted, pick, understand
+from app.context.navigation import Wanted, pick, understand
 from app.store.cards import Card, Cards
 from app.store.sessions import SessionRef
 
@@ -42,8 +42,7 @@ class CardFinder:
         """The cards that a sentence asks for, `most` of them. `asking`: the sentence is itself a question of this conversation
         that is not stored yet, so that "the previous question" is the last one that is. `upto`: the conversation as it was when
         this turn was its last."""
-        index, questions = await self._cards.index(tenant, ref, upto)
-        shown = [Shown(*each) for each in index]
+        shown, questions = await self._cards.index(tenant, ref, upto)
         wanted = understand(asked, {each.kind for each in shown}) if isinstance(asked, str) else asked
         if wanted is None:
             return Found(None, (), None, "")

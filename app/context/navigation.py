@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
-from uuid import UUID
+
+from app.store.cards import Indexed
 
 MAX_ASKED_CHARS = 300
 """Longest sentence that is looked at, characters: whoever asks for a card says little else."""
@@ -123,22 +124,10 @@ class Wanted(NamedTuple):
     anywhere: bool = False
 
 
-class Shown(NamedTuple):
-    """A card that was shown, as far as it takes to find it."""
-
-    card_id: UUID
-    session_id: UUID
-    question: int
-    turn_index: int
-    sibling: int
-    order: int
-    kind: str
-
-
 class Picked(NamedTuple):
     """What was found: cards in their order and the question that they were shown with (None: several); or `why` nothing was."""
 
-    cards: tuple[Shown, ...]
+    cards: tuple[Indexed, ...]
     question: int | None
     why: str = ""
 
@@ -332,7 +321,7 @@ def kind_of(words: str | None) -> tuple[str, ...]:
     return tuple(each for each in named if each not in _PLAIN) or named
 
 
-def pick(wanted: Wanted, shown: Iterable[Shown], questions: int) -> Picked:
+def pick(wanted: Wanted, shown: Iterable[Indexed], questions: int) -> Picked:
     """What is asked for among the cards of a conversation, in which `questions` were asked, the present one among them. Of
     answers to one question, given anew, the newest that showed cards counts."""
     cards = _newest(shown)
@@ -361,13 +350,13 @@ def pick(wanted: Wanted, shown: Iterable[Shown], questions: int) -> Picked:
     return Picked((), question, _too_few(f"Question {question}", own, what))
 
 
-def _newest(shown: Iterable[Shown]) -> list[Shown]:
+def _newest(shown: Iterable[Indexed]) -> list[Indexed]:
     cards = sorted(shown, key=lambda each: (each.turn_index, each.sibling, each.order))
     siblings = {(each.session_id, each.turn_index): each.sibling for each in cards}
     return [each for each in cards if siblings[each.session_id, each.turn_index] == each.sibling]
 
 
-def _asked(wanted: Wanted, cards: Sequence[Shown], alike: Sequence[Shown], questions: int) -> int | str:
+def _asked(wanted: Wanted, cards: Sequence[Indexed], alike: Sequence[Indexed], questions: int) -> int | str:
     """The number of the question that is meant, or why there is none."""
     if wanted.ago is not None:
         question = questions - wanted.ago
@@ -384,14 +373,14 @@ def _asked(wanted: Wanted, cards: Sequence[Shown], alike: Sequence[Shown], quest
     return f"Only {asked}." if question > questions else f"That is before the first question: {asked}."
 
 
-def _nth(cards: Sequence[Shown], wanted: Wanted) -> tuple[Shown, ...]:
+def _nth(cards: Sequence[Indexed], wanted: Wanted) -> tuple[Indexed, ...]:
     if wanted.order is None:
         return tuple(cards)
     at = wanted.order - 1 if wanted.order > 0 else len(cards) + wanted.order
     return tuple(cards[at : at + wanted.take]) if at >= 0 else ()
 
 
-def _too_few(where: str, cards: Sequence[Shown], what: str) -> str:
+def _too_few(where: str, cards: Sequence[Indexed], what: str) -> str:
     return f"{where} showed {_counted(len(cards), what) if cards else f'no {what}'}."
 
 
@@ -399,7 +388,7 @@ def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def _is_kind(card: Shown, kind: Sequence[str]) -> bool:
+def _is_kind(card: Indexed, kind: Sequence[str]) -> bool:
     return not kind or set(kind) <= {*words_of(card.kind), "card"}
 
 

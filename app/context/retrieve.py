@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.context.asked import Asked
-from app.context.candidates import SUMMARIES, Candidate, Provenance
+from app.context.candidates import SUMMARIES, Candidate
 from app.context.passages import PASSAGE_TOKENS, Cutter
 from app.context.profiles import Profile
 from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Ranking, gains, rank
 from app.errors import Unavailable
+from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
 from app.store.places import MEMORY_KIND, NO_MORE, More, Places, Scan
 from app.store.standing import NOTHING, Standing

@@ -17,8 +17,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from app.context.asked import Asked
-from app.context.candidates import LONG, Candidate, Provenance
+from app.context.candidates import LONG, Candidate
 from app.context.profiles import Profile
+from app.memory.candidate import Provenance
 from app.memory.lifecycle import effective_confidence
 
 AUTHORITY: Mapping[int, float] = MappingProxyType(

@@ -70,9 +70,9 @@ class Accountant:
         unheard = response is None or good
         abandoned = Answer() if answer is None and unheard and ending.kind in _ABANDONED else answer
         usage = self._usage(call, abandoned) if call.chat is not None or not good else _unread(tape)
-        stream = stream_of(tape) if response is not None and (call.switches.capture or self._redactor) else None
+        stream = tape.record() if response is not None and (call.switches.capture or self._redactor) else None
         kept = self._redactor.stream(stream) if stream is not None else None
-        told = answer if kept is None or kept is stream or answer is None else _answer_in(call, kept) or Answer()
+        told = answer if kept is None or kept is stream or answer is None else _answer(call, kept) or Answer()
         facts = self._facts(call, response, ending, tape, answer, usage)
         if call.legs:
             facts = facts.made_of(call.legs)
@@ -296,25 +296,6 @@ def _tools_called(answer: Answer) -> int:
     return sum(len(each.tool_calls) + bool(each.function_call) for each in answer.choices)
 
 
-def facts_of(facts: CallFacts) -> dict[str, Any]:
-    """What the log line of a call says: figures and ids, never content."""
-    return {
-        "call_id": str(facts.call_id),
-        "session_id": str(facts.session_id) if facts.session_id else None,
-        "path": facts.path.partition("?")[0],
-        "upstream": facts.upstream,
-        "model": facts.model,
-        "status": facts.status,
-        "outcome": facts.outcome.name.lower(),
-        "memory": facts.memory_status,
-        "reason": facts.reason,
-        "prompt_tokens": facts.usage.prompt,
-        "completion_tokens": facts.usage.completion,
-        "latency_ms": facts.latency_ms,
-        "overhead_us": facts.overhead_us,
-    }
-
-
 def _unread(tape: Tape) -> Usage:
     """Of an answer that Mneme does not understand: what it says itself, else, of a stream, one token an event."""
     told = usage_told(tape.body)
@@ -323,32 +304,13 @@ def _unread(tape: Tape) -> Usage:
     return Usage(None, len(tape.event_offsets), None, counted=True)
 
 
-def stream_of(tape: Tape) -> StreamRecord:
-    """What came, as it came."""
-    return StreamRecord(
-        body=tape.body,
-        truncated=tape.truncated,
-        chunk_offsets=list(tape.chunk_offsets),
-        chunk_times=list(tape.chunk_times),
-        event_offsets=list(tape.event_offsets),
-        event_times=list(tape.event_times),
-    )
-
-
-def _answer(call: Call, tape: Tape) -> Answer | None:
+def _answer(call: Call, came: Tape | StreamRecord) -> Answer | None:
     """The answer, put together from its events or read from its body."""
     assert call.chat is not None, "asked for answers to what is understood"
-    body, dialect = tape.body, call.chat.dialect
-    if len(tape.event_offsets):
+    body, dialect = came.body, call.chat.dialect
+    if len(came.event_offsets):
         return dialect.fold(payloads(body))
     return dialect.whole(body) if body else None
-
-
-def _answer_in(call: Call, stream: StreamRecord) -> Answer | None:
-    """The answer that a stream holds."""
-    assert call.chat is not None, "asked for answers to what is understood"
-    dialect = call.chat.dialect
-    return dialect.fold(payloads(stream.body)) if len(stream.event_offsets) else dialect.whole(stream.body)
 
 
 def _answers(answer: Answer, told: Answer, ending: Ending) -> list[Answered]:

@@ -24,7 +24,6 @@ from app.context.audit import written
 from app.context.compile import Compilation
 from app.context.transcript import Transcript
 from app.errors import UpstreamError
-from app.gateway.account import stream_of
 from app.gateway.call import Call, LegOf
 from app.gateway.dialect import ChatRequest
 from app.gateway.dialects import dialect_of
@@ -133,7 +132,7 @@ def kept_of(
     hashes: Sequence[bytes] = (),
 ) -> Kept:
     """A call that has ended. `hashes`: by which its answers are recognised, if the tape may not be kept as it is."""
-    stream = stream_of(tape)
+    stream = tape.record()
     told = redactor.stream(stream)
     end = {
         "kind": ending.kind,

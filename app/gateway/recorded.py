@@ -8,11 +8,12 @@ from uuid import UUID
 
 from app.context.asked import Asked
 from app.context.audit import LEGS
-from app.context.candidates import Candidate, Provenance
+from app.context.candidates import Candidate
 from app.context.inputs import Kept, Numbers, unpack
 from app.context.profiles import Profile
 from app.context.retrieve import Retriever, Scope, Wanted
 from app.errors import Conflict
+from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.store.records import ROLE_NAMES
 from app.store.replays import ItemThen

@@ -26,6 +26,7 @@ from app.gateway.headers import Headers, find, response_headers
 from app.gateway.inbound import ClientGone, Gone, Message, Send
 from app.gateway.sse import EndGuard, EventParser
 from app.gateway.upstream import UpstreamResponse
+from app.store.records import StreamRecord
 
 LINGER_S = 0.25
 """Seconds that an upstream may take to end its answer after `[DONE]`. Nothing of meaning can follow, and the client
@@ -117,6 +118,17 @@ class Tape:
         if len(self._chunks) > 1:
             self._chunks = [b"".join(self._chunks)]
         return self._chunks[0] if self._chunks else b""
+
+    def record(self) -> StreamRecord:
+        """What came, as it came."""
+        return StreamRecord(
+            body=self.body,
+            truncated=self.truncated,
+            chunk_offsets=list(self.chunk_offsets),
+            chunk_times=list(self.chunk_times),
+            event_offsets=list(self.event_offsets),
+            event_times=list(self.event_times),
+        )
 
 
 async def relay(

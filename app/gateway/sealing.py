@@ -12,7 +12,7 @@ from uuid import UUID
 from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import MnemeError, StoreUnavailable
-from app.gateway.account import Accountant, facts_of
+from app.gateway.account import Accountant
 from app.gateway.call import Call
 from app.gateway.dialect import ChatRequest
 from app.gateway.keeping import Keeper
@@ -139,7 +139,7 @@ class Sealer:
             completion=facts.usage.completion or 0,
             injected=compiled.tokens if compiled else 0,
         )
-        log.info("answered", extra=facts_of(facts))
+        log.info("answered", extra=facts.figures())
 
     async def _place(self, call: Call, chat: ChatRequest, promised: UUID | None) -> None:
         """Memory failed before, or Mneme did. Without a place the turn has no session to belong to."""

@@ -13,7 +13,7 @@ Kind = Literal["preference", "fact", "instruction", "correction", "event", "tool
 
 
 class Provenance(IntEnum):
-    """`provenance_type` of seed 000 §2.2."""
+    """How something came to be known: `provenance_type` of seed 000 §2.2."""
 
     USER_STATED = 0
     SYSTEM_INFERRED = 1
@@ -22,6 +22,15 @@ class Provenance(IntEnum):
     FACT = 4
     INSTRUCTION = 5
     TOOL_OUTPUT = 6
+
+    @classmethod
+    def of_role(cls, role: str | None) -> Provenance:
+        """The provenance of a raw message: the user's own words, a tool's, or else the model's."""
+        if role == "user":
+            return cls.USER_STATED
+        if role in {"tool", "function"}:
+            return cls.TOOL_OUTPUT
+        return cls.SYSTEM_INFERRED
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Place:
 
 
 class Indexed(NamedTuple):
-    """What is known of a card without its data."""
+    """A card without its data: what it takes to find it."""
 
     card_id: UUID
     session_id: UUID

@@ -280,16 +280,12 @@ class Effect:
     def __init__(
         self, connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, now: datetime
     ) -> None:
-        self._connection = connection
+        self.connection = connection
+        """For what else belongs to the same effect, too (see `app/jobs/noting.py`)."""
         self._sql = sql
         self._tenant = tenant
         self._user = user
         self._now = now
-
-    @property
-    def connection(self) -> PoolConnectionProxy[Any]:
-        """For what else belongs to the same effect (see `app/jobs/noting.py`)."""
-        return self._connection
 
     async def near(
         self, scope: UUID, space: int, vectors: Sequence[Vector], threshold: float
@@ -298,16 +294,8 @@ class Effect:
         a vector."""
         if not vectors:
             return []
-        rows = await self._connection.fetch(
-            self._sql["learning.near"],
-            self._tenant,
-            self._user,
-            scope,
-            space,
-            [halfvec(each) for each in vectors],
-            threshold,
-            NEAREST,
-        )
+        asked = (self._tenant, self._user, scope, space, [halfvec(each) for each in vectors], threshold, NEAREST)
+        rows = await self.connection.fetch(self._sql["learning.near"], *asked)
         return [(row["n"] - 1, row["memory_id"], row["similarity"]) for row in rows]
 
     async def members(
@@ -315,22 +303,15 @@ class Effect:
     ) -> list[Member]:
         """Wordings of memories in force with one of these content hashes, (subject, predicate) pairs or ids."""
         subjects, predicates = zip(*claims, strict=True) if claims else ((), ())
-        rows = await self._connection.fetch(
-            self._sql["learning.members"],
-            self._user,
-            scope,
-            list(hashes),
-            list(subjects),
-            list(predicates),
-            list(near),
-        )
+        asked = (self._user, scope, list(hashes), list(subjects), list(predicates), list(near))
+        rows = await self.connection.fetch(self._sql["learning.members"], *asked)
         return [Member(**dict(row)) for row in rows]
 
     async def known(self, scope: UUID, memories: Collection[UUID]) -> list[KnownMemory]:
         """Those of these memories that are in force, held as they are until the end of this transaction."""
         if not memories:
             return []
-        rows = await self._connection.fetch(self._sql["learning.known"], self._user, scope, list(memories))
+        rows = await self.connection.fetch(self._sql["learning.known"], self._user, scope, list(memories))
         return [KnownMemory(**dict(row)) for row in rows]
 
     async def forgotten(self, key: bytes | None, hashes: Sequence[bytes]) -> frozenset[bytes]:
@@ -338,7 +319,7 @@ class Effect:
         if key is None or not hashes:
             return frozenset()
         marks = {content_hmac(key, each): each for each in hashes}
-        rows = await self._connection.fetch(self._sql["learning.forgotten"], self._user, list(marks))
+        rows = await self.connection.fetch(self._sql["learning.forgotten"], self._user, list(marks))
         return frozenset(marks[row["content_hmac"]] for row in rows)
 
     async def change(self, scope: UUID, space: int | None, changes: Changes) -> None:
@@ -352,17 +333,11 @@ class Effect:
             late = [each for each in changes.new if each.superseded_how in ("corrected", "conflict")]
             if late:
                 await self._run("close_earlier", [_claim(each) for each in late])
-            found = [each for each in changes.new if each.vector is not None]
+            found = [(new.memory_id, new.created_at, new.vector) for new in changes.new if new.vector is not None]
             if space is not None and found:
-                await self.add_vectors(
-                    space,
-                    MEMORY,
-                    [each.memory_id for each in found],
-                    [each.created_at for each in found],
-                    [each.vector for each in found if each.vector is not None],
-                )
+                await self.add_vectors(space, MEMORY, *zip(*found, strict=True))
         if changes.reinforced:
-            await self._run("reinforce", [_reinforced(each) for each in changes.reinforced], self._now, MAX_SOURCES)
+            await self._run("reinforce", list(changes.reinforced), self._now, MAX_SOURCES)
         if changes.conflicts:
             await self._run("log_conflicts", [each._asdict() for each in changes.conflicts], scope, self._now)
         if changes.events:
@@ -382,10 +357,10 @@ class Effect:
 
     async def enqueue(self, jobs: Sequence[JobRecord]) -> None:
         """Further jobs, which come into being with this one's effect."""
-        await self._connection.execute(self._sql["queue.enqueue"], list(jobs))
+        await self.connection.execute(self._sql["queue.enqueue"], list(jobs))
 
     async def _run(self, name: str, *arguments: object) -> None:
-        await self._connection.execute(self._sql[f"learning.{name}"], self._tenant, self._user, *arguments)
+        await self.connection.execute(self._sql[f"learning.{name}"], self._tenant, self._user, *arguments)
 
 
 def _message(row: Any) -> SourceMessage:
@@ -414,7 +389,3 @@ def _row(new: MemoryRow) -> dict[str, Any]:
 def _claim(each: MemoryRow) -> dict[str, Any]:
     fields = ("memory_id", "subject", "predicate", "valid_from")
     return {name: getattr(each, name) for name in fields}
-
-
-def _reinforced(each: Reinforcement) -> dict[str, Any]:
-    return {name: getattr(each, name) for name in Reinforcement.__slots__}

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from app.context.candidates import Candidate, Provenance, Source
+from app.context.candidates import Candidate, Source
 from app.context.score import Scored
+from app.memory.candidate import Provenance
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

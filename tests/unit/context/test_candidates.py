@@ -4,7 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from app.context.candidates import Provenance, Source
+from app.context.candidates import Source
+from app.memory.candidate import Provenance
 from tests.support.context_samples import memory, message, source
 
 

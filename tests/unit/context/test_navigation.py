@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.navigation import MAX_ASKED_CHARS, Shown, Wanted, pick, understand, words_of
+from app.context.navigation import MAX_ASKED_CHARS, Wanted, pick, understand, words_of
+from app.store.cards import Indexed
 
 ABOUT_CARDS: list[tuple[str, dict[str, Any]]] = [
     # Seed 003: its query, and its verification plan.
@@ -207,9 +208,11 @@ def test_a_long_text_asks_for_no_card() -> None:
 SESSION = UUID(int=1)
 
 
-def card(question: int, order: int, kind: str = "product_card", *, sibling: int = 0, session: UUID = SESSION) -> Shown:
+def card(
+    question: int, order: int, kind: str = "product_card", *, sibling: int = 0, session: UUID = SESSION
+) -> Indexed:
     place = (question * 10 + order) * 10 + sibling
-    return Shown(UUID(int=place), session, question, 2 * question, sibling, order, kind)
+    return Indexed(UUID(int=place), session, question, 2 * question, sibling, order, kind)
 
 
 CARDS = [

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from app.context.asked import Asked, understand
-from app.context.candidates import Candidate, Provenance
+from app.context.candidates import Candidate
 from app.context.profiles import AUTO, PREFILL, PROFILES
 from app.context.retrieve import LIMITS, NoVector, Retriever, Scope, Wanted, highest
 from app.errors import Unavailable
+from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, NoEmbedder
 from app.store.places import PLACE, More, Places, Scan, ids_of
 from app.store.turns import RetrievedRow

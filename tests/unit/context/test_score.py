@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context.candidates import Candidate, Provenance
+from app.context.candidates import Candidate
 from app.context.profiles import AUTO, PREFILL, PROFILES, TRI_LAYER, Profile
 from app.context.score import AUTHORITY, SIGNALS, QuerySignals, score
+from app.memory.candidate import Provenance
 from tests.support.context_samples import NOW, memory, message
 
 NONE = QuerySignals()

@@ -17,7 +17,7 @@ from app.context.assemble import Block
 from app.context.compile import Compilation
 from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.errors import UpstreamTimeout
-from app.gateway.account import ERROR_CHARS, Accountant, facts_of
+from app.gateway.account import ERROR_CHARS, Accountant
 from app.gateway.call import Call
 from app.gateway.chat import CHAT
 from app.gateway.dialect import ChatRequest
@@ -219,7 +219,7 @@ def test_figures_that_are_none_are_left_out(usage: dict[str, Any]) -> None:
 
 def test_the_log_line_has_figures_and_no_words() -> None:
     facts, _ = closed(call(chat_of([{"role": "user", "content": "canary"}]), place()), completion("canary"))
-    line = facts_of(facts)
+    line = facts.figures()
     assert "canary" not in json.dumps(line)
     assert (line["outcome"], line["prompt_tokens"], line["session_id"]) == ("complete", 11, str(SESSION))
 
