@@ -11,6 +11,8 @@ from typing import Literal
 
 import orjson
 
+from app.errors import StoreUnavailable
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
 # Keys, wherever an error's text may quote them: Mneme's, OpenAI's, and whatever a bearer brings.
@@ -64,6 +66,14 @@ class QuietBreaks(logging.Filter):
         return record.msg != "ASGI callable returned without completing response."
 
 
+class QuietRetries(logging.Filter):
+    """For the logger `pgqueuer`: while Postgres is away it tries ten times a second to write what became of a job, with a
+    traceback each time; the worker itself says that Postgres is away, and when it is back."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.exc_info is None or not isinstance(record.exc_info[1], StoreUnavailable)
+
+
 def set_up(level: str, shape: Literal["json", "text"]) -> None:
     """Send all logs to standard error. Called once by a command, never on import."""
     handler = logging.StreamHandler(sys.stderr)
@@ -75,3 +85,4 @@ def set_up(level: str, shape: Literal["json", "text"]) -> None:
     for name in ("httpx", "httpcore", "aiohttp.access", "uvicorn.access", "pgqueuer", "asyncio", "mcp"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(QuietBreaks())
+    logging.getLogger("pgqueuer").addFilter(QuietRetries())

@@ -23,7 +23,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from app.sources import CardTool, DomainSource, Placement, UpstreamRoute, WebhookTarget, readable_dsn
+from app.sources import CardTool, DomainSource, Placement, UpstreamRoute, WebhookTarget, base_url, readable_dsn
 
 PREFIX = "MNEME_"
 SUPERVISOR = "MNEME_SUPERVISOR_PID"
@@ -418,11 +418,7 @@ class Settings(BaseSettings):
     @field_validator("upstream_base_url", "helper_base_url", "embedder_base_url")
     @classmethod
     def _plain_url(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        if not value.startswith(("http://", "https://")):
-            raise ValueError("must begin with http:// or https://")
-        return value.rstrip("/")
+        return base_url(value) if value is not None else None
 
     @field_validator(
         "database_url", "database_direct_url", "database_history_url", "database_memory_url", "database_background_url"

@@ -8,7 +8,7 @@ import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 _DSN = re.compile(r"postgres(?:ql)?://(?:[^/?#]*@)?(?P<hosts>[^/?#]*)")
 _HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
@@ -16,6 +16,20 @@ _HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
 Placement = Literal["tail", "system", "second_system"]
 
 JSON_PLACE = r"^[^.]+(\.[^.]+)*$"
+
+
+def base_url(value: str) -> str:
+    """The URL of an API, without a slash at its end. Raises ValueError, which quotes nothing of it."""
+    if not value.startswith(("http://", "https://")):
+        raise ValueError("must begin with http:// or https://")
+    try:
+        parts = urlsplit(value)
+        known = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise ValueError("has no host, or a port that is none")
+    return value.rstrip("/")
 
 
 def readable_dsn(value: SecretStr) -> SecretStr:
@@ -35,7 +49,7 @@ class UpstreamRoute(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str
-    base_url: str
+    base_url: Annotated[str, AfterValidator(base_url)]
     api_key: SecretStr | None = None
     models: list[str] = ["*"]
     aliases: dict[str, str] = {}
