@@ -19,7 +19,7 @@ import asyncpg
 from app.capture.spool import look
 from app.clock import SystemClock
 from app.core import command_pool
-from app.errors import DomainAway, MnemeError
+from app.errors import DomainAway, MnemeError, NotReady
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
 from app.knowledge.checking import check
@@ -250,12 +250,18 @@ async def _database(dsn: str, *, embedded: bool) -> list[Finding]:
             Finding("error", f"Postgres runs with {name} off: what is acknowledged may be lost.", mend)
             for name in await careless(connection)
         ]
-        waiting = await pending(connection)
+        try:
+            waiting = await pending(connection)
+        except NotReady as error:
+            return [*found, Finding("error", "The schema does not fit this Mneme.", error.message)]
         hooks = [] if waiting else await connection.fetch(Queries.load()["webhooks.figures"])
         stored = [] if waiting else await storage_of(connection, Queries.load())
     finally:
         await connection.close()
     found = found or [Finding("ok", "The database has all that is needed, and keeps what it acknowledges.")]
+    if waiting:
+        told = f"{len(waiting)} steps of the schema wait to be applied, from {waiting[0].name} on."
+        found.append(Finding("warning", told, "Run `mneme migrate`; `mneme serve` does it by itself."))
     found += [_webhook(TargetFigures(*row)) for row in hooks]
     groups = by_group(stored)
     told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))

@@ -30,7 +30,7 @@ class Helper(Protocol):
 
 
 BARE = {"X-Mneme-Memory": "off", "X-Mneme-Capture": "off"}
-"""Where the helper is reached through Mneme, its own prompts are no conversation: learned from, each would lead to the next one,
+"""Where the helper is reached through Mneme, its own prompts are no conversation: learned from, each would lead to the next,
 without end, and what they quote of a user would be kept as nobody's, where no erasure finds it."""
 
 
