@@ -20,6 +20,13 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 _SECRET = re.compile(r"\b(?:mneme_|sk-)[\w-]{8,}|\b[Bb][Ee][Aa][Rr][Ee][Rr]\s+[^\s\"',]{8,}")
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
 def redacted(text: str) -> str:
     """`text` without what looks like a key."""
     return _SECRET.sub("***", text)
@@ -50,9 +57,9 @@ class TextFormatter(logging.Formatter):
     """The same for people: the fields behind the message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(
-            f"{key}={value}" for key, value in vars(record).items() if key not in _STANDARD and value is not None
-        )
+        given = ((key, value) for key, value in vars(record).items() if key not in _STANDARD and value is not None)
+        # A client chooses the names of models and paths: none may look like a line of its own, or colour the terminal.
+        fields = " ".join(f"{key}={_CONTROL.sub(_escaped, str(value))}" for key, value in given)
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         text = f"{at} {record.levelname.lower():7} {record.getMessage()}"
         text = f"{text}  {fields}" if fields else text
