@@ -42,11 +42,14 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     from app import mcp, tracing
     from app.core import prepare_database
     from app.gateway.redact import Redactor
-    from app.supervise import database
+    from app.providers.tokens import Tokenizers
+    from app.supervise import LOOPBACK, check_upstreams, database
     from app.supervise import serve as run
 
     settings = load_settings(host=host, port=port, workers=workers, worker="off" if no_worker else None)
     Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins
+    Tokenizers(settings.tokenizer_json)  # likewise
+    check_upstreams(settings)
     if settings.mcp == "on":
         mcp.check_sdk()
     if settings.otel == "on":
@@ -55,6 +58,8 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     log = logging.getLogger("mneme")
     for unknown in unknown_names(os.environ):
         log.warning(unknown.told)
+    if settings.auth_mode == "open" and settings.host not in LOOPBACK:
+        log.warning("everybody who reaches this address may read all memory: MNEME_AUTH is `open`")
     with database(settings, log.info) as dsn:
         asyncio.run(prepare_database(settings, dsn, lambda name: log.info("migrated", extra={"file": name})))
         run(settings, dsn)

@@ -9,6 +9,8 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -17,7 +19,7 @@ import asyncpg
 from app.capture.spool import look
 from app.clock import SystemClock
 from app.core import command_pool
-from app.errors import DomainAway, MnemeError
+from app.errors import DomainAway, MnemeError, NotReady
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
 from app.knowledge.checking import check
@@ -33,7 +35,7 @@ from app.store.retention import MB, by_group, storage_of
 from app.store.standbys import CATCH_UP_S, Server, servers_of
 from app.store.tenancy import Tenancy
 from app.store.webhooks import TargetFigures
-from app.supervise import database
+from app.supervise import ITSELF, asked_of_itself, database
 
 LITTLE_DISK = 1 << 30
 """Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
@@ -92,6 +94,17 @@ def _disk(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", f"{free >> 30} GiB are free for the data.")
 
 
+def _writable(folder: Path) -> bool:
+    """Whether a file can be made in a folder, or in the nearest one above it that is there."""
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
 def _spool(settings: Settings) -> Iterator[Finding]:
     if not settings.spool_max_bytes:
         yield Finding(
@@ -102,6 +115,13 @@ def _spool(settings: Settings) -> Iterator[Finding]:
         return
     folder = settings.spool_folder.absolute()
     used = look(folder)
+    if not _writable(folder):
+        yield Finding(
+            "error",
+            f"The spool cannot be written to ({folder}): while Postgres is away, answers do not end.",
+            "Set MNEME_SPOOL_DIR to a folder that this user may write to, or make room there.",
+        )
+        return
     if used.dead:
         yield Finding(
             "error",
@@ -170,7 +190,7 @@ def _providers(settings: Settings) -> Iterator[Finding]:
         Tokenizers(settings.tokenizer_json).warm()
         yield Finding("ok", "The token encodings are whole.")
     except (OSError, ValueError, MnemeError) as error:
-        yield Finding("error", f"The token encodings cannot be read: {error}", "Install the package again.")
+        yield Finding("error", f"Tokens cannot be counted: {error}", "Check MNEME_TOKENIZER_JSON, or install again.")
     try:
         embedder = build_embedder(settings)
         yield Finding("ok", f"The embedder is {embedder.space}.")
@@ -181,7 +201,13 @@ def _providers(settings: Settings) -> Iterator[Finding]:
 async def _upstreams(settings: Settings) -> list[Finding]:
     transport = AiohttpTransport(connect_timeout_s=ASK_S, head_timeout_s=ASK_S, idle_timeout_s=ASK_S)
     try:
-        return [await _upstream(transport, target) for target in Router.from_settings(settings).targets]
+        itself = asked_of_itself(settings)
+        return [
+            Finding("error", f"{target.name} ({target.base_url}) is this server itself.", ITSELF)
+            if target.base_url in itself
+            else await _upstream(transport, target)
+            for target in Router.from_settings(settings).targets
+        ]
     finally:
         await transport.aclose()
 
@@ -203,6 +229,12 @@ async def _upstream(transport: AiohttpTransport, target: Target) -> Finding:
         )
     if response.status in (401, 403) and target.api_key:
         return Finding("error", f"{target.name} refuses the key ({response.status}).", "Check MNEME_UPSTREAM_API_KEY.")
+    if response.status == 404 and not urlsplit(target.base_url).path:
+        told = f"{target.name} answers at {target.base_url}, but has no {target.base_url}/models."
+        return Finding("warning", told, f"A base URL mostly ends in /v1: is {target.base_url}/v1 meant?")
+    if response.status >= 500:
+        told = f"{target.name} answers at {target.base_url} with {response.status}."
+        return Finding("warning", told, "See its log, or what stands before it.")
     return Finding("ok", f"{target.name} answers at {target.base_url}.")
 
 
@@ -218,12 +250,18 @@ async def _database(dsn: str, *, embedded: bool) -> list[Finding]:
             Finding("error", f"Postgres runs with {name} off: what is acknowledged may be lost.", mend)
             for name in await careless(connection)
         ]
-        waiting = await pending(connection)
+        try:
+            waiting = await pending(connection)
+        except NotReady as error:
+            return [*found, Finding("error", "The schema does not fit this Mneme.", error.message)]
         hooks = [] if waiting else await connection.fetch(Queries.load()["webhooks.figures"])
         stored = [] if waiting else await storage_of(connection, Queries.load())
     finally:
         await connection.close()
     found = found or [Finding("ok", "The database has all that is needed, and keeps what it acknowledges.")]
+    if waiting:
+        told = f"{len(waiting)} steps of the schema wait to be applied, from {waiting[0].name} on."
+        found.append(Finding("warning", told, "Run `mneme migrate`; `mneme serve` does it by itself."))
     found += [_webhook(TargetFigures(*row)) for row in hooks]
     groups = by_group(stored)
     told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))

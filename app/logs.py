@@ -11,11 +11,20 @@ from typing import Literal
 
 import orjson
 
+from app.errors import StoreUnavailable
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
 # Keys, wherever an error's text may quote them: Mneme's, OpenAI's, and whatever a bearer brings.
 # Keys are written in lower case, and settings, which begin alike, are not.
 _SECRET = re.compile(r"\b(?:mneme_|sk-)[\w-]{8,}|\b[Bb][Ee][Aa][Rr][Ee][Rr]\s+[^\s\"',]{8,}")
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 def redacted(text: str) -> str:
@@ -48,9 +57,9 @@ class TextFormatter(logging.Formatter):
     """The same for people: the fields behind the message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(
-            f"{key}={value}" for key, value in vars(record).items() if key not in _STANDARD and value is not None
-        )
+        given = ((key, value) for key, value in vars(record).items() if key not in _STANDARD and value is not None)
+        # A client chooses the names of models and paths: none may look like a line of its own, or colour the terminal.
+        fields = " ".join(f"{key}={_CONTROL.sub(_escaped, str(value))}" for key, value in given)
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         text = f"{at} {record.levelname.lower():7} {record.getMessage()}"
         text = f"{text}  {fields}" if fields else text
@@ -64,6 +73,14 @@ class QuietBreaks(logging.Filter):
         return record.msg != "ASGI callable returned without completing response."
 
 
+class QuietRetries(logging.Filter):
+    """For the logger `pgqueuer`: while Postgres is away it tries ten times a second to write what became of a job, with a
+    traceback each time; the worker itself says that Postgres is away, and when it is back."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.exc_info is None or not isinstance(record.exc_info[1], StoreUnavailable)
+
+
 def set_up(level: str, shape: Literal["json", "text"]) -> None:
     """Send all logs to standard error. Called once by a command, never on import."""
     handler = logging.StreamHandler(sys.stderr)
@@ -75,3 +92,4 @@ def set_up(level: str, shape: Literal["json", "text"]) -> None:
     for name in ("httpx", "httpcore", "aiohttp.access", "uvicorn.access", "pgqueuer", "asyncio", "mcp"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(QuietBreaks())
+    logging.getLogger("pgqueuer").addFilter(QuietRetries())

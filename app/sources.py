@@ -35,8 +35,16 @@ def _readable_dsn(value: SecretStr) -> SecretStr:
 
 
 def _plain_url(value: str) -> str:
+    """Raises ValueError, which quotes nothing of it."""
     if not value.startswith(("http://", "https://")):
         raise ValueError("must begin with http:// or https://")
+    try:
+        parts = urlsplit(value)
+        known = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise ValueError("has no host, or a port that is none")
     return value.rstrip("/")
 
 
@@ -73,7 +81,7 @@ class UpstreamRoute(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str
-    base_url: str
+    base_url: BaseUrl
     api_key: SecretStr | None = None
     models: list[str] = ["*"]
     aliases: dict[str, str] = {}

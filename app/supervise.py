@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -39,6 +40,10 @@ DATABASE_LOOK_S = 1.0
 """Seconds between two looks at the embedded Postgres; each reads a lock, some 0.1 ms."""
 POLL_S = 0.2
 """Seconds between two looks at the worker process."""
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened on
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class WorkerProcess:
@@ -86,6 +91,29 @@ class WorkerProcess:
             log.warning("the worker did not stop in time")
             process.kill()
             process.wait()
+
+
+ITSELF = "Each request would be forwarded to itself, until no file can be opened any more. Set another MNEME_PORT or upstream."
+
+
+def asked_of_itself(settings: Settings) -> list[str]:
+    """The base URLs of upstreams that lead to where this server listens, as far as their text tells."""
+    given = [settings.upstream_base_url, *(each.base_url for each in settings.upstreams)]
+    here = {settings.host}
+    if settings.host in LOOPBACK | ANY_ADDRESS:
+        here |= LOOPBACK | ANY_ADDRESS
+    found = []
+    for url in filter(None, given):
+        parts = urlsplit(url)
+        if (parts.port or DEFAULT_PORTS[parts.scheme]) == settings.port and parts.hostname in here:
+            found.append(url)
+    return found
+
+
+def check_upstreams(settings: Settings) -> None:
+    """Raises NotReady where an upstream is this server itself."""
+    if itself := asked_of_itself(settings):
+        raise NotReady(f"The upstream {itself[0]} is this server itself. {ITSELF}")
 
 
 @contextmanager

@@ -172,7 +172,10 @@ def check_admin(scope: Scope) -> None:
     """Keys are managed with the scope `admin`, or by a key that may do all: one without scopes, user and limits. A key with
     limits could take them away from itself."""
     if not manages(scope.principal):
-        raise Forbidden("This key has no scope to manage keys.", code="missing_scope")
+        told = (
+            "This takes a key with the scope `admin`, made for no single user; or one that may do all, without limits."
+        )
+        raise Forbidden(told, code="missing_scope")
 
 
 def manages(principal: Principal) -> bool:

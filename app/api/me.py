@@ -7,6 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from app.api.keys import manages
 from app.api.scope import Admitted, Gate
 from app.store.tenancy import SCOPES
 
@@ -27,7 +28,8 @@ def me_router(gate: Gate) -> APIRouter:
         """Read whose data a request with this key, and this X-Mneme-User, is about."""
         named = scope.named()
         user = named.external if named is not None else scope.local_user
-        return Me(tenant=scope.tenant, user=user, scopes=sorted(scope.principal.scopes or SCOPES))
+        scopes = set(scope.principal.scopes or SCOPES) - (set() if manages(scope.principal) else {"admin"})
+        return Me(tenant=scope.tenant, user=user, scopes=sorted(scopes))
 
     router = gate.router("users")
     router.add_api_route("/me", me, methods=["GET"], response_model=Me)

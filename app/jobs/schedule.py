@@ -153,7 +153,8 @@ class Schedule:
         changed = await tick.work(connection, now)
         took = round((time.perf_counter() - begun) * 1000, 1)
         await connection.execute(self._sql["schedule.ran"], tick.name, now, took, changed)
-        log.info("a scheduled task ran", extra={"tick": tick.name, "changed": changed, "took_ms": took})
+        level = logging.INFO if changed else logging.DEBUG  # most ticks of most minutes have nothing to do
+        log.log(level, "a scheduled task ran", extra={"tick": tick.name, "changed": changed, "took_ms": took})
         return changed
 
     # --- the tasks ---------------------------------------------------------------------------------------------------

@@ -29,6 +29,11 @@ class Helper(Protocol):
         ...
 
 
+BARE = {"X-Mneme-Memory": "off", "X-Mneme-Capture": "off"}
+"""Where the helper is reached through Mneme, its own prompts are no conversation: learned from, each would lead to the next,
+without end, and what they quote of a user would be kept as nobody's, where no erasure finds it."""
+
+
 class HelperClient:
     """The helper LLM behind an OpenAI-compatible endpoint. Never retries by itself: jobs do."""
 
@@ -49,7 +54,7 @@ class HelperClient:
         """`timeout_s`: seconds for a whole answer, the second try of a server without schemas included."""
         self._url = base_url.rstrip("/") + "/chat/completions"
         self._model = model
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._headers = BARE | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._timeout = timeout_s
         self._client = client or httpx.AsyncClient()
 

@@ -1,0 +1,20 @@
+"""What the doctor says of a database whose schema is older, or newer, than this version."""
+
+from app.doctor import _database
+from tests.support.database import connected
+
+
+async def test_steps_that_wait_are_told(empty_database: str) -> None:
+    findings = await _database(empty_database, embedded=False)
+    told = next(each for each in findings if "wait to be applied" in each.what)
+    assert (told.level, "mneme migrate" in told.mend) == ("warning", True)
+    assert "001_foundation.sql" in told.what
+
+
+async def test_a_newer_database_is_told_as_such(database: str) -> None:
+    async with connected(database) as admin:
+        await admin.execute(
+            "INSERT INTO agent_data.schema_migrations (version, name, checksum) VALUES (9999, '9999_later.sql', '')"
+        )
+    findings = await _database(database, embedded=False)
+    assert [each.level for each in findings if "does not fit" in each.what] == ["error"]
