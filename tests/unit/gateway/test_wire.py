@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.gateway.wire import Protocol
+from app.gateway.wire import MAX_HEAD_BYTES, Protocol
 from tests.support.sockets import AsgiServer, RawClient
 
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
@@ -88,3 +88,15 @@ async def test_a_body_without_sense_is_refused(server: AsgiServer) -> None:
     async with RawClient(server.port) as client:
         await client.write(post(b"no chunk\r\n", b"Transfer-Encoding: chunked"))
         assert (await client.response()).status == 400
+
+
+async def test_a_head_without_end_is_refused(server: AsgiServer) -> None:
+    async with RawClient(server.port) as client:
+        await client.write(b"GET /next HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * (3 * MAX_HEAD_BYTES))
+        assert (await client.response()).status == 400
+
+
+async def test_heads_and_bodies_are_counted_apart(server: AsgiServer) -> None:
+    long = b"GET /next HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * (MAX_HEAD_BYTES // 2)
+    pieces = [piece for _ in range(3) for piece in (long, b"\r\n\r\n", sized(b"b" * MAX_HEAD_BYTES))]
+    assert len(await answers(server, pieces, 6)) == 6
