@@ -85,3 +85,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_te
                WHERE o.dead_at IS NULL AND o.due_at < 'infinity' GROUP BY o.target) w ON w.target = t.name
     ORDER BY 1
 $$;
+SELECT agent_data.give_functions('mneme_definer', ARRAY['webhook_figures'], ARRAY['mneme_app', 'mneme_owner']);

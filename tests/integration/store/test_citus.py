@@ -284,7 +284,7 @@ class Shelf(TurnStore):
 
 
 async def test_the_write_of_a_users_turns_goes_to_one_shard(routed: Routed, flat_teller: Teller) -> None:
-    """With all that a turn may bring: a repeat key, a regenerated answer, a block, a vector, what was deleted, memories of use."""
+    """With what a turn may bring: a repeat key, a regenerated answer, a block, a vector, what was deleted, memories of use."""
     shelf, admin = Shelf(flat_teller.store._pool, SQL), flat_teller.admin
     shelf.turns = []
     scribe = Teller(shelf, Recorder(shelf, HashEmbedder(), CountCache(), WordCounter()), admin)
