@@ -14,11 +14,13 @@ import orjson
 import pytest
 
 from app.clock import FakeClock, SystemClock
+from app.doctor import _database
 from app.errors import NotFound
 from app.jobs.lease import QueueDriver, connector
 from app.jobs.schedule import Schedule
 from app.jobs.webhooks import ENTRYPOINT, KEEP, retrying, webhook_ticks
-from app.sources import WebhookEvent
+from app.settings import Settings
+from app.sources import WebhookEvent, WebhookTarget
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.pools import Pool
@@ -119,6 +121,20 @@ async def test_each_target_gets_what_it_wants_of_whom_it_wants(admin: Admin, out
     assert len(await told(admin)) == 3
     # What waits for those who are told no more is not out of sight.
     assert [(each.name, each.waiting) for each in await outbox.figures()] == [("all", 2), ("b", 1), ("dead", 0)]
+
+
+async def test_the_doctor_warns_of_who_is_not_named_here(database: str, admin: Admin, outbox: Outbox) -> None:
+    crm = WebhookTarget(name="crm", url="https://a.example/", secret="whsec_" + "A" * 32, events=["memory.created"])
+    await outbox.configure([("crm", ALL, None), ("other", ALL, None)])
+    await remember(admin)
+    await outbox.configure([("crm", ALL, None)])  # a worker with another list
+    settings = Settings.model_construct(database_url=None, webhooks=[crm])
+    told = {each.what: each for each in await _database(settings, database) if each.what.startswith("The webhook")}
+    levels = {what.split(":")[0]: each.level for what, each in told.items()}
+    assert levels == {"The webhook crm": "ok", "The webhook other": "warning"}
+    (other,) = [each for each in told.values() if each.level == "warning"]
+    assert "1 waiting" in other.what
+    assert "MNEME_WEBHOOKS" in other.mend
 
 
 async def test_conflicts(admin: Admin, outbox: Outbox) -> None:
