@@ -1,6 +1,7 @@
 -- Lists of memories, writes that go to one shard, erasures that are told without a name, and marks that nothing can keep back.
 
--- Lists are newest first. Without this a user's memories were all sorted for each page: 130 ms of 100,000, and 0.1 ms with it.
+-- Lists are newest first. Without this a user's memories were all sorted for each page: 130 ms of 100,000, and 0.1 ms with it. (Not
+-- by tenant, too: that one tempts the planner away from the user's.)
 CREATE INDEX memory_listed ON agent_data.memory_store (user_id, created_at DESC, memory_id DESC);
 
 -- The one write of turns, with the user to whom all of them belong (NULL: there are several). Citus sends a call with one to that
