@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -70,7 +70,7 @@ def examine(settings: Settings) -> list[Finding]:
     found += asyncio.run(_upstreams(settings))
     try:
         with database(settings, lambda _: None) as dsn:
-            found += asyncio.run(_database(settings.direct(dsn), embedded=settings.database_url is None))
+            found += asyncio.run(_database(settings, settings.direct(dsn)))
             found += asyncio.run(_servers(settings, dsn))
             found += asyncio.run(_domains(settings, dsn))
     except MnemeError as error:
@@ -238,13 +238,14 @@ async def _upstream(transport: AiohttpTransport, target: Target) -> Finding:
     return Finding("ok", f"{target.name} answers at {target.base_url}.")
 
 
-async def _database(dsn: str, *, embedded: bool) -> list[Finding]:
+async def _database(settings: Settings, dsn: str) -> list[Finding]:
     try:
         connection = await asyncpg.connect(dsn, timeout=ASK_S)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
         return [Finding("error", f"The database cannot be reached: {error}", "Check MNEME_DATABASE_URL.")]
     try:
         found = [Finding("error", text) for text in await missing(connection)]
+        embedded = settings.database_url is None
         mend = "Stop the server and start it with `mneme serve`." if embedded else "Set it to on."
         found += [
             Finding("error", f"Postgres runs with {name} off: what is acknowledged may be lost.", mend)
@@ -262,7 +263,8 @@ async def _database(dsn: str, *, embedded: bool) -> list[Finding]:
     if waiting:
         told = f"{len(waiting)} steps of the schema wait to be applied, from {waiting[0].name} on."
         found.append(Finding("warning", told, "Run `mneme migrate`; `mneme serve` does it by itself."))
-    found += [_webhook(TargetFigures(*row)) for row in hooks]
+    named = {each.name for each in settings.webhooks}
+    found += [_webhook(TargetFigures(*row), named) for row in hooks]
     groups = by_group(stored)
     told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))
     return [*found, Finding("ok", f"Stored: {told}.")] if groups else found
@@ -317,9 +319,15 @@ def _server(server: Server) -> Finding:
     return Finding("ok", f"{told} is a standby, {1000 * server.lag_s:.0f} ms late.")
 
 
-def _webhook(told: TargetFigures) -> Finding:
-    """A target of webhooks, as its outbox stands."""
+def _webhook(told: TargetFigures, named: Set[str]) -> Finding:
+    """A target of webhooks, as its outbox stands. `named`: by the settings."""
     done = f"The webhook {told.name}: {told.delivered} delivered, {told.waiting} waiting, {told.dead} given up"
+    if told.name not in named:
+        mend = (
+            "Give every worker the MNEME_WEBHOOKS that names it; one whose list does not, or is [], takes it away: what "
+            "waits goes after 30 days."
+        )
+        return Finding("warning", f"{done}; these settings do not name it: a worker with them sends it nothing.", mend)
     if told.dead or (told.oldest is not None and datetime.now(UTC) - told.oldest > LONG_WAIT):
         mend = "See the log of the worker, mend the receiver; GET /api/v1/queue/dead shows what was given up, and retries it."
         return Finding("warning", f"{done}.", mend)

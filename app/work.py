@@ -229,7 +229,7 @@ async def webhooks(settings: Settings, dsn: str, sql: Queries, clock: Clock, sto
     try:
         await Deliverer(
             Outbox(driver, sql),
-            settings.webhooks,
+            settings.webhooks if "webhooks" in settings.model_fields_set else None,
             post,
             clock,
             attempts=settings.webhook_attempts,

@@ -142,7 +142,7 @@ class Deliverer:
     def __init__(
         self,
         outbox: Outbox,
-        targets: Sequence[WebhookTarget],
+        targets: Sequence[WebhookTarget] | None,
         post: Post,
         clock: Clock,
         *,
@@ -152,10 +152,12 @@ class Deliverer:
         retries_s: Sequence[float] = RETRIES_S,
         open_s: float = OPEN_S,
     ) -> None:
-        """`attempts`: tries before a message is a dead letter. `summary_s`: degradations are told once in so many seconds."""
-        self._breakers = {each.name: Breaker(FAILURES, open_s) for each in targets}
+        """`targets`: None leaves them to other workers. `attempts`: tries before a message is a dead letter. `summary_s`:
+        degradations are told once in so many seconds."""
         self._outbox = outbox
-        self._targets = targets
+        self._targets = targets or ()
+        self._others = targets is None
+        self._breakers = {each.name: Breaker(FAILURES, open_s) for each in self._targets}
         self._post = post
         self._clock = clock
         self._attempts = attempts
@@ -164,20 +166,33 @@ class Deliverer:
         self._retries_s = retries_s
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set. Also without targets: then nobody is to be told any more."""
-        wanted = [(each.name, each.events, each.tenant) for each in self._targets]
+        """Until `stop` is set. With an empty list of targets nobody is to be told any more."""
         while not stop.is_set():
             try:
-                await self._outbox.configure(wanted)
+                await self._configure()
                 break
             except StoreUnavailable:
                 await self._pause(stop)
-        if not wanted:
+        if not self._targets:
             return
         async with asyncio.TaskGroup() as group:
             for target in self._targets:
                 group.create_task(self._again(stop, partial(self._deliver, target)))
             group.create_task(self._again(stop, self._summarise))
+
+    async def _configure(self) -> None:
+        if not self._others:
+            gone = await self._outbox.configure([(each.name, each.events, each.tenant) for each in self._targets])
+            if gone:
+                log.warning(
+                    "MNEME_WEBHOOKS names these targets no more: nobody tells them anything", extra={"targets": gone}
+                )
+        elif told := [each.name for each in await self._outbox.figures()]:
+            log.warning(
+                "MNEME_WEBHOOKS is not set: this worker sends no webhooks, and what others may send is kept for these "
+                "targets ([] is: tell nobody any more)",
+                extra={"targets": told},
+            )
 
     async def _again(self, stop: asyncio.Event, work: Callable[[], Awaitable[bool]]) -> None:
         """`work` until `stop`, at once where it says that there may be more."""

@@ -203,7 +203,7 @@ class _Run:
             self._id = await self._ask("receipt", ids.uuid7(now), hashed, tombstones, now)
             await self._ask("fence", self._id)
             await self._ask("new_epoch")
-            await self._ask("tell", name, self._id)
+            await self._ask("tell", self._id)
             if name is not None:
                 ended = await self._connection.fetchval(self._sql["erasure.revoke_keys"], self.tenant, name, now)
                 await self.note({"api_keys": ended})

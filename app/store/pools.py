@@ -137,12 +137,16 @@ class Pool:
             await transaction.start()
             try:
                 if tenant is not None:
-                    await connection.execute(self._set_tenant, str(tenant))
+                    await connection.execute(self.naming(tenant))
                 yield connection
             except BaseException:
                 await _roll_back(connection, transaction)
                 raise
             await transaction.commit()
+
+    def naming(self, tenant: UUID) -> str:
+        """The statement by which a transaction says whose rows it may see."""
+        return self._set_tenant.replace("__tenant__", str(UUID(int=tenant.int)))  # an id, whatever else says it is one
 
     async def expire(self) -> None:
         """Replace every connection when it is next asked for."""

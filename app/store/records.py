@@ -236,7 +236,9 @@ def batch(turns: Sequence[TurnRecord]) -> tuple[Any, ...]:
     """The arguments of `agent_data.record_turns`, in order. The turns are in the order of users and sessions; no two of them
     have a session or a repeat key in common."""
     places = [_Placed.of(each) for each in turns]
+    users = {each.call.user_id for each in turns}
     return (
+        users.pop() if len(users) == 1 else None,
         [each.call for each in turns],
         [each.call.call_id for each in turns],
         [each.call.tenant_id for each in turns],

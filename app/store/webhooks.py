@@ -59,10 +59,15 @@ class Outbox:
         self._statements = statements
         self._sql = sql
 
-    async def configure(self, targets: Sequence[tuple[str, Sequence[str], str | None]]) -> None:
-        """From now on these are told: (name, events, the one tenant or None)."""
+    async def configure(self, targets: Sequence[tuple[str, Sequence[str], str | None]]) -> list[str]:
+        """From now on these are told: (name, events, the one tenant or None). Returns who is told no more."""
         rows = [{"name": name, "events": list(events), "tenant": tenant} for name, events, tenant in targets]
-        await self._statements.execute(self._sql["webhooks.targets"], orjson.dumps(rows).decode())
+        gone = await self._statements.fetch(self._sql["webhooks.targets"], orjson.dumps(rows).decode())
+        return [row["name"] for row in gone]
+
+    async def figures(self) -> list[TargetFigures]:
+        """By target, those that are told no more and have something waiting among them."""
+        return [TargetFigures(**row) for row in await self._statements.fetch(self._sql["webhooks.figures"])]
 
     async def claim(self, target: str, limit: int, lease: timedelta, *, text: bool) -> list[Waiting]:
         """What is due, oldest first; nobody else gets it within `lease`."""

@@ -3,13 +3,23 @@
 --
 --   psql --single-transaction -v ON_ERROR_STOP=1 -f distribute.sql "$MNEME_DATABASE_DIRECT_URL"
 --
--- Citus 13 or 14, PostgreSQL 16 to 18. docs/citus.md says what was proved of this, and what was not tried.
+-- Citus 14 and PostgreSQL 18. docs/citus.md says what was proved of this, and what was not tried.
 
 CREATE EXTENSION IF NOT EXISTS citus;
 
 -- Triggers of distributed tables fire on the shard's node. They touch rows of the same user only (docs/citus.md names those that
 -- do not), so that they are as safe here as Citus' setting is cautious.
 SET citus.enable_unsafe_triggers = on;
+-- A node asks another as the role that asks there, within a function as its owner: each of them logs in, from the nodes alone
+-- (pg_hba.conf), without a password.
+ALTER ROLE mneme_app LOGIN;
+ALTER ROLE mneme_definer LOGIN;
+ALTER ROLE mneme_owner LOGIN;
+ALTER ROLE mneme_eraser LOGIN;
+DO $$
+BEGIN
+    EXECUTE format('GRANT CONNECT ON DATABASE %I TO mneme_app, mneme_definer, mneme_owner, mneme_eraser', current_database());
+END $$;
 SET citus.shard_count = 256;             -- seed 000 §3; a multiple of what the workers may become
 -- Reference tables first: functions and triggers of the others read them.
 
@@ -72,7 +82,7 @@ BEGIN
 END $$;
 
 -- Delegated: functions of one user run whole on the node that has the user's shard, in one round trip from any node. Not forced:
--- `recognise` may have to look at `routes`, which stands elsewhere.
+-- `recognise` may have to look at `routes`, which stands elsewhere, and `record_turns` writes jobs.
 DO $$
 DECLARE
     f regprocedure;
@@ -81,8 +91,8 @@ BEGIN
         SELECT p.oid::regprocedure FROM pg_proc p
         WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = ANY (ARRAY[
             'recognise', 'standing', 'retrieve', 'fetch_items', 'session_messages', 'idempotent_call', 'read_paging', 'object_texts',
-            'search_objects'
-        ])
+            'search_objects', 'record_turns'
+        ]) AND 'p_user' = ANY (p.proargnames)
     LOOP
         PERFORM create_distributed_function(f, 'p_user', colocate_with => 'agent_data.users');
     END LOOP;

@@ -55,8 +55,8 @@ SELECT count(*) FROM ended
 SELECT external_id FROM agent_data.users WHERE tenant_id = $1 AND user_id = $2
 
 -- name: tell
--- Whoever wants to know is told when it has ended ($3: what the tenant calls the user).
-SELECT agent_data.tell_erasing($1, $2, $3, $4)
+-- Whoever wants to know is told when it has ended.
+SELECT agent_data.tell_erasing($1, $2, $3)
 
 -- name: mark_messages
 -- Keyed hashes of what was said: $3 and $4 are the key's inner and outer pad (HMAC, RFC 2104).

@@ -19,5 +19,6 @@ SELECT set_config('role', $1, false)
 SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
 
 -- name: set_tenant
--- Whose rows this transaction may see (row-level security).
-SELECT set_config('mneme.tenant', $1, true)
+-- Whose rows this transaction may see (row-level security): a tenant's id in the place of `__tenant__`. No `set_config`, for
+-- Citus tells its nodes what SET LOCAL says, and of a function knows nothing.
+SET LOCAL mneme.tenant = '__tenant__'

@@ -1,14 +1,17 @@
 -- Webhooks (app/jobs/webhooks.py), as mneme_owner: they concern every tenant.
 
 -- name: targets
--- Who wants to know what, from the settings: others go, with their counts. What waits for them stays until it is pruned.
+-- Who wants to know what, from the settings: others go, with their counts; they are returned. What waits for them stays until it is
+-- pruned.
 WITH wanted AS (
     SELECT * FROM jsonb_to_recordset($1::jsonb) AS t (name text, events text[], tenant text)
 ), gone AS (
-    DELETE FROM agent_data.webhook_targets t WHERE t.name NOT IN (SELECT name FROM wanted)
+    DELETE FROM agent_data.webhook_targets t WHERE t.name NOT IN (SELECT name FROM wanted) RETURNING t.name
+), named AS (
+    INSERT INTO agent_data.webhook_targets AS t (name, events, tenant) SELECT name, events, tenant FROM wanted
+    ON CONFLICT (name) DO UPDATE SET events = EXCLUDED.events, tenant = EXCLUDED.tenant
 )
-INSERT INTO agent_data.webhook_targets AS t (name, events, tenant) SELECT name, events, tenant FROM wanted
-ON CONFLICT (name) DO UPDATE SET events = EXCLUDED.events, tenant = EXCLUDED.tenant
+SELECT name FROM gone ORDER BY 1
 
 -- name: claim
 -- Messages of a target that are due, the oldest first; until `$3` from now nobody else takes them.
@@ -69,5 +72,5 @@ WITH gone AS (
 SELECT count(*) FROM gone
 
 -- name: figures
--- By target: what waits and since when, and what became of the rest. (As mneme_app: figures, and nobody's rows.)
+-- By target: what waits and since when, and what became of the rest. (Figures, and nobody's rows: as mneme_app, too.)
 SELECT * FROM agent_data.webhook_figures()

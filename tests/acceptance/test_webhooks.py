@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,10 +131,14 @@ def test_a_target_that_fails_ends_in_the_queues_dead_letters_and_is_tried_again(
     assert b"Ottilie" not in first.body + again.body
 
 
-def test_an_erased_user_is_told_by_name(mneme: MnemeServer, receiver: Documented) -> None:
+def test_an_erased_user_is_told_by_id(mneme: MnemeServer, receiver: Documented) -> None:
     done = mneme.command("erase", "--tenant", "local", "--user", "ana")
     assert done.returncode == 0, done.stderr
-    assert receiver.wait_for("user.erased")["user"] == "ana"
+    told = receiver.wait_for("user.erased")
+    assert told["user_id"] == receiver.wait_for("memory.created")["user_id"]
+    assert "user" not in told
+    # As docs/webhooks.md finds whom it is about.
+    assert str(uuid.uuid5(uuid.UUID(told["tenant_id"]), "user\0ana")) == told["user_id"]
 
 
 def test_the_documented_receiver_refuses_what_is_not_signed(receiver: Documented) -> None:

@@ -14,11 +14,13 @@ import orjson
 import pytest
 
 from app.clock import FakeClock, SystemClock
+from app.doctor import _database
 from app.errors import NotFound
 from app.jobs.lease import QueueDriver, connector
 from app.jobs.schedule import Schedule
 from app.jobs.webhooks import ENTRYPOINT, KEEP, retrying, webhook_ticks
-from app.sources import WebhookEvent
+from app.settings import Settings
+from app.sources import WebhookEvent, WebhookTarget
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.pools import Pool
@@ -114,9 +116,25 @@ async def test_each_target_gets_what_it_wants_of_whom_it_wants(admin: Admin, out
     assert await told(admin) == [("memory.created", "all"), ("memory.created", "all"), ("memory.created", "b")]
     rows = await admin.fetch("SELECT message_id FROM agent_data.webhook_outbox WHERE tenant_id = $1", OTHER)
     assert len({row["message_id"] for row in rows}) == 1
-    await outbox.configure([("dead", ["job.dead"], None)])
+    assert await outbox.configure([("dead", ["job.dead"], None)]) == ["all", "b"]
     await remember(admin, "more")
     assert len(await told(admin)) == 3
+    # What waits for those who are told no more is not out of sight.
+    assert [(each.name, each.waiting) for each in await outbox.figures()] == [("all", 2), ("b", 1), ("dead", 0)]
+
+
+async def test_the_doctor_warns_of_who_is_not_named_here(database: str, admin: Admin, outbox: Outbox) -> None:
+    crm = WebhookTarget(name="crm", url="https://a.example/", secret="whsec_" + "A" * 32, events=["memory.created"])
+    await outbox.configure([("crm", ALL, None), ("other", ALL, None)])
+    await remember(admin)
+    await outbox.configure([("crm", ALL, None)])  # a worker with another list
+    settings = Settings.model_construct(database_url=None, webhooks=[crm])
+    told = {each.what: each for each in await _database(settings, database) if each.what.startswith("The webhook")}
+    levels = {what.split(":")[0]: each.level for what, each in told.items()}
+    assert levels == {"The webhook crm": "ok", "The webhook other": "warning"}
+    (other,) = [each for each in told.values() if each.level == "warning"]
+    assert "1 waiting" in other.what
+    assert "MNEME_WEBHOOKS" in other.mend
 
 
 async def test_conflicts(admin: Admin, outbox: Outbox) -> None:
@@ -191,14 +209,35 @@ async def test_erasing_takes_what_waits_and_tells_that_it_was_done(database: str
     assert await told(admin) == [("memory.created", "crm"), ("user.erased", "crm")]
     (of_ben, erased) = sorted(await outbox.claim("crm", 10, LEASE, text=True), key=lambda each: each.event)
     assert (of_ben.user, erased.user, erased.user_id) == ("ben", None, ids.NIL)
-    assert erased.data == {"user": "ana", "user_id": str(ANA)}
+    assert erased.data == {"user_id": str(ANA), "tenant_id": str(TENANT)}
+
+
+async def test_an_erasure_that_waits_to_be_told_holds_no_name(database: str, admin: Admin, outbox: Outbox) -> None:
+    """Its receiver may be away for a month."""
+    await outbox.configure([("crm", ALL, None)])
+    name = "Ottilie-Zephyrine"
+    await admin.execute(
+        "INSERT INTO agent_data.users (user_id, tenant_id, external_id) VALUES ($1, $2, $3)",
+        ids.user_id(TENANT, name), TENANT, name,
+    )  # fmt: skip
+    await remember(admin, user=ids.user_id(TENANT, name))
+    eraser = Eraser(own_connection(database, ERASER_ROLE), SQL, SystemClock())
+    await eraser.erase(TENANT, ids.user_id(TENANT, name), external=name)
+    assert ("user.erased", "crm") in await told(admin)
+    kept = [
+        str(await admin.fetch(f"SELECT * FROM agent_data.{table}")) for table in ("webhook_outbox", "erasures", "users")
+    ]
+    assert not [each for each in kept if name in each]
+    # As a server of the version before begins one.
+    await admin.execute("SELECT agent_data.tell_erasing($1, $2, $3, $4)", TENANT, ANA, name, uuid4())
+    assert name not in str(await admin.fetch("SELECT * FROM agent_data.webhook_outbox"))
 
 
 async def test_an_erasure_that_is_not_done_is_not_told(admin: Admin, outbox: Outbox) -> None:
     await outbox.configure([("crm", ALL, None)])
     erasure = uuid4()
     for _ in range(2):  # it stopped, and was begun again
-        await admin.execute("SELECT agent_data.tell_erasing($1, $2, 'ana', $3)", TENANT, ANA, erasure)
+        await admin.execute("SELECT agent_data.tell_erasing($1, $2, $3)", TENANT, ANA, erasure)
     assert await told(admin) == [("user.erased", "crm")]
     assert await outbox.claim("crm", 10, LEASE, text=False) == []
 

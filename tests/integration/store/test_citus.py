@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ import asyncpg
 import pytest
 
 from app.capture.record import Recorder
+from app.context.assemble import Block
 from app.providers.tokens import CountCache
 from app.store.migrate import migrate
 from app.store.paging_values import WINDOW_TURNS
@@ -32,7 +34,7 @@ from tests.support.database import connected, fresh_database
 from tests.support.doors import HashEmbedder, WordCounter, make_space
 from tests.support.paged import made, mark
 from tests.support.plans import S1, S2, SQL, Watch, fill, nodes, retrieve, watching
-from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller, talk
+from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller, recipe_of, talk
 
 CITUS = Path(__file__).parents[3] / "deploy" / "citus"
 SCHEMA = Path(__file__).parents[3] / "sql" / "schema"
@@ -162,7 +164,7 @@ async def test_functions_are_delegated_by_their_user(flat_admin: Admin) -> None:
     taking = {row["name"] for row in rows if "p_user" in (row["names"] or ())}
     delegated = listed("Delegated")
     assert set(delegated) <= taking
-    assert {"recognise", "standing", "retrieve", "fetch_items", "session_messages"} <= set(delegated)
+    assert {"recognise", "standing", "retrieve", "fetch_items", "session_messages", "record_turns"} <= set(delegated)
 
 
 # --- where it goes ------------------------------------------------------------------------------------------------------
@@ -271,18 +273,61 @@ async def test_every_hot_read_goes_to_one_shard(routed: Routed, flat_teller: Tel
     }  # fmt: skip
 
 
-async def test_what_does_not_is_told(routed: Routed, flat_teller: Teller) -> None:
-    """The one write of turns is one of several users at once: docs/citus.md says what that needs."""
-    turns: list[TurnRecord] = []
+class Shelf(TurnStore):
+    """Keeps what a recorder would write."""
 
-    class Shelf(TurnStore):
-        async def record(self, turn: TurnRecord) -> bool:
-            turns.append(turn)
-            return True
+    turns: list[TurnRecord]
 
-    flat_teller.recorder._store = Shelf(flat_teller.store._pool, SQL)
-    await flat_teller.tell(talk("new q"), "new a", session=UUID(int=0x77), user=ANA)
-    _, loose = await routed.looked(lambda: routed.watch.connection.fetchval(SQL["turns.record_turns"], *batch(turns)))
-    assert loose, "it goes to one shard now: delegate it, and say so in docs/citus.md"
-    assert "record_turns" in PAGE
-    assert "record_turns" not in listed("Delegated")
+    async def record(self, turn: TurnRecord) -> bool:
+        self.turns.append(turn)
+        return True
+
+
+async def test_the_write_of_a_users_turns_goes_to_one_shard(routed: Routed, flat_teller: Teller) -> None:
+    """With what a turn may bring: a repeat key, a regenerated answer, a block, a vector, what was deleted, memories of use."""
+    shelf, admin = Shelf(flat_teller.store._pool, SQL), flat_teller.admin
+    shelf.turns = []
+    scribe = Teller(shelf, Recorder(shelf, HashEmbedder(), CountCache(), WordCounter()), admin)
+    question = await admin.fetchval(
+        "SELECT message_id FROM agent_data.conversation_history WHERE session_id = $1 AND turn_index = 1", S1
+    )
+    memory = await admin.fetchval("SELECT memory_id FROM agent_data.memory_store WHERE user_id = $1 LIMIT 1", ANA)
+    await admin.execute(
+        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac)"
+        " VALUES ($1, $2, $3, 'deleted', 'h')",
+        ANA, TENANT, UUID(int=2),
+    )  # fmt: skip
+    block = Block(b"c" * 16, b"m" * 16, None, "block", (UUID(int=8),), 3)
+    await scribe.tell(
+        talk("cats q1"), "cats a3", session=S1, new=0, asked_index=2, parent_message_id=question, block=block, epoch=0,
+        facts={"repeat_key": b"new", "request": recipe_of(b"1")[1]},
+    )  # fmt: skip
+    await scribe.tell(talk("new q"), "new a", session=UUID(int=0x77), system_prompt="Be brief.")
+    await scribe.tell(talk("cats q1"), "cats a4", session=UUID(int=0x78), facts={"repeat_key": b"k"})
+    turns = [replace(shelf.turns[0], uses=[(memory, 0.5)]), *shelf.turns[1:]]
+    write, written = SQL["turns.record_turns"], routed.watch.connection
+    touched = await routed(lambda: written.fetchval(write, *batch(turns)))
+    assert touched >= {
+        "idempotency_keys", "sessions", "conversation_history", "suppressions", "erased_contents", "memory_store",
+        "user_stats",
+    }  # fmt: skip
+    stored = await admin.fetchval(
+        "SELECT count(*) FROM agent_data.upstream_calls WHERE call_id = ANY ($1) AND user_id = $2",
+        [each.call.call_id for each in turns], ANA,
+    )  # fmt: skip
+    assert stored == 3
+
+
+async def test_turns_of_several_users_do_not(routed: Routed, flat_teller: Teller) -> None:
+    """So that a server of a Citus writes them one by one: docs/citus.md."""
+    shelf = Shelf(flat_teller.store._pool, SQL)
+    shelf.turns = []
+    scribe = Teller(shelf, Recorder(shelf, HashEmbedder(), CountCache(), WordCounter()), flat_teller.admin)
+    block = Block(b"c" * 16, b"m" * 16, None, "block", (UUID(int=8),), 3)
+    for number, user in enumerate((ANA, UUID(int=0xBE))):
+        await scribe.tell(talk("q"), "a", session=UUID(int=0x80 + number), user=user, block=block, epoch=0)
+    _, loose = await routed.looked(
+        lambda: routed.watch.connection.fetchval(SQL["turns.record_turns"], *batch(shelf.turns))
+    )
+    assert "suppressions" in loose
+    assert "MNEME_COMMIT_TURNS=1" in PAGE

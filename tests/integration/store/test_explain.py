@@ -20,8 +20,8 @@ from app.store.standing import FACT_FLOOR, MAX_FACTS
 from app.store.turns import TurnStore
 from tests.support.doors import HashEmbedder
 from tests.support.paged import made, mark
-from tests.support.plans import S1, S2, Scan, Watch, fill, retrieve, watching
-from tests.support.teller import ANA, TENANT, Teller, said, talk
+from tests.support.plans import S1, S2, Scan, Watch, fill, nodes, retrieve, watching
+from tests.support.teller import ANA, NOW, TENANT, Teller, said, talk
 
 SQL = Queries.load()
 BY_MONTH = ("upstream_calls", "streams", "compilations")
@@ -217,6 +217,26 @@ async def test_repeating_a_key(watch: Watch, teller: Teller) -> None:
     scans = await watch.scans(lambda: watch.connection.fetchrow(SQL["turns.idempotent_call"], TENANT, ANA, b"k"))
     await check(teller, scans, "idempotency_keys_pkey", "request_chains_pkey", "message_blobs_pkey")
     assert {"upstream_calls_pkey", "calls_user", "calls_tenant"} & {scan.index for scan in scans}
+
+
+@pytest.mark.parametrize("after", [None, (NOW, UUID(int=0))], ids=["first", "next"])
+async def test_a_page_of_a_users_memories(watch: Watch, teller: Teller, after: tuple[datetime, UUID] | None) -> None:
+    """Nothing is sorted, and no more is read than the page shows; also where row-level security stands between."""
+    statuses = ["active", "aging"]
+    arguments = (TENANT, NOW, ANA, None, None, statuses, None, None, None, *(after or (None, None)), 51)
+
+    async def look() -> None:
+        async with watch.connection.transaction():
+            await watch.connection.execute("SELECT set_config('mneme.tenant', $1, true)", str(TENANT))
+            await watch.connection.execute("SET LOCAL enable_sort = off")  # which is as good for some hundreds
+            await watch.connection.fetch(SQL["memories.list_of_user"], *arguments)
+
+    scans = await watch.scans(look)
+    await check(teller, scans, "memory_listed")
+    (page,) = [
+        each["Plan"] for each in watch.plans if "memory_store" in each["Query Text"]
+    ]  # the driver asks of types, too
+    assert "Sort" not in {node["Node Type"] for node in nodes(page)}
 
 
 async def test_recording(watch: Watch, teller: Teller) -> None:

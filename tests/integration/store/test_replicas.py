@@ -343,6 +343,37 @@ async def test_those_who_write_do_not_wait_for_each_other(scene: Scene) -> None:
             await two.execute(change, who.id, second)
 
 
+async def test_what_a_session_brings_along_keeps_no_mark_back(scene: Scene) -> None:
+    """Of a connection that others used before, by a pool or a pooler: only this very transaction's own mark counts."""
+    who = user("preset")
+    (memory,) = await remembered(scene, who, "Something")
+    change = "UPDATE agent_data.memory_store SET importance = 0.4 WHERE user_id = $1 AND memory_id = $2"
+    many = "SELECT count(*) FROM agent_data.write_marks WHERE whose = $1"
+    async with connected(scene.cluster.primary.dsn) as one:
+
+        async def marks() -> int:
+            return int(await one.fetchval(many, who.id))
+
+        before = await marks()
+        await one.execute("SELECT set_config('mneme.marked', $1, false)", str(who.id))
+        await one.execute(change, who.id, memory)
+        assert await marks() == before + 1
+        async with one.transaction():
+            await one.execute(change, who.id, memory)
+            marked = await one.fetchval("SELECT current_setting('mneme.marked')")
+            await one.execute(change, who.id, memory)
+            assert await marks() == before + 2, "one for a transaction"
+        await one.execute("SELECT set_config('mneme.marked', $1, false)", marked)
+        async with one.transaction():
+            part = one.transaction()
+            await part.start()
+            await one.execute(change, who.id, memory)
+            await part.rollback()
+            assert await marks() == before + 2, "taken back with what it was of"
+            await one.execute(change, who.id, memory)
+        assert await marks() == before + 3
+
+
 async def test_marking_ends(scene: Scene) -> None:
     """Last: standbys are read from no more, and nothing is marked."""
     who = user("last")

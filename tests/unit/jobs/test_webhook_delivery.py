@@ -21,7 +21,7 @@ from app.jobs.webhooks import CONCURRENCY, FAILURES, OPEN_S, RETRIES_S, Delivere
 from app.settings import Settings
 from app.sources import WebhookTarget
 from app.store.ids import NIL
-from app.store.webhooks import Waiting
+from app.store.webhooks import TargetFigures, Waiting
 from tests.support.jobs import until as holds
 from tests.support.replies import Reply, Send, Stall, reply_bytes, reply_json
 from tests.support.scripted import ScriptedUpstream
@@ -66,8 +66,12 @@ class Memory:
         self.configured: list[Any] = []
         self.refuses = False
 
-    async def configure(self, targets: Sequence[Any]) -> None:
-        self.configured = list(targets)
+    async def configure(self, targets: Sequence[Any]) -> list[str]:
+        before, self.configured = self.configured, list(targets)
+        return [each for each in before if each not in targets]
+
+    async def figures(self) -> list[TargetFigures]:
+        return [TargetFigures(each, 0, 0, 0, 1, None) for each in self.configured]
 
     async def claim(self, target: str, limit: int, lease: timedelta, *, text: bool) -> list[Waiting]:
         found, self.due[target] = self.due[target][:limit], self.due[target][limit:]
@@ -94,7 +98,7 @@ class Memory:
 @asynccontextmanager
 async def delivering(
     outbox: Memory,
-    targets: Sequence[WebhookTarget],
+    targets: Sequence[WebhookTarget] | None,
     *,
     attempts: int = 10,
     timeout_s: float = 5.0,
@@ -283,11 +287,24 @@ async def test_what_cannot_be_noted_is_left_to_its_lease() -> None:
             await until(outbox, 1)
 
 
-async def test_without_targets_nobody_is_told_any_more() -> None:
+async def test_with_an_empty_list_nobody_is_told_any_more(caplog: pytest.LogCaptureFixture) -> None:
     outbox = Memory({})
     outbox.configured = ["before"]
     async with delivering(outbox, []):
         await holds(lambda: outbox.configured == [])
+    (record,) = caplog.records
+    assert (record.levelname, vars(record)["targets"]) == ("WARNING", ["before"])
+
+
+async def test_a_worker_without_the_setting_takes_nobody_away_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    outbox = Memory({})
+    outbox.configured = ["before"]
+    async with delivering(outbox, None):
+        await holds(lambda: bool(caplog.records))
+    assert outbox.configured == ["before"]
+    (record,) = caplog.records
+    assert (record.levelname, vars(record)["targets"]) == ("WARNING", ["before"])
+    assert "MNEME_WEBHOOKS is not set" in record.message
 
 
 # --- dead letters --------------------------------------------------------------------------------------------------------

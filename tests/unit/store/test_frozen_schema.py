@@ -44,6 +44,7 @@ FROZEN = {
     "039_replicas.sql": "acbd7a0b392e7aff3d600c4395bf255c4df9ef39447330290876bad3353b9e65",
     "040_webhooks.sql": "171139b720e9d6d704791bd7c7f77500dea9c5abef954cb53aa94f3a485b0a91",
     "041_overview.sql": "b32ca1523655e872cdbbf0c01d4d2795268188ffa2e147e0baf087bef3eff6fb",
+    "042_shards.sql": "f19a99a7c0441a247cac644f4cd302f097e43aa529915c352db9a1825cf1cd65",
 }
 """SHA-256 of the text of each; a new file joins when it is delivered."""
 
