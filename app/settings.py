@@ -396,7 +396,8 @@ class Settings(BaseSettings):
     job_attempts: int = Field(5, ge=1, description="Tries before a job is kept as a dead letter.")
 
     webhooks: Webhooks = Field(
-        [], description="Who is told what becomes of memories and requests, as JSON (docs/webhooks.md)."
+        [],
+        description="Who is told what becomes of memories and requests, as JSON (docs/webhooks.md); `[]`: nobody any more.",
     )
     webhook_attempts: int = Field(
         10, ge=1, description="Tries before a webhook is kept as a dead letter: ten take three days."

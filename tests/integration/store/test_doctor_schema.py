@@ -1,11 +1,12 @@
 """What the doctor says of a database whose schema is older, or newer, than this version."""
 
 from app.doctor import _database
+from app.settings import Settings
 from tests.support.database import connected
 
 
 async def test_steps_that_wait_are_told(empty_database: str) -> None:
-    findings = await _database(empty_database, embedded=False)
+    findings = await _database(Settings(database_url=empty_database), empty_database)
     told = next(each for each in findings if "wait to be applied" in each.what)
     assert (told.level, "mneme migrate" in told.mend) == ("warning", True)
     assert "001_foundation.sql" in told.what
@@ -16,5 +17,5 @@ async def test_a_newer_database_is_told_as_such(database: str) -> None:
         await admin.execute(
             "INSERT INTO agent_data.schema_migrations (version, name, checksum) VALUES (9999, '9999_later.sql', '')"
         )
-    findings = await _database(database, embedded=False)
+    findings = await _database(Settings(database_url=database), database)
     assert [each.level for each in findings if "does not fit" in each.what] == ["error"]
