@@ -29,6 +29,8 @@ START_S = 60.0
 STOP_S = 30.0
 """Seconds for a server to end after SIGTERM; longer than any grace that a test sets."""
 POLL_S = 0.01
+REST = 2.0
+"""How many times as long as it looked one rests who waits: what is waited for needs the cores more."""
 
 _RUNNING = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
 _FOREIGN = ("MNEME_", "OPENAI_", "COVERAGE_", "PYTEST_", "PYTHONDONTWRITEBYTECODE")
@@ -273,10 +275,12 @@ class MnemeServer:
 
 def wait_until(condition: Callable[[], bool], what: str = "", seconds: float = 20.0) -> None:
     """For synchronous tests: fails when `condition` does not come true."""
-    deadline = time.monotonic() + seconds
+    began = looked = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"timed out waiting: {what}"
-        time.sleep(POLL_S)
+        now = time.monotonic()
+        assert now - began < seconds, f"timed out waiting: {what}"
+        time.sleep(max(POLL_S, REST * (now - looked)))
+        looked = time.monotonic()
 
 
 def _environment(
