@@ -1,18 +1,18 @@
 # syntax=docker/dockerfile:1.10
-# Mneme's image: what requirements.lock names, hash by hash, and nothing that only developers need.
+# Mneme's image: what requirements.lock names, hash by hash, and nothing that only builds it.
 
 FROM python:3.11.14-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
 WORKDIR /src
 RUN python -m venv /opt/mneme
 COPY requirements.lock ./
-RUN /opt/mneme/bin/python -m pip install --require-hashes --only-binary :all: -r requirements.lock
+RUN /opt/mneme/bin/python -m pip install --no-deps --require-hashes --only-binary :all: -r requirements.lock
 COPY pyproject.toml README.md ./
 COPY app app
 COPY mneme_replay mneme_replay
 COPY sql sql
 COPY deploy/image/prune.py /tmp/prune.py
-# The lock has the developers' tools, too: one of them builds the wheel; then they go.
+# What only builds the wheel is in the lock, too; then it goes.
 RUN /opt/mneme/bin/python -m pip install --no-deps --no-build-isolation . \
     && /opt/mneme/bin/python /tmp/prune.py mneme-proxy \
     && /opt/mneme/bin/python -m compileall -q /opt/mneme/lib

@@ -1,28 +1,36 @@
-# `make serve` and `make test` do all their own set-up, in .venv, as root or not.
+# Each target does all its own set-up, in .venv, as root or not.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+RUN := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
 WORKERS ?= 2
 
-.PHONY: serve test test-all check lint-deploy format docs lock bench clean
+# A lock names all that it needs, hash by hash: pip has nothing to resolve.
+INSTALL := -m pip install --quiet --disable-pip-version-check
+LOCKED := $(INSTALL) --no-deps --require-hashes -r
 
-serve: $(STAMP)
+.PHONY: serve dev test test-all check lint-deploy format docs lock bench clean
+
+serve: $(RUN)
 	@exec $(BIN)/mneme serve
+
+# What tests, checks and examples need, too.
+dev: $(DEV)
 
 # A worker that has nothing left takes over half of another's: a first share of slow tests else outlasts all others.
 TESTS := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-test: $(STAMP)
+test: $(DEV)
 	$(TESTS) -m "not heavy"
 
 # The heavy set too: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), the real MiniLM (its package installed, or
 # MNEME_TEST_MINILM_FOLDER), peers, fresh installations, PgBouncer
 # (1.21+, or MNEME_TEST_PGBOUNCER), the commands of docs/operations.md, and the clients of docs/clients.md, which it installs.
-test-all: $(STAMP)
+test-all: $(DEV)
 	$(TESTS)
 
-check: $(STAMP)
+check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -36,34 +44,38 @@ lint-deploy: $(LINT)/.installed
 
 $(LINT)/.installed: deploy/lint.lock
 	$(PYTHON) -m venv $(LINT)
-	$(LINT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/lint.lock
+	$(LINT)/bin/python $(LOCKED) deploy/lint.lock
 	@touch $@
 
-format: $(STAMP)
+format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 # docs/api.md, docs/commands.md and docs/metrics.md; a test fails where one is stale.
-docs: $(STAMP)
+docs: $(DEV)
 	$(BIN)/python -m tools.reference
 
 # All measurements, in turn, some ninety minutes; `make bench BENCH=--quick`: ten, for the shape. Each also runs alone:
 # .venv/bin/python -m loadtests.bench, .scale, .wal, .prefix, .replaying, .resolving or .soak.
-bench: $(STAMP)
+bench: $(DEV)
 	$(BIN)/python -m loadtests $(BENCH)
 
-# Only needed after editing the dependencies in pyproject.toml; needs uv.
+# Only needed after editing the dependencies in pyproject.toml; needs uv. The developers' lock is the other, and more.
+LOCKING := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 lock:
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --no-annotate --group dev pyproject.toml -o requirements.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --no-annotate deploy/lint.in -o deploy/lint.lock
+	$(LOCKING) --group build pyproject.toml -o requirements.lock
+	$(LOCKING) --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(LOCKING) deploy/lint.in -o deploy/lint.lock
 
-# One install for running and for testing: the set is small and always the same, hash by hash.
-$(STAMP): requirements.lock pyproject.toml
+# What it takes to serve; then, in the same place, what it takes to test and check.
+$(RUN): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python $(LOCKED) requirements.lock
+	$(BIN)/python $(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV): requirements-dev.lock $(RUN)
+	$(BIN)/python $(LOCKED) requirements-dev.lock
 	@touch $@
 
 clean:

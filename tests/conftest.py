@@ -11,6 +11,7 @@ import pytest
 
 from app.store.pools import Pool, open_pool
 from tests.support.database import connected, fresh_database, make_template, shared_directory, shared_server
+from tests.support.ports import free_port
 
 
 def pytest_collection_finish() -> None:
@@ -18,6 +19,12 @@ def pytest_collection_finish() -> None:
     own time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    """A port where nobody answers; instead of pytest-asyncio's, which somebody may get meanwhile."""
+    return free_port()
 
 
 @pytest.fixture(scope="session")

@@ -120,4 +120,4 @@ def own_server(tmp_path: Path, database: str) -> Iterator[OwnServers]:
         yield starting
     finally:
         for server in starting.servers:
-            server.stop()
+            server.drop()

@@ -53,7 +53,9 @@ async def test_a_fallback_answers_and_the_first_is_left_alone(own_server: StartS
         assert 'mneme_upstream_breaker{upstream="first"} 2.0' in metrics
         assert 'mneme_upstream_attempts_total{result="unreachable",upstream="first"} 2.0' in metrics
         assert 'mneme_upstream_attempts_total{result="answered",upstream="second"} 3.0' in metrics
-        assert len(mneme.said("the upstream is left alone for a while")) == 1
+        told = "the upstream is left alone for a while"
+        mneme.wait_for_log(told)
+        assert len(mneme.said(told)) == 1
 
 
 async def test_a_fallback_sees_no_key_of_the_clients(own_server: StartServer) -> None:

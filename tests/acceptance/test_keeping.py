@@ -50,6 +50,7 @@ def test_retention_by_the_command(mneme: MnemeServer) -> None:
 
 def test_a_name_that_no_setting_has_is_told_at_the_start_and_by_the_doctor(mneme: MnemeServer) -> None:
     told = "MNEME_CAPTURE_DAYZ in the environment is no setting. Is MNEME_CAPTURE_DAYS meant?"
+    mneme.wait_for_log(told)
     assert len(mneme.said(told)) == 1
     findings = json.loads(mneme.command("doctor", "--json").stdout)
     assert told in [each["what"] for each in findings if each["level"] == "warning"]

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import pytest
 from tests.support.clients import Api, ask, assistant, user
 from tests.support.database import connected, with_database
 from tests.support.deployed import DEPLOY, OWN, SMALLER, DeployedPostgres, conf_settings
+from tests.support.ports import free_port
 from tests.support.replies import chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
@@ -147,9 +147,7 @@ async def test_a_moment_before_a_mistake_is_brought_back(deployment: Deployment)
         filed = await admin.fetchval("SELECT pg_walfile_name(pg_switch_wal())")
         assert await admin.fetchval(COUNT) == 0
     wait_until(lambda: (deployment.folder / "archive" / filed).exists(), "the segment to be archived")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     restored = deployment.folder / "restored"
     try:
         deployment.run("restore", UNTIL=until, PORT=port)

@@ -18,7 +18,7 @@ from tests.support.clients import Api, ask, prompt_of
 from tests.support.database import connected
 from tests.support.replies import Recorded, Reply, Stall, chat_script, reply_json
 from tests.support.scripted import ScriptedUpstream
-from tests.support.server import MnemeServer, wait_until
+from tests.support.server import MnemeServer
 
 DIMENSIONS = 16
 OLD, NEW = "wordllama-256-c1", f"static-{DIMENSIONS}"
@@ -83,7 +83,7 @@ async def test_the_embedder_changes_while_turns_are_answered_and_learned(
     server = own_server(upstream.url, worker=True)
     api = Api(server)
     ask(server, "My boat is called Estrela.", headers={"x-mneme-session": "first"})
-    wait_until(lambda: api.get("/queue")["queued"] == 0, "the turn is learned")
+    api.wait_for_quiet()
     (tmp_path / "new").mkdir()
     command = MnemeServer(tmp_path / "new", database=database, upstream=upstream.url, settings=new_settings)
 
@@ -108,7 +108,7 @@ async def test_the_embedder_changes_while_turns_are_answered_and_learned(
     assert asked, "the server answered meanwhile"
     assert set(asked) == {200}
     assert first["embedded"] > 3
-    wait_until(lambda: api.get("/queue")["queued"] == 0, "all turns are learned")
+    api.wait_for_quiet()
     assert len(api.all("/memories", "memories")) > 1, "learned meanwhile"
     refused = command.command("reembed", "--drop", NEW)
     assert refused.returncode == 1

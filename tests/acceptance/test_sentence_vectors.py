@@ -14,7 +14,7 @@ from tests.support.clients import Api, ask, prompt_of
 from tests.support.database import connected
 from tests.support.replies import Recorded, Reply, Stall, chat_script
 from tests.support.scripted import ScriptedUpstream
-from tests.support.server import MnemeServer, wait_until
+from tests.support.server import MnemeServer
 
 OLD = "wordllama-256-c1"
 CHAT = chat_script(lambda asked: "Noted.")
@@ -30,10 +30,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def minilm(model: Path) -> dict[str, str]:
     return {"EMBEDDER": "minilm", "EMBEDDER_FOLDER": str(model)} | PATIENT
-
-
-def learned(api: Api) -> None:
-    wait_until(lambda: (queue := api.get("/queue"))["queued"] == queue["running"] == 0, "the turn is learned")
 
 
 async def spaces(dsn: str) -> dict[str, int]:
@@ -53,7 +49,7 @@ async def test_turns_get_their_vectors_behind_the_answer_and_are_found_by_them(
     server = own_server(upstream.url, worker=True, **minilm)
     api = Api(server)
     ask(server, "I have a dog named Bolt.", headers={"x-mneme-session": "first"})
-    learned(api)
+    api.wait_for_quiet()
     assert len(api.all("/memories", "memories")) == 1
     (name,) = [each for each in await spaces(database) if each != OLD]
     assert (await spaces(database))[name] == 3, "the question, the answer, and what was learned"
@@ -76,7 +72,7 @@ async def test_from_the_static_vectors_to_these_and_back_to_one_space(
 ) -> None:
     server = own_server(upstream.url, worker=True)
     ask(server, "I have a dog named Bolt.", headers={"x-mneme-session": "first"})
-    learned(Api(server))
+    Api(server).wait_for_quiet()
     (tmp_path / "new").mkdir()
     command = MnemeServer(tmp_path / "new", database=database, upstream=upstream.url, settings=minilm)
     done = json.loads(command.command("reembed", "--json").stdout)

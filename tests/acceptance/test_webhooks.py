@@ -21,9 +21,10 @@ import pytest
 from app.jobs.webhooks import signature
 from app.sources import WebhookTarget
 from tests.support.clients import Api, ask, user
+from tests.support.ports import free_port
 from tests.support.replies import reply_json
 from tests.support.scripted import ScriptedUpstream
-from tests.support.server import MnemeServer, wait_until
+from tests.support.server import START_S, MnemeServer, wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "webhooks.md"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -35,17 +36,22 @@ class Documented:
 
     def __init__(self, said: Path) -> None:
         (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self._said = said
         environment = os.environ | {"WEBHOOK_SECRET": SECRET, "PORT": str(self.port)}
         with said.open("w") as out:
             self._process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=out)
+        # Whom it finds away, the server leaves alone for a while.
+        wait_until(self._listens, "the receiver to listen", START_S)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/hooks"
+
+    def _listens(self) -> bool:
+        assert self._process.poll() is None, "the receiver has ended"
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def told(self) -> list[tuple[str, dict[str, Any]]]:
         """All messages so far."""

@@ -17,6 +17,7 @@ import asyncpg
 from app.store.binaries import Account, unpack
 from app.store.embedded import EmbeddedPostgres
 from tests.support.database import FAST, connected
+from tests.support.ports import free_port
 from tests.support.server import runs, wait_until
 from tests.support.sockets import DEADLINE_S
 
@@ -41,10 +42,10 @@ class OwnPostgres:
     """A server in `home`, reached by TCP. Use as a context manager."""
 
     def __init__(self, home: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._server = EmbeddedPostgres(home, settings={**SETTINGS, **settings})
+        self.port = free_port()
+        self._server = EmbeddedPostgres(home, self.port, settings={**SETTINGS, **settings})
         self._data = home / "postgres" / "data"
         self._frozen: set[int] = set()
-        self.port = 0
         self._login = ""
 
     def __enter__(self) -> OwnPostgres:
@@ -78,8 +79,7 @@ class OwnPostgres:
         found = urlsplit(self._server.start())
         port = int(parse_qs(found.query)["port"][0]) if "port" in parse_qs(found.query) else found.port
         assert port is not None
-        assert self.port in (0, port), "the port was taken meanwhile"
-        self.port = port
+        assert port == self.port, "the port was taken meanwhile"
         self._login = f"{found.username}:{quote(found.password or '', safe='')}"
 
     def stop(self) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from app.store.binaries import Account
 from tests.support.deployed import DEPLOY
+from tests.support.ports import free_port
 from tests.support.server import STOP_S, wait_until
 
 PROGRAM = os.environ.get("MNEME_TEST_PGBOUNCER") or shutil.which("pgbouncer")
@@ -48,9 +49,7 @@ class PgBouncer:
     """One in `folder`, before `postgres`. Use as a context manager."""
 
     def __init__(self, folder: Path, postgres: Server, **settings: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._folder = folder
         self._account = Account.for_owner_of(folder / "none")
         self._process: subprocess.Popen[bytes] | None = None

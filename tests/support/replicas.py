@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import asyncpg
 from app.store.binaries import Account, Binaries, unpack
 from tests.support.database import connected
 from tests.support.own_postgres import children_of
+from tests.support.ports import free_port
 from tests.support.server import runs, wait_until
 from tests.support.sockets import DEADLINE_S
 
@@ -52,13 +52,6 @@ SETTINGS = {
     # Goes with the folder, however a server ends.
     "dynamic_shared_memory_type": "mmap",
 }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def login(dsn_ports: Sequence[int], **query: str) -> str:

@@ -29,6 +29,8 @@ START_S = 60.0
 STOP_S = 30.0
 """Seconds for a server to end after SIGTERM; longer than any grace that a test sets."""
 POLL_S = 0.01
+REST = 2.0
+"""How many times as long as it looked one rests who waits: what is waited for needs the cores more."""
 
 _RUNNING = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
 _FOREIGN = ("MNEME_", "OPENAI_", "COVERAGE_", "PYTEST_", "PYTHONDONTWRITEBYTECODE")
@@ -72,14 +74,14 @@ class MnemeServer:
         try:
             self.start()
         except BaseException:
-            self.stop()
+            self.drop()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self.drop()
 
     # --- what a test asks ---------------------------------------------------------------------------------------------
 
@@ -181,7 +183,7 @@ class MnemeServer:
         self._process = subprocess.Popen(
             [sys.executable, "-m", self._program, "serve", "--port", "0", *self._arguments],
             cwd=self.folder,
-            env=self._environment,
+            env=self._environment | {"TMPDIR": str(self.folder)},  # one that is killed leaves something there
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -220,11 +222,18 @@ class MnemeServer:
                 self.kill9()
         finally:
             self._forget_process()
-            for pid in self._started:
-                _kill(pid)
-            self._started.clear()
+            self._kill_started()
             if self._database is None:
                 EmbeddedPostgres(self.folder / ".mneme").stop(force=True)
+
+    def drop(self) -> None:
+        """The same at once, when the test is over: an orderly end, which nobody looks at, takes half a second."""
+        try:
+            if self.alive:
+                self.kill9()
+            self._kill_started()
+        finally:
+            self.stop()
 
     def _signal(self, number: signal.Signals) -> subprocess.Popen[bytes]:
         assert self._process is not None, "the server was not started"
@@ -232,6 +241,11 @@ class MnemeServer:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
         return self._process
+
+    def _kill_started(self) -> None:
+        for pid in self._started:
+            _kill(pid)
+        self._started.clear()
 
     def _forget_process(self) -> None:
         if self._client is not None:
@@ -273,10 +287,12 @@ class MnemeServer:
 
 def wait_until(condition: Callable[[], bool], what: str = "", seconds: float = 20.0) -> None:
     """For synchronous tests: fails when `condition` does not come true."""
-    deadline = time.monotonic() + seconds
+    began = looked = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"timed out waiting: {what}"
-        time.sleep(POLL_S)
+        now = time.monotonic()
+        assert now - began < seconds, f"timed out waiting: {what}"
+        time.sleep(max(POLL_S, REST * (now - looked)))
+        looked = time.monotonic()
 
 
 def _environment(

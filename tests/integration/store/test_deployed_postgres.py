@@ -23,7 +23,7 @@ from app.store.queries import Queries
 from app.store.retention import storage_of
 from tests.support.database import MEMORY, PARTITIONS, connected
 from tests.support.deployed import DEPLOY, DeployedPostgres, conf_settings
-from tests.support.replicas import free_port
+from tests.support.ports import free_port
 from tests.support.sockets import DEADLINE_S
 
 SEED = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -14,13 +13,12 @@ from app.errors import NotReady
 from app.store import reach as reaching
 from app.store.reach import reach
 from tests.support.own_postgres import OwnPostgres
+from tests.support.ports import free_port
 from tests.support.sockets import eventually
 
 
 def nobody_listens() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"postgresql://u:p@127.0.0.1:{free.getsockname()[1]}/x"
+    return f"postgresql://u:p@127.0.0.1:{free_port()}/x"
 
 
 async def test_what_time_does_not_mend_is_said_at_once(empty_database: str, caplog: pytest.LogCaptureFixture) -> None:
