@@ -28,6 +28,9 @@ SUMMARY_LABEL = "Earlier in this conversation: "
 SEPARATOR = "\n\n"
 """Between a block and the message that it is put into."""
 
+_Group = tuple[UUID | None, date]
+"""A session and a day: raw turns under one date line."""
+
 NAME_CHARS = 32
 """Longest speaker's name, characters; the rest is cut off."""
 
@@ -85,7 +88,7 @@ def render(
     if summary and (told := neutralise(summary)):
         lines.append(SUMMARY_LABEL + told)
     lines += [_memory_line(each, each.id in sure) for each in items if each.source == "memory"]
-    groups: dict[tuple[UUID | None, date], list[Candidate]] = {}
+    groups: dict[_Group, list[Candidate]] = {}
     for each in items:
         if each.source != "memory":
             groups.setdefault(_group(each), []).append(each)
@@ -117,7 +120,7 @@ def _day(item: Candidate) -> date:
     return item.created_at.astimezone(UTC).date()
 
 
-def _group(item: Candidate) -> tuple[UUID | None, date]:
+def _group(item: Candidate) -> _Group:
     return (item.session_id, _day(item))
 
 
@@ -127,7 +130,7 @@ def _mark(session: UUID | None) -> bytes:
 
 
 def _place(item: Candidate) -> tuple[object, ...]:
-    return (item.created_at, item.turn_index if item.turn_index is not None else -1, item.id.int)
+    return (item.created_at, item.turn_index if item.turn_index is not None else -1, item.id)
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------
@@ -179,9 +182,9 @@ class BlockMeter:
         self._count = count
         self._sure = sure
         self._words = dict(_KNOWN_WORDS)
-        self._groups: dict[tuple[UUID | None, date], int] = {}
+        self._groups: dict[_Group, int] = {}
         self._costs: dict[UUID, int] = {}
-        self._last: tuple[UUID, int] | None = None
+        self._last: tuple[UUID | None, int, _Group | None] = (None, 0, None)
         self._summary = summary_tokens + SUMMARY_TOKENS + _growth(summary) + TEXT_SLACK if summary else 0
         self._items = 0
 
@@ -193,17 +196,16 @@ class BlockMeter:
         return FRAME_TOKENS + self._summary + self._items + DATE_LINE_TOKENS * len(self._groups)
 
     def cost(self, candidate: Candidate) -> int:
-        cost = self._line(candidate)
-        if candidate.source != "memory" and _group(candidate) not in self._groups:
+        _, cost, group = self._measured(candidate)
+        if group is not None and group not in self._groups:
             cost += DATE_LINE_TOKENS
         return cost if self._costs or self._summary else cost + FRAME_TOKENS
 
     def add(self, candidate: Candidate) -> None:
-        line = self._line(candidate)
+        _, line, group = self._measured(candidate)
         self._costs[candidate.id] = line
         self._items += line
-        if candidate.source != "memory":
-            group = _group(candidate)
+        if group is not None:
             self._groups[group] = self._groups.get(group, 0) + 1
 
     def remove(self, candidate: Candidate) -> None:
@@ -214,11 +216,13 @@ class BlockMeter:
             if not self._groups[group]:
                 del self._groups[group]
 
-    def _line(self, candidate: Candidate) -> int:
-        """Tokens of its line. What was asked last is known: what an item costs, and then that it is taken."""
-        if self._last is None or self._last[0] is not candidate.id:
-            self._last = (candidate.id, self._counted(candidate))
-        return self._last[1]
+    def _measured(self, candidate: Candidate) -> tuple[UUID | None, int, _Group | None]:
+        """Tokens of its line, and a raw turn's group. What was asked last is known: what an item costs, and then that it is
+        taken."""
+        if self._last[0] is not candidate.id:
+            group = _group(candidate) if candidate.source != "memory" else None
+            self._last = (candidate.id, self._counted(candidate), group)
+        return self._last
 
     def _counted(self, candidate: Candidate) -> int:
         text = candidate.token_count + _growth(candidate.text) + TEXT_SLACK

@@ -34,11 +34,10 @@ class Source(NamedTuple):
 class Candidate(NamedTuple):
     """One item that could go into the prompt. A plain tuple, because a compile makes a hundred and more of them.
 
-    `token_count` is the stored count of `text` (o200k), never counted again. `similarity` is a cosine in −1..1,
-    `text_score` a BM25 score (≥ 0, not normalised); None: that leg did not see the item. `tier` is 0–4 for a memory
-    (seed 000 §5.1); a message has no tier: None. `session_name` is the external id of a message's session; `sources` are a
-    memory's, as stored, and `origin` the only message that it comes from: None for a message, or for a memory with no
-    source or several.
+    `token_count` is the stored count of `text` (o200k), never counted again. `similarity` is a cosine in −1..1; None:
+    that leg did not see the item. `tier` is 0–4 for a memory (seed 000 §5.1); a message has no tier: None. `session_name` is
+    the external id of a message's session; `sources` are a memory's, as stored, and `origin` the only message that it comes
+    from: None for a message, or for a memory with no source or several.
 
     `near_text`, `near_vector`: how well it and its neighbours answer, 1 the best of all that was looked at (`rank`); `named`: 1
     where the question names who said it; `timely`: 1 where it is of the time that the question speaks of. `reinforcements`: how
@@ -65,7 +64,6 @@ class Candidate(NamedTuple):
     content_hash: bytes
     legs: frozenset[str]
     similarity: float | None
-    text_score: float | None
     entity_ids: Sequence[str] = ()
     origin: UUID | None = None
     session_name: str | None = None

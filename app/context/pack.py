@@ -205,7 +205,7 @@ class _Packing:
     def _fits(self, candidate: Candidate, replaced: Sequence[UUID]) -> bool:
         if self.limit is not None and len(self.chosen) - len(replaced) >= self.limit:
             return False
-        if self.digests is not None and candidate.digest and candidate.token_count > self.digests:
+        if self.digests is not None and candidate.token_count > self.digests and candidate.digest:
             return False
         room = self.budget - self.meter.used
         if not replaced:

@@ -100,7 +100,7 @@ class Ranking:
             "excess": np.log(np.maximum(self.tokens, LONG) / LONG),
             "digest": self.digest,
             "recap": self.recap,
-            "similarity": np.nan_to_num(self.similarity),
+            "similarity": np.where(np.isnan(self.similarity), np.float32(0.0), self.similarity),
         }
 
     def places(self, part: NDArray[np.intp] | None = None) -> Places:

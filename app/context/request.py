@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from app.context.assemble import Block, Edit
@@ -19,8 +19,7 @@ from app.sources import Placement
 from app.store.standing import NOTHING, Standing
 
 
-@dataclass(frozen=True, slots=True)
-class PathMessage:
+class PathMessage(NamedTuple):
     """A stored message that Mneme supplies: as it goes out, with its stored count (tokens of its text, o200k) and hash."""
 
     message: Mapping[str, Any]

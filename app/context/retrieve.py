@@ -276,8 +276,9 @@ def _order(ranking: Ranking, profile: Profile) -> NDArray[np.intp]:
     columns = ranking.signals()
     if profile.ranked:
         worth = np.zeros(len(ranking), np.float32)
-        for name in profile.weights.keys() & columns.keys():
-            worth += np.float32(profile.weights[name]) * columns[name]
+        for name, weight in profile.weights.items():
+            if name in columns:
+                worth += np.float32(weight) * columns[name]
         return highest(worth, ROUNDS * MOST)
     vectors = np.argsort(-columns["similarity"], kind="stable")[: profile.legs.get("vector", 0)]
     said = np.flatnonzero(ranking.legs & TEXT_LEG)
@@ -296,21 +297,14 @@ def highest(worth: NDArray[np.float32], many: int) -> NDArray[np.intp]:
     return best[np.argsort(lowest[best], kind="stable")][:many]
 
 
-class _Numbers(NamedTuple):
-    legs: int
-    similarity: float
-    bm25: float
-    text: float
-    vector: float
-    speaker: float
-    timely: float
+_Numbers = tuple[int, float, float, float, float, float]
+"""Of one item: `legs`, `similarity`, `text`, `vector`, `speaker`, `timely` of `Ranking`."""
 
 
 def _numbers(ranking: Ranking, part: NDArray[np.intp]) -> list[_Numbers]:
     """What the ranking knows of these. (Column by column: one number at a time, numpy takes ten times as long.)"""
     columns = (ranking.legs, ranking.similarity, ranking.text, ranking.vector, ranking.speaker, ranking.timely)
-    legs, similarity, text, vector, speaker, timely = (each[part].tolist() for each in columns)
-    return list(map(_Numbers, legs, similarity, ranking.bm25(part).tolist(), text, vector, speaker, timely))
+    return list(zip(*(each[part].tolist() for each in columns), strict=True))
 
 
 _LEGS: tuple[frozenset[str], ...] = tuple(
@@ -331,9 +325,10 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: froz
         confidence, importance, access_count, last_accessed_at, created_at, token_count, content_hash, _, entity_ids, origin,
         sources, metadata,
     ) = row  # fmt: skip
+    legs, similarity, text, vector, speaker, timely = numbers
     memory = item_kind == MEMORY_KIND
     role = ROLE_NAMES.get(role_number) if role_number is not None else None
-    span, whole, legs = None, token_count, numbers.legs
+    span, whole = None, token_count
     if entity_ids and not about.isdisjoint(entity_ids):
         legs |= ENTITY_LEG
     if kind in SUMMARIES:
@@ -360,17 +355,16 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: froz
         access_count,
         content_hash or b"",
         _LEGS[legs],
-        numbers.similarity if numbers.similarity == numbers.similarity else None,  # NaN is not itself
-        numbers.bm25 if legs & TEXT_LEG else None,
+        similarity if similarity == similarity else None,  # NaN is not itself
         entity_ids or (),
         origin,
         external_id,
         metadata,
         sources,
-        numbers.text,
-        numbers.vector,
-        numbers.speaker,
+        text,
+        vector,
+        speaker,
         span,
         whole,
-        numbers.timely,
+        timely,
     )

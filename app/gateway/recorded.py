@@ -93,7 +93,6 @@ def _candidate(
         item.content_hash or b"",
         frozenset(name for bit, name in enumerate(LEGS) if legs >> bit & 1),
         own.similarity,
-        None,
         item.entity_ids or (),
         origin,
         item.external_id,

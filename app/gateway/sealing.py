@@ -123,7 +123,8 @@ class Sealer:
         if call.needs_place and call.chat is not None:
             await self._place(call, call.chat, promised)
         facts, exchange = self._accountant.close(call, response, ending, tape, ended_at)
-        facts = replace(facts, paging=self._accountant.paging(call, exchange))
+        if call.paging is not None:
+            facts = replace(facts, paging=self._accountant.paging(call, exchange))
         call.facts, call.recorded = facts, facts.captured or exchange is not None
         compiled = call.prepared.compilation if call.prepared else None
         if call.recorded:

@@ -16,7 +16,7 @@ from app.store.turns import StoredMessage
 def outgoing(stored: StoredMessage) -> PathMessage:
     """A stored message as it goes to the upstream again, with what the client's own fields and roles were."""
     given = stored.metadata.get(GIVEN)
-    given = given if isinstance(given, Mapping) else {}
+    given = given if isinstance(given, dict) else {}
     message: dict[str, Any] = {
         "role": given.get("role", stored.role) if stored.role == "other" else stored.role,
         "content": stored.content_parts if stored.content_parts is not None else stored.content,

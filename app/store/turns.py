@@ -103,7 +103,7 @@ class Recognised:
 
 
 class StoredMessage(NamedTuple):
-    """A message of a session, as `agent_data.session_messages` returns it. `hidden`: it was forgotten, erased or compacted, and
+    """A message of a session, as `agent_data.session_messages` has it. `hidden`: it was forgotten, erased or compacted, and
     is not shown again."""
 
     message_id: UUID
@@ -118,7 +118,6 @@ class StoredMessage(NamedTuple):
     tool_call_id: str | None = None
     message_hash: bytes | None = None
     token_count: int = 0
-    created_at: datetime | None = None
     metadata: Mapping[str, Any] = MappingProxyType({})
     hidden: bool = False
 

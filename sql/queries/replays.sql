@@ -63,7 +63,7 @@ ORDER BY b.created_at
 -- name: session_messages
 -- As agent_data.session_messages, hidden as they were at $6: what was compacted later was still shown; what was forgotten is not.
 SELECT h.message_id, h.parent_message_id, h.turn_index, h.sibling, h.role, h.content, h.content_parts, h.name, h.tool_calls,
-       h.tool_call_id, h.message_hash, h.token_count, h.created_at, h.metadata,
+       h.tool_call_id, h.message_hash, h.token_count, h.metadata,
        h.is_pruned OR h.is_compressed AND NOT EXISTS (
            SELECT FROM agent_data.compactions c
            WHERE c.user_id = $2 AND c.summary_id = h.compressed_summary_id AND c.at > $6)

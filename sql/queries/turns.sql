@@ -7,7 +7,9 @@ CROSS JOIN LATERAL agent_data.standing($1, r.user_id, NOT $3, $12, $13) s
 
 -- name: session_messages
 -- Messages of a line of sessions, nearest first, each before a turn of its own; newest first.
-SELECT * FROM agent_data.session_messages($1, $2, $3, $4, $5)
+SELECT message_id, parent_message_id, turn_index, sibling, role, content, content_parts, name, tool_calls, tool_call_id,
+       message_hash, token_count, metadata, hidden
+FROM agent_data.session_messages($1, $2, $3, $4, $5)
 
 -- name: retrieve
 -- What could answer a question, by three legs: places and numbers, in one row.

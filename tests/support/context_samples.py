@@ -37,7 +37,6 @@ def memory(number: int, text: str = "", /, **given: Any) -> Candidate:
         "content_hash": hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(),
         "legs": frozenset({"vector"}),
         "similarity": None,
-        "text_score": None,
     }
     given = dict(given)
     sources = given.pop("provenance", ())

@@ -80,9 +80,7 @@ def test_every_number_of_a_candidate_is_kept_somewhere() -> None:
     audit = {"id", "source", "kind", "tier", "token_count", "legs", "span", "sources"}
     row = {"text", "role", "speaker", "session_id", "turn_index", "created_at", "content_hash", "entity_ids",
            "session_name", "metadata", "whole_tokens"}  # fmt: skip
-    unused = {"text_score"}
-    """No signal reads it: what it says is in `near_text`."""
-    assert packed | audit | row | unused == set(Candidate._fields)
+    assert packed | audit | row == set(Candidate._fields)
 
 
 def test_other_inputs_are_not_read() -> None:

@@ -333,7 +333,7 @@ async def test_which_legs_brought_it(legs: int) -> None:
     found = await one(memory(), legs)
     names = {name for bit, name in enumerate(("vector", "text", "frequent")) if legs >> bit & 1}
     assert found.legs == names | {"recent"}, "it is the only one"
-    assert ((found.similarity is not None), (found.text_score is not None)) == ("vector" in names, "text" in names)
+    assert (found.similarity is not None) == ("vector" in names)
 
 
 async def test_what_is_not_in_force_is_told() -> None:

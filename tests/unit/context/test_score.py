@@ -106,14 +106,14 @@ def test_frequency_against_all_of_the_users_memories() -> None:
 
 
 def test_what_a_leg_did_not_see_counts_nothing_there() -> None:
-    seen = memory(2, similarity=0.4, text_score=7.0)
+    seen = memory(2, similarity=0.4)
     for name in ("similarity", "text", "vector"):
         assert value(name, memory(1), seen) == 0.0
     assert value("authority", memory(1, confidence=1.0, provenance_type=99)) == 0.6
 
 
 def test_what_the_ranking_says_is_taken_as_it_is() -> None:
-    item = message(1, near_text=0.25, near_vector=-0.5, named=1.0, similarity=0.9, text_score=7.0)
+    item = message(1, near_text=0.25, near_vector=-0.5, named=1.0, similarity=0.9)
     assert [value(name, item) for name in ("text", "vector", "speaker")] == [0.25, -0.5, 1.0]
 
 
@@ -159,12 +159,9 @@ def test_nothing_to_score() -> None:
 
 unit = st.floats(0, 1)
 candidates = st.builds(
-    lambda number, similarity, text_score, access, confidence, importance, tokens, days, raw: (
-        message if raw else memory
-    )(
+    lambda number, similarity, access, confidence, importance, tokens, days, raw: (message if raw else memory)(
         number,
         similarity=similarity,
-        text_score=text_score,
         access_count=access,
         confidence=confidence,
         importance=importance,
@@ -173,7 +170,6 @@ candidates = st.builds(
     ),
     st.integers(1, 10**6),
     st.none() | st.floats(-1, 1),
-    st.none() | st.floats(0, 50),
     st.integers(0, 100),
     unit,
     unit,
