@@ -10,7 +10,8 @@ import re
 import unicodedata
 from collections import Counter
 
-_SPACE = re.compile(r"\s+")
+_ODD = re.compile(r"[^\w -~]")
+"""What may be invisible. No letter or figure of any script is, nor what ASCII prints."""
 _JOINERS = "\u200c\u200d"  # they shape letters and emoji; other format characters are invisible and say nothing
 _END_PUNCTUATION = " .,;:!?…"
 
@@ -18,11 +19,12 @@ _END_PUNCTUATION = " .,;:!?…"
 def normalise(text: str) -> str:
     """The form in which a memory is kept: NFKC, single spaces, nothing invisible, no punctuation at the end."""
     if not text.isprintable():
-        text = "".join(_visible(c) for c in text)
-    return _SPACE.sub(" ", unicodedata.normalize("NFKC", text)).strip().rstrip(_END_PUNCTUATION)
+        text = _ODD.sub(_visible, text)
+    return " ".join(unicodedata.normalize("NFKC", text).split()).rstrip(_END_PUNCTUATION)
 
 
-def _visible(char: str) -> str:
+def _visible(found: re.Match[str]) -> str:
+    char = found[0]
     kind = unicodedata.category(char)
     if kind == "Cf":
         return char if char in _JOINERS else ""

@@ -35,6 +35,9 @@ RUN_LIMIT = 16_384
 """Characters of one run (all space, or no space at all) that are given to a tokenizer in one piece: a sixteenth of
 the shortest run that was seen to overflow tiktoken 0.14 (2¹⁸ spaces still pass)."""
 
+WINDOW = 65_536
+"""Characters of a long text that are looked at in one go: no other Python runs meanwhile, for some 5 ms."""
+
 UNKNOWN_MARGIN = 0.30
 """Share added to a count made with OpenAI's encodings for a model of someone else. Measured against four other
 vocabularies (32,000 to 128,000 entries) on English chat, work and code: 1.01 to 1.29 times o200k's count."""
@@ -122,7 +125,18 @@ class JsonCounter:
 def _count_bounded(text: str, encode: Callable[[str], list[int]]) -> int:
     if len(text) < RUN_LIMIT:
         return len(encode(text))
-    return sum(len(encode(piece)) + cuts for piece, cuts in _pieces(text))
+    return sum(len(encode(piece)) + cuts for window in _windows(text) for piece, cuts in _pieces(window))
+
+
+def _windows(text: str) -> Iterator[str]:
+    """The text in stretches of at most `WINDOW`, cut before a space where there is one: hardly a token reaches over that."""
+    done = 0
+    while len(text) - done > WINDOW:
+        space = text.rfind(" ", done + 1, done + WINDOW)
+        end = space if space > 0 else done + WINDOW
+        yield text[done:end]
+        done = end
+    yield text[done:]
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:

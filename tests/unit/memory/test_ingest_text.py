@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import sys
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -46,6 +48,16 @@ def test_normal_form_is_stable(text: str) -> None:
     once = normalise(text)
     assert normalise(once) == once
     assert content_hash(text) == content_hash(once)
+
+
+def test_nothing_of_any_script_is_invisible_unless_unicode_says_so() -> None:
+    """Only some characters are looked up: none of the others may be one that goes, or becomes a space."""
+    for each in map(chr, range(sys.maxunicode + 1)):
+        gone = unicodedata.category(each) in {"Cc", "Cs", "Zl", "Zp"} or (
+            unicodedata.category(each) == "Cf" and each not in "\u200c\u200d"
+        )
+        if gone:
+            assert normalise(f"a{each}b") in ("ab", "a b"), hex(ord(each))
 
 
 def test_the_hash_is_sha256_without_case() -> None:

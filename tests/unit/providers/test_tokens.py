@@ -23,6 +23,7 @@ from app.providers.tokens import (
     MESSAGE_TOKENS,
     REPLY_TOKENS,
     RUN_LIMIT,
+    WINDOW,
     CountCache,
     TokenCounter,
     Tokenizers,
@@ -131,6 +132,16 @@ def test_cutting_never_counts_less(gpt4o: TokenCounter, tokenizers: Tokenizers, 
 def test_ordinary_long_text_is_not_cut(gpt4o: TokenCounter, tokenizers: Tokenizers) -> None:
     text = "The quick brown fox jumps over 13 lazy dogs.\n\n" * 2000
     assert gpt4o.count(text) == len(tokenizers.encoding("o200k_base").encode_ordinary(text))
+
+
+@pytest.mark.parametrize("unit", ["The quick brown fox. ", "Schöne Grüße,\n\n  aus 漢字 ", "x", " ", "no-space\n"])
+def test_no_tokenizer_gets_a_long_text_in_one_piece(unit: str) -> None:
+    """While it works on a piece, and the look for long runs on a window, no other Python runs."""
+    text = unit * (3 * WINDOW // len(unit))
+    given: list[str] = []
+    tokens._count_bounded(text, lambda piece: given.append(piece) or [1])  # type: ignore[func-returns-value]
+    assert "".join(given) == text
+    assert max(map(len, given)) <= WINDOW
 
 
 def test_lone_surrogates_are_counted(gpt4o: TokenCounter, tokenizer_json: Path) -> None:
