@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from app.ui import recall
 from app.ui.recall import PAGE, json_object, words, written
-from app.ui.rendering import url
+from app.ui.rendering import ours, url
 from app.ui.site import Entry
 from app.ui.visit import Visit
 from app.ui.within import Refused
@@ -257,8 +257,7 @@ async def _do(visit: Visit, notice: str, method: str, action: str, body: dict[st
 
 def _back(given: Mapping[str, Any], otherwise: str) -> str:
     """The list that the button stood in."""
-    wanted = str(given.get("next", ""))
-    return wanted if wanted.startswith("/ui/") else otherwise
+    return ours(str(given.get("next", "")), otherwise)
 
 
 def share(text: str) -> float:

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from app.api.auth import Principal
 from app.api.common import SLASH
 from app.ui.cookie import NOTICE_S, Cookies
+from app.ui.rendering import DOT
 from app.ui.within import Doors, Refused
 
 COOKIE = "mneme_ui"
@@ -50,8 +51,8 @@ class Visit:
     # --- what was asked -------------------------------------------------------------------------------------------------
 
     def segment(self, name: str) -> str:
-        """A path parameter, its slashes too."""
-        return str(self.request.path_params[name]).replace(SLASH, "/")
+        """A path parameter, whatever `rendering.url` was given for it."""
+        return str(self.request.path_params[name]).replace(SLASH, "/").removeprefix(DOT)
 
     def query(self, name: str, default: str | None = None) -> str | None:
         """`?name=`, without the space around it; an empty one is none."""

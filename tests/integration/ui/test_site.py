@@ -66,6 +66,18 @@ async def test_a_wrong_key_is_said(locked: Page, key: str) -> None:
         assert (await client.get("/ui")).status_code == 303
 
 
+async def test_a_copied_cookie_ends_with_signing_out(locked: Page) -> None:
+    key, _ = await locked.doors.tenancy.create_key("one", "app")
+    async with locked.browser() as client, locked.browser() as thief, locked.browser() as other:
+        await sign_in(client, key)
+        await sign_in(other, key)
+        copied = {"cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
+        assert (await thief.get("/ui/jobs", headers=copied)).status_code == 200
+        await post(client, "/ui/logout")
+        assert (await thief.get("/ui/jobs", headers=copied)).headers["location"].startswith("/ui/login")
+        assert (await other.get("/ui/jobs")).status_code == 200, "another browser's session is its own"
+
+
 async def test_a_revoked_or_expired_key_signs_out(locked: Page) -> None:
     doors = locked.doors
     key, row = await doors.tenancy.create_key("one", "app")
@@ -212,6 +224,24 @@ async def test_names_in_open_mode(page: Page, host: str, known: bool) -> None:
 async def test_with_keys_any_name_will_do(locked: Page) -> None:
     async with locked.browser(host="mneme.example") as client:
         assert (await client.get("/ui/login")).status_code == 200
+
+
+async def test_names_that_browsers_would_walk(page: Page) -> None:
+    """httpx, too, takes a segment of dots out of a path."""
+    for name in (".", ".."):
+        async with page.doors.client() as api:
+            fact = {"value": "Ghent", "category": "personal"}
+            assert (await api.post("/api/v1/memories", json={"user": name, "text": f"Lives in Ghent{name}"})).is_success
+        async with page.browser() as client:
+            links = re.findall(r'href="(/ui/users/[^"?]+)"', (await client.get("/ui/users")).text)
+            found = [each for each in links if f">{name}</" in (await client.get(each)).text]
+            assert found, links
+            answer = await post(client, f"{found[0]}/facts", key=name, **fact)
+            assert answer.status_code == 303, told(answer)
+            text = (await client.get(answer.headers["location"])).text
+            assert "Ghent" in text
+            assert (await post(client, f"{found[0]}/erase", id=name)).status_code == 200
+            assert (await client.get(found[0])).status_code == 404
 
 
 # --- what is no page -------------------------------------------------------------------------------------------------------
