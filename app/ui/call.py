@@ -164,7 +164,9 @@ async def passed_on(visit: Visit) -> Response:
     part = visit.query("part", "response")
     if part not in PARTS:
         raise Refused(404, "A call has a request, what was sent of it, and a response.")
-    return visit.pass_on("calls", visit.segment("call"), "raw", part=part)
+    identity = visit.segment("call")
+    await visit.doors.get("calls", identity)  # what the door says else is no page
+    return visit.pass_on("calls", identity, "raw", part=part)
 
 
 # --- replay --------------------------------------------------------------------------------------------------------------
