@@ -13,7 +13,7 @@ from app.gateway.dialects import dialect_of
 from app.ui import call_bytes, call_context, call_prompt, call_stream, call_words
 from app.ui.rendering import url
 from app.ui.site import Entry
-from app.ui.visit import Visit
+from app.ui.visit import Visit, whole_number
 from app.ui.within import Refused
 
 Value = TypeVar("Value")
@@ -91,10 +91,7 @@ def _explained(visit: Visit, context: Mapping[str, Any]) -> dict[str, Any]:
     items = context["items"]
     show = visit.query("show", "all") or "all"
     picked = call_context.picked(items, show)
-    try:
-        start = max(0, int(visit.query("from", "0") or 0))
-    except ValueError:
-        start = 0
+    start = whole_number(visit.query("from")) or 0
     here = picked[start : start + call_context.PAGE]
     present = {name: True for each in here for name, value in each["signals"].items() if value}
     spent = call_context.spending(context)
@@ -167,7 +164,9 @@ async def passed_on(visit: Visit) -> Response:
     part = visit.query("part", "response")
     if part not in PARTS:
         raise Refused(404, "A call has a request, what was sent of it, and a response.")
-    return visit.pass_on("calls", visit.segment("call"), "raw", part=part)
+    identity = visit.segment("call")
+    await visit.doors.get("calls", identity)  # what the door says else is no page
+    return visit.pass_on("calls", identity, "raw", part=part)
 
 
 # --- replay --------------------------------------------------------------------------------------------------------------

@@ -21,8 +21,6 @@ LONGEST_CHARS = 20_000
 """Of a candidate's text, characters at most."""
 SCORE_SLACK = 0.01
 """How far the parts of a score, each rounded, may be from its whole."""
-LISTED = 100
-"""Rows of any smaller table."""
 
 
 class Section(NamedTuple):

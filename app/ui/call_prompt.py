@@ -94,10 +94,11 @@ class _Message:
 
 
 def read(body: bytes) -> dict[str, Any] | None:
-    """A JSON object; None: it is none."""
+    """A JSON object; None: it is none, or nested deeper than it can be compared and written (254 levels)."""
     try:
         found = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        orjson.dumps(found)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -292,7 +293,4 @@ def quotable(items: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _json(value: object) -> str:
-    try:
-        return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
-    except TypeError:
-        return str(value)
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()

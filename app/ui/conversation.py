@@ -11,6 +11,8 @@ import orjson
 SHOWN_CHARS = 3000
 """Of a text, before the rest is folded: a screen and a half."""
 
+TOO_DEEP = "(nested too deep to be shown)"
+
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 _PICTURES = frozenset({"image_url", "input_image", "image"})
 _THOUGHTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
@@ -115,16 +117,22 @@ def pieces(content: object) -> list[Piece]:
 
 
 def pretty(value: object) -> str:
-    """JSON to be read; a text that is JSON, too. Other text as it is."""
-    if isinstance(value, str):
-        try:
-            parsed = orjson.loads(value)
-        except ValueError:
-            return value
-        if not isinstance(parsed, dict | list):
-            return value
-        value = parsed
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str).decode()
+    """JSON to be read; a text that is JSON, too. Other text as it is, and what is nested too deep to be laid out."""
+    if not isinstance(value, str):
+        return _laid_out(value) or TOO_DEEP
+    try:
+        parsed = orjson.loads(value)
+    except ValueError:
+        return value
+    return (_laid_out(parsed) if isinstance(parsed, dict | list) else None) or value
+
+
+def _laid_out(value: object) -> str | None:
+    """None: it is nested deeper than orjson writes (254 levels; it reads 1,024)."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str).decode()
+    except TypeError:
+        return None
 
 
 def plain(data: Mapping[str, Any]) -> tuple[list[tuple[str, str]], dict[str, Any]]:

@@ -1,9 +1,10 @@
-"""Who is signed in: a cookie that this server signed. Nothing of it is stored."""
+"""Who is signed in: a cookie that this server signed. Nothing of it is stored; who signed out is known to this process."""
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from app.errors import NotReady
 
 SECRET_BYTES = 32
 """Entropy of the signing secret, as of a key; written down it has more characters."""
+MAX_ENDED = 10_000
+"""Sessions that were signed out and are remembered, some 200 bytes each; beyond, the oldest are forgotten."""
 NOTICE_S = 60.0
 """Seconds that a notice waits for the page that shows it."""
 
@@ -34,12 +37,19 @@ class Cookies:
         """`life_s`: seconds after which one has to sign in again."""
         self._signed_in = URLSafeTimedSerializer(secret, salt="mneme.ui.signed-in")
         self._notice = URLSafeTimedSerializer(secret, salt="mneme.ui.notice")
+        self._ended: OrderedDict[str, None] = OrderedDict()
         self.life_s = life_s
 
     def read(self, cookie: str | None) -> SignedIn | None:
-        """None: none of ours, or too old."""
+        """None: none of ours, too old, or signed out."""
         found = _load(self._signed_in, cookie, self.life_s)
-        return SignedIn(found["k"], found["t"]) if found is not None else None
+        return SignedIn(found["k"], found["t"]) if found is not None and found["t"] not in self._ended else None
+
+    def end(self, token: str) -> None:
+        """Read no copy of this session's cookie any more, in this process."""
+        self._ended[token] = None
+        if len(self._ended) > MAX_ENDED:
+            self._ended.popitem(last=False)
 
     def write(self, digest: str | None) -> tuple[SignedIn, str]:
         """A new one, with a token of its own, and the cookie's value."""

@@ -50,7 +50,7 @@ async def add(visit: Visit) -> Response:
             if said.get(name):
                 body[name] = said[name]
         if said.get("tier"):
-            body["tier"] = int(said["tier"]) if said["tier"].isdecimal() else said["tier"]
+            body["tier"] = recall.tier(said["tier"])
         if said.get("importance"):
             body["importance"] = memory.share(said["importance"])
         made = await visit.doors.send("POST", "memories", body=body)

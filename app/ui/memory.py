@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from starlette.responses import Response
 
 from app.ui import recall
 from app.ui.recall import PAGE, json_object, words, written
-from app.ui.rendering import url
+from app.ui.rendering import ours, url
 from app.ui.site import Entry
 from app.ui.visit import Visit
 from app.ui.within import Refused
@@ -176,8 +177,8 @@ def changed(held: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]
         body["text"] = given["text"].replace("\r\n", "\n").strip()
     if "kind" in given:
         body["kind"] = given["kind"]
-    if given.get("tier", "").isdecimal():
-        body["tier"] = int(given["tier"])
+    if given.get("tier"):
+        body["tier"] = recall.tier(given["tier"])
     if "tags" in given:
         body["tags"] = words(given["tags"])
     if "metadata" in given:
@@ -256,16 +257,18 @@ async def _do(visit: Visit, notice: str, method: str, action: str, body: dict[st
 
 def _back(given: Mapping[str, Any], otherwise: str) -> str:
     """The list that the button stood in."""
-    wanted = str(given.get("next", ""))
-    return wanted if wanted.startswith("/ui/") else otherwise
+    return ours(str(given.get("next", "")), otherwise)
 
 
 def share(text: str) -> float:
     """A number from 0 to 1; whether it is one of these the door says. Raises Refused for what is no number."""
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
-        raise Refused(400, "Importance and confidence are numbers from 0 to 1.") from None
+        found = math.nan
+    if not math.isfinite(found):  # in JSON these would be null
+        raise Refused(400, "Importance and confidence are numbers from 0 to 1.")
+    return found
 
 
 def _minute(moment: str | None) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 import orjson
 
 from app.api.memory_models import Kind, Status
 from app.context.profiles import AUTO
-from app.ui.visit import Visit
+from app.ui.visit import Visit, whole_number
 from app.ui.within import Refused
 
 PAGE = 50
@@ -59,10 +59,6 @@ class Wanted:
         """Whether anything is left out that is in force."""
         return self != Wanted() and self != Wanted(status=ALL)
 
-    @property
-    def without_question(self) -> Wanted:
-        return replace(self, q="", said="")
-
     def listing(self) -> dict[str, Any]:
         """The query of GET /memories."""
         return {
@@ -82,7 +78,7 @@ class Wanted:
             "token_budget": SEARCH_TOKENS,
             "kinds": kinds,
             "history": self.status not in ("", *IN_FORCE),
-            **({"tiers": [int(self.tier)]} if self.tier.isdecimal() else {}),
+            **({"tiers": [tier(self.tier)]} if self.tier else {}),
             **({"tags": words(self.tags)} if self.tags else {}),
             **({"metadata": json_object(self.metadata)} if self.metadata else {}),
         }
@@ -139,6 +135,12 @@ def told(signals: dict[str, float]) -> list[tuple[str, float, bool]]:
 def words(text: str) -> list[str]:
     """“home, travel” → ["home", "travel"]."""
     return [each for part in text.split(",") if (each := part.strip())]
+
+
+def tier(text: str) -> int | str:
+    """A tier by its number or, as the doors take it too, its name."""
+    found = whole_number(text)
+    return text if found is None else found
 
 
 def json_object(text: str) -> dict[str, Any]:

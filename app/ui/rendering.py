@@ -7,12 +7,14 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 UNITS = ("B", "KB", "MB", "GB", "TB")
+DOT = "\ufdd1"
+"""Stands before a segment of a path that is `.` or `..`, which browsers would walk: a noncharacter, as `api.common.SLASH`."""
 SHORT = 8
 """Characters of an id where a list shows it; its whole text is in the title."""
 
@@ -31,9 +33,23 @@ def environment() -> Environment:
 
 def url(*segments: object, **query: Any) -> str:
     """A path under /ui: `url("users", "a/b", tab="facts")` is /ui/users/a%2Fb?tab=facts. Nones and empty texts are left out."""
-    path = "/".join(("/ui", *(quote(str(each), safe="") for each in segments)))
+    path = "/".join(("/ui", *(_segment(str(each)) for each in segments)))
     given = {name: value for name, value in query.items() if value is not None and value != ""}
     return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def ours(location: str | None, otherwise: str = "/ui") -> str:
+    """`location` if it is a page of this site, else another: no link of ours leads elsewhere."""
+    try:
+        parts = urlsplit(location or "")
+    except ValueError:
+        return otherwise
+    inside = not parts.scheme and not parts.netloc and (parts.path == "/ui" or parts.path.startswith("/ui/"))
+    return location if location and inside and "\\" not in location else otherwise
+
+
+def _segment(text: str) -> str:
+    return quote(DOT + text if text in (".", "..") else text, safe="")
 
 
 @cache

@@ -11,7 +11,7 @@ from app.ui import objects
 from app.ui.conversation import plain, pretty, turns, whole
 from app.ui.rendering import count, url
 from app.ui.site import Entry
-from app.ui.visit import Visit
+from app.ui.visit import Visit, whole_number
 from app.ui.within import Refused
 
 ROWS = 50
@@ -64,8 +64,8 @@ async def one(visit: Visit) -> Response:
     said around it."""
     session = await found(visit)
     at = ("sessions", session["id"])
-    before = _number(visit.query("before"))
-    if (turn := _number(visit.query("turn"))) is not None and turn + ROWS // 2 <= session["message_count"]:
+    before = whole_number(visit.query("before")) or None
+    if (turn := whole_number(visit.query("turn"))) and turn + ROWS // 2 <= session["message_count"]:
         before = turn + ROWS // 2
     doors = visit.doors
     history, branches, summary, working, parent = await asyncio.gather(
@@ -144,9 +144,9 @@ async def act(visit: Visit) -> Response:
         raise Refused(400, "There is no such action.")
     body = None
     if deed == "compact" and (target := str(given.get("target_tokens", "")).strip()):
-        if not target.isdecimal():
+        if (tokens := whole_number(target)) is None:
             raise Refused(400, "How many tokens may stay is a number.")
-        body = {"target_tokens": int(target)}
+        body = {"target_tokens": tokens}
     await visit.doors.send("POST", *at, deed, body=body)
     return visit.redirect(url(*at), DEEDS[deed])
 
@@ -163,7 +163,7 @@ async def delete(visit: Visit) -> Response:
         told = "no memory came from it alone"
     if kept:
         told += f", {count(kept, 'memory', 'memories')} with other sources {'stays' if kept == 1 else 'stay'}"
-    page = _number(str(given.get("before", "")))
+    page = whole_number(str(given.get("before", ""))) or None
     return visit.redirect(url("sessions", session["id"], before=page), f"The message is deleted; {told}.")
 
 
@@ -175,10 +175,6 @@ async def _parent(visit: Visit, session: dict[str, Any]) -> dict[str, Any] | Non
     except Refused:
         return None  # gone since
     return parent
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() and 0 < int(text) <= 2**30 else None
 
 
 ROUTES = (

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Seque
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from jinja2 import Environment
 from starlette.applications import Starlette
@@ -22,7 +21,7 @@ from app.api.common import SLASH, DoorMiddleware
 from app.api.origin import check_name, known_hosts
 from app.errors import MnemeError, TooLarge, Unauthenticated
 from app.ui.cookie import Cookies
-from app.ui.rendering import assets, environment, url
+from app.ui.rendering import assets, environment, ours, url
 from app.ui.visit import COOKIE, THEME, THEMES, Page, Visit
 from app.ui.within import WENT_WRONG, Doors, Refused
 
@@ -186,13 +185,13 @@ class Site:
     # --- its own pages ---------------------------------------------------------------------------------------------------
 
     async def _login(self, visit: Visit) -> Response:
-        wanted = _ours(visit.query("next"))
+        wanted = ours(visit.query("next"))
         if visit.principal is not None:
             return visit.redirect(wanted)
         if visit.request.method != "POST":
             return visit.render("login.html", next=wanted, message=None)
         given = await visit.form()
-        wanted = _ours(str(given.get("next", "")))
+        wanted = ours(str(given.get("next", "")))
         key = str(given.get("key", "")).strip()
         try:
             await self._authenticator.check({"x-mneme-key": key})
@@ -203,6 +202,8 @@ class Site:
         return visit.redirect(wanted)
 
     async def _logout(self, visit: Visit) -> Response:
+        if visit.principal is not None:
+            self._cookies.end(visit.token)
         visit.set_cookies.append((COOKIE, "", 0))
         return visit.redirect(url("login"))
 
@@ -210,7 +211,7 @@ class Site:
         given = await visit.form()
         wanted = str(given.get("theme", ""))
         visit.set_cookies.append((THEME, wanted, YEAR_S) if wanted in THEMES else (THEME, "", 0))
-        return visit.redirect(_ours(str(given.get("next", ""))))
+        return visit.redirect(ours(str(given.get("next", ""))))
 
 
 def _to_login(visit: Visit) -> Response:
@@ -221,16 +222,6 @@ def _to_login(visit: Visit) -> Response:
 
 def _refusal(visit: Visit, status: int, message: str) -> Response:
     return visit.render("refused.html", status=status, message=message)
-
-
-def _ours(location: str | None) -> str:
-    """`location` if it is a page of this site, else the first: no link of ours leads elsewhere."""
-    try:
-        parts = urlsplit(location or "")
-    except ValueError:
-        return url()
-    inside = not parts.scheme and not parts.netloc and (parts.path == "/ui" or parts.path.startswith("/ui/"))
-    return location if location and inside and "\\" not in location else url()
 
 
 async def _static(request: Request) -> Response:

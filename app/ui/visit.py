@@ -16,17 +16,22 @@ from starlette.types import Receive, Scope, Send
 from app.api.auth import Principal
 from app.api.common import SLASH
 from app.ui.cookie import NOTICE_S, Cookies
+from app.ui.rendering import DOT
 from app.ui.within import Doors, Refused
 
 COOKIE = "mneme_ui"
 NOTICE = "mneme_ui_notice"
 THEME = "mneme_ui_theme"
 THEMES = ("light", "dark")
+FORM = "application/x-www-form-urlencoded"
+"""What our forms send. Multipart is not read: it lets its sender choose a charset, and some take seconds, or fail."""
 TOKEN = "csrf"  # noqa: S105 - a field's name
 MAX_FIELDS = 100
 """Fields of a form; the largest has some twenty."""
 MAX_NOTICE_CHARS = 300
 """Browsers keep cookies of 4 KB."""
+MAX_DIGITS = 9
+"""Of a number in a form or a query: it fits Postgres' integer, and Python refuses to read thousands of digits."""
 
 
 @dataclass(slots=True)
@@ -46,8 +51,8 @@ class Visit:
     # --- what was asked -------------------------------------------------------------------------------------------------
 
     def segment(self, name: str) -> str:
-        """A path parameter, its slashes too."""
-        return str(self.request.path_params[name]).replace(SLASH, "/")
+        """A path parameter, whatever `rendering.url` was given for it."""
+        return str(self.request.path_params[name]).replace(SLASH, "/").removeprefix(DOT)
 
     def query(self, name: str, default: str | None = None) -> str | None:
         """`?name=`, without the space around it; an empty one is none."""
@@ -74,7 +79,8 @@ class Visit:
 
     async def form(self) -> FormData:
         """The fields that were sent. Raises Refused where the form is none of this session's, which no POST passes (`site`)."""
-        given = await self.request.form(max_files=0, max_fields=MAX_FIELDS)
+        kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        given = await self.request.form(max_fields=MAX_FIELDS) if kind == FORM else FormData()
         if not hmac.compare_digest(str(given.get(TOKEN, "")).encode(), self.token.encode()):
             raise Refused(403, "This form is too old, or not one of ours. Go back, load the page again and retry.")
         return given
@@ -118,6 +124,11 @@ class _PassedOn(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._doors.pass_on(receive, send, *self._path, **self._query)
+
+
+def whole_number(text: str | None) -> int | None:
+    """None: these are no digits, or too many."""
+    return int(text) if text and len(text) <= MAX_DIGITS and text.isdecimal() else None
 
 
 Page = Callable[[Visit], Awaitable[Response]]

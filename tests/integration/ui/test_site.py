@@ -66,6 +66,18 @@ async def test_a_wrong_key_is_said(locked: Page, key: str) -> None:
         assert (await client.get("/ui")).status_code == 303
 
 
+async def test_a_copied_cookie_ends_with_signing_out(locked: Page) -> None:
+    key, _ = await locked.doors.tenancy.create_key("one", "app")
+    async with locked.browser() as client, locked.browser() as thief, locked.browser() as other:
+        await sign_in(client, key)
+        await sign_in(other, key)
+        copied = {"cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
+        assert (await thief.get("/ui/jobs", headers=copied)).status_code == 200
+        await post(client, "/ui/logout")
+        assert (await thief.get("/ui/jobs", headers=copied)).headers["location"].startswith("/ui/login")
+        assert (await other.get("/ui/jobs")).status_code == 200, "another browser's session is its own"
+
+
 async def test_a_revoked_or_expired_key_signs_out(locked: Page) -> None:
     doors = locked.doors
     key, row = await doors.tenancy.create_key("one", "app")
@@ -138,12 +150,8 @@ async def test_no_post_without_this_sessions_token(page: Page) -> None:
 async def test_forms_that_are_none(page: Page) -> None:
     async with page.browser() as client:
         csrf = await token(client, "/ui/keys")
-        kind = {"content-type": "multipart/form-data; boundary=x"}
-        in_words(await client.post("/ui/keys", content=b"--x\r\nnonsense", headers=kind), 403)
-        in_words(
-            await client.post("/ui/keys", content=b"--x\r\nContent-Disposition: y\r\n\r\nz\r\n--x--", headers=kind), 400
-        )
-        in_words(await client.post("/ui/theme", files={"f": ("a", b"b")}, data={"csrf": csrf}), 400)
+        in_words(await client.post("/ui/theme", files={"f": ("a", b"b")}, data={"csrf": csrf}), 403)
+        in_words(await client.post("/ui/theme", data={"csrf": csrf, **{f"f{n}": "" for n in range(100)}}), 400)
         huge = "x" * (1024 * 1024)
         in_words(await client.post("/ui/keys", data={"csrf": csrf, "name": huge}), 413)
 
@@ -155,6 +163,39 @@ async def test_forms_that_are_none(page: Page) -> None:
             "/ui/keys", content=chunks(), headers={"content-type": "application/x-www-form-urlencoded"}
         )
         in_words(answer, 413)
+
+
+@pytest.mark.parametrize("charset", ["utf-7", "unicode_escape", "idna", "punycode"])
+async def test_the_sender_of_a_form_chooses_no_charset(locked: Page, charset: str) -> None:
+    """Of a multipart form one could: half characters that no text may hold, and `punycode`, whose reading takes seconds."""
+    for kind in ("multipart/form-data; boundary=x", "application/x-www-form-urlencoded"):
+        async with locked.browser() as client:
+            csrf = await token(client)
+            part = b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+            content = part % (b"csrf", csrf.encode()) + part % (b"key", b"+2AA-\\ud800xn--a") + b"--x--\r\n"
+            if "multipart" not in kind:
+                content = b"csrf=%s&key=%%2B2AA-%%5Cud800xn--a" % csrf.encode()
+            answer = await client.post(
+                "/ui/login", content=content, headers={"content-type": f"{kind}; charset={charset}"}
+            )
+            in_words(answer, 403 if "multipart" in kind else 401)
+
+
+async def test_numbers_of_thousands_of_digits(page: Page) -> None:
+    """Python does not read them."""
+    digits = "9" * 5000
+    async with page.doors.client() as api:
+        memory = (await api.post("/api/v1/memories", json={"user": "ana", "text": "Likes tea"})).json()["id"]
+        said = {"messages": [{"role": "user", "content": "Hello"}]}
+        assert (await api.post("/api/v1/sessions/s/messages", json=said, params={"user": "ana"})).is_success
+    async with page.browser() as client:
+        for path in ("/ui/sessions/s?user=ana&before=", "/ui/sessions/s?user=ana&turn="):
+            assert (await client.get(path + digits)).status_code == 200
+        for path in ("/ui/memories?user=ana&q=tea&tier=", "/ui/users/ana?tab=memories&q=tea&tier="):
+            assert "tier" in (await client.get(path + digits)).text
+        in_words(await post(client, "/ui/memories/new", user="ana", text="Likes tea", tier=digits), 400)
+        in_words(await post(client, f"/ui/memories/{memory}", tier=digits), 400)
+        in_words(await post(client, "/ui/sessions/s/do?user=ana", do="compact", target_tokens=digits), 400)
 
 
 # --- names -----------------------------------------------------------------------------------------------------------------
@@ -183,6 +224,24 @@ async def test_names_in_open_mode(page: Page, host: str, known: bool) -> None:
 async def test_with_keys_any_name_will_do(locked: Page) -> None:
     async with locked.browser(host="mneme.example") as client:
         assert (await client.get("/ui/login")).status_code == 200
+
+
+async def test_names_that_browsers_would_walk(page: Page) -> None:
+    """httpx, too, takes a segment of dots out of a path."""
+    for name in (".", ".."):
+        async with page.doors.client() as api:
+            fact = {"value": "Ghent", "category": "personal"}
+            assert (await api.post("/api/v1/memories", json={"user": name, "text": f"Lives in Ghent{name}"})).is_success
+        async with page.browser() as client:
+            links = re.findall(r'href="(/ui/users/[^"?]+)"', (await client.get("/ui/users")).text)
+            found = [each for each in links if f">{name}</" in (await client.get(each)).text]
+            assert found, links
+            answer = await post(client, f"{found[0]}/facts", key=name, **fact)
+            assert answer.status_code == 303, told(answer)
+            text = (await client.get(answer.headers["location"])).text
+            assert "Ghent" in text
+            assert (await post(client, f"{found[0]}/erase", id=name)).status_code == 200
+            assert (await client.get(found[0])).status_code == 404
 
 
 # --- what is no page -------------------------------------------------------------------------------------------------------

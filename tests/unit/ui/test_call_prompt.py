@@ -123,6 +123,12 @@ def test_contents_of_any_shape_have_a_text(content: object, text: str | None) ->
     assert found == text if text is not None else found
 
 
+def test_a_body_nested_deeper_than_python_compares_is_not_read() -> None:
+    for depth, read in ((200, True), (900, False)):
+        body = b'{"messages": [], "stop": ' + b"[" * depth + b"]" * depth + b"}"
+        assert (call_prompt.read(body) is not None) is read
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"\xff\x00", b"[1]", b'{"messages": 3}', b'{"messages": [3, null]}', b'{"input": [1]}']
 )

@@ -20,6 +20,16 @@ def message(turn: int, role: str = "user", content: object = "hello", **given: A
     } | given  # fmt: skip
 
 
+@pytest.mark.parametrize("depth", [10, 300, 1000])
+def test_what_is_nested_deep_breaks_no_page(depth: int) -> None:
+    text = "[" * depth + "]" * depth
+    assert pretty(text).replace("\n", "").replace(" ", "") == text
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    assert pretty(value) == ("(nested too deep to be shown)" if depth > 254 else pretty(f"[{text}]"))
+
+
 def test_what_is_missing_between_messages_is_a_gap() -> None:
     made = turns([message(1), message(4), message(5)], SESSION, before=0)
     assert [(each.index, each.missing) for each in made] == [(1, 0), (4, 2), (5, 0)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.ui.recall import KINDS, Wanted, json_object, told, words, written
+from app.ui.recall import KINDS, Wanted, json_object, tier, told, words, written
 from app.ui.within import Refused
 
 
@@ -47,6 +47,12 @@ def test_a_search_by_status(status: str, history: bool, kept: set[str]) -> None:
     wanted = Wanted(q="tea?", status=status)
     assert wanted.searching()["history"] is history
     assert {each for each in ("active", "aging", "superseded") if wanted.keeps(each)} == kept
+
+
+@pytest.mark.parametrize(("text", "asked"), [("3", 3), ("semantic", "semantic"), ("²", "²"), ("9" * 5000, "9" * 5000)])
+def test_a_tier_is_a_number_or_what_the_door_makes_of_it(text: str, asked: int | str) -> None:
+    assert tier(text) == asked
+    assert Wanted(q="tea?", tier=text).searching()["tiers"] == [asked]
 
 
 def test_whether_anything_is_left_out() -> None:
