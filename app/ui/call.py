@@ -243,10 +243,12 @@ async def _render(visit: Visit, tab: str, one: Mapping[str, Any] | None = None, 
 
 
 async def _or_none(asked: Awaitable[Value]) -> Value | None:
-    """What a door says; None where there is nothing of the kind, or it cannot be rebuilt."""
+    """What a door says; None where there is nothing of the kind, or it cannot be rebuilt; not where the database is away."""
     try:
         return await asked
-    except Refused:
+    except Refused as refused:
+        if refused.status >= 500:
+            raise
         return None
 
 

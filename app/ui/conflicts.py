@@ -39,6 +39,8 @@ ACTIONS = {
 }
 BY = {"yes": "the user, who said yes", "no": "the user, who said no", "corrected": "the user, who said what is right"}
 """By `user_response`; what somebody kept by hand has `keep`."""
+LABEL_CHARS = 60
+"""Of a value, in the label of a choice."""
 DECIDED = {
     "memory": "The memory stands.",
     "other": "The second memory stands.",
@@ -105,22 +107,25 @@ def sides(conflict: Mapping[str, Any]) -> list[Side]:
 
 
 def choices(conflict: Mapping[str, Any]) -> list[Choice]:
-    """All ways in which an open one can be decided."""
-    two, row = len(conflict["memory_ids"]) > 1, "db_source" in conflict["data"]
+    """All ways in which an open one can be decided, each with what is said then."""
+    said = {each.memory: f": {_shortened(each.value)}" for each in sides(conflict)}
+    first, *others = [said.get(each, "") for each in conflict["memory_ids"]] or [""]
+    two, row = bool(others), "db_source" in conflict["data"]
     loser = "the second one is superseded by it" if two else "the row is not followed"
-    made = [
-        Choice("memory", "The first memory" if two else "The memory", f"It is in force and confirmed; {loser}."),
-    ]
+    name = f"The {'first ' * two}memory{first}"
+    made = [Choice("memory", name, f"It is in force and confirmed; {loser}.")]
     if two:
-        made.append(
-            Choice("other", "The second memory", "It is in force and confirmed; the first is superseded by it.")
-        )
+        name = f"The second memory{others[0]}"
+        made.append(Choice("other", name, "It is in force and confirmed; the first is superseded by it."))
     if row:
-        made.append(
-            Choice("domain", "The business's row", "The memory is invalidated, and no prompt quotes it any more.")
-        )
+        name = f"The business's row{said.get(None, '')}"
+        made.append(Choice("domain", name, "The memory is invalidated, and no prompt quotes it any more."))
     made.append(Choice("both", "Both", "Both stay as they are, and are in doubt for this reason no more."))
     return made
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= LABEL_CHARS else f"{value[:LABEL_CHARS]}…"
 
 
 def _stands(memory: str, outcome: Mapping[str, Any]) -> bool:

@@ -45,7 +45,8 @@ async def _spent(visit: Visit, days: int) -> dict[str, Any]:
 
 
 async def new(visit: Visit) -> Response:
-    """GET /ui/keys/new."""
+    """GET /ui/keys/new, for those who may."""
+    await visit.doors.get("keys", limit=1)
     return _form(visit, None, {"capture": "on"})
 
 

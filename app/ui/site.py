@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.auth import Authenticator, Principal
 from app.api.common import SLASH, DoorMiddleware
 from app.api.origin import check_name, known_hosts
-from app.errors import MnemeError, TooLarge, Unauthenticated
+from app.errors import MnemeError, StoreUnavailable, TooLarge, Unauthenticated
 from app.ui.cookie import Cookies
 from app.ui.rendering import assets, environment, ours, url
 from app.ui.visit import COOKIE, THEME, THEMES, Page, Visit
@@ -103,17 +103,17 @@ class Site:
             return await page(visit)
 
         async def endpoint(request: Request) -> Response:
-            return await self._answer(request, checked)
+            return await self._answer(request, checked, public=public)
 
         return endpoint
 
-    async def _answer(self, request: Request, page: Page) -> Response:
+    async def _answer(self, request: Request, page: Page, *, public: bool = False) -> Response:
         """What `page` answers; in words, where it cannot."""
         visit = self._stranger(request)
         try:
             if self._open:
                 check_name(request.headers.get("host"), self._hosts)
-            visit = await self._visit(request)
+            visit = await self._visit(request, public=public)
             answer = await page(visit)
         except (Refused, MnemeError) as refused:
             answer = _refusal(visit, refused.status, refused.message)
@@ -134,14 +134,18 @@ class Site:
     def _stranger(self, request: Request) -> Visit:
         return Visit(request, self._templates, self._cookies, None, "", None, self._open)
 
-    async def _visit(self, request: Request) -> Visit:
+    async def _visit(self, request: Request, *, public: bool) -> Visit:
         visit = self._stranger(request)
         found = self._cookies.read(request.cookies.get(COOKIE))
         if found is None:
             found, made = self._cookies.write(None)
             visit.set_cookies.append((COOKIE, made, self._cookies.life_s))
         visit.token = found.token
-        visit.principal = await self._principal(found.digest)
+        try:
+            visit.principal = await self._principal(found.digest)
+        except StoreUnavailable:
+            if not public:  # whoever signs out need not wait for the database
+                raise
         visit.within = Doors(self._doors, visit.principal) if visit.principal is not None else None
         return visit
 
@@ -202,8 +206,9 @@ class Site:
         return visit.redirect(wanted)
 
     async def _logout(self, visit: Visit) -> Response:
-        if visit.principal is not None:
-            self._cookies.end(visit.token)
+        signed_in = self._cookies.read(visit.request.cookies.get(COOKIE))
+        if signed_in is not None and signed_in.digest is not None:  # what strangers send is not remembered
+            self._cookies.end(signed_in.token)
         visit.set_cookies.append((COOKIE, "", 0))
         return visit.redirect(url("login"))
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from tests.support.browsing import Visitor, visiting
 from tests.support.ui_served import Served
+
+EVERY_MS = 10_500
+"""After which the overview has asked again."""
 
 
 @pytest.fixture(params=["script", pytest.param("plain", marks=pytest.mark.heavy)])
@@ -62,6 +65,31 @@ async def test_the_overview_tells_how_it_goes(person: Visitor) -> None:
     assert await main.locator("svg").count() >= 3
     await main.get_by_role("navigation", name="Window of time").get_by_role("link").first.click()
     await expect(main.get_by_role("navigation", name="Window of time").locator("[aria-current=page]")).to_have_count(1)
+
+
+@pytest.mark.parametrize("how", ["refused", "unreachable"])
+async def test_the_overview_says_that_its_figures_are_old(browser: Browser, changing: Served, how: str) -> None:
+    async def fails(route: Route) -> None:
+        await (route.fulfill(status=503) if how == "refused" else route.abort())
+
+    async with visiting(browser, changing.base) as person:
+        await person.page.clock.install()
+        page = await person.go("/ui")
+        old = page.get_by_text("figures of before")
+        await expect(old).to_be_hidden()
+        await page.route("**/ui?*", fails)
+        await page.clock.fast_forward(EVERY_MS)
+        await expect(old).to_be_visible()
+        await page.unroute("**/ui?*")
+        await page.clock.fast_forward(EVERY_MS)
+        await expect(old).to_be_hidden()
+        person.problems.clear()  # of the failure
+
+
+async def test_nothing_of_the_keys_is_cut_off(person: Visitor) -> None:
+    page = await person.go("/ui/keys")
+    table = page.get_by_role("region", name="Keys")
+    assert await table.evaluate("(each) => each.scrollWidth <= each.clientWidth"), "at 1280 wide"
 
 
 async def test_settings_hide_what_is_secret(person: Visitor, changing: Served) -> None:

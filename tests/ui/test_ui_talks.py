@@ -74,7 +74,7 @@ async def test_a_conflict_is_resolved(person: Visitor, changing: Served) -> None
     await expect(page.get_by_role("group", name="Both sides")).to_contain_text("Ghent")
     kept = page.get_by_role("group", name="Both sides").locator("section").filter(has_text="Ghent")
     title = (await kept.get_by_role("heading").inner_text()).strip()
-    await page.get_by_role("main").get_by_role("link", name=title).first.click()
+    await page.get_by_role("main").get_by_role("link", name=f"{title}: Ghent").click()
     await page.get_by_label("Why (optional)").fill("He told us.")
     await page.get_by_role("button", name="Resolve").click()
     await expect(page.get_by_role("main")).to_contain_text("resolved")

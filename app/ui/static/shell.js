@@ -5,6 +5,9 @@ document.addEventListener("htmx:beforeRequest", (event) => {
     event.preventDefault();
   }
 });
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (event.target.closest("[data-live]")) document.querySelector("[data-stale]").hidden = Boolean(event.detail.successful);
+});
 // Fields that are there to be copied get a button.
 for (const field of document.querySelectorAll("input[data-copy]")) {
   const button = document.createElement("button");

@@ -206,9 +206,9 @@ async def test_a_conflict_with_a_row_is_decided(
         assert said in page.text
     assert page.links["Gai Media's payment terms are NET30"] == f"/ui/memories/{memory}?user=ana"
     assert not [each for each in page.forms if each.action.endswith("/resolve")], "asked before it is done"
-    assert set(page.links) >= {"The memory", "The business's row", "Both"}
-    asking = await visitor.look(page.links["The business's row"].partition("#")[0])
-    assert "The business's row stands? The memory is invalidated" in asking.text
+    assert set(page.links) >= {"The memory: NET30", "The business's row: NET15", "Both"}
+    asking = await visitor.look(page.links["The business's row: NET15"].partition("#")[0])
+    assert "The business's row: NET15 stands? The memory is invalidated" in asking.text
     done = await visitor.press(with_button(asking, "Resolve"), "Resolve", note="they changed it <b>in May</b>")
     for said in (
         "Decided. The business's row stands",
@@ -228,8 +228,8 @@ async def test_a_conflict_with_a_row_is_decided(
 @pytest.mark.parametrize(
     ("way", "kept"),
     [
-        ("The first memory", ["active", "superseded"]),
-        ("The second memory", ["superseded", "active"]),
+        ("The first memory: NET30", ["active", "superseded"]),
+        ("The second memory: NET15", ["superseded", "active"]),
         ("Both", ["active"] * 2),
     ],
 )

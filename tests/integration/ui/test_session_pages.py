@@ -305,3 +305,13 @@ async def test_hostile_words_stay_words(visitor: Visitor, api: httpx.AsyncClient
         assert "<script>alert" not in page.html
         assert "<b>" not in page.html
     assert (await visitor.look(href)).text.count("<script>alert(1)</script>") >= 3
+
+
+async def test_places_beyond_all_numbers_are_none(visitor: Visitor, api: httpx.AsyncClient) -> None:
+    await say(api, "one", *asked("Tea or coffee?", "Tea."))
+    for name in ("before", "turn"):
+        for place in ("9" * 9, "9" * 5000, "-1", "²"):
+            assert (await visitor.look(f"sessions/one?user=ana&{name}={place}")).text
+    page = await visitor.look("sessions/one?user=ana")
+    form = next(each for each in page.forms if "target_tokens" in each.fields)
+    await visitor.press(form, next(iter(form.buttons), None), status=400, target_tokens="9" * 5000)

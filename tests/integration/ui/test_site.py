@@ -286,6 +286,26 @@ async def test_the_database_is_away(locked: Page, monkeypatch: pytest.MonkeyPatc
         assert COOKIE in client.cookies, "it is no reason to sign out"
 
 
+async def test_one_signs_out_though_the_database_is_away(locked: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, _ = await locked.doors.tenancy.create_key("one", "app")
+    async with locked.browser() as client:
+        await sign_in(client, key)
+        csrf = await token(client, "/ui/jobs")
+
+        async def away(*_: Any, **__: Any) -> Any:
+            raise StoreUnavailable
+
+        locked.doors.authenticator.forget()
+        monkeypatch.setattr(locked.doors.tenancy.__class__, "key", away)
+        refused = await client.get("/ui/jobs?cursor=x")
+        in_words(refused, 503)
+        assert '<a href="/ui/jobs?cursor=x">Try again</a>' in refused.text
+        answer = await client.post("/ui/logout", data={"csrf": csrf})
+        assert (answer.status_code, COOKIE in client.cookies) == (303, False)
+        assert (await client.get("/ui/login")).status_code == 200
+        in_words(await sign_in(client, key), 503)
+
+
 async def test_heads_and_slashes(page: Page) -> None:
     async with page.browser() as client:
         for path in ("/ui", "/ui/login", "/ui/jobs"):

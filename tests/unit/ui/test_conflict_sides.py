@@ -74,6 +74,20 @@ def test_the_ways_to_decide_are_those_that_the_door_takes() -> None:
     assert [each.keep for each in choices(conflict(row=False))] == ["memory", "other", "both"]
 
 
+def test_a_choice_says_what_it_chooses() -> None:
+    of_row = choices(conflict(row=True))
+    assert [each.label for each in of_row] == [f"The memory: value {ONE}", "The business's row: NET15", "Both"]
+    of_two = conflict(row=False)
+    of_two["data"]["memories"].reverse()
+    labels = [each.label for each in choices(of_two)]
+    assert labels == [f"The first memory: value {ONE}", f"The second memory: value {TWO}", "Both"], (
+        "by id, not by place"
+    )
+    of_two["data"]["memories"][1]["value"] = "long" * 100
+    assert choices(of_two)[0].label == f"The first memory: {'long' * 15}…"
+    assert [each.label for each in choices(of_two | {"data": {}})] == ["The first memory", "The second memory", "Both"]
+
+
 @pytest.mark.parametrize("share", [0.0, 0.63, 1.0, 2.5])
 def test_zones_fill_the_gauge(share: float) -> None:
     found = zones(share)
