@@ -17,6 +17,7 @@ from app.gateway.prepare import Preparer
 from app.gateway.splice import dump
 from app.gateway.upstream import Router
 from app.store import ids
+from app.store.texts import nested
 
 
 class CompilePreviewer:
@@ -64,8 +65,13 @@ class CompilePreviewer:
         explained = expand(stored, texts)
         fill(explained, compiled.claimed)
         return {
-            "messages": orjson.loads(prepared.body)["messages"],
+            "messages": [_writable(each) for each in orjson.loads(prepared.body)["messages"]],
             "session_id": str(place.session_id) if not place.new else None,
             "memories": compiled.memories,
             **explained,
         }
+
+
+def _writable(message: dict[str, Any]) -> dict[str, Any]:
+    """A message that is nested too deep is sent, but not shown."""
+    return {"role": message.get("role"), "content": "(nested too deep to be shown)"} if nested(message) else message

@@ -19,6 +19,7 @@ from app.store.cards import Card
 from app.store.history import HistoryMessage
 from app.store.limits import MAX_COUNT
 from app.store.sessions import Session
+from app.store.texts import content_of
 
 MAX_MESSAGES = 1000
 """Most messages of one request; more come by POST /api/v1/import."""
@@ -206,7 +207,7 @@ def shown_message(row: HistoryMessage, cards: Sequence[Card] = ()) -> MessageOut
         sibling=row.sibling,
         parent_id=row.parent_message_id,
         role=row.role,
-        content=row.content_parts if isinstance(row.content_parts, list) else row.content,
+        content=content_of(row.content, row.content_parts),
         name=row.name,
         tool_calls=row.tool_calls,
         tool_call_id=row.tool_call_id,

@@ -15,6 +15,7 @@ import orjson
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES
+from app.store.texts import content_of
 
 VERSION = 1
 """Of the shape of the lines."""
@@ -90,7 +91,7 @@ def _line(row: Any, external: str) -> dict[str, Any]:
         "session": row["session"],
         "user": external,
         "role": ROLE_NAMES[row["role"]],
-        "content": row["content_parts"] if isinstance(row["content_parts"], list) else row["content"],
+        "content": content_of(row["content"], row["content_parts"]),
         "created_at": row["created_at"],
         "metadata": row["metadata"],
     }

@@ -1,8 +1,13 @@
-"""Text as Postgres takes it. Pure."""
+"""Text as Postgres takes it, and JSON as the doors can write it. Pure."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
+
+MAX_LEVELS = 200
+"""Of arrays and objects within each other, in a message's parts, that doors write: orjson and pydantic end at some 255, and an
+answer has a few of its own around them. (orjson reads 1,024, and what was read is forwarded and stored.)"""
 
 _LONE = re.compile("[\ud800-\udfff]")
 
@@ -19,3 +24,23 @@ def storable(text: str) -> str:
     except UnicodeEncodeError:
         return _LONE.sub("\ufffd", text)
     return text
+
+
+def nested(value: Any) -> bool:
+    """Whether JSON is nested deeper than can be written."""
+    level = [value]
+    for _ in range(MAX_LEVELS):
+        level = [
+            each
+            for one in level
+            if isinstance(one, dict | list)
+            for each in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def content_of(text: str | None, parts: Any) -> str | list[Any] | None:
+    """A stored message's content: its parts as they came, or its text, where it has none or they cannot be written."""
+    return parts if isinstance(parts, list) and not nested(parts) else text
