@@ -1,6 +1,7 @@
 """A world to look at: three users of a rental company's assistant, what they said, what was learned of it, and what went wrong.
 
     python -m tests.support.ui_world                       # a server of its own, until Ctrl-C
+    python -m tests.support.ui_world --domain              # one that knows the business's own database, too
     python -m tests.support.ui_world http://127.0.0.1:8080 # a running one, whose upstream is http://127.0.0.1:8977/v1
 
 All through the server's own doors and `/v1`; nothing is random. With the DSN of the server's database (`--database`) some of it
@@ -10,13 +11,14 @@ is also put into the past, and a job is a dead letter: no door does that.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -35,9 +37,10 @@ from tests.support.agent_work import SYSTEM as AGENT
 from tests.support.agent_work import work
 from tests.support.database import connected
 from tests.support.replies import Pause, Recorded, Reply, Script, chat_script, reply_json
-from tests.support.sample_domain import ONTOLOGY_YAML
+from tests.support.sample_domain import ONTOLOGY_YAML, sample_domain
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
+from tests.support.worked_example import domains
 
 UPSTREAM_PORT = 8977
 """Where the world's model listens when it is started by hand."""
@@ -490,7 +493,7 @@ def _streamed(text: str) -> dict[str, Any]:
 @click.command()
 @click.argument("base", required=False)
 @click.option("--database", help="The DSN of the server's database, as superuser.")
-@click.option("--domain", is_flag=True, help="The server has the sample domain as `erp`.")
+@click.option("--domain", is_flag=True, help="The server has (or gets) the sample domain as `erp`.")
 @click.option("--port", default=0, help="Of the server of its own.")
 def main(base: str | None, database: str | None, domain: bool, port: int) -> None:
     """Fill a running server, or one of its own, which runs until Ctrl-C."""
@@ -502,15 +505,29 @@ def main(base: str | None, database: str | None, domain: bool, port: int) -> Non
             return
         folder = Path(tempfile.mkdtemp(prefix="mneme-world-"))
         own = ("--port", str(port)) if port else ()
-        with MnemeServer(
-            folder, database=None, upstream=upstream.url, worker=True, settings=SETTINGS, arguments=own
-        ) as server:
-            postgres = EmbeddedPostgres(folder / ".mneme")
-            fill(server.base_url, database=postgres.start())
-            postgres.stop()
+        postgres = EmbeddedPostgres(folder / ".mneme")
+        dsn = postgres.start()
+        with contextlib.ExitStack() as stack:
+            known = SETTINGS | (stack.enter_context(_business(dsn)) if domain else {})
+            server = stack.enter_context(
+                MnemeServer(folder, database=None, upstream=upstream.url, worker=True, settings=known, arguments=own)
+            )
+            fill(server.base_url, database=dsn, domain=domain)
             sys.stdout.write(f"{server.base_url}/ui\n")
             sys.stdout.flush()
             threading.Event().wait()
+
+
+@contextlib.contextmanager
+def _business(server: str) -> Iterator[dict[str, str]]:
+    """The sample domain beside the server's own database, and the settings that name it."""
+    made = sample_domain(server)
+    with asyncio.Runner() as runner:
+        sample = runner.run(made.__aenter__())
+        try:
+            yield {"DOMAINS": domains(erp=(sample.dsn, ["*"]))}
+        finally:
+            runner.run(made.__aexit__(None, None, None))
 
 
 if __name__ == "__main__":
