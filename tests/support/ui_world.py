@@ -18,8 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,30 +28,20 @@ import asyncpg
 import click
 import httpx
 
-from app.providers.tokens import Tokenizers
 from app.store.embedded import EmbeddedPostgres
 from tests.support.agent_client import play
-from tests.support.agent_model import ScriptedModel
-from tests.support.agent_work import SYSTEM as AGENT
-from tests.support.agent_work import work
-from tests.support.database import connected
-from tests.support.replies import Pause, Recorded, Reply, Script, chat_script, reply_json
 from tests.support.sample_domain import ONTOLOGY_YAML, sample_domain
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
+from tests.support.ui_world_model import MODEL, agent_model
+from tests.support.ui_world_model import script as script
+from tests.support.ui_world_past import behind
 from tests.support.worked_example import domains
 
 UPSTREAM_PORT = 8977
 """Where the world's model listens when it is started by hand."""
 SYSTEM = "You are the assistant of Northlight Rentals, which rents stages, light and sound. Be brief and concrete."
-MODEL = "gpt-4o"
 QUIET_S = 60.0
-PIECE = 9
-"""Characters of a piece of a stream."""
-PAUSE_S = 0.012
-"""Between them: a stream that can be played."""
-PLAIN_BYTES = 320
-"""Of messages: more than the question about the contract has by itself."""
 AGENT_BUDGET = 8_000
 """Tokens of the agent's prompts."""
 SETTINGS = {
@@ -64,29 +53,6 @@ SETTINGS = {
 
 ANA, BRUNO, CHIARA = "ana", "bruno", "chiara"
 
-ANSWERS = {
-    "Gai Media prefers Friday": "Noted: deliveries to Gai Media go out on Fridays.",
-    "I work at": "Good to know. I will assume Porto when you ask about distances.",
-    "What goes out this week": (
-        "Three jobs go out this week:\n\n1. Tuesday: 12 LED panels to Gail Industries.\n2. Wednesday: a PA set to the Casa da "
-        "Música.\n3. Friday: flight crates to Gai Media, as they prefer."
-    ),
-    "prefers Thursday now": "Understood. From now on Gai Media gets its deliveries on Thursdays, not Fridays.",
-    "plan the next delivery": (
-        "Plan it for Thursday. Gai Media used to take deliveries on Fridays, but you told me that they prefer Thursdays now. "
-        "The PA set of SO-1052 is still in fulfilment, so the Thursday after next is the first that is safe."
-    ),
-    "vegetarian": "Thanks, I will keep that in mind when I suggest places to eat.",
-    "lunch": "Try O Vegetariano near the river: no meat on the card, five minutes from the warehouse, and quiet before one.",
-    "sister lives in Ghent": "Ghent is lovely. Shall I keep it in mind for the trip?",
-    "sister lives in Porto": "Porto it is. I had Ghent in my notes.",
-    "whole contract": "The contract runs until the end of March and renews by itself unless it is cancelled a month before.",
-    "answer in Portuguese": "Combinado. A partir de agora respondo em português.",
-    "meeting room": "Booked: the small room, Monday at ten, for four people.",
-    "what do you know": "You coordinate the warehouse, you like short answers, and your release day is Wednesday.",
-    "lamps": "Here are three lamps that fit a small stage.",
-    "second one": "The Arc 200 weighs 4.1 kg and costs 14 a day; the Halo 90 is lighter, but not as bright.",
-}  # fmt: skip
 CARDS = [
     {"type": "product_card", "data": {"title": "Halo 90", "subtitle": "LED spot, 90 W", "price": "9 a day"}},
     {"type": "product_card", "data": {"title": "Arc 200", "subtitle": "LED wash, 200 W", "price": "14 a day"}},
@@ -124,43 +90,6 @@ class World:
     entity: str = ""
 
 
-def script() -> Script:
-    """The world's upstream: answers by what it is asked; the agent's model for the agent."""
-    agent: list[Any] = []
-    lock = threading.Lock()
-
-    def answer(asked: dict[str, Any]) -> str | Reply | Sequence[str]:
-        said = _last(asked)
-        if "the whole contract" in said and _augmented(asked):
-            told = {"message": "This model's maximum context length is 900 tokens.", "type": "invalid_request_error"}
-            return reply_json(
-                {"error": {**told, "param": "messages", "code": "context_length_exceeded"}}, "400 Bad Request"
-            )
-        if "the night shift" in said:
-            told = {"message": "The engine is overloaded. Try again later.", "type": "server_error"}
-            return reply_json({"error": {**told, "param": None, "code": "overloaded"}}, "503 Service Unavailable")
-        if "find_items" in json.dumps(asked.get("tools") or []) and asked["messages"][-1]["role"] != "tool":
-            return _calls_tool("find_items", {"query": "lamps", "stage": "small"})
-        key = max(ANSWERS, key=said.rfind)  # the client's own words stand behind what Mneme adds
-        text = ANSWERS[key] if key in said else "All right."
-        return [text[n : n + PIECE] for n in range(0, len(text), PIECE)]
-
-    plain = chat_script(answer, model=MODEL, max_model_len=128_000)
-    assert callable(plain)
-
-    def route(request: Recorded) -> Reply:
-        if request.path == "/v1/chat/completions" and AGENT.encode()[:40] in request.body:
-            with lock:
-                if not agent:
-                    agent.append(_agent_model())
-            made: Reply = agent[0](request)
-            return made
-        made = plain(request)
-        return Reply([Pause(PAUSE_S) if isinstance(each, Pause) else each for each in made.steps])
-
-    return route
-
-
 def fill(base: str, *, database: str | None = None, domain: bool = False) -> World:
     """Tell a running server everything. `database`: its DSN, as superuser; `domain`: it has the sample's as `erp`."""
     world = World(base)
@@ -179,7 +108,7 @@ def fill(base: str, *, database: str | None = None, domain: bool = False) -> Wor
         _keys(teller)
         _judged(teller)
     if database is not None:
-        _behind(database, world)
+        behind(database, world.sessions["lunch"])
     return world
 
 
@@ -297,7 +226,7 @@ def _knowledge(teller: _Teller) -> None:
 def _agent(teller: _Teller) -> None:
     config = {"paging": "on", "paging_budget_tokens": AGENT_BUDGET}
     teller.send("POST", "/sessions", {"id": "label-service", "user": CHIARA, "config": config})
-    model = _agent_model()
+    model = agent_model()
     headers = {"x-mneme-user": CHIARA, "x-mneme-session": "label-service", "x-mneme-paging": "on"}
     played = play(teller.world.base, model.work, model, headers=headers, between=teller.quiet)
     teller.world.sessions["label-service"] = played.session_id
@@ -324,60 +253,6 @@ def _judged(teller: _Teller) -> None:
     teller.send("POST", "/outcomes", {"call": teller.world.calls["why"], "outcome": "positive"})
     known = teller.get("/memories", user=ANA, limit=1000)["memories"]
     teller.world.memories["corrected"] = next(each["id"] for each in known if "prefers Thursday" in each["text"])
-
-
-def _behind(database: str, world: World) -> None:
-    """What only time, or a fault, would do."""
-    with ThreadPoolExecutor(1) as aside:  # here a loop may be running
-        aside.submit(asyncio.run, _change(database, world)).result(QUIET_S)
-
-
-async def _change(database: str, world: World) -> None:
-    async with connected(database) as admin:
-        await _age(admin)
-        await _bury(admin, world.sessions["lunch"])
-
-
-async def _age(admin: asyncpg.Connection[Any]) -> None:
-    """What was said long ago is in doubt."""
-    await admin.execute(
-        "UPDATE agent_data.memory_store SET created_at = created_at - interval '100 days', last_validated_at = NULL,"
-        " stated_at = now() - interval '100 days', confidence = 0.85, status = 'aging'"
-        " WHERE status = 'active' AND content_text ILIKE ANY (ARRAY['%%Helix%%', '%%phone%%'])"
-    )
-
-
-async def _bury(admin: asyncpg.Connection[Any], session: str) -> None:
-    """A job whose helper was away each time; done again it succeeds, for its messages are there."""
-    rows = await admin.fetch(
-        "SELECT tenant_id, user_id, session_id, message_id, created_at FROM agent_data.conversation_history"
-        " WHERE session_id = $1 ORDER BY turn_index LIMIT 2",
-        session,
-    )
-    first = rows[0]
-    payload = {
-        "tenant": str(first["tenant_id"]), "user": str(first["user_id"]), "session": str(first["session_id"]),
-        "messages": [str(each["message_id"]) for each in rows], "from": first["created_at"].isoformat(),
-        "to": rows[-1]["created_at"].isoformat(),
-    }  # fmt: skip
-    job = await admin.fetchval(
-        "INSERT INTO agent_data.pgqueuer (priority, status, entrypoint, payload, attempts, execute_after, created, updated)"
-        " VALUES (0, 'failed', 'learn', $1, 5, now(), now(), now()) RETURNING id",
-        json.dumps(payload).encode(),
-    )
-    await admin.execute(
-        "INSERT INTO agent_data.pgqueuer_log (job_id, status, priority, entrypoint, created, traceback)"
-        " VALUES ($1, 'failed', 0, 'learn', now(), $2)",
-        job,
-        json.dumps(
-            {
-                "exception_type": "JobFailed",
-                "exception_message": "HelperError: the helper model answered 503 Service Unavailable.",
-                "traceback": "",
-                "additional_context": None,
-            }
-        ),
-    )
 
 
 # --- how it is told ----------------------------------------------------------------------------------------------------
@@ -455,35 +330,6 @@ class _Talk:
         self._teller.quiet()
 
 
-# --- the model ---------------------------------------------------------------------------------------------------------
-
-
-def _agent_model() -> ScriptedModel:
-    counter = Tokenizers().for_model(MODEL)
-    made = work(7, counter.count, results=9, tokens=16_000, questions=3, apart=3, giant=4_000, again=1)
-    return ScriptedModel(made, counter, 128_000)
-
-
-def _calls_tool(name: str, arguments: Mapping[str, Any]) -> Reply:
-    call = {"id": "call_find_1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-    message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    choices = [{"index": 0, "message": message, "finish_reason": "tool_calls"}]
-    usage = {"prompt_tokens": 96, "completion_tokens": 18, "total_tokens": 114}
-    head = {"id": "chatcmpl-tool", "object": "chat.completion", "created": 1700000000, "model": MODEL}
-    return reply_json({**head, "choices": choices, "usage": usage})
-
-
-def _last(asked: Mapping[str, Any]) -> str:
-    """The client's own last words: what Mneme wove in stands before or after them."""
-    return json.dumps(
-        [each["content"] for each in asked["messages"] if each["role"] == "user"][-1:], ensure_ascii=False
-    )
-
-
-def _augmented(asked: Mapping[str, Any]) -> bool:
-    return len(json.dumps(asked["messages"])) > PLAIN_BYTES
-
-
 def _streamed(text: str) -> dict[str, Any]:
     chunks = [json.loads(each[6:]) for each in text.split("\n\n") if each.startswith("data: {")]
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
@@ -508,6 +354,7 @@ def main(base: str | None, database: str | None, domain: bool, port: int) -> Non
         postgres = EmbeddedPostgres(folder / ".mneme")
         dsn = postgres.start()
         with contextlib.ExitStack() as stack:
+            stack.callback(postgres.stop)
             known = SETTINGS | (stack.enter_context(_business(dsn)) if domain else {})
             server = stack.enter_context(
                 MnemeServer(folder, database=None, upstream=upstream.url, worker=True, settings=known, arguments=own)
@@ -525,9 +372,10 @@ def _business(server: str) -> Iterator[dict[str, str]]:
     with asyncio.Runner() as runner:
         sample = runner.run(made.__aenter__())
         try:
-            yield {"DOMAINS": domains(erp=(sample.dsn, ["*"]))}
+            yield {"DOMAINS": domains(erp=(sample.dsn, ["local"]))}
         finally:
-            runner.run(made.__aexit__(None, None, None))
+            with contextlib.suppress(OSError, asyncpg.PostgresError):  # Ctrl-C ends the database, too
+                runner.run(made.__aexit__(None, None, None))
 
 
 if __name__ == "__main__":

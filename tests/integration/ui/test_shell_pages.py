@@ -236,13 +236,14 @@ async def test_what_other_keys_see(locked: Page) -> None:
         async with locked.browser() as client:
             await sign_in(client, key)
             found[name] = [
-                (await client.get(path)).status_code for path in ("/ui", "/ui/jobs", "/ui/keys", "/ui/settings")
+                (await client.get(path)).status_code
+                for path in ("/ui", "/ui/jobs", "/ui/keys", "/ui/keys/new", "/ui/settings")
             ]
     assert found == {
-        "operator": [200, 200, 200, 200],
-        "other tenant": [200, 200, 200, 403],
-        "reader": [200, 200, 403, 403],
-        "proxy": [403, 403, 403, 403],
+        "operator": [200, 200, 200, 200, 200],
+        "other tenant": [200, 200, 200, 200, 403],
+        "reader": [200, 200, 403, 403, 403],
+        "proxy": [403, 403, 403, 403, 403],
     }
 
 

@@ -1,0 +1,22 @@
+"""What the page of a call makes of doors that say no."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.ui.call import _or_none
+from app.ui.within import Refused
+
+
+async def says(status: int) -> str:
+    raise Refused(status, "no")
+
+
+@pytest.mark.parametrize("status", [404, 409, 422])
+async def test_what_a_call_does_not_have_is_left_out(status: int) -> None:
+    assert await _or_none(says(status)) is None
+
+
+async def test_a_database_that_is_away_is_no_call_without_memory() -> None:
+    with pytest.raises(Refused):
+        await _or_none(says(503))
