@@ -30,9 +30,9 @@ import httpx
 
 from app.store.embedded import EmbeddedPostgres
 from tests.support.agent_client import play
-from tests.support.sample_domain import ONTOLOGY_YAML, sample_domain
+from tests.support.sample_domain import ONTOLOGY_YAML, SampleDomain, sample_domain
 from tests.support.scripted import ScriptedUpstream
-from tests.support.server import MnemeServer
+from tests.support.server import MnemeServer, wait_until
 from tests.support.ui_world_model import MODEL, agent_model
 from tests.support.ui_world_model import script as script
 from tests.support.ui_world_past import behind
@@ -97,6 +97,7 @@ def fill(base: str, *, database: str | None = None, domain: bool = False) -> Wor
         teller = _Teller(http, world)
         if domain:
             teller.send("PUT", "/ontology/erp", {"source": ONTOLOGY_YAML})
+            wait_until(lambda: teller.finds("Gai Media Entertainment"), "the ontology to count", seconds=QUIET_S)
         _said_before(teller)
         _noted(teller)
         _named(teller)
@@ -278,6 +279,11 @@ class _Teller:
     def known(self, domain: str) -> bool:
         return domain in json.dumps(self.get("/ontology"))
 
+    def finds(self, mention: str) -> bool:
+        """Whether it means a thing to Ana; of the business's rows so soon as its ontology counts everywhere."""
+        asked = {"mention": mention, "user": ANA}
+        return self.send("POST", "/entities/resolve", asked)["canonical_entity_id"] is not None
+
     def quiet(self) -> None:
         """Until all is learned that was said."""
         until = time.monotonic() + QUIET_S
@@ -365,6 +371,11 @@ def main(base: str | None, database: str | None, domain: bool, port: int) -> Non
             threading.Event().wait()
 
 
+def with_business(sample: SampleDomain) -> dict[str, str]:
+    """The settings of a server that has it as `erp`, however busy the machine is."""
+    return {"DOMAINS": domains(erp=(sample.dsn, ["local"])), "DOMAIN_DEADLINE_MS": "10000"}
+
+
 @contextlib.contextmanager
 def _business(server: str) -> Iterator[dict[str, str]]:
     """The sample domain beside the server's own database, and the settings that name it."""
@@ -372,7 +383,7 @@ def _business(server: str) -> Iterator[dict[str, str]]:
     with asyncio.Runner() as runner:
         sample = runner.run(made.__aenter__())
         try:
-            yield {"DOMAINS": domains(erp=(sample.dsn, ["local"]))}
+            yield with_business(sample)
         finally:
             with contextlib.suppress(OSError, asyncpg.PostgresError):  # Ctrl-C ends the database, too
                 runner.run(made.__aexit__(None, None, None))
