@@ -19,7 +19,7 @@ from app.settings import Settings
 from app.store.migrate import migrate
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
-from app.store.queue import install_queue
+from app.store.queue import prepare_queue
 from app.store.reach import reach
 from app.store.replicas import begin_marking
 from app.store.spend import SpendStore
@@ -39,6 +39,9 @@ CLOSING_S = 5.0
 WORKER_CONNECTIONS = 3
 """Of a worker beside its pool: the queue's listener, its leases, the schedule."""
 
+OPEN_AT_ONCE = 2
+"""Connections of each pool that a start opens and warms: what one request uses at once. The others open as they are used."""
+
 STORED_COUNTS = "gpt-4o"
 """A model counted by o200k_base: the encoding of every stored token count."""
 
@@ -52,15 +55,17 @@ def database_dsn(settings: Settings) -> str:
 
 async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str], None] | None = None) -> None:
     """Bring the schema, the queue and the embedder's space up to date. Needs a login that may create roles."""
-    embedder = build_embedder(settings)
+    embedder, sql = build_embedder(settings), Queries.load()
+
+    async def queue(connection: Any) -> None:
+        await prepare_queue(connection, sql)
 
     async def space(connection: Any) -> None:
         if embedder.dimensions:
-            sql = Queries.load()["turns.ensure_space"]
-            await connection.execute(sql, embedder.space, embedder.dimensions)
+            await connection.execute(sql["turns.ensure_space"], embedder.space, embedder.dimensions)
 
     async def marks(connection: Any) -> None:
-        await begin_marking(connection, Queries.load(), wanted=bool(settings.standby_urls))
+        await begin_marking(connection, sql, wanted=bool(settings.standby_urls))
 
     connection = await reach(settings.direct(dsn), settings.start_wait_s)
     try:
@@ -68,7 +73,7 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
             connection,
             hash_partitions=settings.hash_partitions,
             history_partitions=settings.history_partitions,
-            after=[install_queue, space, marks],
+            after=[queue, space, marks],
             progress=progress,
         )
     finally:
@@ -107,7 +112,9 @@ def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:
         }
         for name, given in sizes.items():
             size = given or settings.pool_size
-            limits[name] = PoolLimits(size, settings.pool_timeout_ms, settings.statement_timeout_ms, open_at_once=size)
+            limits[name] = PoolLimits(
+                size, settings.pool_timeout_ms, settings.statement_timeout_ms, open_at_once=OPEN_AT_ONCE
+            )
     return limits
 
 

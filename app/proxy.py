@@ -18,7 +18,7 @@ from app.context.compile import Compiler
 from app.context.profiles import PROFILES, Profile, strategies
 from app.context.retrieve import Retriever
 from app.context.sections import Budgets
-from app.core import CLOSING_S, Core
+from app.core import CLOSING_S, OPEN_AT_ONCE, Core
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.asking import Asker
@@ -42,7 +42,7 @@ from app.gateway.upstream import Router, Transport
 from app.knowing import Knowledge, knower
 from app.knowledge.inquiry import Knower
 from app.metrics import Metrics
-from app.providers.helper import HelperClient, build_helper
+from app.providers.helper import build_helper
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.cards import Cards
@@ -55,6 +55,7 @@ from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 
 if TYPE_CHECKING:
+    from app.providers.helper_client import HelperClient
     from app.tracing.provider import Tracing
 
 VECTOR_SHARE = 0.6
@@ -293,10 +294,10 @@ async def _warm(core: Core, in_prompts: Knower) -> None:
         (vector,) = await core.embedder.embed(["warm"])
     pools, sql = core.pools, core.queries
     primary = TurnStore(pools.write, sql, history=pools.reads("history").direct, memory=pools.reads("memory").direct)
-    await primary.warm(vector, space, core.settings.pool_size)
+    await primary.warm(vector, space, OPEN_AT_ONCE)
     if pools.replicas:
-        await core.turns.warm(vector, space, core.settings.pool_size)
-    await in_prompts.warm(core.settings.pool_size)
+        await core.turns.warm(vector, space, OPEN_AT_ONCE)
+    await in_prompts.warm(OPEN_AT_ONCE)
 
 
 def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from app import collector
 from app.capture.spool import erasing
@@ -32,7 +33,7 @@ from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_pii import refuser, unwelcome
 from app.memory.extract_rules import rules
-from app.providers.helper import HelperClient, build_helper
+from app.providers.helper import build_helper
 from app.settings import Settings
 from app.store.checking import CheckStore
 from app.store.consolidation import ConsolidationStore
@@ -48,6 +49,9 @@ from app.store.validation import Validation
 from app.store.webhooks import Outbox, WebhookFigures
 from app.tasks import until_orphaned
 from app.tracing import traced
+
+if TYPE_CHECKING:
+    from app.providers.helper_client import HelperClient
 
 log = logging.getLogger("mneme.work")
 
