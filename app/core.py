@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -150,8 +149,8 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
         stack.push_async_callback(embedder.close)
         tokenizers = Tokenizers(settings.tokenizer_json)
         counter = tokenizers.for_model(STORED_COUNTS)
-        # A worker counts what is stored, and nothing else.
-        await (asyncio.to_thread(tokenizers.warm) if serving else asyncio.to_thread(counter.count, "warm"))
+        if serving:  # for a worker nobody waits; and what other models take, their first request loads
+            await tokenizers.ready(STORED_COUNTS)
         tasks = Supervisor()
         stack.push_async_callback(tasks.close, CLOSING_S)
         yield Core(
