@@ -18,7 +18,7 @@ NOISE_LIFE_DAYS = 2
 
 
 SIX_WEEKS = 42
-"""Days: three changes of mind, the first looks at noise, and each tier but the last."""
+"""Days: two changes of mind, and noise that comes and goes. Aging and pruning begin later."""
 
 
 async def _check(admin: asyncpg.Connection[Any], live: HalfYear) -> None:
@@ -101,7 +101,7 @@ async def test_six_weeks(
     story = await live.live(SIX_WEEKS)
     await _check_any(admin, live, story)
     assert (await live.statuses("What is my sister's name?"))["Sister's name is Marta"] == "superseded"
-    assert {"promotion", "demotion", "aging", "decay", "prune"} <= {name for name, n in story.swept.items() if n}
+    assert {"promotion", "decay", "expiry", "purge"} <= {name for name, n in story.swept.items() if n}
 
 
 @pytest.mark.heavy

@@ -7,7 +7,7 @@ from typing import Any
 import openai.types.chat
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.gateway.phantom_body import PhantomBody, Whole
@@ -190,7 +190,12 @@ def both_forms(n: int, leg: dict[str, Any]) -> tuple[bytes, bytes]:
     return stream, body(message, leg["finish"], usage=figures, **more)
 
 
+THINKS_AND_ASKS = {"content": None, "reasoning": "hm", "names": ["memory_query"], "finish": "tool_calls", "tokens": 1}
+ANSWERS = {"content": "a", "reasoning": None, "names": [], "finish": "stop", "tokens": 1}
+
+
 @examples(300)
+@example([THINKS_AND_ASKS, *[ANSWERS] * 7])
 @given(st.lists(LEGS, min_size=8, max_size=8))
 def test_they_say_the_same(given: list[dict[str, Any]]) -> None:
     stream_engine, body_engine, out = PhantomStream(Names()), PhantomBody(Names()), b""

@@ -21,6 +21,7 @@ BAD = [
     (r"((a+))+", "for ever"), (r"(a?){30}", "for ever"), (r"(a)\1", "refers back"), (r"(?=a)a", "looks around"),
     (r"(?P<x>a)", "looks around"), (r"(?i)a", "looks around"), (r"\d*", "the empty text"), (r"[", "no regular expression"),
     (r"\d+\w+\w+\w+", "more than 3 repetitions"), ("a?" * 9 + "b", "optional parts"), ("a" * 201, "longer than"),
+    (r"[a--b]", "has a set with"), (r"a)", "not opened"),
 ]  # fmt: skip
 
 

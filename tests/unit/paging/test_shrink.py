@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.paging.shrink import (
@@ -121,6 +121,7 @@ def test_nothing_that_is_huge_takes_long_or_much() -> None:
 
 
 @examples(150)
+@example("a:\n\n  b: 1\n", ContentKind.CODE, "a.yaml")
 @given(
     st.one_of(
         st.text(max_size=3000),
