@@ -190,8 +190,14 @@ def both_forms(n: int, leg: dict[str, Any]) -> tuple[bytes, bytes]:
     return stream, body(message, leg["finish"], usage=figures, **more)
 
 
-THINKS_AND_ASKS = {"content": None, "reasoning": "hm", "names": ["memory_query"], "finish": "tool_calls", "tokens": 1}
-ANSWERS = {"content": "a", "reasoning": None, "names": [], "finish": "stop", "tokens": 1}
+THINKS_AND_ASKS: dict[str, Any] = {
+    "content": None,
+    "reasoning": "hm",
+    "names": ["memory_query"],
+    "finish": "tool_calls",
+    "tokens": 1,
+}
+ANSWERS: dict[str, Any] = {"content": "a", "reasoning": None, "names": [], "finish": "stop", "tokens": 1}
 
 
 @examples(300)
