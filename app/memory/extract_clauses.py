@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 
+from app.languages.data import all_of
 from app.memory.ingest_text import injected_spans
 
 MAX_HEAD = 12_000
@@ -83,10 +85,12 @@ _BLOCKS = re.compile(
     r"|https?://\S+",
     re.MULTILINE,
 )
+_COMMENT = re.compile(r"<!--(?:[^-]|-(?!->))*(?:-->|$)")
 _QUOTED = re.compile(
-    r"\"[^\"\n]{1,2000}\"|“[^“”]{1,2000}”|„[^„“”]{1,2000}[“”]|«[^«»]{1,2000}»|(?<![\w'])'[^'\n]{12,400}'(?!\w)"
+    r"\"[^\"\n]{1,2000}\"|“[^“”]{1,2000}”|„[^„“”]{1,2000}[“”]|«[^«»]{1,2000}»|「[^「」]{1,2000}」|『[^『』]{1,2000}』|(?<![\w'])'[^'\n]{12,400}'(?!\w)"
 )
 _OWN_WORDS = re.compile(r"\b(?:I|I'm|my|me|we|our|always|never|remember|call|name)\b", re.IGNORECASE)
+_HAN = re.compile(r"[\u3400-\u9fff]")
 _LONG_QUOTE = 60  # characters: a title is shorter, a quotation is not
 _TAGGED = re.compile(r"<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>")
 _MAX_TAGS = 50
@@ -124,22 +128,41 @@ def masked(message: str) -> str:
     return text[:MAX_HEAD] + MASK * gap + text[MAX_HEAD:]
 
 
+@cache
+def _pasted() -> tuple[tuple[re.Pattern[str], bool], ...]:
+    """What opens a pasted text in any language, and whether it is itself part of it."""
+    return (
+        (_LETTER, True),
+        (all_of("letter"), True),
+        (_TASK_BELOW, False),
+        (all_of("below"), False),
+        (_TASK_COLON, False),
+        (all_of("task"), False),
+    )
+
+
 def _masked(message: str) -> str:
     text = message.replace("’", "'").replace("ʼ", "'").replace("\r", MASK)
     spans = injected_spans(text)
     text = _mask(text, spans)
     text = _mask(text, _fenced(text))
+    text = _mask(text, [m.span() for m in _COMMENT.finditer(text)])
     text = _mask(text, [m.span() for m in _BLOCKS.finditer(text)])
     text = _mask(text, _tagged(text))
-    quotes = [m.span() for m in _QUOTED.finditer(text) if len(m[0]) > _LONG_QUOTE or _OWN_WORDS.search(m[0])]
+    quotes = [m.span() for m in _QUOTED.finditer(text) if len(m[0]) > _LONG_QUOTE or _says(m[0])]
     text = _mask(text, [span for span in quotes if not _is_contraction_span(text, span)])
     speakers = list(_SPEAKER.finditer(text))
     if len(speakers) >= 2:
         text = _mask(text, [(speakers[0].start(), len(text))])
-    for pattern in (_LETTER, _TASK_BELOW, _TASK_COLON):
+    for pattern, itself in _pasted():
         if opening := pattern.search(text):
-            text = _mask(text, [(opening.start() if pattern is _LETTER else opening.end(), len(text))])
+            text = _mask(text, [(opening.start() if itself else opening.end(), len(text))])
     return text
+
+
+def _says(quote: str) -> bool:
+    """Is it a statement rather than a name or a title? In other languages than English: more than two words."""
+    return bool(_OWN_WORDS.search(quote)) or len(quote.split()) > 2 or len(_HAN.findall(quote)) > 4
 
 
 def _mask(text: str, spans: list[tuple[int, int]]) -> str:
