@@ -198,7 +198,8 @@ def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause, since
     predicate = re.sub(r"\W+", "_", rule.fill(rule.predicate or "", groups).lower())
     single = predicate in words("single_valued") or "{what}" in (rule.predicate or "")
     changed = rule.correction or bool(groups.get("changed")) or (single and _corrects(clause, text, rule))
-    kind: Kind = "correction" if changed and rule.kind in ("fact", "preference") else rule.kind
+    corrected = changed and (single or not rule.ends or not predicate or predicate.startswith("not_"))
+    kind: Kind = "correction" if corrected and rule.kind in ("fact", "preference") else rule.kind
     # A correction takes the place of what the same subject and predicate said before: of one allergy, not of all.
     triple = None
     if predicate and (single or kind != "correction" or predicate.startswith("not_")):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 from app.languages.data import all_of
 from app.memory.ingest_text import injected_spans
@@ -18,6 +18,8 @@ MAX_TAIL = 4_000
 """Characters of a message that are read, from its beginning and its end: in a longer one the middle is a document."""
 MAX_CLAUSES = 400
 MASK = "\n"
+_AT_ONCE = 2
+"""Messages of which the masked text is kept for the next that asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +131,21 @@ def masked(message: str) -> str:
 
 
 @cache
-def _pasted() -> tuple[tuple[re.Pattern[str], bool], ...]:
-    """What opens a pasted text in any language, and whether it is itself part of it."""
+def _pasted() -> tuple[tuple[re.Pattern[str], bool, bool], ...]:
+    """What opens a pasted text in any language, whether it is itself part of it, and whether it holds a colon."""
     return (
-        (_LETTER, True),
-        (all_of("letter"), True),
-        (_TASK_BELOW, False),
-        (all_of("below"), False),
-        (_TASK_COLON, False),
-        (all_of("task"), False),
+        (_LETTER, True, False),
+        (all_of("letter"), True, False),
+        (_TASK_BELOW, False, False),
+        (all_of("below"), False, False),
+        (_TASK_COLON, False, True),
+        (all_of("task"), False, True),
     )
 
 
+@lru_cache(maxsize=_AT_ONCE)
 def _masked(message: str) -> str:
+    """Asked for by each that looks at a message: its language, its statements, its commands."""
     text = message.replace("’", "'").replace("ʼ", "'").replace("\r", MASK)
     spans = injected_spans(text)
     text = _mask(text, spans)
@@ -154,7 +158,10 @@ def _masked(message: str) -> str:
     speakers = list(_SPEAKER.finditer(text))
     if len(speakers) >= 2:
         text = _mask(text, [(speakers[0].start(), len(text))])
-    for pattern, itself in _pasted():
+    colon = ":" in text or "：" in text
+    for pattern, itself, wants_colon in _pasted():
+        if wants_colon and not colon:
+            continue
         if opening := pattern.search(text):
             text = _mask(text, [(opening.start() if itself else opening.end(), len(text))])
     return text
@@ -220,7 +227,7 @@ _JOKE = re.compile(r"\b(?:lol|lmao|rofl|haha\w*|hehe\w*|yeah right|as if)\b|(?<!
 _FICTION = re.compile(
     r"^\W*(?:imagine|pretend|suppose|assume|let's (?:say|pretend|imagine|assume|suppose|play)|say,|role-?play|act as|"
     r"act like"
-    r"|you are |you're |what if|hypothetically|in (?:this|my|the|a) (?:story|novel|scenario|dream|game|book|movie|"
+    r"|you are (?!wrong|mistaken)|you're (?!wrong|mistaken)|what if|hypothetically|in (?:this|my|the|a) (?:story|novel|scenario|dream|game|book|movie|"
     r"film|play)"
     r"|for the sake of argument|picture this|once upon)|\b(?:role-?play(?:ing)?|pretend (?:that |to be |i|you|we)"
     r"|imagine (?:that |i|you|we|a)|my character|hypothetical|fictional|alter ego)\b",

@@ -400,15 +400,19 @@ def _filled(
         since = datetime.combine(when.first, time(), exchange.now.tzinfo)
     ends = tuple(_ended(each, filled, subject, since, spoken) for each in gives.ends)
     single = gives.predicate in words("single_valued")
-    changed = gives.correction or (single and clause.corrects)
+    denies = gives.predicate is not None and gives.predicate.startswith("not_")
+    changed = (gives.correction and (single or not ends or not gives.predicate or denies)) or (single and clause.corrects)
+    kind: Kind = "correction" if changed and gives.kind in ("fact", "preference") else gives.kind
+    # As in English: a correction takes the place of what the same predicate said, so only of one that has one value at a time.
+    told = gives.predicate if gives.predicate and value and (single or kind != "correction" or denies) else None
     return make_draft(
         content,
-        "correction" if changed and gives.kind in ("fact", "preference") else gives.kind,
+        kind,
         importance=gives.importance,
         confidence=gives.confidence,
         tag=gives.tag,
         value=value or "",
-        triple=Triple(subject, gives.predicate, value or "") if gives.predicate and value else None,
+        triple=Triple(subject, told, value or "") if told else None,
         when=when.iso if gives.kind == "event" and when is not None else None,
         since=since,
         ends=ends,
