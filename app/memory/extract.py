@@ -7,15 +7,19 @@ Precision before recall: what is quoted, pasted, asked, supposed, joked or said 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 
+from app.languages.detect import language_of
 from app.memory.candidate import Candidate, Exchange, Kind, Provenance, Triple
-from app.memory.extract_clauses import Clause, clauses
+from app.memory.doubts import with_doubts
+from app.memory.extract_clauses import Clause, clauses, masked
 from app.memory.extract_dates import Found, find_date
 from app.memory.extract_drafts import make_draft, tool_candidates
 from app.memory.extract_events import event_content, without_date
 from app.memory.extract_grammar import capital, depersonalise, inner
+from app.memory.extract_multilingual import statements
 from app.memory.extract_rules import Rule, rules
 from app.memory.extract_secrets import looks_secret
 from app.memory.extract_values import trade
@@ -33,7 +37,15 @@ EVENT_CONFIDENCE = 0.85
 
 def extract(exchange: Exchange) -> list[Candidate]:
     """What the exchange says about its user, in the order in which it was said; each statement once."""
+    code = language_of(masked(exchange.user_text))
+    stated = list(_in_english(exchange)) if code in ("", "en") else statements(exchange, code)
     found: dict[bytes, Candidate] = {}
+    for candidate in [*map(with_doubts, stated), *tool_candidates(exchange)]:
+        found.setdefault(content_hash(candidate.content), candidate)
+    return list(found.values())[:MAX_CANDIDATES]
+
+
+def _in_english(exchange: Exchange) -> Iterator[Candidate]:
     asked_in = -1  # the sentence in which the user said "remember"
     plainly = False
     spoke_in = -1  # the last one that said something
@@ -52,11 +64,8 @@ def extract(exchange: Exchange) -> list[Candidate]:
         for candidate in _of_clause(
             clause, exchange, explicit=explicit, plainly=plainly, introduces=index == 0 and not alone
         ):
-            found.setdefault(content_hash(candidate.content), candidate)
+            yield candidate
             spoke_in = clause.sentence
-    for candidate in tool_candidates(exchange):
-        found.setdefault(content_hash(candidate.content), candidate)
-    return list(found.values())[:MAX_CANDIDATES]
 
 
 # --- what the user asks to remember -----------------------------------------------------------------------------------

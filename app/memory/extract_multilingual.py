@@ -1,0 +1,428 @@
+"""What a user states in Spanish, German, French, Portuguese or Chinese: the rules of app/languages/<code>.txt on their own words.
+
+The method is that of the English rules (`extract`): what is quoted, pasted, asked, supposed or said by others gives nothing, and a
+clause must fit a rule as a whole. The words are the user's language's, the predicates the same in all.
+
+    pattern => content ; tag importance check [value=group] [predicate=…] [subject={who}] [kind=…] [ends=…] [correction] [dated]
+
+Several statements of one clause are joined by ` && `. `ends`: `works_at:{v},partner,{who}.*`: what is no longer so; without a value
+whatever it was. `dated`: only with a date, which is added to the content. A check with `?` may find no value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, time
+from functools import cache
+from typing import NamedTuple, cast
+
+from app.languages.data import Language, language
+from app.memory.candidate import Candidate, Ended, Exchange, Kind, Provenance, Triple
+from app.memory.extract_clauses import masked
+from app.memory.extract_dates import Found
+from app.memory.extract_drafts import make_draft
+from app.memory.extract_grammar import capital
+from app.memory.extract_secrets import looks_secret
+from app.memory.extract_times import find_time
+from app.memory.extract_words import EDGES, words
+
+EXPLICIT_IMPORTANCE = 0.9
+EXPLICIT_CONFIDENCE = 0.95
+CONFIDENCE = 0.9
+MAX_SENTENCES = 60
+MAX_SENTENCE_CHARS = 600
+"""A longer sentence is nobody's talk."""
+_STOP = re.compile(r"[.!?…]+(?=[\s)\"'”»]|$)|[。！？；]+|\n+|;\s")
+_ABBREVIATED = re.compile(r"(?:\b(?:dr|sr|sra|st|mme|prof|z\.b|bzw|ca|etc|p\.ex|\d{1,2}|[A-Z]))$", re.IGNORECASE)
+"""A full stop after "Dr" or, of a German day, after "3" ends no sentence."""
+_BULLET = re.compile(r"[\s*•\-–—>#¿¡]*(?:\d{1,2}[.)]\s+)?[\s*•\-–—¿¡]*")
+_FIELD = re.compile(r"\{(\w+)\}")
+_CLOSING = " .!?…。！？;；,，:：)）"
+
+# --- the form of a message --------------------------------------------------------------------------------------------
+
+
+class Sentence(NamedTuple):
+    """(start, end) in the message, its closing marks left out; `asked`: it ends in a question mark."""
+
+    start: int
+    end: int
+    asked: bool
+
+
+def sentences(text: str) -> Iterator[Sentence]:
+    """The sentences of a masked message, those that are too long for talk left out."""
+    begin, count = 0, 0
+    for at, end in _stops(text):
+        begin = _BULLET.match(text, begin, at).end()  # type: ignore[union-attr]  # it matches the empty text
+        stop = at
+        while stop > begin and text[stop - 1] in _CLOSING:
+            stop -= 1
+        if begin < stop <= begin + MAX_SENTENCE_CHARS:
+            yield Sentence(begin, stop, "?" in text[stop:end] or "？" in text[stop:end])
+            count += 1
+        begin = end
+        if count >= MAX_SENTENCES:
+            return
+
+
+def _stops(text: str) -> Iterator[tuple[int, int]]:
+    for stop in _STOP.finditer(text):
+        if not (stop[0] == "." and _ABBREVIATED.search(text, max(0, stop.start() - 6), stop.start())):
+            yield stop.span()
+    yield len(text), len(text)
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a rule gives, as told at the top."""
+
+    content: str
+    tag: str
+    importance: float
+    check: str
+    optional: bool
+    value: str = "v"
+    predicate: str | None = None
+    subject: str = "user"
+    kind: Kind = "fact"
+    ends: tuple[str, ...] = ()
+    confidence: float = CONFIDENCE
+    correction: bool = False
+    dated: bool = False
+
+
+class FactRule(NamedTuple):
+    pattern: re.Pattern[str]
+    gives: tuple[Statement, ...]
+
+
+@cache
+def fact_rules(code: str) -> tuple[FactRule, ...]:
+    """The rules of a language in the order in which they are tried. Raises `ValueError` for a line that is none."""
+    return tuple(
+        FactRule(
+            re.compile(pattern.replace("…", "(?P<v>.+)"), re.IGNORECASE),
+            tuple(_statement(each) for each in gives.split(" && ")),
+        )
+        for pattern, gives in language(code).facts
+    )
+
+
+def _statement(text: str) -> Statement:
+    content, found, options = text.rpartition(" ; ")
+    parts = options.split()
+    if not found or len(parts) < 3 or parts[2].rstrip("?") not in CHECKS:
+        raise ValueError(f"a rule gives `content ; tag importance check …`, not {text!r}")
+    tag, importance, check, *more = parts
+    named = dict(item.split("=", 1) for item in more if "=" in item)
+    return Statement(
+        content,
+        tag,
+        float(importance),
+        check.rstrip("?"),
+        check.endswith("?"),
+        named.get("value", "v"),
+        named.get("predicate"),
+        named.get("subject", "user"),
+        cast(Kind, named.get("kind", "fact")),
+        tuple(named["ends"].split(",")) if "ends" in named else (),
+        float(named.get("confidence", CONFIDENCE)),
+        "correction" in more,
+        "dated" in more,
+    )
+
+
+# --- what may be a value ----------------------------------------------------------------------------------------------
+
+MAX_WORDS, MAX_CHARS = 12, 100
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_MAX_HAN = 20
+_NAME = re.compile(r"[^\W\d_][\w.'’·-]{0,30}(?: [^\W\d_][\w.'’-]{0,30}){0,3}")
+_HAN_NAME = re.compile(r"[\u3400-\u9fff·]{1,6}")
+_PARTICLES = frozenset(["de", "del", "la", "da", "do", "dos", "von", "van", "le", "du"])
+
+
+def _trim(value: str, spoken: Language) -> str:
+    value = spoken.pattern("cut").sub("", value).strip(EDGES + "，、：。；")
+    while (shorter := spoken.pattern("tail").sub("", value).strip(EDGES + "，、")) != value:
+        value = shorter
+    return " ".join(value.split())
+
+
+def _free(value: str, spoken: Language) -> str | None:
+    value = _trim(value, spoken)
+    short = 0 < len(value) <= MAX_CHARS and len(value.split()) <= MAX_WORDS and len(_HAN.findall(value)) <= _MAX_HAN
+    return value if short and any(c.isalnum() for c in value) else None
+
+
+def _thing(value: str, spoken: Language) -> str | None:
+    found = _free(value, spoken)
+    return None if found is None or spoken.pattern("pointing").match(found) else found
+
+
+def _name(value: str, spoken: Language) -> str | None:
+    found = _trim(value, spoken)
+    if _HAN_NAME.fullmatch(found):
+        return None if spoken.pattern("no_name").match(found) else found
+    if not _NAME.fullmatch(found) or spoken.pattern("no_name").match(found):
+        return None
+    return found if all(part[0].isupper() or part in _PARTICLES for part in found.split()) else None
+
+
+def _place(value: str, spoken: Language) -> str | None:
+    found = _thing(value, spoken)
+    if found is None or spoken.pattern("no_place").search(found):
+        return None
+    return found if _HAN.search(found) or any(part[:1].isupper() for part in found.split()) else None
+
+
+def _trade(value: str, spoken: Language) -> str | None:
+    found = _thing(value, spoken)
+    return found if found and spoken.pattern("trade").search(found) else None
+
+
+def _order(value: str, spoken: Language) -> str | None:
+    found = spoken.pattern("tail").sub("", " ".join(value.split()).strip(EDGES + "，。")).strip(EDGES)
+    if not 3 <= len(found) <= 300 or spoken.pattern("no_order").match(found) or spoken.pattern("once").search(found):
+        return None
+    return found
+
+
+def _day(value: str, spoken: Language) -> str | None:
+    found = _free(value, spoken)
+    return found if found and any(c.isdigit() for c in found) else None
+
+
+def _as_is(value: str, spoken: Language) -> str | None:
+    return " ".join(value.split()) or None
+
+
+CHECKS: Mapping[str, Callable[[str, Language], str | None]] = {
+    "free": _free,
+    "thing": _thing,
+    "name": _name,
+    "place": _place,
+    "trade": _trade,
+    "order": _order,
+    "day": _day,
+    "as_is": _as_is,
+}
+"""The checks by the names that the rules use."""
+
+
+# --- from clause to statement -----------------------------------------------------------------------------------------
+
+
+class _Clause(NamedTuple):
+    text: str
+    start: int
+    end: int
+    corrects: bool
+    explicit: bool
+    greeted: bool
+
+
+def statements(exchange: Exchange, code: str) -> list[Candidate]:
+    """What the user says of themselves and of what they wish in their message, in its order."""
+    spoken, text = language(code), masked(exchange.user_text)
+    found: list[Candidate] = []
+    for sentence in sentences(text):
+        said = text[sentence.start : sentence.end]
+        if spoken.pattern("retracted").search(said):
+            found.clear()
+            continue
+        if spoken.pattern("fiction").search(said):
+            break
+        if spoken.pattern("joke").search(said):
+            continue
+        tasted = ""
+        for clause in _clauses(text, sentence, spoken):
+            drafts = list(_of_clause(clause, exchange, spoken))
+            if any(draft.kind == "instruction" for draft in drafts):
+                drafts = [each for each in (_resolved(draft, tasted, spoken) for draft in drafts) if each is not None]
+            for draft in drafts:
+                if draft.kind == "preference" and draft.triple is not None:
+                    tasted = draft.triple.value
+                found.append(_placed(draft, clause, exchange))
+    return found
+
+
+def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Clause]:
+    said = text[sentence.start : sentence.end]
+    request = spoken.pattern("remember").match(spoken.pattern("lead").sub("", said, count=1))
+    if (sentence.asked and request is None) or spoken.pattern("question").match(spoken.pattern("lead").sub("", said, 1)):
+        return
+    first_person, explicit, carried, greeted = False, False, "", False
+    begin = 0
+    for end, after in [*(m.span() for m in spoken.pattern("joint").finditer(said)), (len(said), len(said))]:
+        piece = said[begin:end]
+        lead = spoken.pattern("lead").match(piece)
+        offset = sentence.start + begin + (lead.end() if lead else 0)
+        body = piece[lead.end() :] if lead else piece
+        begin = after
+        told = f"{carried} {lead[0] if lead else ''}"
+        greeted = greeted or spoken.pattern("greeting").search(told) is not None
+        if spoken.pattern("condition").match(body) or spoken.pattern("others").search(body):
+            return  # what follows in this sentence depends on it
+        if asked := spoken.pattern("remember").match(body):
+            explicit = True
+            offset, body = offset + asked.end(), body[asked.end() :]
+        offset, body = offset + len(body) - len(body.lstrip(" ,，")), body.strip(" ,，")
+        if len(body) < 2:
+            carried = told
+            continue
+        carried = ""
+        if spoken.pattern("doubt").match(body):
+            continue
+        own = spoken.pattern("own").match(body) is not None
+        elliptic = not own and first_person and spoken.pattern("elliptic").match(body) is not None
+        first_person = own or elliptic
+        whole = spoken.texts.get("ellipsis", "") + body if elliptic else body
+        yield _Clause(
+            " ".join(whole.split()) if " " in spoken.texts.get("ellipsis", " ") else whole,
+            offset,
+            offset + len(body),
+            spoken.pattern("corrects").search(told) is not None,
+            explicit,
+            greeted,
+        )
+
+
+def _of_clause(clause: _Clause, exchange: Exchange, spoken: Language) -> Iterator[Candidate]:
+    text = clause.text
+    if named := spoken.pattern("relative").match(text):
+        yield make_draft(
+            spoken.texts["named"].format(Who=capital(named["who"]), name=named["name"]),
+            "fact",
+            importance=0.65,
+            confidence=0.8,
+            tag="family",
+            value=named["name"],
+            triple=Triple(spoken.kin[named["who"].lower()], "name", named["name"]),
+        )
+        text = text[: named.end("who")] + text[named.end("name") :]
+    if clause.greeted and (introduced := spoken.pattern("introduction").fullmatch(text)):
+        found = _name(introduced["v"], spoken)
+        if found:
+            yield make_draft(
+                spoken.texts["name"].format(name=found),
+                "fact",
+                importance=0.9,
+                confidence=0.8,
+                tag="name",
+                value=found,
+                triple=Triple("user", "name", found),
+            )
+            return
+    past = spoken.pattern("past").search(text) is not None
+    when = find_time(text, exchange.now, spoken, past=past)
+    wordings = [text] if when is None else [_without(text, when), text]
+    for wording in wordings:
+        for rule in fact_rules(spoken.code):
+            match = rule.pattern.fullmatch(wording)
+            if match is None:
+                continue
+            groups = {key: value or "" for key, value in match.groupdict().items()}
+            made = [_filled(each, groups, clause, when, exchange, spoken) for each in rule.gives]
+            if made[0] is not None:
+                yield from (each for each in made if each is not None)
+                return
+    if clause.explicit and (told := _free(text, spoken)) and not spoken.pattern("advice").search(told):
+        if spoken.pattern("own").match(told) or when is not None:
+            yield make_draft(
+                told,
+                "fact",
+                importance=EXPLICIT_IMPORTANCE,
+                confidence=EXPLICIT_CONFIDENCE,
+                tag="told",
+                value=told,
+                when=when.iso if when else None,
+            )
+
+
+def _without(text: str, when: Found) -> str:
+    joined = f"{text[: when.start].rstrip()} {text[when.end :].lstrip()}" if " " in text else text[: when.start] + text[when.end :]
+    return joined.strip(" ,，")
+
+
+def _filled(
+    gives: Statement,
+    groups: dict[str, str],
+    clause: _Clause,
+    when: Found | None,
+    exchange: Exchange,
+    spoken: Language,
+) -> Candidate | None:
+    raw = groups.get(gives.value, "")
+    value = CHECKS[gives.check](raw, spoken) if raw else None
+    if (value is None and not (gives.optional and not raw)) or (gives.dated and when is None):
+        if not gives.optional or (gives.dated and when is None):
+            return None
+    filled = {**groups, gives.value: value or "", "v": (value or "") if gives.value == "v" else groups.get("v", "")}
+
+    def fill(field: re.Match[str]) -> str:
+        text = filled.get(field[1].lower(), "")
+        return capital(text) if field[1][:1].isupper() else text
+
+    content = " ".join(_FIELD.sub(fill, gives.content).split())
+    if gives.dated and when is not None:
+        content += f" ({when.iso})"
+    subject = gives.subject
+    if subject == "{who}":
+        subject = spoken.kin.get(groups.get("who", "").lower(), groups.get("who", "").lower())
+    since = None
+    if when is not None and (gives.ends or gives.correction):
+        since = datetime.combine(when.first, time(), exchange.now.tzinfo)
+    ends = tuple(_ended(each, filled, subject, since, spoken) for each in gives.ends)
+    single = gives.predicate in words("single_valued")
+    changed = gives.correction or (single and clause.corrects)
+    return make_draft(
+        content,
+        "correction" if changed and gives.kind in ("fact", "preference") else gives.kind,
+        importance=gives.importance,
+        confidence=gives.confidence,
+        tag=gives.tag,
+        value=value or "",
+        triple=Triple(subject, gives.predicate, value or "") if gives.predicate and value else None,
+        when=when.iso if gives.kind == "event" and when is not None else None,
+        since=since,
+        ends=ends,
+    )
+
+
+def _ended(told: str, groups: dict[str, str], subject: str, since: datetime | None, spoken: Language) -> Ended:
+    predicate, _, field = told.partition(":")
+    if "." in predicate:
+        who, _, predicate = predicate.partition(".")
+        kin = groups.get(who.strip("{}"), who).lower()
+        subject = spoken.kin.get(kin, kin)
+    value = _trim(groups.get(field.strip("{}"), ""), spoken) or None if field else None
+    return Ended(subject, None if predicate == "*" else predicate, value, since)
+
+
+def _resolved(draft: Candidate, tasted: str, spoken: Language) -> Candidate | None:
+    """An order whose pronoun stands for what the same sentence likes or hates says that; without such a thing it says nothing."""
+    if draft.kind != "instruction" or spoken.pattern("it").search(draft.content) is None:
+        return draft
+    return replace(draft, content=f"{draft.content} ({tasted})") if tasted else None
+
+
+def _placed(draft: Candidate, clause: _Clause, exchange: Exchange) -> Candidate:
+    quote = exchange.user_text[clause.start : clause.end]
+    explicit = clause.explicit
+    return replace(
+        draft,
+        quote=quote,
+        span=(clause.start, clause.end),
+        secret=looks_secret(quote) or looks_secret(draft.content),
+        explicit=explicit,
+        provenance_type=Provenance.USER_STATED if explicit and draft.kind != "correction" else draft.provenance_type,
+        importance=max(draft.importance, EXPLICIT_IMPORTANCE) if explicit else draft.importance,
+        confidence=max(draft.confidence, EXPLICIT_CONFIDENCE) if explicit else draft.confidence,
+    )
