@@ -295,9 +295,10 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
 
 
 def _of_clause(clause: _Clause, exchange: Exchange, spoken: Language) -> Iterator[Candidate]:
-    text = clause.text
+    text, name = clause.text, None
+    bare = text
     if named := spoken.pattern("relative").match(text):
-        yield make_draft(
+        name = make_draft(
             spoken.texts["named"].format(Who=capital(named["who"]), name=named["name"]),
             "fact",
             importance=0.65,
@@ -306,7 +307,7 @@ def _of_clause(clause: _Clause, exchange: Exchange, spoken: Language) -> Iterato
             value=named["name"],
             triple=Triple(spoken.kin[named["who"].lower()], "name", named["name"]),
         )
-        text = text[: named.end("who")] + text[named.end("name") :]
+        bare = text[: named.end("who")] + text[named.end("name") :]
     if clause.greeted and (introduced := spoken.pattern("introduction").fullmatch(text)):
         found = _name(introduced["v"], spoken)
         if found:
@@ -322,17 +323,20 @@ def _of_clause(clause: _Clause, exchange: Exchange, spoken: Language) -> Iterato
             return
     past = spoken.pattern("past").search(text) is not None
     when = find_time(text, exchange.now, spoken, past=past)
-    wordings = [text] if when is None else [_without(text, when), text]
-    for wording in wordings:
-        for rule in fact_rules(spoken.code):
-            match = rule.pattern.fullmatch(wording)
-            if match is None:
-                continue
-            groups = {key: value or "" for key, value in match.groupdict().items()}
-            made = [_filled(each, groups, clause, when, exchange, spoken) for each in rule.gives]
-            if made[0] is not None:
-                yield from (each for each in made if each is not None)
+    for wording in dict.fromkeys((_without(text, when), text)) if when is not None else (text,):
+        made = _by_rule(wording, clause, when, exchange, spoken)
+        if made:
+            yield from made
+            return
+    if name is not None:
+        yield name
+        when = find_time(bare, exchange.now, spoken, past=past)
+        for wording in dict.fromkeys((_without(bare, when), bare)) if when is not None else (bare,):
+            made = _by_rule(wording, clause, when, exchange, spoken)
+            if made:
+                yield from made
                 return
+        return
     if clause.explicit and (told := _free(text, spoken)) and not spoken.pattern("advice").search(told):
         if spoken.pattern("own").match(told) or when is not None:
             yield make_draft(
@@ -344,6 +348,19 @@ def _of_clause(clause: _Clause, exchange: Exchange, spoken: Language) -> Iterato
                 value=told,
                 when=when.iso if when else None,
             )
+
+
+def _by_rule(
+    wording: str, clause: _Clause, when: Found | None, exchange: Exchange, spoken: Language
+) -> list[Candidate]:
+    for rule in fact_rules(spoken.code):
+        match = rule.pattern.fullmatch(wording)
+        if match is not None:
+            groups = {key: value or "" for key, value in match.groupdict().items()}
+            made = [_filled(each, groups, clause, when, exchange, spoken) for each in rule.gives]
+            if made[0] is not None:
+                return [each for each in made if each is not None]
+    return []
 
 
 def _without(text: str, when: Found) -> str:
