@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app import collector

@@ -118,5 +118,6 @@ def _expand(pattern: str, macros: Mapping[str, str]) -> str:
 def all_of(name: str) -> re.Pattern[str]:
     """One pattern for what any of the languages has under that name: a document is pasted in any of them."""
     return re.compile(
-        "|".join(source for code in LANGUAGES if (source := language(code).sources.get(name))), re.IGNORECASE | re.MULTILINE
+        "|".join(source for code in LANGUAGES if (source := language(code).sources.get(name))),
+        re.IGNORECASE | re.MULTILINE,
     )

@@ -40,9 +40,17 @@ def _weights() -> dict[str, tuple[tuple[str, float], ...]]:
     return {word: tuple((code, 1 / len(set(codes))) for code in set(codes)) for word, codes in owners.items()}
 
 
-_MARKS = {"ñ": "es", "¿": "es", "¡": "es", "ß": "de", "ä": "de", "ü": "de", "ö": "de", "ã": "pt", "õ": "pt"} | dict.fromkeys(
-    "èœùûîë", "fr"
-)
+_MARKS = {
+    "ñ": "es",
+    "¿": "es",
+    "¡": "es",
+    "ß": "de",
+    "ä": "de",
+    "ü": "de",
+    "ö": "de",
+    "ã": "pt",
+    "õ": "pt",
+} | dict.fromkeys("èœùûîë", "fr")
 
 
 def language_of(text: str) -> str:

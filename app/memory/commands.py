@@ -119,12 +119,13 @@ def _made(
     new = (groups.get("new") or "").strip(_EDGES)
     if rule.kind == "correct":
         new = new or following.strip(_EDGES)
-        if asked or not new or _CODE.search(new) or not (groups.get("meant") is not None or spoken.pattern("asserts").match(new)):
+        if (
+            asked
+            or not new
+            or _CODE.search(new)
+            or not (groups.get("meant") is not None or spoken.pattern("asserts").match(new))
+        ):
             return None
-    elif rule.scope == "thing" and (not about or spoken.pattern("not_about").match(about)):
+    elif (rule.scope == "thing" and (not about or spoken.pattern("not_about").match(about))) or (rule.kind == "remember" and (_CODE.search(about) or not spoken.pattern("speaks_of_self").search(about))):
         return None
-    elif rule.kind == "remember" and (_CODE.search(about) or not spoken.pattern("speaks_of_self").search(about)):
-        return None
-    return Command(
-        rule.kind, about, rule.scope, new, spoken.code, (start + match.start(), start + match.end())
-    )
+    return Command(rule.kind, about, rule.scope, new, spoken.code, (start + match.start(), start + match.end()))

@@ -136,7 +136,9 @@ def _of_clause(
     ruled, event = _by_rule(text, when, clause, exchange.now), _event(text, when)
     first = ruled[0] if ruled else None
     if event is not None and (
-        first is None or first.kind == "event" or (first.triple is None and first.kind != "correction" and not first.ends)
+        first is None
+        or first.kind == "event"
+        or (first.triple is None and first.kind != "correction" and not first.ends)
     ):
         ruled = [event]
     drafts = [draft for draft in (relative, introduced, *ruled) if draft is not None]

@@ -258,12 +258,17 @@ def statements(exchange: Exchange, code: str) -> list[Candidate]:
 def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Clause]:
     said = text[sentence.start : sentence.end]
     request = spoken.pattern("remember").match(spoken.pattern("lead").sub("", said, count=1))
-    if (sentence.asked and request is None) or spoken.pattern("question").match(spoken.pattern("lead").sub("", said, 1)):
+    if (sentence.asked and request is None) or spoken.pattern("question").match(
+        spoken.pattern("lead").sub("", said, 1)
+    ):
         return
     first_person, explicit, carried, greeted = False, False, "", False
     begin = 0
     joints = [m.span() for m in spoken.pattern("joint").finditer(said)]
-    for end, after in [*(joint for joint in joints if not is_time(said[: joint[0]], spoken.code)), (len(said), len(said))]:
+    for end, after in [
+        *(joint for joint in joints if not is_time(said[: joint[0]], spoken.code)),
+        (len(said), len(said)),
+    ]:
         piece = said[begin:end]
         lead = spoken.pattern("lead").match(piece)
         offset = sentence.start + begin + (lead.end() if lead else 0)
@@ -367,7 +372,11 @@ def _by_rule(
 
 
 def _without(text: str, when: Found) -> str:
-    joined = f"{text[: when.start].rstrip()} {text[when.end :].lstrip()}" if " " in text else text[: when.start] + text[when.end :]
+    joined = (
+        f"{text[: when.start].rstrip()} {text[when.end :].lstrip()}"
+        if " " in text
+        else text[: when.start] + text[when.end :]
+    )
     return joined.strip(" ,，")
 
 
@@ -401,7 +410,9 @@ def _filled(
     ends = tuple(_ended(each, filled, subject, since, spoken) for each in gives.ends)
     single = gives.predicate in words("single_valued")
     denies = gives.predicate is not None and gives.predicate.startswith("not_")
-    changed = (gives.correction and (single or not ends or not gives.predicate or denies)) or (single and clause.corrects)
+    changed = (gives.correction and (single or not ends or not gives.predicate or denies)) or (
+        single and clause.corrects
+    )
     kind: Kind = "correction" if changed and gives.kind in ("fact", "preference") else gives.kind
     # As in English: a correction takes the place of what the same predicate said, so only of one that has one value at a time.
     told = gives.predicate if gives.predicate and value and (single or kind != "correction" or denies) else None

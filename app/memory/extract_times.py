@@ -66,7 +66,9 @@ def _words(code: str) -> _Words:
 def _table(spoken: Language, name: str, english: list[str]) -> dict[str, str]:
     told = spoken.texts.get(name, "").split()
     return {
-        wording.replace("_", " "): meaning for each, meaning in zip(told, english, strict=False) for wording in each.split("|")
+        wording.replace("_", " "): meaning
+        for each, meaning in zip(told, english, strict=False)
+        for wording in each.split("|")
     }
 
 
@@ -75,7 +77,11 @@ def time_words(text: str, code: str) -> Iterator[TimeWords]:
     words = _words(code)
     for match in words.pattern.finditer(text):
         line = int((match.lastgroup or "_0").rsplit("_", 1)[1])
-        groups = {key.rsplit("_", 1)[0]: value for key, value in match.groupdict().items() if key.endswith(f"_{line}") and value}
+        groups = {
+            key.rsplit("_", 1)[0]: value
+            for key, value in match.groupdict().items()
+            if key.endswith(f"_{line}") and value
+        }
 
         def meaning(field: re.Match[str], groups: Mapping[str, str] = groups) -> str:
             value = groups.get(field[1], "").lower()

@@ -179,7 +179,8 @@ class MnemeServer:
         try:
             self._process = start(
                 ["serve", "--port", "0", *self._arguments],
-                environment=self._environment | {"TMPDIR": str(self.folder)},  # one that is killed leaves something there
+                environment=self._environment
+                | {"TMPDIR": str(self.folder)},  # one that is killed leaves something there
                 folder=self.folder,
                 program=self._program,
                 stderr=writing,
