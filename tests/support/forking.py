@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).parents[2]
-PRELOADED = ("app.cli", "app.main", "app.supervise", "app.work")
-"""What a server, a worker and most commands import."""
+PRELOADED = ("app.cli", "app.main", "app.supervise", "app.work", "app.doors", "app.ui.pages")
+"""What a server, a worker and most commands import, at once or when a door is first asked for."""
 MOST_BYTES = 200_000
 """The largest request: arguments and an environment; a socket's buffer takes some 212,000."""
 DESCRIPTORS = 4
