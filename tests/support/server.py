@@ -187,7 +187,7 @@ class MnemeServer:
             )
         finally:
             os.close(writing)
-        self._log = open(reading, "rb")  # closed with the process
+        self._log = os.fdopen(reading, "rb")
         self._reader = threading.Thread(target=self._read_log, args=(self._log,), daemon=True)
         self._reader.start()
 
