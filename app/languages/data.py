@@ -6,7 +6,8 @@
                           in [kin]: words for a relative = their English name
     pattern => … ; …      in [facts], [commands], [times]
 
-[texts] comes first: of its `months`, `weekdays` (from January, from Monday; `|` between wordings) and `numbers` (from one on) the
+[texts] comes first: of its `months`, `weekdays` (from January, from Monday; `|` between wordings) and `numbers` (from one on)
+the
 parts <MONTH>, <WEEKDAY> and <COUNT> are made, of [kin] the part <KIN>.
 """
 
@@ -28,7 +29,8 @@ _NOTHING = re.compile(r"(?!)")
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """`texts` as they stand; `patterns` by name; `sources`: their text, macros resolved; `kin`: a word for a relative, lower case, and its English name;
+    """`texts` as they stand; `patterns` by name; `sources`: their text, macros resolved; `kin`: a word for a relative, lower
+    case, and its English name;
     `facts`, `commands`, `times`: (pattern, what it gives)."""
 
     code: str
@@ -118,5 +120,6 @@ def _expand(pattern: str, macros: Mapping[str, str]) -> str:
 def all_of(name: str) -> re.Pattern[str]:
     """One pattern for what any of the languages has under that name: a document is pasted in any of them."""
     return re.compile(
-        "|".join(source for code in LANGUAGES if (source := language(code).sources.get(name))), re.IGNORECASE | re.MULTILINE
+        "|".join(source for code in LANGUAGES if (source := language(code).sources.get(name))),
+        re.IGNORECASE | re.MULTILINE,
     )

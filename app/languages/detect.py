@@ -1,6 +1,7 @@
 """In which language a message is written, by its script and its function words.
 
-No library does it in the 0.1 ms that a message may cost: langdetect takes milliseconds and answers differently from call to call,
+No library does it in the 0.1 ms that a message may cost: langdetect takes milliseconds and answers differently from call to
+call,
 lingua holds hundreds of megabytes, fastText wants a model of its own. Function words are enough for sentences; where they say
 nothing ("Berlin?"), neither would a library that is honest about it.
 """
@@ -40,9 +41,17 @@ def _weights() -> dict[str, tuple[tuple[str, float], ...]]:
     return {word: tuple((code, 1 / len(set(codes))) for code in set(codes)) for word, codes in owners.items()}
 
 
-_MARKS = {"ñ": "es", "¿": "es", "¡": "es", "ß": "de", "ä": "de", "ü": "de", "ö": "de", "ã": "pt", "õ": "pt"} | dict.fromkeys(
-    "èœùûîë", "fr"
-)
+_MARKS = {
+    "ñ": "es",
+    "¿": "es",
+    "¡": "es",
+    "ß": "de",
+    "ä": "de",
+    "ü": "de",
+    "ö": "de",
+    "ã": "pt",
+    "õ": "pt",
+} | dict.fromkeys("èœùûîë", "fr")
 
 
 def language_of(text: str) -> str:
