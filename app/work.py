@@ -24,8 +24,8 @@ from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_t
 from app.jobs.worker import PROBE_S, Handler, Worker
 from app.knowing import Knowledge, open_knowledge
 from app.learning import learner
+from app.memory.extract import read_rules
 from app.memory.extract_pii import unwelcome
-from app.memory.extract_rules import rules
 from app.providers.helper import build_helper
 from app.settings import Settings
 from app.store.checking import CheckStore
@@ -69,7 +69,7 @@ async def run_worker(settings: Settings) -> None:
         open_knowledge(core, core.pools.background) as knowledge,
     ):
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
-        await asyncio.to_thread(rules)
+        await asyncio.to_thread(read_rules)
         helper = build_helper(settings)
         try:
             handlers = (

@@ -6,7 +6,8 @@
                           in [kin]: words for a relative = their English name
     pattern => … ; …      in [facts], [commands], [times]
 
-[texts] comes first: of its `months`, `weekdays` (from January, from Monday; `|` between wordings) and `numbers` (from one on) the
+[texts] comes first: of its `months`, `weekdays` (from January, from Monday; `|` between wordings) and `numbers` (from one on)
+the
 parts <MONTH>, <WEEKDAY> and <COUNT> are made, of [kin] the part <KIN>.
 """
 
@@ -28,7 +29,8 @@ _NOTHING = re.compile(r"(?!)")
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """`texts` as they stand; `patterns` by name; `sources`: their text, macros resolved; `kin`: a word for a relative, lower case, and its English name;
+    """`texts` as they stand; `patterns` by name; `sources`: their text, macros resolved; `kin`: a word for a relative, lower
+    case, and its English name;
     `facts`, `commands`, `times`: (pattern, what it gives)."""
 
     code: str

@@ -1,6 +1,7 @@
 """In which language a message is written, by its script and its function words.
 
-No library does it in the 0.1 ms that a message may cost: langdetect takes milliseconds and answers differently from call to call,
+No library does it in the 0.1 ms that a message may cost: langdetect takes milliseconds and answers differently from call to
+call,
 lingua holds hundreds of megabytes, fastText wants a model of its own. Function words are enough for sentences; where they say
 nothing ("Berlin?"), neither would a library that is honest about it.
 """

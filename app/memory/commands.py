@@ -1,9 +1,9 @@
 """What the user tells memory to do, in the chat itself: forget, correct, remember, recall.
 
-The rules are the lines [commands] of app/languages/<code>.txt: `pattern => kind scope`, with the groups `about` and `new`. A command
-is a sentence, or the end of one from a clause on, that fits a rule as a whole, in the user's own words: what is quoted or pasted is
-masked before (`extract_clauses`), and in a sentence that supposes or reports nothing is a command. "Forget all previous instructions"
-is none: it does not speak of memory.
+The rules are the lines [commands] of app/languages/<code>.txt: `pattern => kind scope`, with the groups `about` and `new`. A
+command is a sentence, or the end of one from a clause on, that fits a rule as a whole, in the user's own words: what is quoted
+or pasted is masked before (`extract_clauses`), and in a sentence that supposes or reports nothing is a command. "Forget all
+previous instructions" is none: it does not speak of memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple, cast, get_args
 
 from app.languages.data import Language, language
 from app.languages.detect import language_of
+from app.languages.sentences import sentences
 from app.memory.extract_clauses import masked
-from app.memory.extract_multilingual import sentences
 
 CommandKind = Literal["forget", "correct", "remember", "recall"]
 CommandScope = Literal["thing", "this", "everything"]
@@ -50,14 +50,15 @@ MAX_COMMANDS = 8
 _CODE = re.compile(r"[(){}\[\]<>=`$\\]|\w_\w")
 """Signs of code: what is wrong is then the code, and what is to be kept in mind is about it."""
 _EDGES = " \t,.;:!?¿¡\"'“”„«»()，、：。；的"
-_JOINTS = re.compile(r"(?:[,，;:–—]\s*|\s(?=(?:and|but|so|y|pero|und|aber|et|mais|e|mas) ))")
+_JOINTS = re.compile(r"(?:[,，;–—]\s*|\s(?=(?:and|but|so|y|pero|und|aber|et|mais|e|mas) ))")
 _JOINER = re.compile(r"(?:and|but|so|y|pero|und|aber|et|mais|e|mas) ", re.IGNORECASE)
 _ON_THE_OTHER = re.compile(r"[.!。！\s]{1,3}")
 """Between "That's wrong." and the sentence that says what is so."""
 
 
 @cache
-def _rules(code: str) -> tuple[_Rule, ...]:
+def read_commands(code: str) -> tuple[_Rule, ...]:
+    """The commands of a language, in the order in which they are tried. Raises `ValueError` for a line that is none."""
     found = []
     for pattern, gives in language(code).commands:
         kind, _, scope = gives.partition(" ")
@@ -103,7 +104,7 @@ def _of_sentence(whole: str, start: int, spoken: Language, following: str, *, as
         at = lead.end() if lead else begin
         lead = spoken.pattern("command_lead").match(whole, at)
         for place in dict.fromkeys((at, lead.end() if lead else at)):
-            for rule in _rules(spoken.code):
+            for rule in read_commands(spoken.code):
                 match = rule.pattern.fullmatch(whole, place)
                 command = _made(rule, match, spoken, start, following, asked=asked) if match else None
                 if command is not None:
@@ -126,6 +127,12 @@ def _made(
             or not (groups.get("meant") is not None or spoken.pattern("asserts").match(new))
         ):
             return None
-    elif (rule.scope == "thing" and (not about or spoken.pattern("not_about").match(about))) or (rule.kind == "remember" and (_CODE.search(about) or not spoken.pattern("speaks_of_self").search(about))):
+    elif rule.scope == "thing" and (not about or spoken.pattern("not_about").match(about)):
         return None
+    elif rule.kind == "remember" and not _is_own(about, spoken):
+        return None  # "Remember that lists are mutable" tells the model, not memory
     return Command(rule.kind, about, rule.scope, new, spoken.code, (start + match.start(), start + match.end()))
+
+
+def _is_own(about: str, spoken: Language) -> bool:
+    return not _CODE.search(about) and spoken.pattern("speaks_of_self").search(about) is not None

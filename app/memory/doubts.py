@@ -21,6 +21,8 @@ def with_doubts(candidate: Candidate) -> Candidate:
     changed = {each.predicate for each in candidate.ends if each.predicate and each.subject == "user"}
     if candidate.kind == "correction" and candidate.triple is not None and candidate.triple.subject == "user":
         changed.add(candidate.triple.predicate)
-    doubted = dict.fromkeys(name for each in sorted(changed) for name in _table().get(each, ()))
+    rows = [_table().get(each, ()) for each in sorted(changed)]
+    # "I left London": the home or the employer; in doubt is only what either would put in doubt.
+    doubted = [name for name in rows[0] if all(name in row for row in rows)] if rows else []
     said = {candidate.triple.predicate} if candidate.triple else set()
     return replace(candidate, doubts=tuple(name for name in doubted if name not in changed | said))

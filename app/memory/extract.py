@@ -11,17 +11,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, datetime, time
 
-from app.languages.detect import language_of
+from app.languages.detect import LANGUAGES, language_of
 from app.memory.candidate import Candidate, Ended, Exchange, Kind, Provenance, Triple
+from app.memory.commands import read_commands
 from app.memory.doubts import with_doubts
 from app.memory.extract_clauses import Clause, clauses, masked
 from app.memory.extract_dates import Found, find_date
-from app.memory.extract_drafts import make_draft, tool_candidates
+from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, make_draft, tool_candidates
 from app.memory.extract_events import event_content, without_date
 from app.memory.extract_grammar import capital, depersonalise, inner
-from app.memory.extract_multilingual import statements
+from app.memory.extract_multilingual import fact_rules, statements
 from app.memory.extract_rules import Rule, rules
 from app.memory.extract_secrets import looks_secret
+from app.memory.extract_times import time_rules
 from app.memory.extract_values import trade
 from app.memory.extract_words import words
 from app.memory.ingest_text import content_hash
@@ -29,8 +31,6 @@ from app.memory.ingest_text import content_hash
 MAX_CANDIDATES = 16
 """Of one exchange: who states more at once is pasting something."""
 
-EXPLICIT_IMPORTANCE = 0.9
-EXPLICIT_CONFIDENCE = 0.95
 EVENT_IMPORTANCE = 0.55
 EVENT_CONFIDENCE = 0.85
 
@@ -43,6 +43,17 @@ def extract(exchange: Exchange) -> list[Candidate]:
     for candidate in [*map(with_doubts, stated), *tool_candidates(exchange)]:
         found.setdefault(content_hash(candidate.content), candidate)
     return list(found.values())[:MAX_CANDIDATES]
+
+
+def read_rules() -> None:
+    """Reads and compiles the rules of all languages, some 0.8 s of CPU, so that no message waits for it."""
+    rules()
+    for code in LANGUAGES:
+        read_commands(code)
+        if code != "en":
+            fact_rules(code)
+            time_rules(code)
+    masked("")
 
 
 def _in_english(exchange: Exchange) -> Iterator[Candidate]:

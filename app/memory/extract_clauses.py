@@ -97,6 +97,13 @@ _LONG_QUOTE = 60  # characters: a title is shorter, a quotation is not
 _TAGGED = re.compile(r"<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>")
 _MAX_TAGS = 50
 _SPEAKER = re.compile(r"^[ \t]*(?:\[[^\]\n]{1,30}\][ \t]*)?[A-Z][\w .'-]{0,24}:[ \t]", re.MULTILINE)
+_ROLE = re.compile(
+    r"^[ \t]*(?:#{1,6} \S|\[(?:inst|system|context|document|tool)\b|(?:user|assistant|system|human|ai|tool|developer|model|"
+    r"usuario|asistente|sistema|benutzer|assistent|utilisateur|système|usuário|用户|助手|系统)"
+    r"(?: (?:result|message|output|prompt))?[:：])",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line of a transcript, a prompt or a document with headings: what follows was pasted."""
 _LETTER = re.compile(
     r"^[ \t]*(?:dear |to whom it may|from: |to: |subject: |sent: |date: |-{3,} ?(?:forwarded|original)|"
     r"on .{5,60} wrote:)",
@@ -134,6 +141,7 @@ def masked(message: str) -> str:
 def _pasted() -> tuple[tuple[re.Pattern[str], bool, bool], ...]:
     """What opens a pasted text in any language, whether it is itself part of it, and whether it holds a colon."""
     return (
+        (_ROLE, True, False),
         (_LETTER, True, False),
         (all_of("letter"), True, False),
         (_TASK_BELOW, False, False),
@@ -227,7 +235,8 @@ _JOKE = re.compile(r"\b(?:lol|lmao|rofl|haha\w*|hehe\w*|yeah right|as if)\b|(?<!
 _FICTION = re.compile(
     r"^\W*(?:imagine|pretend|suppose|assume|let's (?:say|pretend|imagine|assume|suppose|play)|say,|role-?play|act as|"
     r"act like"
-    r"|you are (?!wrong|mistaken)|you're (?!wrong|mistaken)|what if|hypothetically|in (?:this|my|the|a) (?:story|novel|scenario|dream|game|book|movie|"
+    r"|you are (?!wrong|mistaken)|you're (?!wrong|mistaken)|what if|hypothetically|in (?:this|my|the|a) "
+    r"(?:story|novel|scenario|dream|game|book|movie|"
     r"film|play)"
     r"|for the sake of argument|picture this|once upon)|\b(?:role-?play(?:ing)?|pretend (?:that |to be |i|you|we)"
     r"|imagine (?:that |i|you|we|a)|my character|hypothetical|fictional|alter ego)\b",
@@ -293,7 +302,8 @@ _ELLIPSIS = (
 _JOINT = re.compile(
     rf"(?:,|\s[-–—]{{1,2}}|:|\s?\()\s*(?:(?:and|but|so|because|since|although|though|however|while|yet|plus|"
     rf"as)\s+)?(?={_STARTER})"
-    rf"|\s+(?:and|but|so|because|since|although|though|while|plus|or)\s+(?={_STARTER})"
+    rf"|\s+(?:and|but|so|because|since|although|though|while|plus|or)\s+"
+    rf"(?!i (?:broke|split|separated|got|have broken)\b)(?={_STARTER})"
     rf"|,?\s+(?P<ellipsis>and|but)\s+(?:also\s+)?(?={_ELLIPSIS})"
     r"|,?\s+(?:so|because|which means|therefore|hence)\s+",
     re.IGNORECASE,

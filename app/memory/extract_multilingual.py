@@ -1,11 +1,15 @@
-"""What a user states in Spanish, German, French, Portuguese or Chinese: the rules of app/languages/<code>.txt on their own words.
+"""What a user states in Spanish, German, French, Portuguese or Chinese: the rules of app/languages/<code>.txt on their own
+words.
 
-The method is that of the English rules (`extract`): what is quoted, pasted, asked, supposed or said by others gives nothing, and a
+The method is that of the English rules (`extract`): what is quoted, pasted, asked, supposed or said by others gives nothing,
+and a
 clause must fit a rule as a whole. The words are the user's language's, the predicates the same in all.
 
-    pattern => content ; tag importance check [value=group|group] [is=value] [predicate=…] [subject={who}] [kind=…] [ends=…] [correction] [dated]
+    pattern => content ; tag importance check [value=group|group] [is=value] [predicate=…] [subject={who}]
+                         [kind=…] [ends=…] [correction] [dated]
 
-Several statements of one clause are joined by ` && `. `ends`: `works_at:{v},partner,{who}.*`: what is no longer so; without a value
+Several statements of one clause are joined by ` && `. `ends`: `works_at:{v},partner,{who}.*`: what is no longer so; without a
+value
 whatever it was. `dated`: only with a date, which is added to the content. A check with `?` may find no value.
 """
 
@@ -19,62 +23,18 @@ from functools import cache
 from typing import NamedTuple, cast
 
 from app.languages.data import Language, language
+from app.languages.sentences import Sentence, sentences
 from app.memory.candidate import Candidate, Ended, Exchange, Kind, Provenance, Triple
 from app.memory.extract_clauses import masked
 from app.memory.extract_dates import Found
-from app.memory.extract_drafts import make_draft
+from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, make_draft
 from app.memory.extract_grammar import capital
 from app.memory.extract_secrets import looks_secret
 from app.memory.extract_times import find_time, is_time
 from app.memory.extract_words import EDGES, words
 
-EXPLICIT_IMPORTANCE = 0.9
-EXPLICIT_CONFIDENCE = 0.95
 CONFIDENCE = 0.9
-MAX_SENTENCES = 60
-MAX_SENTENCE_CHARS = 600
-"""A longer sentence is nobody's talk."""
-_STOP = re.compile(r"[.!?…]+(?=[\s)\"'”»]|$)|[。！？；]+|\n+|;\s")
-_ABBREVIATED = re.compile(r"(?:\b(?:dr|sr|sra|st|mme|prof|z\.b|bzw|ca|etc|p\.ex|\d{1,2}|[A-Z]))$", re.IGNORECASE)
-"""A full stop after "Dr" or, of a German day, after "3" ends no sentence."""
-_BULLET = re.compile(r"[\s*•\-–—>#¿¡]*(?:\d{1,2}[.)]\s+)?[\s*•\-–—¿¡]*")
 _FIELD = re.compile(r"\{(\w+)\}")
-_CLOSING = " .!?…。！？;；,，:：)）"
-
-# --- the form of a message --------------------------------------------------------------------------------------------
-
-
-class Sentence(NamedTuple):
-    """(start, end) in the message, its closing marks left out; `asked`: it ends in a question mark."""
-
-    start: int
-    end: int
-    asked: bool
-
-
-def sentences(text: str) -> Iterator[Sentence]:
-    """The sentences of a masked message, those that are too long for talk left out."""
-    begin, count = 0, 0
-    for at, end in _stops(text):
-        begin = _BULLET.match(text, begin, at).end()  # type: ignore[union-attr]  # it matches the empty text
-        stop = at
-        while stop > begin and text[stop - 1] in _CLOSING:
-            stop -= 1
-        if begin < stop <= begin + MAX_SENTENCE_CHARS:
-            yield Sentence(begin, stop, "?" in text[stop:end] or "？" in text[stop:end])
-            count += 1
-        begin = end
-        if count >= MAX_SENTENCES:
-            return
-
-
-def _stops(text: str) -> Iterator[tuple[int, int]]:
-    for stop in _STOP.finditer(text):
-        if not (stop[0] == "." and _ABBREVIATED.search(text, max(0, stop.start() - 6), stop.start())):
-            yield stop.span()
-    yield len(text), len(text)
-
-
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +222,9 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
         spoken.pattern("lead").sub("", said, 1)
     ):
         return
+    colon = re.search(r"[:：]", said)
+    if colon and not spoken.pattern("remember").match(spoken.pattern("lead").sub("", said[: colon.end()], count=1)):
+        said = said[: colon.start()]  # what stands after it may be anybody's
     first_person, explicit, carried, greeted = False, False, "", False
     begin = 0
     joints = [m.span() for m in spoken.pattern("joint").finditer(said)]
@@ -345,17 +308,17 @@ def _of_clause(clause: _Clause, exchange: Exchange, spoken: Language) -> Iterato
                 yield from made
                 return
         return
-    if clause.explicit and (told := _free(text, spoken)) and not spoken.pattern("advice").search(told):
-        if spoken.pattern("own").match(told) or when is not None:
-            yield make_draft(
-                told,
-                "fact",
-                importance=EXPLICIT_IMPORTANCE,
-                confidence=EXPLICIT_CONFIDENCE,
-                tag="told",
-                value=told,
-                when=when.iso if when else None,
-            )
+    told = _free(text, spoken) if clause.explicit else None
+    if told and not spoken.pattern("advice").search(told) and (spoken.pattern("own").match(told) or when is not None):
+        yield make_draft(
+            told,
+            "fact",
+            importance=EXPLICIT_IMPORTANCE,
+            confidence=EXPLICIT_CONFIDENCE,
+            tag="told",
+            value=told,
+            when=when.iso if when else None,
+        )
 
 
 def _by_rule(
@@ -441,7 +404,8 @@ def _ended(told: str, groups: dict[str, str], subject: str, since: datetime | No
 
 
 def _resolved(draft: Candidate, tasted: str, spoken: Language) -> Candidate | None:
-    """An order whose pronoun stands for what the same sentence likes or hates says that; without such a thing it says nothing."""
+    """An order whose pronoun stands for what the same sentence likes or hates says that; without such a thing it says
+    nothing."""
     if draft.kind != "instruction" or spoken.pattern("it").search(draft.content) is None:
         return draft
     return replace(draft, content=f"{draft.content} ({tasted})") if tasted else None

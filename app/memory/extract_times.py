@@ -44,7 +44,8 @@ class _Words:
 
 
 @cache
-def _words(code: str) -> _Words:
+def time_rules(code: str) -> _Words:
+    """The time words of a language, compiled."""
     spoken = language(code)
     parts = [
         f"(?P<line_{n}>{_GROUP.sub(lambda group, n=n: f'(?P<{group[1]}_{n}>', pattern)})"  # type: ignore[misc]
@@ -72,9 +73,9 @@ def _table(spoken: Language, name: str, english: list[str]) -> dict[str, str]:
     }
 
 
-def time_words(text: str, code: str) -> Iterator[TimeWords]:
+def timetime_rules(text: str, code: str) -> Iterator[TimeWords]:
     """The words of time in a text of that language, in its order."""
-    words = _words(code)
+    words = time_rules(code)
     for match in words.pattern.finditer(text):
         line = int((match.lastgroup or "_0").rsplit("_", 1)[1])
         groups = {
@@ -94,12 +95,12 @@ def time_words(text: str, code: str) -> Iterator[TimeWords]:
 
 def is_time(text: str, code: str) -> bool:
     """Is the whole text a word of time ("la semaine prochaine")?"""
-    return _words(code).pattern.fullmatch(text.strip()) is not None
+    return time_rules(code).pattern.fullmatch(text.strip()) is not None
 
 
 def find_time(text: str, now: datetime, spoken: Language, *, past: bool) -> Found | None:
     """The first date of a clause, with its place there."""
-    for words in time_words(text, spoken.code):
+    for words in timetime_rules(text, spoken.code):
         found = find_date(words.english, now, past=past)
         if found is not None:
             return replace(found, start=words.start, end=words.end)
@@ -113,7 +114,7 @@ def in_english(question: str) -> str:
     if code in ("", "en"):
         return question
     said, end = "", 0
-    for words in time_words(question, code):
+    for words in timetime_rules(question, code):
         apart = not _GAP.fullmatch(question, end, words.start)
         told = words.english
         if not apart and said.endswith(_LEADS):
