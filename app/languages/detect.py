@@ -64,7 +64,7 @@ def language_of(text: str) -> str:
             scores[_MARKS[mark]] = scores.get(_MARKS[mark], 0) + _MARKED
     if not scores:
         return ""
-    best = max(scores, key=lambda code: (scores[code], code))
+    best = max(scores, key=lambda code: (scores[code], -(*LANGUAGES, code).index(code)))
     return best if best in LANGUAGES and scores[best] >= 0.5 else ""
 
 

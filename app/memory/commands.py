@@ -119,7 +119,7 @@ def _made(
     new = (groups.get("new") or "").strip(_EDGES)
     if rule.kind == "correct":
         new = new or following.strip(_EDGES)
-        if asked or not new or _CODE.search(new) or not (groups.get("meant") or spoken.pattern("asserts").match(new)):
+        if asked or not new or _CODE.search(new) or not (groups.get("meant") is not None or spoken.pattern("asserts").match(new)):
             return None
     elif rule.scope == "thing" and (not about or spoken.pattern("not_about").match(about)):
         return None

@@ -3,7 +3,7 @@
 The method is that of the English rules (`extract`): what is quoted, pasted, asked, supposed or said by others gives nothing, and a
 clause must fit a rule as a whole. The words are the user's language's, the predicates the same in all.
 
-    pattern => content ; tag importance check [value=group] [predicate=…] [subject={who}] [kind=…] [ends=…] [correction] [dated]
+    pattern => content ; tag importance check [value=group|group] [is=value] [predicate=…] [subject={who}] [kind=…] [ends=…] [correction] [dated]
 
 Several statements of one clause are joined by ` && `. `ends`: `works_at:{v},partner,{who}.*`: what is no longer so; without a value
 whatever it was. `dated`: only with a date, which is added to the content. A check with `?` may find no value.
@@ -25,7 +25,7 @@ from app.memory.extract_dates import Found
 from app.memory.extract_drafts import make_draft
 from app.memory.extract_grammar import capital
 from app.memory.extract_secrets import looks_secret
-from app.memory.extract_times import find_time
+from app.memory.extract_times import find_time, is_time
 from app.memory.extract_words import EDGES, words
 
 EXPLICIT_IMPORTANCE = 0.9
@@ -87,7 +87,8 @@ class Statement:
     importance: float
     check: str
     optional: bool
-    value: str = "v"
+    value: tuple[str, ...] = ("v",)
+    constant: str = ""
     predicate: str | None = None
     subject: str = "user"
     kind: Kind = "fact"
@@ -127,7 +128,8 @@ def _statement(text: str) -> Statement:
         float(importance),
         check.rstrip("?"),
         check.endswith("?"),
-        named.get("value", "v"),
+        tuple(named.get("value", "v").split("|")),
+        named.get("is", "").replace("_", " "),
         named.get("predicate"),
         named.get("subject", "user"),
         cast(Kind, named.get("kind", "fact")),
@@ -260,7 +262,8 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
         return
     first_person, explicit, carried, greeted = False, False, "", False
     begin = 0
-    for end, after in [*(m.span() for m in spoken.pattern("joint").finditer(said)), (len(said), len(said))]:
+    joints = [m.span() for m in spoken.pattern("joint").finditer(said)]
+    for end, after in [*(joint for joint in joints if not is_time(said[: joint[0]], spoken.code)), (len(said), len(said))]:
         piece = said[begin:end]
         lead = spoken.pattern("lead").match(piece)
         offset = sentence.start + begin + (lead.end() if lead else 0)
@@ -376,12 +379,11 @@ def _filled(
     exchange: Exchange,
     spoken: Language,
 ) -> Candidate | None:
-    raw = groups.get(gives.value, "")
-    value = CHECKS[gives.check](raw, spoken) if raw else None
-    if (value is None and not (gives.optional and not raw)) or (gives.dated and when is None):
-        if not gives.optional or (gives.dated and when is None):
-            return None
-    filled = {**groups, gives.value: value or "", "v": (value or "") if gives.value == "v" else groups.get("v", "")}
+    name = next((each for each in gives.value if groups.get(each)), gives.value[0])
+    value = gives.constant or CHECKS[gives.check](groups.get(name, ""), spoken)
+    if (not value and not gives.optional) or (gives.dated and when is None):
+        return None
+    filled = {**groups, name: value or "", gives.value[0]: value or ""}
 
     def fill(field: re.Match[str]) -> str:
         text = filled.get(field[1].lower(), "")
@@ -398,15 +400,19 @@ def _filled(
         since = datetime.combine(when.first, time(), exchange.now.tzinfo)
     ends = tuple(_ended(each, filled, subject, since, spoken) for each in gives.ends)
     single = gives.predicate in words("single_valued")
-    changed = gives.correction or (single and clause.corrects)
+    denies = gives.predicate is not None and gives.predicate.startswith("not_")
+    changed = (gives.correction and (single or not ends or not gives.predicate or denies)) or (single and clause.corrects)
+    kind: Kind = "correction" if changed and gives.kind in ("fact", "preference") else gives.kind
+    # As in English: a correction takes the place of what the same predicate said, so only of one that has one value at a time.
+    told = gives.predicate if gives.predicate and value and (single or kind != "correction" or denies) else None
     return make_draft(
         content,
-        "correction" if changed and gives.kind in ("fact", "preference") else gives.kind,
+        kind,
         importance=gives.importance,
         confidence=gives.confidence,
         tag=gives.tag,
         value=value or "",
-        triple=Triple(subject, gives.predicate, value or "") if gives.predicate and value else None,
+        triple=Triple(subject, told, value or "") if told else None,
         when=when.iso if gives.kind == "event" and when is not None else None,
         since=since,
         ends=ends,

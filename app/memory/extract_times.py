@@ -86,6 +86,11 @@ def time_words(text: str, code: str) -> Iterator[TimeWords]:
         yield TimeWords(match.start(), match.end(), " ".join(_FIELD.sub(meaning, words.templates[line]).split()))
 
 
+def is_time(text: str, code: str) -> bool:
+    """Is the whole text a word of time ("la semaine prochaine")?"""
+    return _words(code).pattern.fullmatch(text.strip()) is not None
+
+
 def find_time(text: str, now: datetime, spoken: Language, *, past: bool) -> Found | None:
     """The first date of a clause, with its place there."""
     for words in time_words(text, spoken.code):
