@@ -10,7 +10,7 @@ WORKERS ?= 2
 INSTALL := -m pip install --quiet --disable-pip-version-check
 LOCKED := $(INSTALL) --no-deps --require-hashes -r
 
-.PHONY: serve dev test test-all check lint-deploy format docs lock bench clean
+.PHONY: serve dev test test-quick test-all coverage check lint-deploy format docs lock bench clean
 
 serve: $(RUN)
 	@exec $(BIN)/mneme serve
@@ -24,11 +24,19 @@ TESTS := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 test: $(DEV)
 	$(TESTS) -m "not heavy"
 
-# The heavy set too: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), the real MiniLM (its package installed, or
+# What needs no server and no database.
+test-quick: $(DEV)
+	$(TESTS) -m "not heavy" tests/unit
+
+# Branch coverage by the tests that run in this process. Needs pytest-cov, which no lock names: `.venv/bin/pip install pytest-cov`.
+coverage: $(DEV)
+	$(TESTS) -m "not heavy" --cov=app --cov=mneme_replay --cov-branch --cov-report=term:skip-covered tests/unit tests/integration
+
+# The heavy set too, and properties with more examples, other ones each time: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), the real MiniLM (its package installed, or
 # MNEME_TEST_MINILM_FOLDER), peers, fresh installations, PgBouncer
 # (1.21+, or MNEME_TEST_PGBOUNCER), the commands of docs/operations.md, and the clients of docs/clients.md, which it installs.
 test-all: $(DEV)
-	$(TESTS)
+	$(TESTS) --hypothesis-profile large
 
 check: $(DEV)
 	$(BIN)/ruff check .

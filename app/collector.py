@@ -32,11 +32,11 @@ def hold() -> None:
 
 
 def settle() -> None:
-    """When a server has started: what is there now stays, and need not be looked through again; and memory that is free is
-    kept for the next request."""
-    gc.collect()
+    """When a server has started: what is there now stays, and is never looked through, for next to nothing of it is garbage;
+    what the start alone took goes back; and memory that is free from now on is kept for the next request."""
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)
+    give_back()
     if (option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         option(_M_TRIM_THRESHOLD, TRIM_BYTES)
         option(_M_MMAP_THRESHOLD, MAP_BYTES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +18,7 @@ from app.settings import Settings
 from app.store.migrate import migrate
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
-from app.store.queue import install_queue
+from app.store.queue import prepare_queue
 from app.store.reach import reach
 from app.store.replicas import begin_marking
 from app.store.spend import SpendStore
@@ -39,6 +38,9 @@ CLOSING_S = 5.0
 WORKER_CONNECTIONS = 3
 """Of a worker beside its pool: the queue's listener, its leases, the schedule."""
 
+OPEN_AT_ONCE = 2
+"""Connections of each pool that a start opens and warms: what one request uses at once. The others open as they are used."""
+
 STORED_COUNTS = "gpt-4o"
 """A model counted by o200k_base: the encoding of every stored token count."""
 
@@ -52,15 +54,17 @@ def database_dsn(settings: Settings) -> str:
 
 async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str], None] | None = None) -> None:
     """Bring the schema, the queue and the embedder's space up to date. Needs a login that may create roles."""
-    embedder = build_embedder(settings)
+    embedder, sql = build_embedder(settings), Queries.load()
+
+    async def queue(connection: Any) -> None:
+        await prepare_queue(connection, sql)
 
     async def space(connection: Any) -> None:
         if embedder.dimensions:
-            sql = Queries.load()["turns.ensure_space"]
-            await connection.execute(sql, embedder.space, embedder.dimensions)
+            await connection.execute(sql["turns.ensure_space"], embedder.space, embedder.dimensions)
 
     async def marks(connection: Any) -> None:
-        await begin_marking(connection, Queries.load(), wanted=bool(settings.standby_urls))
+        await begin_marking(connection, sql, wanted=bool(settings.standby_urls))
 
     connection = await reach(settings.direct(dsn), settings.start_wait_s)
     try:
@@ -68,7 +72,7 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
             connection,
             hash_partitions=settings.hash_partitions,
             history_partitions=settings.history_partitions,
-            after=[install_queue, space, marks],
+            after=[queue, space, marks],
             progress=progress,
         )
     finally:
@@ -107,7 +111,9 @@ def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:
         }
         for name, given in sizes.items():
             size = given or settings.pool_size
-            limits[name] = PoolLimits(size, settings.pool_timeout_ms, settings.statement_timeout_ms, open_at_once=size)
+            limits[name] = PoolLimits(
+                size, settings.pool_timeout_ms, settings.statement_timeout_ms, open_at_once=OPEN_AT_ONCE
+            )
     return limits
 
 
@@ -143,8 +149,8 @@ async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool
         stack.push_async_callback(embedder.close)
         tokenizers = Tokenizers(settings.tokenizer_json)
         counter = tokenizers.for_model(STORED_COUNTS)
-        # A worker counts what is stored, and nothing else.
-        await (asyncio.to_thread(tokenizers.warm) if serving else asyncio.to_thread(counter.count, "warm"))
+        if serving:  # for a worker nobody waits; and what other models take, their first request loads
+            await tokenizers.ready(STORED_COUNTS)
         tasks = Supervisor()
         stack.push_async_callback(tasks.close, CLOSING_S)
         yield Core(

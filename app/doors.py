@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter
 
 from app.api.appending import Scribe
@@ -25,10 +23,11 @@ from app.api.me import me_router
 from app.api.memories import memories_router
 from app.api.objects import objects_router
 from app.api.ontology import ontology_router
-from app.api.ops import Check, ops_router, queue_router, storage_router
+from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.overview import overview_router
 from app.api.preview import CompilePreviewer
+from app.api.probes import Probes
 from app.api.replay import replay_router
 from app.api.scope import Gate
 from app.api.search import search_router
@@ -46,7 +45,7 @@ from app.core import STORED_COUNTS, Core
 from app.jobs.working import WorkingMemory
 from app.knowing import Knowledge
 from app.memory.extract_pii import unwelcome
-from app.metrics import Exposition, Metrics
+from app.metrics import Metrics
 from app.proxy import Proxy
 from app.store.captures import Captures
 from app.store.cards import Cards
@@ -70,16 +69,15 @@ from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
 from app.store.paging import PagingStore
 from app.store.queue import Queue
-from app.store.retention import Storage, by_group
+from app.store.retention import Storage
 from app.store.sessions import Sessions
 from app.store.spend import SpendStore
 from app.store.turns import TurnStore
 from app.store.validation import Validation
-from app.store.webhooks import WebhookFigures
 
 
 def open_doors(
-    core: Core, knowledge: Knowledge, proxy: Proxy, metrics: Metrics, exposition: Exposition, space: int | None
+    core: Core, knowledge: Knowledge, proxy: Proxy, metrics: Metrics, probes: Probes, space: int | None
 ) -> list[APIRouter]:
     """Wire the routes under /api/v1 and those of operation: as long as the list of them is."""
     pool, sql, clock, settings = core.pools.background, core.queries, core.clock, core.settings
@@ -96,7 +94,7 @@ def open_doors(
     deleter = Deleter(as_eraser, sql, clock)
     default_model = settings.default_model or STORED_COUNTS
     return [
-        ops_router(_checks(core), exposition, [_gauges(core, metrics, queue, storage, consolidation)]),
+        ops_router(probes),
         search_router(
             gate, sessions, proxy.compiler, clock, Filtering(memories, settings.memory_budget_tokens), proxy.knower
         ),
@@ -148,41 +146,3 @@ def open_doors(
         conflicts_router(gate, ConflictStore(pool, sql, clock)),
         export_router(gate, Export(pool, sql), proxy.tenancy, clock),
     ]
-
-
-def _checks(core: Core) -> dict[str, Check]:
-    """What must be warm before the server is ready."""
-
-    async def database() -> None:
-        for each in core.pools.by_name.values():
-            async with each.acquire() as connection:
-                await connection.execute(core.queries["turns.ping"])
-
-    async def embedder() -> None:
-        if core.embedder.local:
-            await core.embedder.embed(["warm"])
-
-    return {"database": database, "embedder": embedder}
-
-
-def _gauges(core: Core, metrics: Metrics, queue: Queue, storage: Storage, consolidation: ConsolidationStore) -> Check:
-    """Brings the gauges up to date that nothing else does."""
-    webhooks = WebhookFigures(core.pools.background, core.queries)
-
-    async def gauges() -> None:
-        for name, each in core.pools.by_name.items():
-            metrics.pool(name, {"idle": each.idle, "used": each.size - each.idle})
-        metrics.tasks(len(asyncio.all_tasks()))
-        counts = await queue.counts()
-        metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
-        metrics.storage(by_group(await storage.figures()))
-        metrics.compactions(**await consolidation.figures())
-        now = core.clock.now()
-        for told in await webhooks.figures():
-            waited_s = (now - told.oldest).total_seconds() if told.oldest is not None else 0.0
-            figures = {"delivered": told.delivered, "failed": told.failed, "dead": told.dead, "waiting": told.waiting}
-            metrics.webhooks(told.name, **figures, oldest_seconds=waited_s)
-        for ran in await storage.ticks():
-            metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
-
-    return gauges

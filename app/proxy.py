@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +18,7 @@ from app.context.compile import Compiler
 from app.context.profiles import PROFILES, Profile, strategies
 from app.context.retrieve import Retriever
 from app.context.sections import Budgets
-from app.core import CLOSING_S, Core
+from app.core import CLOSING_S, OPEN_AT_ONCE, Core
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.asking import Asker
@@ -47,7 +46,7 @@ from app.knowledge.inquiry import Knower
 from app.learning import learner
 from app.memory.extract_pii import unwelcome
 from app.metrics import Metrics
-from app.providers.helper import HelperClient, build_helper
+from app.providers.helper import build_helper
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.cards import Cards
@@ -62,6 +61,7 @@ from app.store.turns import TurnStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
+    from app.providers.helper_client import HelperClient
     from app.tracing.provider import Tracing
 
 VECTOR_SHARE = 0.6
@@ -247,9 +247,7 @@ async def _commander(core: Core, metrics: Metrics) -> Commander:
 async def _learner(core: Core, knowledge: Knowledge, helper: HelperClient | None, metrics: Metrics) -> Inline:
     """What learns with a turn."""
     does = await learner(core, knowledge.ontologies, resolver(core, knowledge.domains, core.pools.background), helper)
-    inline = Inline(does.learn, core.clock, metrics)
-    core.tasks.spawn(asyncio.to_thread(inline.warm), "rules")
-    return inline
+    return Inline(does.learn, core.clock, metrics)
 
 
 async def _faulter(core: Core, helper: HelperClient | None, metrics: Metrics) -> Faulter:
@@ -330,10 +328,10 @@ async def _warm(core: Core, in_prompts: Knower) -> None:
         (vector,) = await core.embedder.embed(["warm"])
     pools, sql = core.pools, core.queries
     primary = TurnStore(pools.write, sql, history=pools.reads("history").direct, memory=pools.reads("memory").direct)
-    await primary.warm(vector, space, core.settings.pool_size)
+    await primary.warm(vector, space, OPEN_AT_ONCE)
     if pools.replicas:
-        await core.turns.warm(vector, space, core.settings.pool_size)
-    await in_prompts.warm(core.settings.pool_size)
+        await core.turns.warm(vector, space, OPEN_AT_ONCE)
+    await in_prompts.warm(OPEN_AT_ONCE)
 
 
 def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:

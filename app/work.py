@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from typing import TYPE_CHECKING
 
 from app import collector
 from app.capture.spool import erasing
@@ -25,7 +26,7 @@ from app.knowing import Knowledge, open_knowledge
 from app.learning import learner
 from app.memory.extract_pii import unwelcome
 from app.memory.extract_rules import rules
-from app.providers.helper import HelperClient, build_helper
+from app.providers.helper import build_helper
 from app.settings import Settings
 from app.store.checking import CheckStore
 from app.store.consolidation import ConsolidationStore
@@ -40,6 +41,9 @@ from app.store.retention import GB, Limits, Retention
 from app.store.webhooks import Outbox, WebhookFigures
 from app.tasks import until_orphaned
 from app.tracing import traced
+
+if TYPE_CHECKING:
+    from app.providers.helper_client import HelperClient
 
 log = logging.getLogger("mneme.work")
 

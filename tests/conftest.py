@@ -12,6 +12,9 @@ import pytest
 from app.store.pools import Pool, open_pool
 from tests.support.database import connected, fresh_database, make_template, shared_directory, shared_server
 from tests.support.ports import free_port
+from tests.support.properties import register_profiles
+
+register_profiles()
 
 
 def pytest_collection_finish() -> None:

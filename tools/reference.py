@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from app.api.common import add_routes, install_errors
+from app.api.probes import Probes
 from app.cli import main as mneme
 from app.doors import open_doors
 from app.metrics import Metrics
@@ -73,7 +74,9 @@ def openapi() -> dict[str, Any]:
     app = FastAPI(title="Mneme")
     install_errors(app)
     nobody = MagicMock()
-    for router in open_doors(MagicMock(settings=Settings.model_construct()), nobody, nobody, nobody, nobody, None):
+    for router in open_doors(
+        MagicMock(settings=Settings.model_construct()), nobody, nobody, nobody, Probes({}, nobody), None
+    ):
         add_routes(app, router)
     return app.openapi()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any, Protocol
 
@@ -12,21 +11,15 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, decode_cursor, encode_cursor
+from app.api.probes import Probes
 from app.api.scope import Admitted, Gate
-from app.errors import BadRequest, Forbidden, MnemeError, NotFound
-from app.metrics import Exposition
+from app.errors import BadRequest, Forbidden, NotFound
 from app.store.ids import LOCAL_TENANT
 from app.store.queue import Counts, DeadLetter
 from app.store.retention import Stored, by_group
 
-CHECK_TIMEOUT_S = 2.0
-"""Seconds for one readiness check: shorter than the probes of orchestrators usually wait."""
-
 MAX_JOB = 2**62
 """Bound of a job's number: within Postgres' bigint."""
-
-Check = Callable[[], Awaitable[None]]
-"""Returns when its part is warm; raises a MnemeError that says what is missing."""
 
 
 class JobQueue(Protocol):
@@ -152,54 +145,19 @@ def _whole_tenant(confined: str | None) -> None:
         raise Forbidden("This key was made for one user; jobs belong to the whole tenant.")
 
 
-def ops_router(checks: Mapping[str, Check], exposition: Exposition, refresh: Sequence[Check] = ()) -> APIRouter:
-    """/healthz, /readyz and /metrics, for whoever can reach the port: they say nothing of anybody.
+def ops_router(probes: Probes) -> APIRouter:
+    """/healthz, /readyz and /metrics, for the OpenAPI document and for what `Probes` leaves."""
 
-    `checks`: what must be warm, by name. `refresh`: brings gauges up to date before they are shown; one that fails leaves
-    its gauge as it was.
-    """
-    doors = _OpsDoors(checks, exposition, refresh)
-    router = APIRouter(tags=["operations"])
-    router.add_api_route("/healthz", doors.healthz, methods=["GET"])
-    router.add_api_route("/healthz", doors.healthz, methods=["HEAD"], include_in_schema=False)
-    router.add_api_route("/readyz", doors.readyz, methods=["GET"], response_class=JSONResponse)
-    router.add_api_route(
-        "/readyz", doors.readyz, methods=["HEAD"], response_class=JSONResponse, include_in_schema=False
-    )
-    router.add_api_route("/metrics", doors.metrics, methods=["GET"], response_class=Response)
-    return router
-
-
-class _OpsDoors:
-    def __init__(self, checks: Mapping[str, Check], exposition: Exposition, refresh: Sequence[Check]) -> None:
-        self._checks = checks
-        self._exposition = exposition
-        self._refresh = refresh
-
-    async def healthz(self) -> dict[str, str]:
-        """200 while the process serves."""
-        return {"status": "alive"}
-
-    async def readyz(self) -> JSONResponse:
-        """200 only when everything that a request needs is warm."""
-        found = {name: await _state(check) for name, check in self._checks.items()}
-        ready = all(each == "ok" for each in found.values())
-        return JSONResponse({"ready": ready, "checks": found}, status_code=200 if ready else 503)
-
-    async def metrics(self, accept: Annotated[str | None, Header()] = None) -> Response:
+    async def metrics(accept: Annotated[str | None, Header()] = None) -> Response:
         """What was counted, for Prometheus."""
-        for each in self._refresh:
-            await _state(each)
-        body, content_type = self._exposition.render(accept)
-        return Response(body, media_type=content_type)
+        return await probes.metrics(accept)
 
-
-async def _state(check: Check) -> str:
-    try:
-        async with asyncio.timeout(CHECK_TIMEOUT_S):
-            await check()
-    except TimeoutError:
-        return f"no answer within {CHECK_TIMEOUT_S:g} s"
-    except MnemeError as error:
-        return error.message
-    return "ok"
+    router = APIRouter(tags=["operations"])
+    router.add_api_route("/healthz", probes.healthz, methods=["GET"])
+    router.add_api_route("/healthz", probes.healthz, methods=["HEAD"], include_in_schema=False)
+    router.add_api_route("/readyz", probes.readyz, methods=["GET"], response_class=JSONResponse)
+    router.add_api_route(
+        "/readyz", probes.readyz, methods=["HEAD"], response_class=JSONResponse, include_in_schema=False
+    )
+    router.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response)
+    return router

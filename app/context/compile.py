@@ -151,6 +151,7 @@ class Compiler:
                     beside.close()
 
     async def _compile(self, request: CompileRequest) -> Compilation:
+        await self._tokenizers.ready(request.model)
         counter = self._tokenizers.for_model(request.model)
         query = query_of(request.messages)
         asked = _named(understand(query, request.now), request.inquiry)

@@ -60,6 +60,10 @@ class Accountant:
         self._session_ttl = session_ttl
         self._redactor = redactor or Redactor()
 
+    async def ready(self, model: str) -> None:
+        """Have what counts the tokens of `model` at hand: whatever counts later has a deadline, or holds up all others."""
+        await self._tokenizers.ready(model)
+
     def close(
         self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape, now: datetime
     ) -> tuple[CallFacts, Exchange | None]:

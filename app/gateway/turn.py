@@ -108,6 +108,7 @@ class Gateway:
         self._router = router
         self._scout = scout
         self._limiter = limiter
+        self._accountant = accountant
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
@@ -240,8 +241,10 @@ class Gateway:
         off = call.switches.memory == "off"
         unfit = dialect.unfit(document) if document is not None else None
         if document is not None and unfit is None and not (off and call.bare):  # else nobody asks what stands in it
-            call.chat = dialect.read(body, document)
+            call.chat = chat = dialect.read(body, document)
             self._scout.notice(call.target, lambda: outgoing_headers(call))
+            if chat is not None:
+                await self._accountant.ready(call.target.model_alias or chat.model)
         call.sent = aliased(call)
         if off:
             call.reason = "memory-off"

@@ -30,8 +30,6 @@ connections to open, some 200."""
 LATER_S = 3.0
 """Seconds after which the queued job comes: long enough that no worker does it at the same time."""
 
-_SAMPLE = "I live in Lisbon."
-
 
 class Inline:
     """Does `learn` jobs with their turns."""
@@ -47,10 +45,6 @@ class Inline:
     def finds(self, text: str) -> bool:
         """Whether the rules find something in a message of the user's."""
         return len(text) <= MAX_CHARS and bool(extract(Exchange(text, self._clock.now())))
-
-    def warm(self) -> None:
-        """Read the rules, some 0.3 s of CPU, before a turn waits for them."""
-        self.finds(_SAMPLE)
 
     async def learn(self, payload: bytes) -> None:
         """Do a job within `WITHIN_S`; what fails, or is late, is left to the queue."""

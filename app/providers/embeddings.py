@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from app.errors import NotReady
@@ -155,7 +155,7 @@ class WordLlamaEmbedder:
     def _load(self) -> None:
         """At the first text: 0.1 s, and who only asks for the name of the space has none."""
         weights, tokenizer = self._files
-        self._tokens = load_file(weights)["embedding.weight"]  # (32000, 256) float16
+        self._tokens = _mapped(weights, "embedding.weight")  # (32000, 256) float16
         self._words = np.empty((self.WORDS_KEPT, self.dimensions), np.float32)
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._mean = self._pooled(REFERENCE).mean(axis=0)
@@ -197,6 +197,16 @@ class WordLlamaEmbedder:
             self._words[found] = vector * (self.FUNCTION_WORD if word in _FUNCTION_WORDS else 1.0)
             self._rows[word] = found
         return found
+
+
+def _mapped(file: Path, name: str) -> NDArray[np.float16]:
+    """A float16 tensor of a safetensors file, read-only: of 16 MB only the pages that are looked at come into memory, once for
+    all processes. The file is a header's length (8 bytes), the header as JSON, the tensors."""
+    with file.open("rb") as opened:
+        header_bytes = int.from_bytes(opened.read(8), "little")
+        tensor = orjson.loads(opened.read(header_bytes))[name]
+    start, _ = tensor["data_offsets"]
+    return np.memmap(file, "<f2", "r", 8 + header_bytes + start, tuple(tensor["shape"]))
 
 
 def build_embedder(settings: Settings) -> Embedder:

@@ -16,6 +16,14 @@ BEGIN
     END IF;
 END $$
 
+-- name: mark
+-- Notes which pgqueuer has made the queue's tables; __version__ stands for it, for a comment takes no parameter.
+COMMENT ON TABLE agent_data.pgqueuer IS 'pgqueuer __version__'
+
+-- name: made_by
+-- What `mark` noted; NULL where there is no queue.
+SELECT obj_description(to_regclass('agent_data.pgqueuer'), 'pg_class')
+
 -- name: enqueue
 -- Puts jobs into the queue within the caller's transaction.
 SELECT agent_data.enqueue($1::agent_data.job_record[])

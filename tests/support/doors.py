@@ -42,6 +42,7 @@ from app.api.ontology import ontology_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.overview import overview_router
+from app.api.probes import Probes
 from app.api.replay import replay_router
 from app.api.scope import Gate
 from app.api.search import search_router
@@ -327,7 +328,7 @@ async def build_doors(
         lambda: ontology_router(gate, OntologyStore(pool, queries, clock)),
         lambda: conflicts_router(gate, ConflictStore(pool, queries, clock)),
         lambda: export_router(gate, Export(pool, queries), tenancy, clock),
-        lambda: ops_router(checks, Exposition(registry)),
+        lambda: ops_router(Probes(checks, Exposition(registry))),
     )
     install_errors(app)
     app.add_middleware(DoorMiddleware, max_bytes=MAX_BODY)

@@ -8,14 +8,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx
 from click.testing import CliRunner
@@ -23,6 +22,7 @@ from click.testing import CliRunner
 from app.keys import keys
 from app.store.embedded import EmbeddedPostgres
 from tests.support.database import PARTITIONS
+from tests.support.forking import Forked, run, start
 
 START_S = 60.0
 """Seconds for a server to become ready; one takes about two, but on a busy machine several start at once."""
@@ -31,6 +31,9 @@ STOP_S = 30.0
 POLL_S = 0.01
 REST = 2.0
 """How many times as long as it looked one rests who waits: what is waited for needs the cores more."""
+
+OURS = (b"app.cli", b"multiprocessing", b"tests.support.forking")
+"""One of these stands in the command line of each process that a server is or starts."""
 
 _RUNNING = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
 _FOREIGN = ("MNEME_", "OPENAI_", "COVERAGE_", "PYTEST_", "PYTHONDONTWRITEBYTECODE")
@@ -65,7 +68,8 @@ class MnemeServer:
         self._arguments = arguments
         self._program = program
         self._environment = _environment(database, upstream, worker, settings or {})
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
+        self._log: BinaryIO | None = None
         self._reader: threading.Thread | None = None
         self._client: httpx.Client | None = None
         self._started: set[int] = set()
@@ -140,16 +144,7 @@ class MnemeServer:
 
     def command(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         """Run another command of `mneme` with the server's settings, and others (environment variables)."""
-        return subprocess.run(
-            [sys.executable, "-m", "app.cli", *arguments],
-            cwd=self.folder,
-            env=self._environment | settings,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=START_S,
-            check=False,
-        )
+        return run(arguments, environment=self._environment | settings, folder=self.folder, timeout_s=START_S)
 
     def create_key(self, name: str, *options: str) -> str:
         """A new API key, made by the command, which runs in this process: a process of its own takes a second."""
@@ -180,16 +175,19 @@ class MnemeServer:
         """Start it, and do not wait."""
         assert not self.alive, "the server runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", self._program, "serve", "--port", "0", *self._arguments],
-            cwd=self.folder,
-            env=self._environment | {"TMPDIR": str(self.folder)},  # one that is killed leaves something there
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
+        reading, writing = os.pipe()
+        try:
+            self._process = start(
+                ["serve", "--port", "0", *self._arguments],
+                environment=self._environment | {"TMPDIR": str(self.folder)},  # one that is killed leaves something there
+                folder=self.folder,
+                program=self._program,
+                stderr=writing,
+            )
+        finally:
+            os.close(writing)
+        self._log = open(reading, "rb")  # closed with the process
+        self._reader = threading.Thread(target=self._read_log, args=(self._log,), daemon=True)
         self._reader.start()
 
     def restart(self) -> None:
@@ -235,7 +233,7 @@ class MnemeServer:
         finally:
             self.stop()
 
-    def _signal(self, number: signal.Signals) -> subprocess.Popen[bytes]:
+    def _signal(self, number: signal.Signals) -> Forked:
         assert self._process is not None, "the server was not started"
         self._started |= _descendants(self._process.pid)
         with contextlib.suppress(ProcessLookupError):
@@ -257,12 +255,11 @@ class MnemeServer:
         assert self._reader is not None
         # A worker that outlives the server still holds the other end of the pipe.
         self._reader.join(1.0)
-        if not self._reader.is_alive() and self._process.stderr is not None:
-            self._process.stderr.close()
+        if not self._reader.is_alive() and self._log is not None:
+            self._log.close()
 
-    def _read_log(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
+    def _read_log(self, log: BinaryIO) -> None:
+        for line in log:
             try:
                 parsed = json.loads(line)
             except ValueError:
@@ -360,6 +357,6 @@ def _command(pid: int) -> bytes:
 def _kill(pid: int) -> None:
     """End a process that this server started, if it still is one of Mneme's."""
     command = _command(pid)
-    if b"app.cli" in command or b"multiprocessing" in command:
+    if any(each in command for each in OURS):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

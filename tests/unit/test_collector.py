@@ -73,8 +73,8 @@ async def test_a_worker_looks_for_garbage_while_it_waits(monkeypatch: pytest.Mon
         loop.call_soon_threadsafe(given.set)
         return True
 
-    monkeypatch.setattr(collector, "give_back", give_back)
     collector.settle()
+    monkeypatch.setattr(collector, "give_back", give_back)
     gone = weakref.ref(Node())
     stop = asyncio.Event()
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:

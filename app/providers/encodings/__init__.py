@@ -40,7 +40,9 @@ def load(name: str, folder: Path = FOLDER) -> tiktoken.Encoding:
     constructor = ENCODING_CONSTRUCTORS[name]
     assert isinstance(constructor, FunctionType)
     bound = FunctionType(constructor.__code__, {**constructor.__globals__, "load_tiktoken_bpe": read})
-    return tiktoken.Encoding(**bound())
+    encoding = tiktoken.Encoding(**bound())
+    encoding._mergeable_ranks = {}  # kept for pickling alone: of o200k a third of what it takes, 26 MB
+    return encoding
 
 
 def _merges(path: Path, expected_hash: str | None) -> dict[bytes, int]:

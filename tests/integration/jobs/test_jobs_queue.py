@@ -1,7 +1,9 @@
-"""app/store/queue.py: pgqueuer's tables in our schema, and what the doors may do with the queue."""
+"""app/store/queue.py and queue_tables.py: pgqueuer's tables in our schema, and what the doors may do with the queue."""
 
 from __future__ import annotations
 
+import sys
+from importlib.metadata import version
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +12,8 @@ import pytest
 
 from app.errors import Conflict
 from app.store.pools import Pool
-from app.store.queue import CHANNEL, Counts, Queue, install_queue, queue_settings
+from app.store.queue import Counts, Queue, prepare_queue
+from app.store.queue_tables import CHANNEL, install_queue, queue_settings
 from tests.support.database import connected
 from tests.support.jobs import SQL, TENANT, job, put, rows
 
@@ -55,6 +58,19 @@ async def test_install_mends_what_an_older_version_left(admin: asyncpg.Connectio
     await admin.execute("ALTER TABLE agent_data.pgqueuer DROP COLUMN slot")
     assert await install_queue(admin) is True
     assert await install_queue(admin) is False
+
+
+async def test_what_this_pgqueuer_has_made_is_not_looked_through_again(
+    admin: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "app.store.queue_tables", None)  # importing it fails
+    await prepare_queue(admin, SQL)
+    await admin.execute("COMMENT ON TABLE agent_data.pgqueuer IS 'pgqueuer 0.1'")
+    with pytest.raises(ImportError):
+        await prepare_queue(admin, SQL)
+    monkeypatch.undo()
+    await prepare_queue(admin, SQL)
+    assert await admin.fetchval(SQL["queue.made_by"]) == f"pgqueuer {version('pgqueuer')}"
 
 
 async def test_everything_is_logged_and_belongs_to_the_owner(admin: asyncpg.Connection[Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import Conflict, StoreUnavailable
-from app.knowledge.ontologies import FRESH_S, TENANTS, Ontologies, rows_of
+from app.knowledge.ontologies import FRESH_S, Ontologies, rows_of
 from app.knowledge.ontology import NO_ONTOLOGY
 from app.knowledge.ontology_yaml import Draft, read
 from app.store.ontology import OntologyRows, OntologyStore
@@ -130,13 +130,15 @@ async def test_while_the_database_is_away_the_last_one_counts() -> None:
         await ontologies.of(BOB)
 
 
-async def test_not_more_than_so_many_are_kept() -> None:
+async def test_not_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = 3
+    monkeypatch.setattr("app.knowledge.ontologies.TENANTS", few)
     store = Away()
     ontologies = Ontologies(store, now=lambda: 0.0)
-    for n in range(TENANTS + 1):
+    for n in range(few + 1):
         await ontologies.of(UUID(int=n))
     asked = store.asked
-    await ontologies.of(UUID(int=TENANTS))
+    await ontologies.of(UUID(int=few))
     assert store.asked == asked
     await ontologies.of(UUID(int=0))
     assert store.asked == asked + 1

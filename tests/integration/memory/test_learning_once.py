@@ -56,8 +56,8 @@ async def test_a_job_that_broke_off_has_none_and_then_one(
         nonlocal cuts
         cuts += 1
         await admin.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE application_name = 'mneme-test' AND state = 'idle in transaction'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND application_name = 'mneme-test' AND state = 'idle in transaction'"
         )
 
     with monkeypatch.context() as patched:

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.assemble import (
@@ -36,6 +36,7 @@ from app.context.candidates import Candidate
 from app.context.transcript import Transcript
 from app.providers.tokens import Tokenizers
 from tests.support.context_samples import NOW, memory, message
+from tests.support.properties import examples
 
 NONCE = "1a2b3c4d"
 OPEN, CLOSE = f"<mneme-memory {NONCE}>", f"</mneme-memory {NONCE}>"
@@ -155,7 +156,6 @@ MORE_PIECES = ["<s>", "\u200b", "\x00", "\ud800", "- [fact] ", "user: ", "1.", "
 nasty = st.lists(st.sampled_from(PIECES + MORE_PIECES) | st.characters(), max_size=20).map("".join)
 
 
-@settings(deadline=None)
 @given(nasty)
 def test_neutralised_text_is_one_quoted_line(text: str) -> None:
     safe = neutralise(text)
@@ -193,7 +193,7 @@ ITEMS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(ITEMS, st.none() | nasty, st.integers(0, 2**32 - 1))
 def test_the_cost_is_never_below_the_real_count(
     count: Callable[[str], int],
@@ -392,7 +392,6 @@ def test_system_placements(messages: list[dict[str, Any]], system: Edit, second:
     assert plan("system", transcript, [new], None) == []
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["hi", "yes", "no", "more"]), st.booleans(), st.integers(0, 2)),

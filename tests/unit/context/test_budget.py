@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.budget import EPOCH_BLOCKS, SHARES, Split, allocate, available, epoch_budget, memory_budget
@@ -32,7 +32,6 @@ def test_history_may_have_a_bound_of_its_own() -> None:
     assert allocate(1000, TaskType.CONTINUATION, 2000) == Split(150, 850, 0)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2_000_000), st.sampled_from(TaskType))
 def test_the_parts_add_up(budget: int, task: TaskType) -> None:
     split = allocate(budget, task)
@@ -75,7 +74,6 @@ def test_epoch_budget() -> None:
     assert epoch_budget(4000, 5000, 1500) == 0
 
 
-@settings(deadline=None)
 @given(*[st.integers(0, 200_000)] * 5)
 def test_an_epoch_never_outgrows_its_budget(share: int, budget: int, client: int, cap: int, turns: int) -> None:
     live, epoch = 0, epoch_budget(budget, client, cap)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.classify import HEAD_CHARS, TaskType, classify
@@ -77,7 +77,6 @@ def test_a_question_is_found_at_either_end_of_a_long_text() -> None:
     assert classify(buried, new_session=False, has_tools=False) is TaskType.CONTINUATION
 
 
-@settings(deadline=None)
 @given(st.text(), st.booleans(), st.booleans(), st.none() | st.text(max_size=5))
 def test_any_text_has_a_type(query: str, new: bool, tools: bool, role: str | None) -> None:
     assert classify(query, new_session=new, has_tools=tools, last_role=role) in TaskType

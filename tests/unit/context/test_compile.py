@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.context import compile as compiling
@@ -25,6 +25,7 @@ from app.providers.tokens import CountCache, message_tokens, prompt_tokens
 from app.store.standing import NOTHING, Procedure, Standing, StandingFact
 from tests.support.context_samples import NOW, memory, message
 from tests.support.journey import TOKENIZERS
+from tests.support.properties import examples
 
 SESSION = UUID(int=77)
 CAP = 300
@@ -194,7 +195,7 @@ async def test_the_account_says_what_became_of_each() -> None:
 # --- the budget -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.integers(150, 900),
     st.integers(0, 120),
@@ -600,7 +601,7 @@ async def test_in_a_tool_loop_nothing_is_said_anew() -> None:
     assert (compiled.edits, compiled.new_block) == ([], None)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.integers(150, 900), st.integers(0, 80), st.sampled_from(["tail", "system"]), st.sampled_from(["gpt-4o", "llama"])
 )

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.audit import expand
@@ -24,6 +24,7 @@ from app.store.standing import Standing, StandingFact
 from tests.support.context_samples import NOW, memory, message
 from tests.support.journey import TOKENIZERS
 from tests.support.knowledge import GAI, RESOLVED, UNCLEAR, clash, fact, query, terms
+from tests.support.properties import examples
 from tests.unit.context.test_compile import Found, Message, compiler, request, said, search, shown
 
 QUESTION = "What are the terms of Gai Media?"
@@ -199,7 +200,7 @@ async def test_the_search_knows_what_is_named_and_what_that_leads_to() -> None:
 # --- budgets --------------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     st.integers(400, 8000),
     st.lists(st.integers(1, 400), max_size=5),

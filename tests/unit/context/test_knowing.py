@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.asked import understand
@@ -309,7 +309,6 @@ def test_whole_facts_first_then_the_beginning_of_the_next() -> None:
 WORDS = st.text("ab \n<|…é", max_size=120)
 
 
-@settings(deadline=None)
 @given(
     st.lists(WORDS, max_size=6),
     st.lists(st.tuples(WORDS, WORDS), max_size=4),

@@ -6,7 +6,7 @@ from typing import Literal
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.assemble import BlockMeter
@@ -163,7 +163,6 @@ def pools(draw: st.DrawFn) -> list[Scored]:
     return pool
 
 
-@settings(deadline=None)
 @given(pools(), st.integers(0, 300), st.sampled_from(["efficiency", "score"]), st.booleans(), st.randoms())
 def test_never_over_budget_and_the_same_whatever_the_order(
     pool: list[Scored],
@@ -195,7 +194,6 @@ def test_never_over_budget_and_the_same_whatever_the_order(
     assert all(each.origin not in chosen for each in packed.candidates)
 
 
-@settings(deadline=None)
 @given(pools(), st.integers(0, 300))
 def test_what_was_left_out_for_room_would_not_fit(pool: list[Scored], budget: int) -> None:
     """Skipping and going on: but for memories that gave their room back, nothing that still fits is left."""
@@ -257,7 +255,6 @@ def test_a_suffix_without_a_user_message_begins_at_a_call() -> None:
     assert history_suffix([10] * 7, 10, False, roles=roles) == Suffix(7, 0, 0)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.sampled_from(["user", "assistant", "tool"])), max_size=12),
     st.integers(0, 300),
@@ -301,7 +298,6 @@ def test_a_budget_that_holds_everything_is_fully_used() -> None:
     assert efficiency([], items, 9).eta == 0
 
 
-@settings(deadline=None)
 @given(pools(), st.integers(0, 300))
 def test_efficiency_is_a_share(pool: list[Scored], budget: int) -> None:
     packed = pack(pool, budget, PlainMeter())
@@ -351,7 +347,6 @@ def test_diversity_of_nothing() -> None:
     assert order(*empty) == [1, 2]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["tea", "coffee", "Ana", "Porto", "night"]), st.floats(-2, 2)), max_size=8),
     st.floats(0, 1),

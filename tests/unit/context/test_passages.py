@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.passages import PASSAGE_TOKENS, WHOLE_TOKENS, Cutter
 from app.providers.tokens import Tokenizers
+from tests.support.properties import examples
 
 COUNT = Tokenizers().for_model("gpt-4o").count
 FILLER = "This sentence is one of many that say little about anything at all. "
@@ -68,7 +69,7 @@ def test_only_the_beginning_of_a_very_long_message_is_looked_at() -> None:
     assert shown.startswith("This sentence")
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.text(min_size=1, max_size=3000), st.lists(st.text(min_size=1, max_size=8), max_size=4))
 def test_whatever_it_says(text: str, words: list[str]) -> None:
     passage = Cutter(words, [1.0] * len(words), COUNT).cut(text, 500)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.rank import AHEAD_DAYS, KERNEL, NEAR, OF_OTHERS, OF_SESSION, REACH, RECENT, TOLD_DAYS, Ranking, rank
@@ -228,7 +228,6 @@ def test_a_summary_is_told_from_what_it_sums_up() -> None:
 numbers = st.integers(1, 40)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(numbers, st.sampled_from([S1, S2]), st.integers(1, 400), st.floats(-1, 1)), max_size=20,
              unique_by=lambda each: each[0]),

@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.candidates import Candidate
@@ -179,7 +179,6 @@ candidates = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(candidates, max_size=12, unique_by=lambda each: each.id), st.sampled_from(list(PROFILES)), st.randoms())
 def test_the_order_of_the_candidates_does_not_matter(items: list[Candidate], name: str, rng: random.Random) -> None:
     profile = PROFILES[name]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.assemble import FRAME_TOKENS
@@ -67,7 +67,6 @@ def test_the_room_is_shared_out(room: int, wants: Wants, expected: Shares) -> No
     assert share_out(room, wants, BUDGETS, MEMORIES) == expected
 
 
-@settings(deadline=None)
 @given(
     st.integers(0, 5000),
     st.tuples(*[st.integers(0, 900)] * 2, st.integers(0, 200), st.integers(0, 3000), *[st.integers(0, 300)] * 2),

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import (
@@ -160,7 +160,6 @@ odd_messages = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(odd_messages, max_size=4))
 def test_no_shape_raises_and_all_is_deterministic(messages: list[Any]) -> None:
     one, other = Transcript.of(messages), Transcript.of(messages)
@@ -295,7 +294,6 @@ def test_long_query_keeps_both_ends() -> None:
     assert query.endswith("Answer briefly.")
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=4), json_values, max_size=4))
 def test_arguments_survive_another_serialiser(arguments: dict[str, Any]) -> None:
     try:

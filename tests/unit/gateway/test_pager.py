@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.assemble import Prepend
@@ -26,6 +26,7 @@ from app.paging.showing import TAG, handle_of
 from app.providers.tokens import prompt_tokens
 from app.store.paging_values import Fidelity, Trigger, Zone
 from tests.support.paging import COUNTER, PLACE, Asked, Desk, Message, call_of, chat_of
+from tests.support.properties import examples
 from tests.unit.paging.made import LONG_CODE, PROSE, called, said, user
 
 TOOLS = [{"type": "function", "function": {"name": "Read", "parameters": {"type": "object"}}}]
@@ -414,7 +415,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.lists(STEP, min_size=1, max_size=14), st.sampled_from([6_000, 12_000]), st.booleans())
 def test_whatever_comes_the_prompt_is_whole_and_within_what_can_be_had(
     steps: list[list[Message]], budget: int, escaped: bool

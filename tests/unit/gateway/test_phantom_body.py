@@ -7,7 +7,7 @@ from typing import Any
 import openai.types.chat
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.gateway.phantom_body import PhantomBody, Whole
@@ -15,6 +15,7 @@ from app.gateway.phantom_stream import PhantomStream
 from app.gateway.phantom_tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg
 from app.gateway.sse import Answer, answer_of_json, fold, payloads
 from tests.support.phantoms import DONE, asked, captured_body, event, pended, sent, usage
+from tests.support.properties import examples
 from tests.support.replies import captured_cases
 
 QUESTION = '{"question":"?"}'
@@ -189,7 +190,18 @@ def both_forms(n: int, leg: dict[str, Any]) -> tuple[bytes, bytes]:
     return stream, body(message, leg["finish"], usage=figures, **more)
 
 
-@settings(max_examples=300, deadline=None)
+THINKS_AND_ASKS: dict[str, Any] = {
+    "content": None,
+    "reasoning": "hm",
+    "names": ["memory_query"],
+    "finish": "tool_calls",
+    "tokens": 1,
+}
+ANSWERS: dict[str, Any] = {"content": "a", "reasoning": None, "names": [], "finish": "stop", "tokens": 1}
+
+
+@examples(300)
+@example([THINKS_AND_ASKS, *[ANSWERS] * 7])
 @given(st.lists(LEGS, min_size=8, max_size=8))
 def test_they_say_the_same(given: list[dict[str, Any]]) -> None:
     stream_engine, body_engine, out = PhantomStream(Names()), PhantomBody(Names()), b""

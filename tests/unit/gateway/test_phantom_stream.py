@@ -12,7 +12,7 @@ import httpx2
 import openai
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.gateway.phantom_stream import PhantomStream, Send
@@ -35,6 +35,7 @@ from tests.support.phantoms import (
     split,
     usage,
 )
+from tests.support.properties import examples
 
 STREAMS = captured_streams()
 TOOL_STREAMS = sorted(case for case, body in STREAMS.items() if b'"tool_calls"' in body)
@@ -115,7 +116,7 @@ def test_without_a_phantom_call_every_byte_is_the_upstreams(case: str) -> None:
 
 @pytest.mark.parametrize("way", ["query", "one", "other"])
 @pytest.mark.parametrize("case", TOOL_STREAMS)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(rng=st.randoms(use_true_random=False), behind=st.sampled_from(OTHERS))
 def test_captured_tool_streams(case: str, way: str, rng: random.Random, behind: str) -> None:
     legs = [adapted(case, way), STREAMS[behind]]
@@ -127,7 +128,7 @@ def test_captured_tool_streams(case: str, way: str, rng: random.Random, behind: 
         assert set(re.findall(rb'"id":"([^"]*)"', out)) == {first}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     cases=st.lists(st.sampled_from(TOOL_STREAMS), min_size=1, max_size=7),
     ways=st.lists(st.sampled_from(["query", "query", "one", "none"]), min_size=7, max_size=7),
@@ -203,19 +204,19 @@ def named_like_ours(leg: bytes) -> bool:
     return re.search(rb'"name":"mem(ory)?"', leg) is not None
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.lists(legs(), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_what_servers_may_send(given: list[bytes], rng: random.Random) -> None:
     check(given, rng, at_once=not any(named_like_ours(leg) for leg in given))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(legs(names_in_pieces=True), min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_names_in_pieces(given: list[bytes], rng: random.Random) -> None:
     check(given, rng, at_once=False)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=300) | st.lists(EXTRAS, max_size=6).map(b"".join), st.randoms(use_true_random=False))
 def test_any_bytes_come_out_as_they_went_in(body: bytes, rng: random.Random) -> None:
     engine = PhantomStream(Names())
@@ -252,7 +253,7 @@ def with_odd(event: bytes, places: list[tuple[tuple[str | int, ...], Any]]) -> b
     return b"data: " + json.dumps(document).encode() + b"\n\n"
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     st.lists(st.lists(st.tuples(st.sampled_from(PLACES), ODD), max_size=3), min_size=1, max_size=5),
     st.sampled_from(["memory_query", "memo", "get_time"]),

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
@@ -17,6 +17,7 @@ from app.gateway.inbound import Gone
 from app.gateway.relay import Ending, Tape, collect, peek, relay
 from app.gateway.sse import EventParser
 from app.gateway.upstream import UpstreamBroke, UpstreamResponse
+from tests.support.properties import examples
 from tests.support.sockets import eventually
 
 EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
@@ -94,7 +95,7 @@ PIECES = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     PIECES,
     st.sampled_from([[EVENTS], [JSON], [(b"content-type", b"audio/mp3")], []]),

@@ -85,6 +85,14 @@ def test_refusals_and_several_texts() -> None:
     assert canonical(two) == canonical({"role": "assistant", "content": "One.\nTwo."})
 
 
+def test_a_message_of_calls_alone() -> None:
+    items = [{"role": "assistant", "content": None}, called("weather", "{}", "c1")]
+    message = assistant_of(items)
+    assert message is not None
+    assert message["content"] is None
+    assert [each["type"] for each in items_of([message])] == ["function_call"]
+
+
 def test_results_of_other_tools_are_results() -> None:
     shot = {"type": "computer_screenshot", "image_url": "u"}
     (message,), _ = messages_of([{"type": "computer_call_output", "call_id": "c9", "output": shot}])

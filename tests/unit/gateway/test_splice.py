@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.gateway.splice import (
@@ -23,6 +23,7 @@ from app.gateway.splice import (
     splice,
     with_value,
 )
+from tests.support.properties import examples
 
 # --- JSON text as clients write it: any white space, any escapes, numbers that floats would not survive ---------------
 
@@ -103,7 +104,7 @@ def only_inserted(before: bytes, after: bytes, insertions: list[Insertion]) -> b
 # --- scan -------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(BODIES)
 def test_spans_hold_what_a_parser_sees(body: bytes) -> None:
     envelope = scan(body)
@@ -157,7 +158,6 @@ def test_what_is_no_chat_request_is_refused(body: bytes) -> None:
     assert scan(body) is None
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_no_bytes_make_it_raise(body: bytes) -> None:
     scan(body)
@@ -260,7 +260,7 @@ def test_depth_costs_no_stack() -> None:
 # --- building and splicing --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(BODIES, TEXTS, TEXTS, st.lists(st.integers(0, 9), max_size=3, unique=True))
 def test_texts_are_added_and_nothing_else_changes(body: bytes, front: str, back: str, where: list[int]) -> None:
     envelope = scan(body)
@@ -298,7 +298,7 @@ def test_texts_are_added_and_nothing_else_changes(body: bytes, front: str, back:
     assert list(loads(spliced)) == list(expected)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(BODIES, st.integers(0, 5), st.lists(st.dictionaries(TEXTS, TEXTS, max_size=2), max_size=3))
 def test_messages_are_added_and_nothing_else_changes(body: bytes, index: int, new: list[dict[str, str]]) -> None:
     envelope = scan(body)

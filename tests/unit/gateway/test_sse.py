@@ -7,10 +7,11 @@ from pathlib import Path
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.gateway.sse import EndGuard, EventParser, answer_of_json, data_of, fold, payloads
+from tests.support.properties import examples
 
 CAPTURES = Path(__file__).parents[2] / "fixtures" / "captures" / "vllm"
 
@@ -74,7 +75,7 @@ def reference(stream: bytes) -> list[bytes]:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(cut())
 def test_chunk_boundaries_change_nothing(case: tuple[bytes, list[bytes]]) -> None:
     stream, chunks = case
@@ -150,7 +151,7 @@ def first_done(stream: bytes) -> int:
     return found.start() if found else len(stream)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(cut())
 def test_the_guard_holds_the_end_and_only_the_end(case: tuple[bytes, list[bytes]]) -> None:
     stream, chunks = case

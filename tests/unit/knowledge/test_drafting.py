@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.knowledge.domain_sql import Column
 from app.knowledge.drafting import CatalogTable, ForeignKey, draft, singular
 from app.knowledge.ontology_yaml import Draft, read
+from tests.support.properties import examples
 
 
 def table(
@@ -85,7 +86,7 @@ def test_tables_of_one_name_are_told_apart_by_their_schemas() -> None:
 names = st.text(alphabet=st.sampled_from("aAyYnN0_ -'\":#{}.é\n&*%"), min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.dictionaries(names, st.lists(names, min_size=1, max_size=5, unique=True), min_size=1, max_size=5), st.data())
 def test_a_draft_loads_whatever_the_names_are(tables: dict[str, list[str]], data: st.DataObject) -> None:
     kinds = st.sampled_from(["text", "int4", "date", "jsonb", "bool"])

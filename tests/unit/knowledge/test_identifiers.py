@@ -6,10 +6,11 @@ import re
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.knowledge.identifiers import pattern_trouble
+from tests.support.properties import examples
 
 FINE = [
     r"SO-\d{3,8}", r"[a-z]{2,20}_\d{3}", r"(?:SO|PO)-\d+", r"INV-?\d{4}(?:-\d{2})?", r"[A-Z]{2}\d+(-R)?", r"\(\d+\)",
@@ -20,6 +21,7 @@ BAD = [
     (r"((a+))+", "for ever"), (r"(a?){30}", "for ever"), (r"(a)\1", "refers back"), (r"(?=a)a", "looks around"),
     (r"(?P<x>a)", "looks around"), (r"(?i)a", "looks around"), (r"\d*", "the empty text"), (r"[", "no regular expression"),
     (r"\d+\w+\w+\w+", "more than 3 repetitions"), ("a?" * 9 + "b", "optional parts"), ("a" * 201, "longer than"),
+    (r"[a--b]", "has a set with"), (r"a)", "not opened"),
 ]  # fmt: skip
 
 
@@ -33,7 +35,7 @@ def test_what_may_take_for_ever_is_refused(pattern: str, trouble: str) -> None:
     assert trouble in (pattern_trouble(pattern) or "")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.text(alphabet=st.sampled_from(list("ab01()|*+?{},[]\\dw.-^$:=")), max_size=24))
 def test_whatever_is_taken_ends_soon(pattern: str) -> None:
     if pattern_trouble(pattern) is None:

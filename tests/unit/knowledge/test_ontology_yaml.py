@@ -6,12 +6,13 @@ import re
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.knowledge.ontology import entity_type
 from app.knowledge.ontology_yaml import MAX_BYTES, read
 from app.knowledge.yaml_nodes import MAX_DEPTH, MAX_FINDINGS
+from tests.support.properties import examples
 from tests.support.sample_domain import ONTOLOGY_YAML, sample_ontology
 
 GOOD = """\
@@ -200,7 +201,7 @@ def test_a_deep_or_wide_file_is_refused_at_once() -> None:
     assert time.process_time() - began < 5
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text(max_size=300))
 def test_no_text_makes_it_raise(text: str) -> None:
     reading = read(text)
@@ -208,7 +209,7 @@ def test_no_text_makes_it_raise(text: str) -> None:
     assert all(each.line >= 1 and each.column >= 1 and each.message for each in reading.findings)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data())
 def test_no_damage_makes_it_raise(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(GOOD) - 1))

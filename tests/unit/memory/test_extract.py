@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.memory.candidate import Candidate, Exchange, Provenance, Triple
 from app.memory.extract import MAX_CANDIDATES, extract
+from tests.support.properties import examples
 from tests.unit.memory.labelled import Expected, Labelled, labelled, read
 from tests.unit.memory.labelled_heldout import UTTERANCES as HELD_OUT
 from tests.unit.memory.labelled_tuning import UTTERANCES as TUNING
@@ -181,7 +182,7 @@ def test_tool_calls_are_noted() -> None:
 
 
 @given(st.lists(st.sampled_from([case.text for case in labelled()]) | st.text(max_size=40), max_size=4))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_every_candidate_quotes_the_message(parts: list[str]) -> None:
     text = " ".join(parts)
     for candidate in found(text):

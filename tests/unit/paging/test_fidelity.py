@@ -6,12 +6,13 @@ import random
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.paging.fidelity import MIN_BATCH, TARGET, Decision, Moment, applied, decide, related, worth
 from app.paging.showing import shown_tokens
 from app.store.paging_values import Fidelity, Relationship, RelationType, SemanticObject, Trigger, Zone
+from tests.support.properties import examples
 from tests.unit.paging.made import sized
 
 BUDGET = 100_000
@@ -210,21 +211,21 @@ def session(budget: int, turns: int, mean: int, seed: int, batched: bool = True)
     return sum(bool(each.transitions) for each in found), found
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(st.integers(0, 10_000), st.sampled_from([64_000, 100_000, 128_000, 200_000]))
 def test_over_100_turns_of_growth_the_prefix_seldom_breaks(seed: int, budget: int) -> None:
     changes, _ = session(budget, 100, 2_600, seed)
     assert changes <= (20 if budget < 100_000 else 12), "where a result is a 25th of the window, or less"
 
 
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(st.integers(0, 10_000))
 def test_a_small_window_is_never_exceeded(seed: int) -> None:
     changes, _ = session(32_000, 150, 2_600, seed)
     assert changes <= 60, "two of five turns, where a result is a twelfth of the window"
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.lists(
         st.tuples(st.integers(100, 60_000), st.integers(0, 12), st.booleans(), st.booleans(), st.integers(0, 4)),

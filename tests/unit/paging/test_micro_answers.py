@@ -6,12 +6,13 @@ from collections import Counter
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.paging.answering import Source, answer, hybrid, text_score
 from app.paging.words import terms
 from app.store.paging_values import SEED_WEIGHTS, ContentKind
+from tests.support.properties import examples
 from tests.unit.paging.made import COUNT
 from tests.unit.paging.micro_faults import asked, by_kind, hit, questions, sources
 
@@ -92,7 +93,7 @@ def test_text_score_by_hand() -> None:
     assert text_score("", {"harbour": 1}) == 0.0
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.text(max_size=80), st.lists(st.text(max_size=600), max_size=4), st.sampled_from(ContentKind), st.integers(1, 120)
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.paging import outline as made
 from app.paging.outline import Group, Line, Outline, beyond, clip, count_bounded, fitting, shorten, source_lines
+from tests.support.properties import examples
 from tests.unit.paging.made import COUNT
 
 GROUPS = (Group("the first", "{n} of {of} firsts", "you need a first"), Group("", "{n} others", "you need the others"))
@@ -68,7 +69,7 @@ def test_cut_at_a_word() -> None:
     assert clip("abcdef", 4) == "abc…"
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.lists(st.tuples(st.text(max_size=60), st.integers(0, 1), st.floats(-5, 5)), max_size=60),
     st.integers(1, 200),
@@ -81,7 +82,6 @@ def test_never_over_its_budget(rows: list[tuple[str, int, float]], budget: int) 
     assert bool(shrunk.losses) == any(i not in kept for i in range(len(lines)))
 
 
-@settings(deadline=None)
 @given(st.text(max_size=300), st.integers(1, 60))
 def test_fitting_fits(text: str, tokens: int) -> None:
     line = " ".join(text.split())

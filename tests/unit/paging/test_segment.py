@@ -8,12 +8,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import Transcript
 from app.paging.segment import marks, segment, turns
 from app.store.paging_values import ContentKind, ObjectType
+from tests.support.properties import examples
 from tests.unit.paging.made import CODE, COUNT, LONG_CODE, PROSE, SESSION, TRACEBACK, called, cut, places, said, user
 
 PLAN = "My plan:\n" + "".join(
@@ -173,19 +174,20 @@ def test_old_forms_and_lost_calls() -> None:
     assert cut([user("x"), parts]).objects[0].content == LONG_CODE
 
 
-def test_hostile_input_is_bounded() -> None:
-    big = [user("x"), *called("Bash", {"command": "cat big | head"}, "word " * 2_000_000)]
+@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.heavy)])
+def test_hostile_input_is_bounded(times: int) -> None:
+    big = [user("x"), *called("Bash", {"command": "cat big | head"}, "word " * (200_000 * times))]
     began = time.process_time()
     (made,) = cut(big).objects
-    assert made.tokens_l0 == pytest.approx(2_000_000, rel=0.1)
-    assert time.process_time() - began < 20
+    assert made.tokens_l0 == pytest.approx(200_000 * times, rel=0.1)
+    assert time.process_time() - began < 2 * times
     many = [user("x")]
-    for i in range(10_000):
+    for i in range(1_000 * times):
         many += called("Read", {"file_path": f"src/f{i}.py"}, "the same line of a file again and again\n" * 30, f"c{i}")
     began = time.process_time()
     found = segment(SESSION, many, Transcript.of(many), lambda text: len(text) // 4)
-    assert len(found.objects) == 10_000
-    assert time.process_time() - began < 60
+    assert len(found.objects) == 1_000 * times
+    assert time.process_time() - began < 6 * times
     deep = called("Read", '{"a":' * 50_000, "[" * 100_000)
     assert len(cut([user("x"), *deep]).objects) == 1
 
@@ -202,7 +204,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.lists(
         st.fixed_dictionaries(

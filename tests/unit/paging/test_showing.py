@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.paging.showing import defused, handle_of, render, render_rest, shown_tokens
@@ -110,7 +110,6 @@ def test_full_is_the_clients_own_text() -> None:
     assert shown_tokens(sized(1, 1234), Fidelity.FULL) == 1234
 
 
-@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_is_defused(text: str) -> None:
     found = defused(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.paging.shrink import (
@@ -24,6 +24,7 @@ from app.paging.shrink import (
     stub,
 )
 from app.store.paging_values import ContentKind
+from tests.support.properties import examples
 from tests.unit.paging.made import COUNT, LONG_CODE, PROSE, TRACEBACK
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "micro_faults"
@@ -119,7 +120,8 @@ def test_nothing_that_is_huge_takes_long_or_much() -> None:
     assert shrink(deep, kind_of(deep), COUNT).compact.tokens <= L2_CEILING
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
+@example("a:\n\n  b: 1\n", ContentKind.CODE, "a.yaml")
 @given(
     st.one_of(
         st.text(max_size=3000),

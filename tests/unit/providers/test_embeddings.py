@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
@@ -16,6 +16,7 @@ from app.memory.ingest_text import same_claim
 from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder, blank, build_embedder
 from app.providers.remote_embeddings import OpenAIEmbedder
 from app.settings import Settings
+from tests.support.properties import examples
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def test_a_long_text_is_known_by_its_beginning(embedder: WordLlamaEmbedder) -> N
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_any_text_gives_a_unit_vector_or_none(embedder: WordLlamaEmbedder, text: str) -> None:
     vector = embedder.embed_now([text])
     length = float(np.linalg.norm(vector))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import NotReady
@@ -21,6 +21,7 @@ from app.providers.embeddings import blank, build_embedder
 from app.providers.minilm import DUPLICATE_THRESHOLD, PACKAGE, MiniLMEmbedder
 from app.settings import Settings
 from tests.support.bert import LONGEST, WIDE, make_model, tensors, tokenizer
+from tests.support.properties import examples
 from tests.unit.memory.duplicates import other, same
 from tests.unit.memory.test_duplicates import ROOM, measured, merged
 
@@ -90,7 +91,7 @@ def test_long_and_odd_texts_are_bounded(embedder: MiniLMEmbedder, text: str) -> 
 
 
 @given(st.lists(st.text(max_size=100), max_size=6))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_any_text_gives_a_unit_vector_or_none(embedder: MiniLMEmbedder, texts: list[str]) -> None:
     for row in embedder.embed_now(texts):
         assert not row.any() or abs(float(np.linalg.norm(row)) - 1) < 1e-5

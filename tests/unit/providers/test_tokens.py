@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
@@ -32,6 +32,7 @@ from app.providers.tokens import (
     supplied_tokens,
     tools_tokens,
 )
+from tests.support.properties import examples
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def test_a_million_of_anything_is_counted(tokenizers: Tokenizers, model: str, te
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=300))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_cutting_never_counts_less(gpt4o: TokenCounter, tokenizers: Tokenizers, text: str) -> None:
     unit = text.replace(" ", "") or "x"
     long = unit * (2 * RUN_LIMIT // len(unit) + 1)
@@ -272,7 +273,7 @@ json_values = st.recursive(
         st.sampled_from(["role", "content", "name", "tool_calls", "function_call", "refusal", "x"]), json_values
     )
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_any_message_can_be_counted(gpt4o: TokenCounter, message: dict[str, Any]) -> None:
     """What a client sends is any JSON: counting it must not fail, whatever the upstream will say to it."""
     assert message_tokens(message, gpt4o) >= MESSAGE_TOKENS

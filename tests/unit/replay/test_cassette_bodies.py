@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mneme_replay.bodies import MAX_DEPTH, STYLES, BadForm, decode, dump, encode
 from tests.support.cassettes import streaming
+from tests.support.properties import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -34,7 +35,7 @@ def test_any_bytes_come_back(body: bytes) -> None:
     assert decode(through_json(encode(body))) == body
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.dictionaries(st.text(max_size=5), JSON), st.sampled_from(sorted(STYLES)))
 def test_json_is_shown_as_json_in_every_style(value: dict[str, Any], style: str) -> None:
     body = dump(value, style)

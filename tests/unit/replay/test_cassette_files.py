@@ -10,13 +10,14 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mneme_replay.cassette import Cassette, CassetteError, Chunk, Request, Response
 from mneme_replay.fileformat import BadCassette, document, parse, render
 from mneme_replay.files import answered, load, name_of, numbered, write
 from tests.support.cassettes import captured, cassette, streamed, streaming
+from tests.support.properties import examples
 from tests.support.replies import captured_cases
 
 SCHEMA = Path(__file__).parents[3] / "mneme_replay" / "cassette.schema.json"
@@ -69,7 +70,7 @@ def calls(draw: st.DrawFn) -> Cassette:
     )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(calls())
 def test_any_call_comes_back_whole(call: Cassette) -> None:
     data = render(call)
@@ -180,7 +181,7 @@ def test_a_damaged_file_is_told_with_its_line(data: bytes, line: int | None, mes
     assert line is None or caught.value.line == line
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, len(render(cassette())) - 3))
 def test_a_file_cut_anywhere_is_refused(size: int) -> None:
     with pytest.raises(BadCassette, match=r"^a\.json:\d+: "):

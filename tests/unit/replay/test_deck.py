@@ -94,6 +94,7 @@ def test_paths_and_queries(path: str, strict: bool, normalised: bool, prompt: bo
     for matching, expected in (("strict", strict), ("normalised", normalised), ("prompt", prompt)):
         found = deck_of(recorded, matching=matching).play(posting(asking(), path))
         assert isinstance(found, Cassette) is expected, matching
+    assert deck_of(recorded).find(Asked("GET", "/v1/a?x=1&y=2", (), asking())) is None
     assert isinstance(deck_of(recorded).play(Asked("GET", "/v1/a?x=1&y=2", (), asking())), Miss)
 
 

@@ -1,0 +1,211 @@
+"""Processes of the commands that begin with the modules loaded, which else are most of what a start costs.
+
+One process for each pytest process (`python -m tests.support.forking`) loads the modules once, and forks when it is asked. What comes
+of it is a process like that of `python -m app.cli …`: a session, an environment, a folder, pipes and an exit code of its own, ended by
+the same signals; `tests/acceptance/test_cli.py` starts the plain command, too.
+
+    pytest ── one message and its descriptors ──> the forking process ── fork ──> a minder ── fork ──> the command
+       <──────────────── the pid, then the exit status, on a socket of their own ───────┘
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).parents[2]
+PRELOADED = ("app.cli", "app.main", "app.supervise", "app.work")
+"""What a server, a worker and most commands import."""
+MOST_BYTES = 200_000
+"""The largest request: arguments and an environment; a socket's buffer takes some 212,000."""
+DESCRIPTORS = 4
+"""Those that come with a request: stdin, stdout, stderr, and where to tell the pid and the status."""
+ENVIRONMENT = ("COVERAGE_", "PYTEST_", "MNEME_", "OPENAI_", "PYTHONDONTWRITEBYTECODE")
+"""What the forking process itself does not see; a command gets the environment that its test gives."""
+
+
+class Forked:
+    """A process of the command; as much of `subprocess.Popen` as tests use."""
+
+    def __init__(self, told: socket.socket) -> None:
+        self._told = told
+        self.pid = int(told.recv(MOST_BYTES))
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; subprocess.TimeoutExpired after `timeout` seconds."""
+        if self.returncode is None:
+            self._told.settimeout(timeout)
+            try:
+                status = self._told.recv(MOST_BYTES)
+            except (BlockingIOError, TimeoutError):
+                raise subprocess.TimeoutExpired("mneme", timeout or 0.0) from None
+            assert status, "the forking process is gone"
+            self.returncode = os.waitstatus_to_exitcode(int(status))
+            self._told.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def start(
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    program: str = "app.cli",
+    stdout: int | None = None,
+    stderr: int | None = None,
+) -> Forked:
+    """Start `python -m program *arguments` in `folder`, in a session of its own. `stdout`, `stderr`: descriptors; None: nowhere."""
+    asked = {"program": program, "arguments": list(arguments), "environment": dict(environment), "folder": str(folder)}
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs, open(os.devnull, "r+b") as nothing:
+        streams = [nothing.fileno(), *(nothing.fileno() if each is None else each for each in (stdout, stderr))]
+        socket.send_fds(_forking(), [json.dumps(asked).encode()], [*streams, theirs.fileno()])
+    return Forked(ours)
+
+
+def run(
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    program: str = "app.cli",
+    timeout_s: float = 60.0,
+) -> subprocess.CompletedProcess[str]:
+    """Start it, and wait for its end; subprocess.TimeoutExpired when it takes longer."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = start(
+            arguments, environment=environment, folder=folder, program=program, stdout=out.fileno(), stderr=err.fileno()
+        )
+        try:
+            code = process.wait(timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        told = []
+        for file in (out, err):
+            file.seek(0)
+            told.append(file.read().decode())
+    return subprocess.CompletedProcess(list(arguments), code, *told)
+
+
+@functools.cache
+def _forking() -> socket.socket:
+    """The way to this process's forking process, which ends with it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT)}
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Ctrl-C is the tests' to handle
+        )
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+# --- in the forking process ---------------------------------------------------------------------------------------------------
+
+
+def _serve(asking: socket.socket) -> bytes:
+    """Returns in each process that is to be a command, with what was asked; ends when nobody can ask any more."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # minders are not waited for
+    while True:
+        asked, passed, _, _ = socket.recv_fds(asking, MOST_BYTES, DESCRIPTORS)
+        if not asked:
+            sys.exit()
+        if os.fork() == 0:
+            asking.close()
+            if _becomes_the_command(array.array("i", passed)):
+                return asked
+        for each in passed:
+            os.close(each)
+
+
+def _becomes_the_command(passed: Sequence[int]) -> bool:
+    """True in the command's process. The minder stays here until that has ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    *streams, told = passed
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        for number, each in enumerate(streams):
+            os.dup2(each, number)
+        for each in passed:
+            os.close(each)
+        return True
+    _mind(pid, streams, told)
+
+
+def _mind(pid: int, streams: Sequence[int], told: int) -> NoReturn:
+    for each in (*streams, 0, 1, 2):  # a pipe ends when the command does
+        os.close(each)
+    with contextlib.suppress(OSError), socket.socket(fileno=told) as telling:  # who asked may be gone
+        telling.send(str(pid).encode())
+        telling.send(str(os.waitpid(pid, 0)[1]).encode())
+    os._exit(0)
+
+
+def _become(asked: bytes) -> None:
+    given = json.loads(asked)
+    os.environ.clear()
+    os.environ.update(given["environment"])
+    os.chdir(given["folder"])
+    tempfile.tempdir = None  # it is found anew, in this environment
+    sys.path[0] = given["folder"]
+    sys.argv[1:] = given["arguments"]
+    sys.modules.pop(given["program"], None)  # it runs as the main module
+    runpy.run_module(given["program"], run_name="__main__", alter_sys=True)
+
+
+def _main() -> None:
+    asking = socket.socket(fileno=int(sys.argv[1]))
+    for each in PRELOADED:
+        importlib.import_module(each)
+    gc.collect()
+    gc.freeze()
+    _become(_serve(asking))
+
+
+if __name__ == "__main__":
+    _main()
