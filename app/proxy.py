@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -46,7 +45,6 @@ from app.knowing import Knowledge, knower, resolver
 from app.knowledge.inquiry import Knower
 from app.learning import learner
 from app.memory.extract_pii import unwelcome
-from app.memory.extract_rules import rules
 from app.metrics import Metrics
 from app.providers.helper import build_helper
 from app.settings import Settings
@@ -247,8 +245,7 @@ async def _commander(core: Core, metrics: Metrics) -> Commander:
 
 
 async def _learner(core: Core, knowledge: Knowledge, helper: HelperClient | None, metrics: Metrics) -> Inline:
-    """What learns with a turn; the first one must not wait for the rules to be read."""
-    core.tasks.spawn(asyncio.to_thread(rules), "rules")
+    """What learns with a turn."""
     does = await learner(core, knowledge.ontologies, resolver(core, knowledge.domains, core.pools.background), helper)
     return Inline(does.learn, core.clock, metrics)
 

@@ -23,10 +23,11 @@ log = logging.getLogger(__name__)
 MAX_CHARS = 2000
 """Characters of a message that the rules read with the turn: some 1 ms (docs/learning.md). Longer ones are left to the job."""
 
-WITHIN_S = 0.2
-"""Seconds that an answer's end waits for it; it takes some 15 ms (docs/learning.md)."""
+WITHIN_S = 1.0
+"""Seconds that an answer's end waits for it at most. It takes some 15 ms (docs/learning.md); a server's first, with
+connections to open, some 200."""
 
-LATER_S = 2.0
+LATER_S = 3.0
 """Seconds after which the queued job comes: long enough that no worker does it at the same time."""
 
 
