@@ -189,7 +189,8 @@ async def fill(core: Core, knowledge: Knowledge, sheet: Sheet, say: Say) -> None
     worker = Worker(
         connect=connector(core.dsn, role=APP_ROLE, name="mneme eval"),
         sql=sql,
-        handlers=(await learner(core, knowledge.ontologies, knowledge.resolver, None)).handlers() | await consolidation(core, None),
+        handlers=(await learner(core, knowledge.ontologies, knowledge.resolver, None)).handlers()
+        | await consolidation(core, None),
         lease_s=core.settings.job_lease_s,
         attempts=core.settings.job_attempts,
         grace_s=CLOSING_S,

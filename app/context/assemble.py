@@ -102,8 +102,8 @@ def render(
     what memories that were learned of the user's own words say; and quoted, `before`, other memories in the order given, raw
     turns by session and time, `after`. No line feed at its end.
 
-    `deeds`: what Mneme did at the user's word, first. `summary`: of this session's own turns that no longer fit. `wishes`,
-    `about`, `before`, `after`: lines, neutralised already
+    `deeds`: what Mneme did at the user's word, first. `summary`: of this session's own turns that no longer fit.
+    `wishes`, `about`, `before`, `after`: lines, neutralised already
     (see `notes`). Empty when there is nothing to say.
     """
     known = [*about, *(_statement_line(each, marks) for each in items if states(each))]
@@ -128,7 +128,8 @@ def render(
     return "\n".join([f"<{TAG} {nonce}>", *told_lines, f"</{TAG} {nonce}>"]) if told_lines else ""
 
 
-STATED_KINDS = frozenset({"fact", "preference", "instruction", "correction", "event"})
+STATED_KINDS = frozenset({"fact", "preference", "correction", "event"})
+"""Not an instruction: it is a wish (`notes`), or else quoted."""
 OWN_WORDS = frozenset({0, 2, 3, 4, 5})
 """`provenance_type` of what the user said (`Provenance`): not what was concluded, nor what a tool gave."""
 
