@@ -31,7 +31,9 @@ def request(*said: str) -> ChatRequest:
     body = json.dumps({"model": "m", "messages": messages}).encode()
     dialect = dialect_of("POST", "/v1/chat/completions")
     assert dialect is not None
-    return dialect.read(body, json.loads(body))
+    read = dialect.read(body, json.loads(body))
+    assert read is not None
+    return read
 
 
 def who(talk: Talk) -> Identity:
