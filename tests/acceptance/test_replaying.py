@@ -109,9 +109,10 @@ async def test_bytes_pieces_errors_and_breaks_are_those_of_the_recording(
         upstream.script = reply
         seen[name] = await fetch(mneme.port, "POST", "/v1/chat/completions", headers, asking(name, stream=True))
     exported(mneme, tmp_path / "calls", "--user", "breaks")
-    assert [each.outcome for each in load([tmp_path / "calls"])] == [
-        "complete", "broken", "complete", "complete", "failed",
-    ]  # fmt: skip
+    recorded = load([tmp_path / "calls"])
+    assert [each.outcome for each in recorded] == ["complete", "broken", "complete", "complete", "failed"]
+    broken = recorded[1].response
+    assert broken is not None
     with replaying(str(tmp_path), "--speed", "0") as url:
         port = port_of(url)
         for name, before in seen.items():
@@ -119,7 +120,9 @@ async def test_bytes_pieces_errors_and_breaks_are_those_of_the_recording(
             assert (after.status, after.body, after.ended) == (before.status, before.body, before.ended), name
             assert after.header("retry-after") == before.header("retry-after")
             if name == "broken":
-                assert after.chunks == before.chunks == events[:2]
+                # On a busy machine both events may have arrived in one piece.
+                assert [len(each) for each in after.chunks] == [each.size for each in broken.chunks]
+                assert after.body == b"".join(events[:2])
 
 
 def test_a_client_that_gave_up_gives_up_again(mneme: MnemeServer, upstream: ScriptedUpstream, tmp_path: Path) -> None:

@@ -157,8 +157,12 @@ async def test_a_dead_letter_is_seen_and_tried_again(stage: Stage, helper: Scrip
 # --- 11: the listener ----------------------------------------------------------------------------------------------------
 
 
+LISTENER = r"^(LISTEN|SELECT pg_notify)\M"
+"""The last statement of a connection that listens: it began so, or its worker tried whether it still brings anything."""
+
+
 async def listens(stage: Stage) -> bool:
-    return len(await stage.postgres.backends(WORKER, query="LISTEN%")) == 1
+    return len(await stage.postgres.backends(WORKER, query=LISTENER)) == 1
 
 
 @pytest.mark.parametrize("how", ["loudly", "silently"])
@@ -167,9 +171,9 @@ async def test_a_listener_that_is_lost(stage: Stage, helper: ScriptedUpstream, h
     helper.script = LEARNED
     await until(lambda: listens(stage), "a listener")
     if how == "loudly":
-        assert await stage.postgres.terminate_backends(WORKER, query="LISTEN%") == 1
+        assert await stage.postgres.terminate_backends(WORKER, query=LISTENER) == 1
     else:
-        assert await stage.postgres.freeze_backends(WORKER, query="LISTEN%") == 1
+        assert await stage.postgres.freeze_backends(WORKER, query=LISTENER) == 1
     api = say(stage, how)
     # Nothing tells a listener that is found again what it has missed: what is done now was polled.
     wait_until(lambda: learned(api) == ["Lives in Porto"], "the job to be done")

@@ -110,17 +110,17 @@ class OwnPostgres:
 
     # --- hurting it ---------------------------------------------------------------------------------------------------
 
-    async def backends(self, name: str = APPLICATION, *, query: str = "%") -> list[int]:
-        """The processes that serve connections of this application (`mneme`: `mneme write`, too), their last statement being
-        like `query`."""
+    async def backends(self, name: str = APPLICATION, *, query: str = "") -> list[int]:
+        """The processes that serve connections of this application (`mneme`: `mneme write`, too), their last statement
+        matching the regular expression `query`."""
         async with connected(self.dsn) as admin:
             found = await admin.fetch(
                 "SELECT pid FROM pg_stat_activity WHERE (application_name = $1 OR application_name LIKE $1 || ' %')"
-                " AND query ILIKE $2", name, query,
+                " AND query ~* $2", name, query,
             )  # fmt: skip
         return [row["pid"] for row in found]
 
-    async def terminate_backends(self, name: str = APPLICATION, *, query: str = "%") -> int:
+    async def terminate_backends(self, name: str = APPLICATION, *, query: str = "") -> int:
         """End these connections, as an administrator does. How many there were."""
         pids = await self.backends(name, query=query)
         async with connected(self.dsn) as admin:
@@ -133,7 +133,7 @@ class OwnPostgres:
         pid = (await self.backends())[0]
         _signal(pid, signal.SIGKILL)
 
-    async def freeze_backends(self, name: str = APPLICATION, *, query: str = "%") -> int:
+    async def freeze_backends(self, name: str = APPLICATION, *, query: str = "") -> int:
         """Stop these processes where they are; connections stay open and say nothing more. How many there are."""
         pids = await self.backends(name, query=query)
         self._stop(pids)
