@@ -18,6 +18,9 @@ serve: $(RUN)
 # What tests, checks and examples need, too.
 dev: $(DEV)
 
+# Without bytecode each worker compiles every test again (15 s), and each server that a test starts all of the application.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A worker that has nothing left takes over half of another's: a first share of slow tests else outlasts all others.
 TESTS := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 

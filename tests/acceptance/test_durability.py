@@ -121,7 +121,7 @@ async def check_jobs(database: str, expected: Acknowledged) -> None:
 
 
 async def test_after_kill_9_everything_acknowledged_is_there(own_server: StartServer, database: str) -> None:
-    await kill_runs(own_server, database, 5)
+    await kill_runs(own_server, database, 2)
 
 
 @pytest.mark.heavy

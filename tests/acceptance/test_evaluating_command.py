@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.forking import run
 
 
 @pytest.mark.heavy
@@ -22,15 +22,11 @@ def test_an_evaluation_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "talk.jsonl"
     asked = {"user": "ana", "question": "Who keeps bees?", "evidence": ["0"], "kind": "plain"}
     file.write_text("\n".join(json.dumps(each) for each in [*lines, asked]))
-    command = [sys.executable, "-m", "app.cli", "eval", str(file), "--budget", "100", "--json"]
     data = tmp_path / "data"
-    done = subprocess.run(
-        command,
-        env=os.environ | {"MNEME_DATA_DIR": str(data)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    done = run(
+        ["eval", str(file), "--budget", "100", "--json"],
+        environment=os.environ | {"MNEME_DATA_DIR": str(data)},
+        folder=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -41,9 +37,6 @@ def test_an_evaluation_from_a_file(tmp_path: Path) -> None:
 def test_a_profile_that_there_is_not_is_wrong_use(tmp_path: Path) -> None:
     file = tmp_path / "talk.jsonl"
     file.write_text("")
-    done = subprocess.run(
-        [sys.executable, "-m", "app.cli", "eval", str(file), "--profile", "none"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = run(["eval", str(file), "--profile", "none"], environment=os.environ, folder=tmp_path)
     assert done.returncode == 2
     assert "prefill" in done.stderr

@@ -14,11 +14,12 @@ from tests.support.replies import Script, chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
-TURNS = 200
+TURNS = 60
+MANY_TURNS = 200
 FACTS = 60
 """Things known before, more than a session's blocks have room for."""
-WINDOW = 50
-"""Turns compared at the beginning and at the end."""
+SHARE = 4
+"""One in so many turns is compared, at the beginning and at the end."""
 TOLERANCE = 1.5
 """A last window that cost so many times the first is more than noise; with whole transcripts stored it would be 7 times."""
 SLACK = 32
@@ -48,12 +49,13 @@ def script() -> Script:
     return chat_script(lambda asked: f"Answer number {next(answers):06}: " + "plenty of words to store. " * 8)
 
 
+@pytest.mark.parametrize("turns", [TURNS, pytest.param(MANY_TURNS, marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("memory", ["nothing to add", "a block in each turn"])
 @pytest.mark.parametrize("managed", ["client", "server"])
 async def test_stored_bytes_grow_linearly(
-    mneme: MnemeServer, upstream: ScriptedUpstream, module_database: str, managed: str, memory: str
+    mneme: MnemeServer, upstream: ScriptedUpstream, module_database: str, managed: str, memory: str, turns: int
 ) -> None:
-    headers = {"x-mneme-user": f"{managed}-managed, {memory}"}
+    headers, window = {"x-mneme-user": f"{managed}-managed, {memory}, {turns}"}, turns // SHARE
     if memory != "nothing to add":
         for n in range(FACTS):
             ask(mneme, f"My friend number {n} says: question number {n:06} is about house {n}.", headers=headers)
@@ -63,10 +65,10 @@ async def test_stored_bytes_grow_linearly(
     marks: list[dict[str, int]] = []
     sessions = set()
     async with connected(module_database) as admin:
-        for turn in range(TURNS + 1):
-            if turn in (0, WINDOW, TURNS - WINDOW, TURNS):
+        for turn in range(turns + 1):
+            if turn in (0, window, turns - window, turns):
                 marks.append(await stored_bytes(admin))
-            if turn == TURNS:
+            if turn == turns:
                 break
             question = user(f"Question number {turn:06}: " + "what else is there to say about it? " * 5)
             answer = ask(mneme, [*transcript, question], headers=headers, model="gpt-4o")
@@ -77,5 +79,5 @@ async def test_stored_bytes_grow_linearly(
     assert len(sessions) == 1
     grown = [{name: after[name] - before[name] for name in after} for before, after in itertools.pairwise(marks)]
     first, last = grown[0], grown[2]
-    more = {name: (first[name], last[name]) for name in last if last[name] > TOLERANCE * first[name] + SLACK * WINDOW}
-    assert not more, f"bytes of the first and of the last {WINDOW} turns, by table"
+    more = {name: (first[name], last[name]) for name in last if last[name] > TOLERANCE * first[name] + SLACK * window}
+    assert not more, f"bytes of the first and of the last {window} turns, by table"

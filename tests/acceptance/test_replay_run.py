@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ QUESTIONS = ("What do I play on Mondays?", "Where is my chess club?", "And with 
 
 
 def run(mneme: MnemeServer, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "app.cli", "replay", "run", "--base", mneme.base_url, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return mneme.command("replay", "run", "--base", mneme.base_url, *arguments)
 
 
 def report(mneme: MnemeServer, *arguments: str) -> dict[str, Any]:

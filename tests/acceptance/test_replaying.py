@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from mneme_replay.fileformat import document
 from mneme_replay.files import load, write
 from tests.support.cassettes import asking, cassette
 from tests.support.clients import Api, ask
+from tests.support.forking import run
 from tests.support.replay_server import replaying
 from tests.support.replies import (
     Fin,
@@ -43,14 +42,7 @@ ROOT = Path(__file__).parents[2]
 
 def refused(*arguments: str) -> str:
     """What a command that fails says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "app.cli", *arguments],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run(arguments, environment=os.environ, folder=ROOT)
     assert done.returncode in (1, 2), done.stderr
     return done.stderr
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.clients import Api, ask
+from tests.support.forking import start
 from tests.support.jobs import until
 from tests.support.own_postgres import WORKER
 from tests.support.replies import Recorded, Reply, Until, chat_script, reply_json
@@ -133,14 +132,7 @@ class other_worker:  # noqa: N801 - a context manager that reads like a function
         self._server = server
 
     def __enter__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "app.cli", "worker"],
-            cwd=self._server.folder,
-            env=self._server.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        self._process = start(["worker"], environment=self._server.environment, folder=self._server.folder)
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()

@@ -1,8 +1,8 @@
 """Processes of the commands that begin with the modules loaded, which else are most of what a start costs.
 
-One process for each pytest process (`python -m tests.support.forking`) loads the modules once, and forks when it is asked. What comes
-of it is a process like that of `python -m app.cli …`: a session, an environment, a folder, pipes and an exit code of its own, ended by
-the same signals; `tests/acceptance/test_cli.py` starts the plain command, too.
+For each pytest process, one process (`python -m tests.support.forking`) loads the modules once, and forks when it is asked. The
+fork is a process like that of `python -m app.cli …`: it has its own session, environment, folder, pipes and exit code, and the
+same signals end it. Workers, processes beside the first, and what documents show are started as anywhere.
 
     pytest ── one message and its descriptors ──> the forking process ── fork ──> a minder ── fork ──> the command
        <──────────────── the pid, then the exit status, on a socket of their own ───────┘
@@ -10,7 +10,6 @@ the same signals; `tests/acceptance/test_cli.py` starts the plain command, too.
 
 from __future__ import annotations
 
-import array
 import atexit
 import contextlib
 import functools
@@ -29,8 +28,8 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).parents[2]
-PRELOADED = ("app.cli", "app.main", "app.supervise", "app.work")
-"""What a server, a worker and most commands import."""
+COMMANDS = ("app.cli", "app.main", "app.supervise", "app.work", "app.doors", "app.ui.pages")
+"""What a server, a worker and most commands import, at once or when a door is first asked for."""
 MOST_BYTES = 200_000
 """The largest request: arguments and an environment; a socket's buffer takes some 212,000."""
 DESCRIPTORS = 4
@@ -83,15 +82,17 @@ def start(
     environment: Mapping[str, str],
     folder: Path,
     program: str = "app.cli",
+    loaded: tuple[str, ...] = COMMANDS,
     stdout: int | None = None,
     stderr: int | None = None,
 ) -> Forked:
-    """Start `python -m program *arguments` in `folder`, in a session of its own. `stdout`, `stderr`: descriptors; None: nowhere."""
+    """Start `python -m program *arguments` in `folder`, in a session of its own, with the modules `loaded`. `stdout`, `stderr`:
+    descriptors; None: nowhere."""
     asked = {"program": program, "arguments": list(arguments), "environment": dict(environment), "folder": str(folder)}
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, open(os.devnull, "r+b") as nothing:
         streams = [nothing.fileno(), *(nothing.fileno() if each is None else each for each in (stdout, stderr))]
-        socket.send_fds(_forking(), [json.dumps(asked).encode()], [*streams, theirs.fileno()])
+        socket.send_fds(_forking(loaded), [json.dumps(asked).encode()], [*streams, theirs.fileno()])
     return Forked(ours)
 
 
@@ -101,12 +102,19 @@ def run(
     environment: Mapping[str, str],
     folder: Path,
     program: str = "app.cli",
+    loaded: tuple[str, ...] = COMMANDS,
     timeout_s: float = 60.0,
 ) -> subprocess.CompletedProcess[str]:
     """Start it, and wait for its end; subprocess.TimeoutExpired when it takes longer."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = start(
-            arguments, environment=environment, folder=folder, program=program, stdout=out.fileno(), stderr=err.fileno()
+            arguments,
+            environment=environment,
+            folder=folder,
+            program=program,
+            loaded=loaded,
+            stdout=out.fileno(),
+            stderr=err.fileno(),
         )
         try:
             code = process.wait(timeout_s)
@@ -122,13 +130,13 @@ def run(
 
 
 @functools.cache
-def _forking() -> socket.socket:
-    """The way to this process's forking process, which ends with it."""
+def _forking(loaded: tuple[str, ...]) -> socket.socket:
+    """The way to this process's forking process with these modules, which ends with it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT)}
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            [sys.executable, "-m", __name__, str(theirs.fileno()), *loaded],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -149,32 +157,31 @@ def _forking() -> socket.socket:
 
 def _serve(asking: socket.socket) -> bytes:
     """Returns in each process that is to be a command, with what was asked; ends when nobody can ask any more."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # minders are not waited for
     while True:
         asked, passed, _, _ = socket.recv_fds(asking, MOST_BYTES, DESCRIPTORS)
+        with contextlib.suppress(ChildProcessError):  # minders that are through; their time counts as the run's
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         if not asked:
             sys.exit()
         if os.fork() == 0:
             asking.close()
-            if _becomes_the_command(array.array("i", passed)):
-                return asked
+            _become_the_command(passed)
+            return asked
         for each in passed:
             os.close(each)
 
 
-def _becomes_the_command(passed: Sequence[int]) -> bool:
-    """True in the command's process. The minder stays here until that has ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+def _become_the_command(passed: Sequence[int]) -> None:
+    """Returns in the command's process. The minder stays here until that has ended."""
     *streams, told = passed
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        for number, each in enumerate(streams):
-            os.dup2(each, number)
-        for each in passed:
-            os.close(each)
-        return True
-    _mind(pid, streams, told)
+    if pid := os.fork():
+        _mind(pid, streams, told)
+    os.setsid()
+    for number, each in enumerate(streams):
+        os.dup2(each, number)
+    for each in passed:
+        os.close(each)
 
 
 def _mind(pid: int, streams: Sequence[int], told: int) -> NoReturn:
@@ -192,7 +199,8 @@ def _become(asked: bytes) -> None:
     os.environ.update(given["environment"])
     os.chdir(given["folder"])
     tempfile.tempdir = None  # it is found anew, in this environment
-    sys.path[0] = given["folder"]
+    path = given["environment"].get("PYTHONPATH", "")
+    sys.path[:1] = [given["folder"], *filter(None, path.split(os.pathsep))]
     sys.argv[1:] = given["arguments"]
     sys.modules.pop(given["program"], None)  # it runs as the main module
     runpy.run_module(given["program"], run_name="__main__", alter_sys=True)
@@ -200,7 +208,7 @@ def _become(asked: bytes) -> None:
 
 def _main() -> None:
     asking = socket.socket(fileno=int(sys.argv[1]))
-    for each in PRELOADED:
+    for each in sys.argv[2:]:
         importlib.import_module(each)
     gc.collect()
     gc.freeze()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from tests.support.forking import run
+
 ROOT = Path(__file__).parents[2]
+LOADED = ("pytest", "openai", "httpx")
+"""What is loaded when a project's pytest begins; nothing of ours, which it finds by its own path."""
 RUN_S = 110.0
 """Seconds that a run may take: below the time-out of a test."""
 PAGE = (ROOT / "docs" / "cassettes.md").read_text()
@@ -42,39 +44,44 @@ class Project:
         (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_text(text)
 
-    def run(self, *arguments: str, passed: int = 0, failed: int = 0, errors: int = 0, **environment: str) -> str:
-        """What pytest says; its figures are as given."""
+    def run(
+        self,
+        *arguments: str,
+        passed: int = 0,
+        failed: int = 0,
+        errors: int = 0,
+        loaded: bool = True,
+        **environment: str,
+    ) -> str:
+        """What pytest says; its figures are as given. `loaded`: whether `LOADED` is from the start."""
         installed = any(each.value == "mneme_replay.plugin" for each in entry_points(group="pytest11"))
         named = [] if installed else ["-p", "mneme_replay.plugin"]
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-W",
-                "error",
-                "-W",
-                "ignore::ResourceWarning",  # the suites do not close their clients
-                "-W",
-                "ignore::pytest.PytestUnraisableExceptionWarning",
-                "-p",
-                "no:cacheprovider",
-                "-p",
-                "no:asyncio",  # which warns where it is not configured
-                "-p",
-                "no:schemathesis",  # this and the next load more than all the rest
-                "-p",
-                "no:hypothesispytest",
-                "--strict-markers",
-                *named,
-                *arguments,
-            ],
-            cwd=self.folder,
-            env=clean() | {"PYTHONPATH": os.pathsep.join(map(str, self._path))} | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=RUN_S,
+        options = [
+            "-W",
+            "error",
+            "-W",
+            "ignore::ResourceWarning",  # the suites do not close their clients
+            "-W",
+            "ignore::pytest.PytestUnraisableExceptionWarning",
+            "-W",
+            "ignore::pytest.PytestAssertRewriteWarning",  # what is loaded by then is not
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:asyncio",  # which warns where it is not configured
+            "-p",
+            "no:schemathesis",  # this and the next load more than all the rest
+            "-p",
+            "no:hypothesispytest",
+            "--strict-markers",
+        ]
+        done = run(
+            [*options, *named, *arguments],
+            environment=clean() | {"PYTHONPATH": os.pathsep.join(map(str, self._path))} | environment,
+            folder=self.folder,
+            program="pytest",
+            loaded=LOADED if loaded else (),
+            timeout_s=RUN_S,
         )
         told = done.stdout + done.stderr
         assert summary(told) == {n: c for n, c in (("passed", passed), ("failed", failed), ("error", errors)) if c}, (

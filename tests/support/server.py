@@ -179,14 +179,15 @@ class MnemeServer:
         try:
             self._process = start(
                 ["serve", "--port", "0", *self._arguments],
-                environment=self._environment | {"TMPDIR": str(self.folder)},  # one that is killed leaves something there
+                environment=self._environment
+                | {"TMPDIR": str(self.folder)},  # one that is killed leaves something there
                 folder=self.folder,
                 program=self._program,
                 stderr=writing,
             )
         finally:
             os.close(writing)
-        self._log = open(reading, "rb")  # closed with the process
+        self._log = os.fdopen(reading, "rb")
         self._reader = threading.Thread(target=self._read_log, args=(self._log,), daemon=True)
         self._reader.start()
 

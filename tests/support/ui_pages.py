@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import re
 from collections import Counter
@@ -33,16 +34,22 @@ def entries() -> list[Entry]:
     return [*(each for module in modules for each in module.ROUTES), *settings_page.routes(Settings())]
 
 
+@functools.cache
 def patterns() -> list[str]:
     """The paths of pages that are read, under /ui."""
     return [each.path for each in entries() if "GET" in each.methods]
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return compile_path(pattern)[0]
 
 
 def sort_of(path: str) -> str | None:
     """The pattern of a page's path (with /ui), the most exact first; None: no page of ours."""
     inside = path.removeprefix("/ui").rstrip("/")
     for pattern in patterns():
-        if compile_path(pattern)[0].match(inside) if pattern else inside == "":
+        if _compiled(pattern).match(inside) if pattern else inside == "":
             return pattern
     return None
 

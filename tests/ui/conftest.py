@@ -17,7 +17,7 @@ from tests.support.browsing import VARIABLE, Visitor, chromium, find_chromium, v
 from tests.support.database import connected, locked, shared_directory, with_database
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
-from tests.support.ui_pages import Reached, reachable
+from tests.support.ui_pages import Reached, patterns, reachable
 from tests.support.ui_served import WORLD, Served, serving
 from tests.support.ui_world import SETTINGS, World, fill, script
 
@@ -119,6 +119,17 @@ async def visitor(browser: Browser, world: Served) -> AsyncIterator[Visitor]:
     """A visitor of the world."""
     async with visiting(browser, world.base) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def first_reached(world: Served) -> dict[str, Reached]:
+    """One page of the world for each sort that links lead to, no further than that takes."""
+    found: dict[str, Reached] = {}
+    for each in reachable(world.mneme.http):
+        found.setdefault(each.sort, each)
+        if found.keys() >= set(patterns()):
+            break
+    return found
 
 
 @pytest.fixture(scope="session")
