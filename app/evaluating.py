@@ -186,11 +186,11 @@ async def fill(core: Core, knowledge: Knowledge, sheet: Sheet, say: Say) -> None
             raise EvalFailed(f"The messages cannot be imported: {done[0]['error']}")
         say(f"imported {min(len(lines), first + PART_LINES)} of {len(lines)} messages")
     stop = asyncio.Event()
+    by_rules = await learner(core, knowledge.ontologies, knowledge.resolver, None)
     worker = Worker(
         connect=connector(core.dsn, role=APP_ROLE, name="mneme eval"),
         sql=sql,
-        handlers=(await learner(core, knowledge.ontologies, knowledge.resolver, None)).handlers()
-        | await consolidation(core, None),
+        handlers=by_rules.handlers() | await consolidation(core, None),
         lease_s=core.settings.job_lease_s,
         attempts=core.settings.job_attempts,
         grace_s=CLOSING_S,
