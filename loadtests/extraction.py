@@ -1,5 +1,5 @@
-"""What the inline rules find and cost: `python -m loadtests.extraction` prints precision and recall by language, and ms
-per message, by its length.
+"""What the inline rules find and cost: `python -m loadtests.extraction` prints precision and recall by language, and
+milliseconds per message, by its length.
 
 The messages are the labelled sets of the tests, said alone, and joined to longer ones. Seed 001 §4.2 allows 10 ms.
 """

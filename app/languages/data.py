@@ -29,14 +29,13 @@ _NOTHING = re.compile(r"(?!)")
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """`texts` as they stand; `patterns` by name; `sources`: their text, macros resolved; `kin`: a word for a relative, lower
+    """`texts` as they stand; `sources`: the patterns by name, macros resolved; `kin`: a word for a relative, lower
     case, and its English name;
     `facts`, `commands`, `times`: (pattern, what it gives)."""
 
     code: str
     texts: Mapping[str, str]
     sources: Mapping[str, str]
-    patterns: Mapping[str, re.Pattern[str]]
     kin: Mapping[str, str]
     facts: tuple[tuple[str, str], ...]
     commands: tuple[tuple[str, str], ...]
@@ -44,7 +43,13 @@ class Language:
 
     def pattern(self, name: str) -> re.Pattern[str]:
         """A pattern, or one that matches nothing where the language has none of that name."""
-        return self.patterns.get(name, _NOTHING)
+        source = self.sources.get(name)
+        return _NOTHING if source is None else _compiled(source)
+
+
+@cache
+def _compiled(source: str) -> re.Pattern[str]:
+    return re.compile(source, re.IGNORECASE)
 
 
 @cache
@@ -92,7 +97,6 @@ def read(code: str, text: str) -> Language:
         code,
         dict(sections.get("texts", ())),
         sources,
-        {name: re.compile(source, re.IGNORECASE) for name, source in sources.items()},
         kin,
         tuple(sections.get("facts", ())),
         tuple(sections.get("commands", ())),

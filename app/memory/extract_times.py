@@ -19,6 +19,10 @@ from app.languages.detect import language_of
 from app.memory.extract_dates import Found, find_date
 
 _GROUP = re.compile(r"\(\?P<(\w+)>")
+_LETTERS = re.compile(r"[^\W\d_]{3,}")
+_DIGIT = re.compile(r"\d")
+_HINT = 3
+"""Letters of a word that tell whether it may begin a word of time: a clause with no such word is not looked at."""
 _FIELD = re.compile(r"\{(\w+)\}")
 _GAP = re.compile(r"[\s,，的]*")
 """Between two words of time that belong together ("before" and its date) stands nothing else."""
@@ -39,6 +43,7 @@ class _Words:
     """All time words of a language as one pattern; the groups of its n-th line end in `_n`."""
 
     pattern: re.Pattern[str]
+    hints: frozenset[str]
     templates: tuple[str, ...]
     tables: Mapping[str, Mapping[str, str]]
 
@@ -55,6 +60,7 @@ def time_rules(code: str) -> _Words:
     bounded = joined if spoken.texts.get("spaces") == "no" else rf"(?<!\w)(?:{joined})(?!\w)"
     return _Words(
         re.compile(bounded, re.IGNORECASE),
+        frozenset(word[:_HINT] for word in _LETTERS.findall(_GROUP.sub("", joined).lower())),
         tuple(english for _, english in spoken.times),
         {
             "month": _table(spoken, "months", list(calendar.month_name)[1:]),
@@ -76,6 +82,9 @@ def _table(spoken: Language, name: str, english: list[str]) -> dict[str, str]:
 def timetime_rules(text: str, code: str) -> Iterator[TimeWords]:
     """The words of time in a text of that language, in its order."""
     words = time_rules(code)
+    spaced = language(code).texts.get("spaces") != "no" and _DIGIT.search(text) is None
+    if spaced and words.hints.isdisjoint([word[:_HINT] for word in _LETTERS.findall(text.lower())]):
+        return
     for match in words.pattern.finditer(text):
         line = int((match.lastgroup or "_0").rsplit("_", 1)[1])
         groups = {
