@@ -11,7 +11,7 @@ from app.context.audit import LEGS
 from app.context.candidates import Candidate
 from app.context.inputs import Kept, Numbers, unpack
 from app.context.profiles import Profile
-from app.context.retrieve import Retriever, Scope, Wanted
+from app.context.retrieve import Retrieved, Retriever, Scope, Wanted
 from app.errors import Conflict
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
@@ -22,13 +22,14 @@ from app.store.replays import ItemThen
 class Recorded(Retriever):
     """Finds what was found then."""
 
-    def __init__(self, found: Sequence[Candidate]) -> None:
+    def __init__(self, found: Sequence[Candidate], asked: bool | None = None) -> None:
         self._found = found
+        self._asked = asked
 
     async def candidates(
         self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: object = None
-    ) -> tuple[list[Candidate], dict[UUID, str]]:
-        return list(self._found), {}
+    ) -> Retrieved:
+        return Retrieved(list(self._found), {}, self._asked)
 
 
 class ModelThen(ModelRegistry):
@@ -106,6 +107,7 @@ def _candidate(
         own.timely,
         own.reinforcements,
         own.sure_since,
+        own.odds,
     )
 
 

@@ -268,6 +268,7 @@ class Recompiler:
             standing=await self._standing(captured, mode),
             learns=kept.learns,
             profile=captured.audit["strategy"] if mode == "as_of" else kept.profile,
+            price=kept.price,
             search=kept.search or mode == "today",
         )
         return over_held(request, place) if place.upstream_holds else request
@@ -370,7 +371,10 @@ class Recompiler:
         if terms.diversity is not None and captured.audit["omitted"]:
             captured.notes.append("More than 100 items were looked at: in another order, those left out might matter.")
         return Compiler(
-            Recorded(candidates_of(captured.kept, captured.audit, captured.items)),
+            Recorded(
+                candidates_of(captured.kept, captured.audit, captured.items),
+                captured.kept.asked if captured.kept.price is not None else None,
+            ),
             ModelThen(budget["window"], budget["reserve"]),
             self._tokenizers,
             self._counts,
@@ -380,6 +384,7 @@ class Recompiler:
             diversity=terms.diversity,
             budgets=terms.budgets,
             questions=terms.questions,
+            price=terms.price or "balanced",
         )
 
     def _target_then(self, captured: _Captured) -> Target:
