@@ -132,7 +132,7 @@ def open_doors(
         ),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
-        overview_router(gate, OverviewStore(pool, sql), clock),
+        overview_router(gate, OverviewStore(pool, sql), clock, core.settings.memory_budget_tokens),
         keys_router(gate, proxy.tenancy, clock),
         spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),

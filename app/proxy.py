@@ -215,6 +215,7 @@ def _compiler(
         core.counts,
         nonce_key=lambda: secret,
         memory_cap=settings.memory_budget_tokens,
+        price=settings.price,
         profiles=profiles,
         diversity=settings.diversity,
         budgets=Budgets(

@@ -25,6 +25,7 @@ from app.sources import (
     Dsn,
     Patterns,
     Placement,
+    Price,
     SigningSecret,
     UpstreamRoute,
     Webhooks,
@@ -176,6 +177,10 @@ class Settings(BaseSettings):
     placement: Placement = Field("tail", description="Where the memory block goes in the prompt.")
     memory_budget_tokens: int = Field(
         1500, ge=0, description="Upper bound of the memories in one turn's block, tokens (seed 001 §6: 1,500)."
+    )
+    price: Price = Field(
+        "balanced",
+        description="What a token of memory has to be worth: frugal, balanced or thorough; also `X-Mneme-Price`, and of a key.",
     )
     profile_budget_tokens: int = Field(
         200, ge=0, description="Upper bound of the tenant's profile in a block, tokens (seed 001 §6: 200)."

@@ -44,16 +44,18 @@ from app.context.request import (
     SearchRequest,
     SearchResult,
 )
-from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Wanted
-from app.context.score import QuerySignals, Scored, score
+from app.context.retrieve import RAW_KINDS, NoVector, Retrieved, Retriever, Wanted
+from app.context.score import QuerySignals, Scored, likely, score
 from app.context.sections import Budgets
 from app.context.since import NOTHING_SINCE, Since, doubtful, since_then
 from app.context.story import SYSTEM_ROLES, Figures, Story, visible_from
 from app.context.story import tell as tell_story
 from app.context.transcript import Transcript, query_of, text_of
+from app.context.worth import PRICES
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
+from app.sources import Price
 from app.store.cards import Card
 from app.store.standing import Standing
 
@@ -85,7 +87,15 @@ class _Found(NamedTuple):
     reason: str | None
     learned: Learned | None
     cards: Sequence[Card] | None
+    judged: bool | None = None
+    """Whether memory is asked; None: that was not looked at."""
     worths: Mapping[UUID, float] = MappingProxyType({})
+    """The likelihood of each memory that was ranked, chosen or not (`worth`)."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether memory is asked, as far as anybody knows; where it is not, nothing was fetched."""
+        return self.judged is not False
 
 
 class Compiler:
@@ -105,11 +115,13 @@ class Compiler:
         budgets: Budgets = DEFAULT_BUDGETS,
         questions: int = 1,
         vector_wait_s: float | None = None,
+        price: Price = "balanced",
     ) -> None:
         """`memory_cap`: most tokens that memories take in one turn's block; `budgets`: the other sections. `nonce_key`: what
         keys the delimiters (up to 64 bytes). `diversity`: λ of `pack.diverse`; None: as the scores say. `questions`: most
         questions to the user in a turn. `vector_wait_s`: most seconds that a prompt waits for the question's vector, where the
-        embedder is no local one; then words find alone. None: as long as it takes."""
+        embedder is no local one; then words find alone. None: as long as it takes. `price`: of a token, in prompts that name
+        none."""
         self._profiles = profiles
         self._diversity = diversity
         self._retriever = retriever
@@ -121,8 +133,13 @@ class Compiler:
         self._budgets = budgets
         self._questions = questions
         self._vector_wait_s = vector_wait_s
+        self._price: Price = price
         note_tokens = lru_cache(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
         self._layouts = Layouts(memory_cap, budgets, questions, note_tokens)
+
+    def _price_of(self, request: CompileRequest, profile: Profile) -> float | None:
+        """Of a token in this prompt; None where the profile knows no likelihoods, and fills what there is."""
+        return PRICES[request.price or self._price] if profile.priced else None
 
     def _profile(self, name: str, asked: Asked) -> Profile:
         """The profile of that name; of `strategy`, the one that the question calls for."""
@@ -137,17 +154,25 @@ class Compiler:
         filtered = request.tiers is not None or request.kinds is not None
         further = widened(await self._retriever.habits(request.scope), request.query)
         most = None if filtered else request.k
-        wanted = Wanted(budget * (FILTERED if filtered else 1), most, request.only, words_of(further))
-        found, statuses = await self._retriever.candidates(asked, request.scope, wanted, profile)
+        price = PRICES[request.price] if request.price is not None and profile.priced else None
+        wanted = Wanted(budget * (FILTERED if filtered else 1), most, request.only, words_of(further), price=price)
+        retrieved = await self._retriever.candidates(asked, request.scope, wanted, profile)
+        found, statuses = retrieved.candidates, retrieved.statuses
         if request.tiers is not None:
             found = [each for each in found if each.tier in request.tiers]
         if request.kinds is not None:
             kinds = {*request.kinds, *(("passage",) if RAW_KINDS & set(request.kinds) else ())}
             found = [each for each in found if each.kind in kinds]
-        scored = score(found, QuerySignals.of(asked), profile, request.now)
+        signals = QuerySignals.of(asked)
+        scored = score(found, signals, profile, request.now)
+        if retrieved.asked is None:
+            price = None
+        if price is not None:
+            scored = likely(scored, signals, request.now)
         digests = None if filtered else digest_room(budget, asked.recap)  # who asks for summaries gets nothing else
         packed = pack(
-            scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity, digests=digests
+            scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity, digests=digests,
+            price=price,
         )  # fmt: skip
         return SearchResult(packed.chosen, packed.tokens, statuses, further)
 
@@ -210,7 +235,8 @@ class Compiler:
         said.tokens += deed_tokens
         said.ids += request.deed_items
         block = _block(text, packed, said, since, story.transcript, figures.scale, summary) if text else None
-        eta = efficiency(packed.chosen, packed.eligible, shares.memories, packed.tokens) if scored else _UNSCORED
+        worthy = packed.eligible if not found.judged else packed.afforded
+        eta = efficiency(packed.chosen, worthy, shares.memories, packed.tokens) if scored else _UNSCORED
         added = story.tokens + live.tokens + (block.token_count if block else 0)
         audit = Compiled(
             budget=figures.report() | {"memory": shares.memories, "live": live.tokens, "history": story.tokens},
@@ -236,7 +262,8 @@ class Compiler:
         )
         explained = explain(audit)
         considered = [each.candidate for each in scored]
-        terms = Terms(self._cap, profile, self._diversity, self._budgets, self._questions)
+        price = (request.price or self._price) if found.judged is not None else None
+        terms = Terms(self._cap, profile, self._diversity, self._budgets, self._questions, price, found.asked)
         kept = keep(request, explained, considered, terms) | keep_notes(request, explained, layout.opened, live.blocks)
         kept |= keep_ended(since.used)
         if learned is not None:
@@ -311,29 +338,32 @@ class Compiler:
         inquiry, room = request.inquiry, layout.room
         if inquiry is not None and not layout.blocked:
             inquiry.begin([word for _, words in further for word in words])
-        found: list[Candidate] = []
+        retrieved = Retrieved([], {})
         reason = None
         if room > 0 and asked.text and request.search:
             scope = replace(request.scope, history=reading.past)
             if request.path:
                 scope = replace(scope, visible_from=visible_from(request, story))
-            sought = Wanted(room, further=words_of(further), wait_s=self._vector_wait_s)
+            sought = Wanted(
+                room, further=words_of(further), price=self._price_of(request, profile), wait_s=self._vector_wait_s
+            )
             if inquiry is not None:
                 sought = sought._replace(related=lambda: inquiry.related)
             try:
-                found, _ = await self._retriever.candidates(asked, scope, sought, profile)
+                retrieved = await self._retriever.candidates(asked, scope, sought, profile)
             except NoVector:
-                found, _ = await self._retriever.candidates(asked, scope, sought._replace(wait_s=0), profile)
+                retrieved = await self._retriever.candidates(asked, scope, sought._replace(wait_s=0), profile)
                 reason = "embeddings"
         cards = await request.cards.cards() if request.cards is not None and not layout.blocked else None
         if request.cards is not None and cards is None and not layout.blocked:
             reason = reason or "cards"
         if inquiry is None:
-            return _Found(found, reason, None, cards)
-        told = [each.id for each in found if each.source == "memory"]
+            return _Found(retrieved.candidates, reason, None, cards, retrieved.asked, retrieved.worths)
+        told = [each.id for each in retrieved.candidates if each.source == "memory"]
         told += [each.memory for each in layout.opened.facts if each.memory is not None]
         learned = await learn(inquiry, request.scope.user_id, told)
-        return _Found(found, reason or learned.known.reason, learned, cards)
+        reason = reason or learned.known.reason
+        return _Found(retrieved.candidates, reason, learned, cards, retrieved.asked, retrieved.worths)
 
     def _choose(
         self,
@@ -353,7 +383,11 @@ class Compiler:
         if layout.room <= 0 or not asked.text or not request.search:
             return Packed((), (), meter.used), []
         related = learned.known.related if learned is not None else frozenset[str]()
-        scored = score(items, QuerySignals.of(asked, related), profile, request.now)
+        signals = QuerySignals.of(asked, related)
+        price = self._price_of(request, profile) if found.judged else None
+        scored = score(items, signals, profile, request.now)
+        if price is not None:
+            scored = likely(scored, signals, request.now)
         said = _said([*request.messages, *story.messages])
         visible = shown(layout.live.blocks)
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
@@ -370,6 +404,7 @@ class Compiler:
             outranked=learned.outranked if learned is not None else (),
             diversity=self._diversity,
             digests=digest_room(room, asked.recap),
+            price=price,
         )
         return packed, scored
 

@@ -30,6 +30,7 @@ from app.context.notes import Openings, due_now
 from app.context.profiles import PROFILES, Profile
 from app.context.request import CompileRequest
 from app.context.sections import KNOWN_SECTIONS, Budgets
+from app.sources import Price
 from app.store.cards import Card
 from app.store.standing import Ended
 
@@ -46,12 +47,12 @@ origin (2)."""
 COUNTED = Struct("<ffiqB")
 """Of every memory: what moves with its use. `used`: microseconds since 1970."""
 SEEN = Struct("<f")
-"""Of every item its own cosine (NaN: none), where the profile asks for it."""
+"""Of every item its own cosine, or its log-odds (NaN: none), where the profile asks for it."""
 SURE = Struct("<iq")
 """Of every memory, where the profile asks for it: how often it was said again, and since when it is sure (as `used`)."""
 _COSINES = frozenset({"similarity", "semantic_similarity"})
 """Signals that read the items' own cosines."""
-_COLUMNS = ("ranked", "counted", "seen", "sure")
+_COLUMNS = ("ranked", "counted", "seen", "sure", "odds")
 
 
 class Numbers(NamedTuple):
@@ -70,16 +71,20 @@ class Numbers(NamedTuple):
     timely: float = 0.0
     reinforcements: int = 0
     sure_since: datetime | None = None
+    odds: float | None = None
 
 
 class Terms(NamedTuple):
-    """What a compiler is set to: `Compiler` has what each is. `profile`: the one that the question called for."""
+    """What a compiler is set to: `Compiler` has what each is. `profile`: the one that the question called for. `price`: of a
+    token, where the profile has likelihoods; `asked`: whether memory was asked."""
 
     cap: int
     profile: Profile
     diversity: float | None
     budgets: Budgets
     questions: int
+    price: Price | None = None
+    asked: bool = True
 
 
 class FactThen(NamedTuple):
@@ -166,13 +171,17 @@ class Kept:
     cards: tuple[UUID, ...] | None
     ended: tuple[EndedThen, ...]
     packed: Mapping[str, str]
+    price: Price | None = None
+    asked: bool = True
 
     def terms(self, taken: str) -> Terms:
         """How the compiler was set; `taken`: the name of the profile that was taken."""
         profile = PROFILES[taken]
         if self.weights is not None:
             profile = replace(profile, weights=self.weights)
-        return Terms(self.cap, profile, self.diversity, self.budgets, self.questions)
+        if self.price is None:  # by the weights alone, as before there was a price
+            profile = replace(profile, priced=False)
+        return Terms(self.cap, profile, self.diversity, self.budgets, self.questions, self.price, self.asked)
 
 
 @cache
@@ -217,6 +226,10 @@ def keep(
     if request.cards is None:
         del kept["budgets"]["cards"]
     profile = terms.profile
+    if terms.price is not None:
+        kept["price"] = terms.price
+    if not terms.asked:
+        kept["asked"] = False
     if terms.diversity is not None:
         kept["diversity"] = terms.diversity
     if profile.weights != PROFILES[profile.name].weights:
@@ -317,9 +330,11 @@ def pack(wanted: Sequence[UUID], considered: Sequence[Candidate], profile: Profi
             for each in memories
         ]
         packed["counted"] = _text_of(counted)
-        if profile.standing:
+        if profile.standing or profile.priced:
             sure = [SURE.pack(each.reinforcements, _micros(each.sure_since)) for each in memories]
             packed["sure"] = _text_of(sure)
+    if profile.priced:
+        packed["odds"] = _text_of([SEEN.pack(each.odds if each.odds is not None else math.nan) for each in items])
     if not _COSINES.isdisjoint(profile.weights):
         packed["seen"] = _text_of(
             [SEEN.pack(each.similarity if each.similarity is not None else math.nan) for each in items]
@@ -363,6 +378,8 @@ def read(inputs: Mapping[str, Any]) -> Kept | None:
             EndedThen(UUID(item), UUID(memory), _time(at), _uuid(heir))
             for item, memory, at, heir in inputs.get("ended", ())
         ),
+        price=inputs.get("price"),
+        asked=inputs.get("asked", True),
         packed={name: inputs[name] for name in _COLUMNS if name in inputs},
     )
 
@@ -375,10 +392,11 @@ def unpack(packed: Mapping[str, str], sources: Sequence[str]) -> list[Numbers]:
     counted = iter(_unpack(packed, "counted", COUNTED, memories) if memories else ())
     seen = _unpack(packed, "seen", SEEN, len(sources)) if "seen" in packed else [(math.nan,)] * len(sources)
     sure = iter(_unpack(packed, "sure", SURE, memories)) if "sure" in packed else repeat((0, _NEVER))
+    judged = _unpack(packed, "odds", SEEN, len(sources)) if "odds" in packed else [(math.nan,)] * len(sources)
     found = []
-    for source, (text, vector, timely, flags), (cosine,) in zip(sources, ranked, seen, strict=True):
+    for source, (text, vector, timely, flags), (cosine,), (odds,) in zip(sources, ranked, seen, judged, strict=True):
         own = Numbers(text, vector, float(flags & _NAMED), bool(flags & _ALONE), cosine if cosine == cosine else None)
-        own = own._replace(timely=timely)
+        own = own._replace(timely=timely, odds=odds if odds == odds else None)
         if source == "memory":
             confidence, importance, uses, used, provenance = next(counted)
             again, since = next(sure)

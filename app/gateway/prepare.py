@@ -34,6 +34,7 @@ from app.gateway.upstream import Target
 from app.gateway.weave import outgoing, weave
 from app.knowledge.inquiry import RECENT, Knower
 from app.knowledge.resolve_types import Said, Who
+from app.sources import Price
 from app.store.turns import Recognised, TurnStore
 
 
@@ -103,6 +104,7 @@ class Preparer:
         *,
         search: bool = True,
         profile: str = "auto",
+        price: Price | None = None,
         learns: bool = False,
         inquiry: Inquiry | None = None,
         deadline_s: float | None = None,
@@ -110,13 +112,14 @@ class Preparer:
         obeyed: Obeyed = NOTHING_TOLD,
     ) -> Prepared:
         """The context and the body with it; without `search`, of what the place already holds, and what is known by now.
-        `profile`: of `profiles.PROFILE_NAMES`. `learns`: what the user says next will be learned from. `deadline_s`: seconds
-        for which cards are waited for. `paging`: what of the messages is shown shorter. `obeyed`: what became of the message's
-        commands. Raises StoreUnavailable, Unavailable."""
+        `profile`: of `profiles.PROFILE_NAMES`. `price`: None: as the server has it. `learns`: what the user says next will be
+        learned from. `deadline_s`: seconds for which cards are waited for. `paging`: what of the messages is shown shorter.
+        `obeyed`: what became of the message's commands. Raises StoreUnavailable, Unavailable."""
         request = _request(identity, chat, place, target, now)
         request = replace(
             request,
             profile=profile,
+            price=price,
             standing=place.standing,
             learns=learns,
             now=at_home(now, place.standing),  # "yesterday" is the user's

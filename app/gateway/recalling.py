@@ -12,7 +12,7 @@ from app.errors import MnemeError, StoreUnavailable, Unavailable
 from app.gateway.call import Call
 from app.gateway.commands import FAILED, NOTHING_TOLD, Commander, ordered
 from app.gateway.dialect import ChatRequest
-from app.gateway.identify import paged, paging_budget
+from app.gateway.identify import paged, paging_budget, priced
 from app.gateway.keeping import Keeper
 from app.gateway.paged_plan import settled
 from app.gateway.pager import Pager, unpaged
@@ -119,6 +119,7 @@ class Recaller:
             call.target,
             call.at,
             profile=call.switches.profile,
+            price=priced(call.switches.price, call.principal.limits),
             learns=call.switches.memory == "on",
             inquiry=call.inquiry,
             deadline_s=max(0.0, until - time.monotonic()),

@@ -11,7 +11,7 @@ from app.context.audit import LEGS
 from app.context.candidates import Candidate
 from app.context.inputs import Kept, Numbers, unpack
 from app.context.profiles import Profile
-from app.context.retrieve import Retriever, Scope, Wanted
+from app.context.retrieve import Retrieved, Retriever, Scope, Wanted
 from app.errors import Conflict
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
@@ -23,14 +23,15 @@ from app.store.standing import Ended
 class Recorded(Retriever):
     """Finds what was found then."""
 
-    def __init__(self, found: Sequence[Candidate], ended: Sequence[Ended] = ()) -> None:
+    def __init__(self, found: Sequence[Candidate], asked: bool | None = None, ended: Sequence[Ended] = ()) -> None:
         self._found = found
+        self._asked = asked
         self._ended = ended
 
     async def candidates(
         self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: object = None
-    ) -> tuple[list[Candidate], dict[UUID, str]]:
-        return list(self._found), {}
+    ) -> Retrieved:
+        return Retrieved(list(self._found), {}, self._asked)
 
     async def ended(self, scope: Scope, items: Sequence[UUID]) -> list[Ended]:
         return [each for each in self._ended if each.item in items]
@@ -121,6 +122,7 @@ def _candidate(
         own.timely,
         own.reinforcements,
         own.sure_since,
+        own.odds,
     )
 
 

@@ -270,6 +270,7 @@ class Recompiler:
             standing=await self._standing(captured, mode),
             learns=kept.learns,
             profile=captured.audit["strategy"] if mode == "as_of" else kept.profile,
+            price=kept.price,
             search=kept.search or mode == "today",
         )
         return over_held(request, place) if place.upstream_holds else request
@@ -380,7 +381,9 @@ class Recompiler:
             captured.notes.append("More than 100 items were looked at: in another order, those left out might matter.")
         return Compiler(
             Recorded(
-                candidates_of(captured.kept, captured.audit, captured.items), ended_of(captured.kept, captured.items)
+                candidates_of(captured.kept, captured.audit, captured.items),
+                captured.kept.asked if captured.kept.price is not None else None,
+                ended_of(captured.kept, captured.items),
             ),
             ModelThen(budget["window"], budget["reserve"]),
             self._tokenizers,
@@ -391,6 +394,7 @@ class Recompiler:
             diversity=terms.diversity,
             budgets=terms.budgets,
             questions=terms.questions,
+            price=terms.price or "balanced",
         )
 
     def _target_then(self, captured: _Captured) -> Target:

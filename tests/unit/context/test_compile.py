@@ -17,9 +17,10 @@ from app.context.audit import expand
 from app.context.candidates import Candidate
 from app.context.compile import Compilation, Compiler, CompileRequest, PathMessage, SearchRequest
 from app.context.profiles import Profile
-from app.context.retrieve import NoVector, Scope, Wanted
+from app.context.retrieve import NoVector, Retrieved, Scope, Wanted
 from app.context.sections import Budgets
 from app.context.transcript import Transcript, canonical, chain, message_hash
+from app.context.worth import PRICES
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens, prompt_tokens
 from app.store.standing import NOTHING, Procedure, Standing, StandingFact
@@ -43,11 +44,9 @@ class Found:
     async def habits(self, scope: Scope) -> Standing:
         return self.standing
 
-    async def candidates(
-        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile
-    ) -> tuple[list[Candidate], dict[UUID, str]]:
+    async def candidates(self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile) -> Retrieved:
         self.asked.append((asked, scope, wanted))
-        return self.candidates_given, {UUID(int=1): "superseded"}
+        return Retrieved(self.candidates_given, {UUID(int=1): "superseded"})
 
 
 def compiler(
@@ -129,7 +128,7 @@ async def test_what_was_found_goes_before_the_question() -> None:
     assert (compiled.memories, compiled.tokens) == (8, block.token_count)
     assert set(block.item_ids) == {each.id for each in FACTS}
     assert found.asked[0][0].text == "What is number 5?"
-    assert found.asked[0][2] == Wanted(compiled.audit["budget"]["memory"])
+    assert found.asked[0][2] == Wanted(compiled.audit["budget"]["memory"], price=PRICES["balanced"])
     assert [each.id for each in compiled.considered] == [UUID(int=n) for n in range(8, 0, -1)]
 
 
@@ -141,9 +140,7 @@ async def test_nothing_found_adds_nothing() -> None:
 class Vectorless(Found):
     """Has nothing to find by vectors with."""
 
-    async def candidates(
-        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile
-    ) -> tuple[list[Candidate], dict[UUID, str]]:
+    async def candidates(self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile) -> Retrieved:
         found = await super().candidates(asked, scope, wanted, profile)
         if wanted.wait_s != 0:
             raise NoVector("away")
