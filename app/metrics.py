@@ -83,6 +83,17 @@ class Metrics:
             "mneme_upstream_breaker", "Circuit breaker: 0 closed, 1 half open, 2 open.", ["upstream"]
         )
         self._tasks = summed("mneme_event_loop_tasks", "Tasks of the server's event loops, when last looked at.")
+        # what is learned with a turn, and what users tell memory to do
+        self._inline = counter(
+            "mneme_inline_learning",
+            "Turns learned from before their end, by what came of it; how long it took: the stage `learn`.",
+            ["outcome"],
+        )
+        self._commands = counter(
+            "mneme_commands",
+            "What users told memory to do in a chat, by kind and what came of it.",
+            ["kind", "outcome"],
+        )
         # prompts
         self._tokens = counter("mneme_tokens", "Tokens, by what they were.", ["kind"])
         self._eta = histogram(
@@ -178,6 +189,15 @@ class Metrics:
     def domain(self, name: str, result: str) -> None:
         """A query of a domain (by its name in the settings) was answered, or why it was not (`DomainAway.reason`)."""
         self._domains.labels(name, result).inc()
+
+    def learned_inline(self, outcome: Literal["done", "late", "failed"], seconds: float) -> None:
+        """A turn was learned from with its end, or is left to the worker."""
+        self._inline.labels(outcome).inc()
+        self.stage("learn", seconds)
+
+    def commanded(self, kind: str, outcome: str) -> None:
+        """A user told memory to do something. The values are the code's (`app/gateway/commands.py`)."""
+        self._commands.labels(kind, outcome).inc()
 
     def degraded(self, reason: str) -> None:
         """A request went on without memory, or without durability; `reason` as in `x-mneme-reason`."""

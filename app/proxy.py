@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -39,8 +40,11 @@ from app.gateway.then import Recompiler
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
-from app.knowing import Knowledge, knower
+from app.jobs.inline import Inline
+from app.knowing import Knowledge, knower, resolver
 from app.knowledge.inquiry import Knower
+from app.learning import learner
+from app.memory.extract_rules import rules
 from app.metrics import Metrics
 from app.providers.helper import build_helper
 from app.settings import Settings
@@ -116,7 +120,14 @@ async def open_proxy(
             router=router,
             transports=transports if tracing is None else tracing.transports(transports),
             preparer=Preparer(core.turns, compiler, in_prompts, _card_reader(core, pools.memory)),
-            recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
+            recorder=Recorder(
+                core.turns,
+                core.embedder,
+                core.counts,
+                core.counter,
+                commit,
+                at_once=await _learner(core, knowledge, helper, metrics),
+            ),
             accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
             scout=Scout(transports, core.models, core.tasks),
             limiter=_limiter(core, metrics),
@@ -214,6 +225,13 @@ def _compiler(
         questions=settings.questions_per_turn,
         vector_wait_s=vector_wait_s,
     )
+
+
+async def _learner(core: Core, knowledge: Knowledge, helper: HelperClient | None, metrics: Metrics) -> Inline:
+    """What learns with a turn; the first one must not wait for the rules to be read."""
+    core.tasks.spawn(asyncio.to_thread(rules), "rules")
+    does = await learner(core, knowledge.ontologies, resolver(core, knowledge.domains, core.pools.background), helper)
+    return Inline(does.learn, core.clock, metrics)
 
 
 async def _faulter(core: Core, helper: HelperClient | None, metrics: Metrics) -> Faulter:

@@ -9,10 +9,10 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import orjson
@@ -73,6 +73,21 @@ class _Rows:
     head: UUID | None = None
 
 
+class AtOnce(Protocol):
+    """Learns from a turn before its end is acknowledged (`app/jobs/inline.py`)."""
+
+    later_s: float
+    """Seconds after which the queued job comes, in case it was not done at once."""
+
+    def finds(self, text: str) -> bool:
+        """Whether a message of the user's states something. At most 1 ms."""
+        ...
+
+    async def learn(self, payload: bytes) -> None:
+        """Do a turn's `learn` job, within a time limit. Raises nothing."""
+        ...
+
+
 class Recorder:
     """Writes calls and turns."""
 
@@ -83,10 +98,13 @@ class Recorder:
         counts: CountCache,
         counter: TokenCounter,
         commit: GroupCommit | None = None,
+        at_once: AtOnce | None = None,
     ) -> None:
-        """`counter` makes the stored counts: o200k, whatever model is asked. `commit`: None writes each turn by itself."""
+        """`counter` makes the stored counts: o200k, whatever model is asked. `commit`: None writes each turn by itself.
+        `at_once`: None leaves all learning to the worker."""
         self._store = store
         self._commit = commit
+        self._at_once = at_once
         self._embedder = embedder
         self._counts = counts
         self._counter = counter
@@ -107,7 +125,22 @@ class Recorder:
         vectors = await self._vectors(rows.messages)
         system_tokens = self._count(exchange.system_prompt or "") if exchange.system_prompt is not None else None
         turn = build(call, exchange, rows, compiled, system_tokens, self._space, vectors)
-        return await self._write(turn)
+        now = self._at_once if turn.jobs and self._states(exchange) else None
+        if now is not None:
+            turn = replace(turn, jobs=[each._replace(delay_s=now.later_s) for each in turn.jobs])
+        stored = await self._write(turn)
+        if stored and now is not None:
+            for each in turn.jobs:
+                await now.learn(each.payload)
+        return stored
+
+    def _states(self, exchange: Exchange) -> bool:
+        """Whether the rules find something in what the user says."""
+        if self._at_once is None:
+            return False
+        return any(
+            self._at_once.finds(text_of(each.message)) for each in exchange.said if each.message.get("role") == "user"
+        )
 
     async def _write(self, turn: TurnRecord) -> bool:
         return await (self._commit or self._store).record(turn)

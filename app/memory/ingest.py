@@ -101,9 +101,11 @@ class Ingest:
             best = max(above, key=lambda each: each.rank)
             kept = self._root(best)
             assert kept is not None, "only what is in force, or merged into that, is looked at"
+            witness = draft.message.message_id not in (*kept.source_message_ids, *kept.added_ids)
             said_so = any(each.content_hash == draft.content_hash for each in alike)
             variant = None if said_so else self._variant(draft, kept)
-            self._repeat(draft, kept, variant)
+            if witness:  # else the same message was understood a second time: nobody said it again
+                self._repeat(draft, kept, variant)
         else:
             kept = self._keep(draft)
             below = [each for each in alike if each.heir is None]
@@ -178,19 +180,26 @@ class Ingest:
         item.tier = max(item.tier, old.tier)
         item.scope = max(item.scope, self._shared(old))
         item.expires_at = _later(item.expires_at, old.expires_at) if item.tier < SEMANTIC else None
-        item.importance = min(1.0, max(item.importance, old.importance) + REPEATED)
-        item.confidence = confirmed(old.confidence, old.confirmations, item.confidence, item.confirmations + 1)
+        # Another wording of the same message says more, but is no second witness.
+        witness = not set(item.source_message_ids) & {*old.source_message_ids, *old.added_ids}
+        item.importance = min(1.0, max(item.importance, old.importance) + REPEATED * witness)
+        item.confidence = confirmed(
+            old.confidence, old.confirmations, item.confidence, item.confirmations + int(witness)
+        )
         item.validated = item.validated or old.validated
         item.domain = item.domain or old.domain
         item.dated = item.dated or old.dated
-        item.access_count += old.access_count + old.times + 1
-        item.reinforcement_count += old.confirmations + 1
+        item.access_count += old.access_count + old.times + int(witness)
+        item.reinforcement_count += old.confirmations + int(witness)
         item.valid_from = min(item.valid_from, old.valid_from)
         item.stated_at = max(item.stated_at, old.stated_at)
         item.triple = item.triple or old.triple
-        item.sources = (old.sources + old.added)[: MAX_SOURCES - len(item.sources)] + item.sources
-        kept_ids = (old.source_message_ids + old.added_ids)[: MAX_SOURCES - len(item.source_message_ids)]
-        item.source_message_ids = kept_ids + item.source_message_ids
+        if witness:
+            item.sources = (old.sources + old.added)[: MAX_SOURCES - len(item.sources)] + item.sources
+            kept_ids = (old.source_message_ids + old.added_ids)[: MAX_SOURCES - len(item.source_message_ids)]
+            item.source_message_ids = kept_ids + item.source_message_ids
+        else:
+            item.sources, item.source_message_ids = old.sources + old.added, old.source_message_ids + old.added_ids
         self._tell(item, "merged", {"memory_id": old.id, "text": old.text}, shown(item))
         self._supersede(old, item, MERGED, self._now)
 

@@ -51,13 +51,14 @@ class SourceMessage:
 
 class Setting(NamedTuple):
     """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more). `instructions`: what
-    the tenant wants noted, or not noted, besides."""
+    the tenant wants noted, or not noted, besides. `done`: the job had its effect before."""
 
     epoch: int | None
     l1_ttl: timedelta
     dedup_threshold: float
     hmac_key: bytes | None
     instructions: str = ""
+    done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +219,22 @@ class LearningStore:
         self._sql = sql
 
     async def read(
-        self, tenant: UUID, user: UUID, messages: Sequence[UUID], since: datetime, until: datetime
+        self,
+        tenant: UUID,
+        user: UUID,
+        messages: Sequence[UUID],
+        since: datetime,
+        until: datetime,
+        *,
+        job_key: str | None = None,
     ) -> tuple[Setting, list[SourceMessage]]:
         """What holds for the user, and the messages, oldest first; `since` and `until` bound the months to open. The
-        epoch is read first: an erasure after it is seen by `effect`."""
+        epoch is read first: an erasure after it is seen by `effect`. No messages are read for a job that is done."""
         async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["learning.setting"], user, tenant)
+            row = await connection.fetchrow(self._sql["learning.setting"], user, tenant, job_key)
             assert row is not None, "a query without FROM has one row"
+            if row["done"]:
+                return Setting(row["epoch"], timedelta(), 1.0, None, done=True), []
             asked = (user, list(messages), since, until)
             if row["buries"]:
                 await connection.execute(self._sql["learning.bury"], *asked, *hmac_pads(bytes.fromhex(row["hmac_key"])))

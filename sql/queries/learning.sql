@@ -1,7 +1,7 @@
 -- name: setting
 -- What learning needs to know of a user and of the settings: the erasure epoch (NULL: there is no such user), the life of a session
 -- memory, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether the
--- user has something that must not be learned again.
+-- user has something that must not be learned again; whether the job ($3) had its effect before.
 SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS epoch,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l1_ttl_hours') AS l1_ttl_hours,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'dedup_threshold') AS dedup_threshold,
@@ -9,7 +9,8 @@ SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS 
        EXISTS (SELECT FROM agent_data.erased_contents e WHERE e.user_id = $1)
        OR EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.content_hmac IS NOT NULL) AS buries,
        COALESCE((SELECT p.extraction_instructions FROM agent_data.tenant_profiles p WHERE p.tenant_id = $2), '')
-           AS instructions
+           AS instructions,
+       EXISTS (SELECT FROM agent_data.job_effects j WHERE j.user_id = $1 AND j.job_key = $3) AS done
 
 -- name: bury
 -- Of these messages those that an erased user had said before, or that said what was forgotten: they stand in their session again,
