@@ -23,6 +23,7 @@ from app.core import CLOSING_S, OPEN_AT_ONCE, Core
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.asking import Asker
+from app.gateway.commands import Commander
 from app.gateway.drain import Drain
 from app.gateway.fault_answers import Writer
 from app.gateway.faulting import Faulter
@@ -44,12 +45,14 @@ from app.jobs.inline import Inline
 from app.knowing import Knowledge, knower, resolver
 from app.knowledge.inquiry import Knower
 from app.learning import learner
+from app.memory.extract_pii import unwelcome
 from app.memory.extract_rules import rules
 from app.metrics import Metrics
 from app.providers.helper import build_helper
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.cards import Cards
+from app.store.commands import CommandStore
 from app.store.knowing import KnowingStore
 from app.store.limits import LimitStore
 from app.store.paging import PagingStore
@@ -57,6 +60,7 @@ from app.store.pools import Pool
 from app.store.replays import ReplayStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
+from app.store.validation import Validation
 
 if TYPE_CHECKING:
     from app.providers.helper_client import HelperClient
@@ -138,6 +142,7 @@ async def open_proxy(
             keeper=keeper,
             pager=_pager(core, secret, answers),
             answers=answers,
+            commander=await _commander(core, metrics),
         )
         await _warm(core, in_prompts)
         if keeper is not None:
@@ -224,6 +229,20 @@ def _compiler(
         ),
         questions=settings.questions_per_turn,
         vector_wait_s=vector_wait_s,
+    )
+
+
+async def _commander(core: Core, metrics: Metrics) -> Commander:
+    settings, pool, sql = core.settings, core.pools.background, core.queries
+    space = await core.turns.space_of(core.embedder.space)
+    return Commander(
+        CommandStore(pool, sql, core.clock, space=space),
+        Validation(pool, sql, core.clock, space=space, actor="user"),
+        embedder=core.embedder,
+        count=core.counter.count,
+        most=settings.forget_most,
+        metrics=metrics,
+        unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
     )
 
 

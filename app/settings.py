@@ -201,6 +201,12 @@ class Settings(BaseSettings):
         description="Upper bound of the history that Mneme supplies, tokens (seed 001 §6: 2,000 of 8,000); the last four turns "
         "stay beyond it. Unset: its share of the window alone (seed 000 §6.1).",
     )
+    forget_most: int = Field(
+        20,
+        ge=0,
+        description="Most items (memories and messages) that a command in a chat (`forget that …`) hides without asking first; "
+        "0: it always asks.",
+    )
     questions_per_turn: int = Field(
         1, ge=0, le=3, description="Most memories in doubt that a prompt asks to have confirmed (seed 004); 0: none."
     )

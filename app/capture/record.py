@@ -155,13 +155,15 @@ class Recorder:
         for n, each in enumerate(exchange.said):
             # A microsecond apart, so that time alone keeps their order too.
             at = call.created_at + timedelta(microseconds=n)
-            record = self._message(each.message, each.hash, at, parent, hidden=not exchange.learn)
+            hidden = not exchange.learn or n >= len(exchange.said) - exchange.private
+            record = self._message(each.message, each.hash, at, parent, hidden=hidden)
             rows.messages.append(record)
             parent = record.message_id
         if exchange.said and parent is not None:
             rows.heads.append(HeadRecord(exchange.question_chain, parent, True, *positions, exchange.visible_from))
         for n, answer in enumerate(exchange.answers):
-            record = self._message(answer.message, answer.hash, exchange.ended_at, parent, hidden=not exchange.learn)
+            hidden = not exchange.learn or exchange.private_answers
+            record = self._message(answer.message, answer.hash, exchange.ended_at, parent, hidden=hidden)
             record = record._replace(
                 turn_index=exchange.asked_index if exchange.asked_index is not None else (0 if n else None),
                 model_id=storable(call.answered_model or call.model),
@@ -369,7 +371,8 @@ def _block(exchange: Exchange, rows: _Rows) -> BlockRecord | None:
 
 
 def _jobs(call: CallFacts, exchange: Exchange, rows: _Rows) -> list[JobRecord]:
-    if not rows.messages or not exchange.learn:
+    shown = [each for each in rows.messages if not each.hidden]
+    if not shown:
         return []
     payload = {
         "call": str(call.call_id),
@@ -377,9 +380,9 @@ def _jobs(call: CallFacts, exchange: Exchange, rows: _Rows) -> list[JobRecord]:
         "user": str(call.user_id),
         "session": str(exchange.session_id),
         "session_name": exchange.session_name,
-        "messages": [str(each.message_id) for each in rows.messages],
-        "from": rows.messages[0].created_at.isoformat(),
-        "to": max(each.created_at for each in rows.messages).isoformat(),
+        "messages": [str(each.message_id) for each in shown],
+        "from": shown[0].created_at.isoformat(),
+        "to": max(each.created_at for each in shown).isoformat(),
         "confined": exchange.confined,
         "learn": exchange.learn,
     }

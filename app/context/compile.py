@@ -172,8 +172,11 @@ class Compiler:
         packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
         said, known = self._layouts.say(request, asked, learned, layout, packed, figures.scale)
         items = [each.candidate for each in packed.chosen]
+        deed_tokens = ceil(sum(counter.count(each) for each in request.deeds) * figures.scale)
         nonce = session_nonce(self._nonce_key(), request.session_id)
-        text = render(nonce, items, summary, before=said.before, after=said.after, sure=_sure(items, asked))
+        text = render(nonce, items, summary, before=[*request.deeds, *said.before], after=said.after, sure=_sure(items, asked))
+        said.tokens += deed_tokens
+        said.ids += request.deed_items
         block = _block(text, packed, said, story.transcript, figures.scale) if text else None
         eta = efficiency(packed.chosen, packed.eligible, shares.memories, packed.tokens) if scored else _UNSCORED
         added = story.tokens + live.tokens + (block.token_count if block else 0)

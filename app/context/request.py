@@ -72,6 +72,13 @@ class CompileRequest:
     cards: Reading | None = None
     costs: Sequence[int] | None = None
     window: int | None = None
+    deeds: Sequence[str] = ()
+    """What Mneme has just done because the user's message asked for it, as sentences that quote nothing: the block says them
+    first."""
+    deed_items: Sequence[UUID] = ()
+    """Memories that these sentences name."""
+    about_user: bool = False
+    """The message asks what is known of the user: all facts in force are said."""
     search: bool = True
     """False: nothing is looked for; history and earlier blocks are all there is."""
 

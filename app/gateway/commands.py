@@ -1,0 +1,478 @@
+"""What the user tells memory to do, in the newest message's own words, done before the prompt is compiled, so that the model
+can say truthfully what became of it.
+
+    forget    what clearly is meant is hidden (app/store/commands.py); unclear: the model asks; too much, or everything: it asks
+              for confirmation, which the next message gives
+    correct   the memory that was said last gives way to what is right; unclear: the model asks
+    recall    the prompt says all that is known of the user
+    remember  is learned with the turn (app/memory/extract.py)
+
+What the model is told quotes nothing that is to be forgotten: the block that says it stays in the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from app.context.assemble import neutralise
+from app.context.transcript import text_of
+from app.errors import MnemeError
+from app.gateway.dialect import ChatRequest
+from app.gateway.identify import Identity
+from app.gateway.reconcile import Place, question_chain
+from app.memory.answers import Note, reply_to
+from app.memory.candidate import Exchange, Triple
+from app.memory.command_match import Aim, aim_of, matched, says
+from app.memory.commands import Command, commands
+from app.memory.extract import extract
+from app.memory.ingest_text import content_hash, normalise, strip_injected
+from app.metrics import Metrics
+from app.providers.embeddings import Embedder
+from app.store import ids
+from app.store.commands import BRIEF, CommandOutcome, CommandStore, Doing, Done, Hidden, Message, Stored
+from app.store.memory_rows import MemoryText
+from app.store.validation import Validation
+
+log = logging.getLogger("mneme.commands")
+
+WITHIN_S = 5.0
+"""Seconds that a request waits for a command: a message in a thousand has one. Forgetting 1,000 items takes some 2 s."""
+
+RETRIED_WITHIN = timedelta(hours=1)
+"""How long a message of a conversation that was never stored may be a retry: as `agent_data.recognise` has it."""
+
+CONFIRMED_WITHIN = timedelta(hours=1)
+"""How long "yes" confirms what was asked."""
+
+NEAR = 0.4
+"""Cosine of the command's words from which a memory is one that the user may mean, to be asked about; never to be forgotten for
+it alone."""
+
+MAX_YES_CHARS = 80
+"""Characters of a message that confirms."""
+
+LEFT_CHARS = 12
+"""Characters beside "don't remember this" in a message that says nothing else: then the turn before it is meant, too."""
+
+_YES = re.compile(
+    r"\W*(?:yes|yep|yeah|sure|ok(?:ay)?|confirm(?:ed)?|i confirm|do it|go ahead|please do|sí|si|claro|adelante|hazlo|"
+    r"ja|klar|genau|mach das|bestätigt|oui|d'accord|vas-y|confirme|je confirme|sim|pode|confirmo)(?!\w)|"
+    r"\W*(?:是的?|对|好的?|确认|可以)",
+    re.IGNORECASE,
+)
+_BUT = re.compile(
+    r"(?<!\w)(?:but|not|don't|no|wait|except|only|pero|solo|aber|nicht|nur|mais|pas|sauf|mas|não|só)(?!\w)|[不别但]",
+    re.IGNORECASE,
+)
+
+_FORGOTTEN = (
+    "Mneme has just forgotten what the user asks to forget in this message ({count}); it can be undone on the user's page of "
+    "Mneme. Say briefly that it is forgotten, without repeating it."
+)
+_NOT_KEPT = "This message and its answer are not remembered, as the user asks{count}. Say so briefly."
+_UNDONE = (
+    "What the user asks to forget in this message was forgotten, and that was undone since. Nothing else was done."
+)
+_WHICH = "The user asks to forget something, and it is not clear what: nothing was forgotten. Ask which is meant{candidates}."
+_WHAT_ELSE = (
+    "The user corrects something, and it is not clear what: nothing was changed. Ask what is wrong, and what is so."
+)
+_CORRECTED = "Mneme has just changed what it remembers as the user says in this message. Confirm it briefly."
+_CONFIRM = (
+    "What the user asks to forget in this message is {what} ({count}): nothing was forgotten yet. Ask for confirmation; "
+    "it is done when the next message says yes."
+)
+_READ_ONLY = (
+    "Memory is read-only for this conversation: what the user asks of it in this message could not be done. Say so."
+)
+_FAILED = (
+    "Mneme could not do now what the user asks of memory in this message. Say so, and that it can be asked for again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Obeyed:
+    """What became of a message's commands. `deeds`: as `CompileRequest` has them, `items`: memories that they name; `account`:
+    for the call's explanation; `changed`: memory is not as it was before."""
+
+    deeds: tuple[str, ...] = ()
+    items: tuple[UUID, ...] = ()
+    about_user: bool = False
+    changed: bool = False
+    account: tuple[dict[str, Any], ...] = ()
+
+
+NOTHING_TOLD = Obeyed()
+FAILED = Obeyed((_FAILED,))
+
+
+def told(chat: ChatRequest) -> tuple[Command, ...]:
+    """The commands in the user's newest message: in the user's own words, where it is the last thing said."""
+    text = newest(chat)
+    return commands(text) if text is not None else ()
+
+
+def ordered(chat: ChatRequest) -> bool:
+    """Whether the newest message tells memory to change."""
+    return any(each.kind in ("forget", "correct") for each in told(chat))
+
+
+def newest(chat: ChatRequest) -> str | None:
+    """What the user has just said; None: the last thing said was something else."""
+    last = chat.transcript.last_user()
+    if last is None or chat.transcript.mid_turn():
+        return None
+    return strip_injected(text_of(chat.messages[last]))
+
+
+def private_from(chat: ChatRequest) -> int | None:
+    """From which message on the request is not to be learned from, nor found later: the user asks there that something be
+    forgotten, or not be kept. None: it may be."""
+    if any(each.kind == "forget" for each in told(chat)):
+        return chat.transcript.last_user()
+    return None
+
+
+def confirms(text: str) -> bool:
+    """Whether a message says yes, and nothing else."""
+    return len(text) <= MAX_YES_CHARS and _YES.match(text) is not None and not _BUT.search(text)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What the commands of one message are done in."""
+
+    doing: Doing
+    identity: Identity
+    chat: ChatRequest
+    place: Place
+    text: str
+    chain: bytes
+    now: datetime
+    deeds: list[str] = field(default_factory=list)
+    items: list[UUID] = field(default_factory=list)
+    account: list[dict[str, Any]] = field(default_factory=list)
+    changed: bool = False
+
+    @property
+    def session(self) -> UUID:
+        return self.place.retrieval_session or self.place.session_id
+
+    @property
+    def message_hash(self) -> bytes | None:
+        last = self.chat.transcript.last_user()
+        return self.chat.transcript.hashes[last] if last is not None else None
+
+    def mark(self, n: int) -> bytes:
+        return sha256(b"command %d\0" % n + self.chain).digest()
+
+    def say(self, sentence: str, done: Done | None = None, items: Sequence[UUID] = ()) -> None:
+        self.deeds.append(sentence)
+        self.items.extend(items)
+        if done is not None:
+            told = {"id": str(done.command_id), "kind": done.kind, "scope": done.scope, "outcome": done.outcome}
+            self.account.append(told | {"items": len(done.items)})
+
+
+class Commander:
+    """Does what users tell memory to do."""
+
+    def __init__(
+        self,
+        store: CommandStore,
+        validation: Validation,
+        *,
+        embedder: Embedder,
+        count: Callable[[str], int],
+        most: int,
+        metrics: Metrics,
+        unwelcome: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`count`: tokens of o200k. `most`: items that one command may hide without asking (MNEME_FORGET_MOST).
+        `unwelcome`: says of a text that it must not be kept."""
+        self._store = store
+        self._validation = validation
+        self._embedder = embedder
+        self._count = count
+        self._most = most
+        self._metrics = metrics
+        self._unwelcome = unwelcome
+
+    def concerned(self, chat: ChatRequest) -> bool:
+        """Whether there may be something to do: a look at the words, of a message that says nothing of the kind some 20 µs."""
+        text = newest(chat)
+        return text is not None and (confirms(text) or bool(commands(text)))
+
+    async def obey(self, identity: Identity, chat: ChatRequest, place: Place, now: datetime, *, writes: bool) -> Obeyed:
+        """Do what the newest message asks of memory, once. `writes`: whether memory may be changed. Raises nothing."""
+        wanted = told(chat)
+        about_user = any(each.kind == "recall" for each in wanted)
+        orders = [each for each in wanted if each.kind in ("forget", "correct")]
+        if orders and not writes:
+            self._metrics.commanded(orders[0].kind, "read_only")
+            return Obeyed((_READ_ONLY,), about_user=about_user)
+        text = newest(chat) or ""
+        if not orders and not (writes and confirms(text)):
+            return Obeyed(about_user=about_user)
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                return replace(await self._obey(identity, chat, place, orders, text, now), about_user=about_user)
+        except Exception as error:  # boundary: a command that fails must not keep the request from its answer
+            self._metrics.commanded(orders[0].kind if orders else "forget", "failed")
+            expected = isinstance(error, MnemeError | TimeoutError)
+            log.warning(
+                "a command could not be done",
+                extra={"error": type(error).__name__},
+                exc_info=None if expected else error,
+            )
+            return replace(FAILED, about_user=about_user)
+
+    async def _obey(
+        self, identity: Identity, chat: ChatRequest, place: Place, orders: Sequence[Command], text: str, now: datetime
+    ) -> Obeyed:
+        session = place.retrieval_session or place.session_id
+        near = {each.about: await self._vector(each.about) for each in orders if each.kind == "forget" and each.about}
+        async with self._store.doing(identity.tenant_id, place.user_id, session, confined=identity.confined) as doing:
+            turn = _Turn(doing, identity, chat, place, text, question_chain(place, chat.transcript), now)
+            if not orders:
+                await self._confirmed(turn)
+            for n, order in enumerate(orders):
+                await (self._forget(turn, n, order, near) if order.kind == "forget" else self._correct(turn, n, order))
+        return Obeyed(tuple(turn.deeds), tuple(turn.items), changed=turn.changed, account=tuple(turn.account))
+
+    async def _vector(self, about: str) -> Any:
+        """For asking what is meant; without, the user is asked openly."""
+        if not self._embedder.dimensions:
+            return None
+        try:
+            (vector,) = await self._embedder.embed([about])
+        except MnemeError:
+            return None
+        return vector if vector.any() else None
+
+    # --- forget -----------------------------------------------------------------------------------------------------------
+
+    async def _forget(self, turn: _Turn, n: int, order: Command, near: dict[str, Any]) -> None:
+        before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
+        if before is not None and not turn.place.new:
+            self._again(turn, before)
+            return
+        candidates: Sequence[tuple[UUID, str]] = ()
+        if order.scope == "this":
+            memories, messages = await self._this(turn, order)
+            outcome: CommandOutcome = "done"
+        elif order.scope == "everything":
+            memories, messages = await turn.doing.everything()
+            outcome = "confirm" if memories or messages else "done"
+        else:
+            memories, messages, candidates = await self._meant(turn, order, near.get(order.about))
+            outcome = "done" if memories or messages else "ask"
+            if len(memories) + len(messages) > self._most:
+                outcome = "confirm"
+        if not memories and not messages and before is not None:
+            self._again(turn, before)  # the first attempt did it, and was not stored
+            return
+        command = ids.uuid7(turn.now)
+        if outcome == "done":
+            items = await turn.doing.hide(memories, messages)
+            turn.changed = turn.changed or bool(items)
+        else:
+            hidden = [
+                *(Hidden(each, "memory") for each in memories),
+                *(Hidden(each.message_id, "message") for each in messages),
+            ]
+            items = tuple(hidden) if outcome == "confirm" and order.scope == "thing" else ()
+        done = Done(command, "forget", order.scope, outcome, items)
+        await turn.doing.note(command, turn.session, turn.mark(n), turn.message_hash, done)
+        if len(turn.text) > BRIEF:
+            await turn.doing.hide_words(command, content_hash(turn.text))
+        self._metrics.commanded("forget", outcome)
+        if outcome == "confirm":
+            what = (
+                "everything that is known of the user"
+                if order.scope == "everything"
+                else "more than is forgotten unasked"
+            )
+            turn.say(_CONFIRM.format(what=what, count=_counted(len(memories) + len(messages))), done)
+        elif outcome == "ask":
+            named = "; ".join(neutralise(text) for _, text in candidates)
+            turn.say(
+                _WHICH.format(candidates=f", perhaps one of these: {named}" if named else ""),
+                done,
+                [memory for memory, _ in candidates],
+            )
+        else:
+            self._say_done(turn, done)
+
+    def _retried_since(self, turn: _Turn) -> datetime | None:
+        """Strangers say the same words: of what nobody said only the session's own counts."""
+        return None if turn.identity.confined else turn.now - RETRIED_WITHIN
+
+    def _again(self, turn: _Turn, before: Done) -> None:
+        """What was done before about this very message is told again."""
+        if before.undone:
+            turn.say(_UNDONE, before)
+        elif before.outcome == "done" and before.kind == "correct":
+            turn.say(_CORRECTED, before)
+        elif before.outcome == "done":
+            self._say_done(turn, before)
+        elif before.kind == "correct":
+            turn.say(_WHAT_ELSE, before)
+        elif before.outcome == "confirm":
+            turn.say(_CONFIRM.format(what="more than is forgotten unasked", count="as told before"), before)
+        else:
+            turn.say(_WHICH.format(candidates=""), before)
+
+    def _say_done(self, turn: _Turn, done: Done) -> None:
+        if done.scope == "this":
+            count = f", nor is the turn before it ({_counted(len(done.items))})" if done.items else ""
+            turn.say(_NOT_KEPT.format(count=count), done)
+        else:
+            turn.say(_FORGOTTEN.format(count=_counted(len(done.items))), done)
+
+    async def _this(self, turn: _Turn, order: Command) -> tuple[Sequence[UUID], Sequence[Message]]:
+        """A message that says nothing else means the turn before it; itself it is not kept in any case."""
+        start, end = order.span
+        if len((turn.text[:start] + turn.text[end:]).strip()) > LEFT_CHARS:
+            return (), ()
+        before = self._before(turn)
+        return await turn.doing.turn(turn.session, before) if before is not None else ((), ())
+
+    def _before(self, turn: _Turn) -> bytes | None:
+        """The hash of the user's message before this one."""
+        transcript, place = turn.chat.transcript, turn.place
+        last = transcript.last_user() or 0
+        for i in range(last - 1, -1, -1):
+            if transcript.roles[i] == "user":
+                return transcript.hashes[i]
+        return next((each.message_hash for each in reversed(place.path) if each.role == "user"), None)
+
+    async def _meant(
+        self, turn: _Turn, order: Command, vector: Any
+    ) -> tuple[Sequence[UUID], Sequence[Message], Sequence[tuple[UUID, str]]]:
+        """What clearly is meant, as memories and messages; else what may be."""
+        aim = self._aim(turn, order.about)
+        stored = await turn.doing.stored(aim.terms)
+        found = matched(aim, stored)
+        if found.unlike:
+            return (), (), [(each.memory_id, each.text) for each in found.memories if each.in_force][:5]
+        memories = [each.memory_id for each in found.memories]
+        messages = {each.message_id: each for each in await turn.doing.said_by(memories)}
+        for each in await turn.doing.messages(found.keys):
+            if says(found.keys, each.text):
+                messages.setdefault(each.message_id, each)
+        if memories or messages:
+            return memories, list(messages.values()), ()
+        near = await turn.doing.near(vector, NEAR) if vector is not None else ()
+        return (), (), near
+
+    def _aim(self, turn: _Turn, about: str) -> Aim:
+        found: list[Triple] = []
+        for each in extract(Exchange(about, turn.now)):
+            found += [each.triple] if each.triple is not None else []
+            found += [Triple(e.subject, e.predicate or "", e.value) for e in each.ends if e.value]
+        return aim_of(about, found)
+
+    async def _confirmed(self, turn: _Turn) -> None:
+        """The user says yes to what the message before was asked about."""
+        before = self._before(turn)
+        pending = await turn.doing.pending(before, turn.now - CONFIRMED_WITHIN) if before is not None else None
+        if pending is None:
+            return
+        if pending.scope == "everything":
+            memories, messages = await turn.doing.everything()
+        else:
+            memories = [each.id for each in pending.items if each.kind == "memory"]
+            messages = await turn.doing.messages_of([each.id for each in pending.items if each.kind == "message"])
+        items = await turn.doing.hide(memories, messages)
+        done = replace(pending, outcome="done", items=items)
+        await turn.doing.confirmed(pending.command_id, items)
+        turn.changed = True
+        self._metrics.commanded("forget", "confirmed")
+        self._say_done(turn, done)
+
+    # --- correct ----------------------------------------------------------------------------------------------------------
+
+    async def _correct(self, turn: _Turn, n: int, order: Command) -> None:
+        before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
+        if before is not None:
+            self._again(turn, before)
+            return
+        found = turn.place.recognised
+        blocks = found.blocks if found is not None else ()
+        shown = blocks[-1].item_ids if blocks else ()
+        lately = {each.memory_id: each for each in await turn.doing.said_lately(turn.session, shown)}
+        for each in await turn.doing.stored(sorted(aim_of(_last_answer(turn), ()).names)):
+            if each.in_force:
+                lately.setdefault(each.memory_id, each)
+        changes = self._changes(turn, order, list(lately.values()))
+        command, heir = ids.uuid7(turn.now), None
+        items: tuple[Hidden, ...] = ()
+        if len(changes) == 1:
+            ((old, text, value),) = changes
+            heir = await self._validation.replace(
+                turn.doing.connection,
+                turn.identity.tenant_id,
+                turn.place.user_id,
+                old.memory_id,
+                await self._ready(text),
+                value,
+            )
+            items = (Hidden(old.memory_id, "memory", "active"),)
+        outcome: CommandOutcome = "done" if heir is not None else "ask"
+        done = Done(command, "correct", "thing", outcome, items if heir is not None else ())
+        await turn.doing.note(command, turn.session, turn.mark(n), turn.message_hash, done, heir)
+        turn.changed = turn.changed or heir is not None
+        self._metrics.commanded("correct", outcome)
+        turn.say(_CORRECTED if heir is not None else _WHAT_ELSE, done)
+
+    def _changes(self, turn: _Turn, order: Command, lately: Sequence[Stored]) -> list[tuple[Stored, str, str | None]]:
+        """What the correction may set right, and how it is right; of several what the last answer said."""
+        stated = {
+            (each.triple.subject, each.triple.predicate): each
+            for each in extract(Exchange(order.replacement, turn.now))
+            if each.triple is not None
+        }
+        found: list[tuple[Stored, str, str | None]] = []
+        for each in lately:
+            own = stated.get((each.subject or "", each.predicate or ""))
+            if own is not None and own.triple is not None:
+                found.append((each, normalise(own.content), own.triple.value))
+            elif not stated:
+                reply = reply_to(Note(each.text, each.value, each.predicate), f"No, {order.replacement}")
+                if reply is not None and reply.text is not None:
+                    found.append((each, normalise(reply.text), reply.value))
+        found = [each for each in found if not self._unwelcome(each[1])]
+        if order.about:
+            aim = self._aim(turn, order.about)
+            meant = {each.memory_id for each in matched(aim, [each for each, _, _ in found]).memories}
+            found = [each for each in found if each[0].memory_id in meant] or found
+        if len(found) > 1:
+            answer = _last_answer(turn).casefold()
+            said = [each for each in found if each[0].value and each[0].value.casefold() in answer]
+            found = said or found
+        return found
+
+    async def _ready(self, text: str) -> MemoryText:
+        vector = await self._vector(text)
+        return MemoryText(text, content_hash(text), self._count(text), vector)
+
+
+def _last_answer(turn: _Turn) -> str:
+    """What the assistant said last."""
+    for message in reversed(turn.chat.messages):
+        if message.get("role") == "assistant":
+            return text_of(message)
+    return next((each.content or "" for each in reversed(turn.place.path) if each.role == "assistant"), "")
+
+
+def _counted(count: int) -> str:
+    return f"{count} item" if count == 1 else f"{count} items"

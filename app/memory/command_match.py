@@ -1,0 +1,154 @@
+"""What a command to forget is about: which stored texts say it. Pure.
+
+    "I worked at Acme" ── a rule reads a triple out of it, or it names something: whatever says that name is meant
+                       ── else all of its words have to stand there: "my peanut allergy"
+
+Clear is what one name, one triple or two words agree on; where a single common word fits several memories, the user is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from app.languages.detect import function_word
+from app.memory.candidate import Triple
+from app.memory.same_value import same_value
+from app.store.commands import Stored
+
+_WORD = re.compile(r"[^\W_]+(?:['’.&-][^\W_]+)*")
+_HAN = re.compile(r"[\u3400-\u9fff]{2,}")
+_STEM = 4
+"""Letters by which two forms are one word ("worked", "works"), as in `ingest_text`."""
+_ASKING = frozenset(["where", "when", "what", "which", "that", "this", "about", "from", "with", "have"])
+_OF_SELF = re.compile(
+    r"(?:i|i'm|i've|my|me|we|our|yo|mi|mis|me|ich|mein\w*|wir|unser\w*|je|j'\w+|mon|ma|mes|nous|eu|meu|minha|meus|minhas|nós)\b|我",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What a command is about. `names`: its words that name somebody or something; `words`: all that say something, by their
+    stems; `triples`: what the rules read out of it; `of_self`: it speaks of the user."""
+
+    names: frozenset[str]
+    words: frozenset[str]
+    triples: tuple[Triple, ...]
+    of_self: bool
+
+    @property
+    def terms(self) -> list[str]:
+        """By which anything it may be about is found: any of these stands in it."""
+        values = (word for each in self.triples for word in _tokens(each.value))
+        return sorted(self.names | self.words | {word for word in values if not function_word(word)})
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """`memories`: those that clearly are meant; `keys`: words that a message has to have, all of them, to be meant as well;
+    none: only the messages that these memories came from are. `unlike`: one common word fits several things."""
+
+    memories: tuple[Stored, ...]
+    keys: frozenset[str]
+    unlike: bool = False
+
+
+def aim_of(about: str, triples: Iterable[Triple]) -> Aim:
+    """What the user's words `about` are about. `triples`: what the rules read out of them."""
+    found = [word.removesuffix("'s") for word in _WORD.findall(about.replace("’", "'"))]
+    names = {
+        word.casefold() for n, word in enumerate(found) if _names(word) and (n or not function_word(word.casefold()))
+    }
+    low = [word.casefold() for word in found]
+    words = [word for word in low if not function_word(word) and not _HAN.search(word)]
+    # "where I live": what is a word of talk elsewhere says all that is said here.
+    words = words or [word for word in low if len(word) >= _STEM and word not in _ASKING and not _HAN.search(word)]
+    pairs = [run[i : i + 2] for run in _HAN.findall(about) for i in range(len(run) - 1)]
+    spoken = [each for each in pairs if "我" not in each]
+    return Aim(
+        frozenset(names), frozenset([*map(_stem, words), *spoken]), tuple(triples), _OF_SELF.match(about) is not None
+    )
+
+
+def matched(aim: Aim, stored: Sequence[Stored]) -> Matched:
+    """What of what is stored is meant."""
+    clear = [each for each in stored if _said_by(aim, each)]
+    keys = aim.names or _names_within(aim, clear)
+    if keys:
+        clear = [each for each in stored if _said_by(aim, each) or (_has(each.text, keys) and _subject_fits(aim, each))]
+    present = {(each.subject, each.predicate, each.value or each.text) for each in clear if each.in_force}
+    unlike = not keys and not _read_out(aim, clear) and len(aim.words) < 2 and len(present) > 1
+    return Matched(tuple(clear), frozenset(keys), unlike)
+
+
+def says(keys: Collection[str], text: str) -> bool:
+    """Whether a message has all of these words."""
+    return bool(keys) and _has(text, keys)
+
+
+def _said_by(aim: Aim, each: Stored) -> bool:
+    if not _subject_fits(aim, each):
+        return False
+    if _read_out(aim, [each]):
+        return True
+    wanted = aim.names or aim.words
+    return bool(wanted) and _has(each.text, wanted)
+
+
+def _read_out(aim: Aim, stored: Sequence[Stored]) -> bool:
+    """Whether a rule read the same of the same subject out of one of them."""
+    return any(
+        triple.subject == each.subject and each.value is not None and _within(triple.value, each.value)
+        for triple in aim.triples
+        for each in stored
+    )
+
+
+def _within(value: str, stored: str) -> bool:
+    if same_value(value, stored):
+        return True
+    words = {word for word in _tokens(value) if not function_word(word)}
+    return bool(words) and _has(stored, words)
+
+
+def _names_within(aim: Aim, clear: Sequence[Stored]) -> frozenset[str]:
+    """Words of the command that stand as names in what it fits: "acme", however the user writes it."""
+    named = {word.casefold() for each in clear for word in _WORD.findall(each.text)[1:] if _names(word)}
+    return frozenset(each for each in named if _stem(each) in aim.words)
+
+
+def _subject_fits(aim: Aim, each: Stored) -> bool:
+    """ "I worked at Acme" is not about a wife who does."""
+    subjects = {triple.subject for triple in aim.triples}
+    if subjects:
+        return each.subject is None or each.subject in subjects
+    if aim.of_self and each.subject not in (None, "user"):
+        return _has(each.text, {_stem(each.subject or "")}) and _stem(each.subject or "") in aim.words
+    return True
+
+
+def _names(word: str) -> bool:
+    return (word[0].isupper() and word not in ("I", "I'm", "I've", "I'd", "I'll")) or any(c.isdigit() for c in word)
+
+
+def _tokens(text: str) -> list[str]:
+    return [word.casefold().removesuffix("'s") for word in _WORD.findall(text.replace("’", "'"))]
+
+
+def _stem(word: str) -> str:
+    return word[:_STEM] if len(word) > _STEM and word.isascii() and word.isalpha() else word
+
+
+def _has(text: str, wanted: Collection[str]) -> bool:
+    """Whether all of these words stand in a text: names whole, stems as the beginning of a word."""
+    plain = text.casefold()
+    tokens = _tokens(text)
+    for each in wanted:
+        if _HAN.fullmatch(each):
+            if each not in plain:
+                return False
+        elif not any(token == each or (len(each) == _STEM and token.startswith(each)) for token in tokens):
+            return False
+    return True
