@@ -30,7 +30,7 @@ from app.memory.drafts import Draft, Place, make_drafts
 from app.memory.extract_amend import Earlier, amended, amends
 from app.memory.ingest import Ingest
 from app.memory.ingest_claims import opposite
-from app.memory.ingest_compare import concerned
+from app.memory.ingest_compare import CONTRARY, concerned
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
@@ -67,10 +67,6 @@ class Hearing(Protocol):
 
 EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
 """Roles whose texts get vectors: what was said, not how the application set the scene."""
-
-NOT_FAR = 0.8
-"""Cosine above which a memory is looked at for having the same words but for those that give a tone; two such that differ in
-one word in four are above it (tests/unit/providers/test_embeddings.py)."""
 
 LEARN = "learn"
 IMPORT_INDEX = "import_index"
@@ -304,10 +300,13 @@ class Learner:
         # A space that was measured has its own; the others are alike enough for one, which an operator may set.
         own = self._embedder.duplicate_threshold
         threshold = own if own is not None else setting.dedup_threshold
-        near = await self._near(effect, scope, statements, min(threshold, NOT_FAR))
+        near = await self._near(effect, scope, statements, min(threshold, CONTRARY))
         claims = {pair for each in statements for pair in _claims(each)}
         hashes = [each.content_hash for each in statements]
-        members = await effect.members(scope, hashes, claims, {each for found in near.values() for each in found})
+        claims |= {("user", name) for each in statements for name in each.candidate.doubts}
+        ended = {each.subject for draft in statements for each in draft.candidate.ends}
+        close = {each for found in near.values() for each in found}
+        members = await effect.members(scope, hashes, claims, close, ended)
         known = await effect.known(scope, concerned(statements, members, near, threshold))
         # Asked for last: whoever forgets one of these memories has done so by now, or waits.
         forgotten = await effect.forgotten(setting.hmac_key, hashes)

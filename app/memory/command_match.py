@@ -74,35 +74,34 @@ def aim_of(about: str, triples: Iterable[Triple]) -> Aim:
 
 def matched(aim: Aim, stored: Sequence[Stored]) -> Matched:
     """What of what is stored is meant."""
-    clear = [each for each in stored if _said_by(aim, each)]
+    about = [each for each in stored if _subject_fits(aim, each, _spoken_of(aim, stored))]
+    clear = [each for each in about if _said_by(aim, each)]
     keys = aim.names or _names_within(aim, clear)
     if keys:
-        clear = [each for each in stored if _said_by(aim, each) or (_has(each.text, keys) and _subject_fits(aim, each))]
+        clear = [each for each in about if _said_by(aim, each) or _names_all(each.text, keys)]
     present = {(each.subject, each.predicate, each.value or each.text) for each in clear if each.in_force}
-    unlike = not keys and not _read_out(aim, clear) and len(aim.words) < 2 and len(present) > 1
+    read_out = any(_read_out(aim, each) for each in clear)
+    unlike = not keys and not read_out and len(aim.words) < 2 and len(present) > 1
     return Matched(tuple(clear), frozenset(keys), unlike)
 
 
 def says(keys: Collection[str], text: str) -> bool:
     """Whether a message has all of these words."""
-    return bool(keys) and _has(text, keys)
+    return bool(keys) and _names_all(text, keys)
 
 
 def _said_by(aim: Aim, each: Stored) -> bool:
-    if not _subject_fits(aim, each):
-        return False
-    if _read_out(aim, [each]):
+    if _read_out(aim, each):
         return True
-    wanted = aim.names or aim.words
-    return bool(wanted) and _has(each.text, wanted)
+    if aim.names:
+        return _names_all(each.text, aim.names)
+    return bool(aim.words) and _has(each.text, aim.words)
 
 
-def _read_out(aim: Aim, stored: Sequence[Stored]) -> bool:
-    """Whether a rule read the same of the same subject out of one of them."""
-    return any(
-        triple.subject == each.subject and each.value is not None and _within(triple.value, each.value)
-        for triple in aim.triples
-        for each in stored
+def _read_out(aim: Aim, each: Stored) -> bool:
+    """Whether a rule read the same of the same subject out of both."""
+    return each.value is not None and any(
+        triple.subject == each.subject and _within(triple.value, each.value) for triple in aim.triples
     )
 
 
@@ -110,7 +109,7 @@ def _within(value: str, stored: str) -> bool:
     if same_value(value, stored):
         return True
     words = {word for word in _tokens(value) if not function_word(word)}
-    return bool(words) and _has(stored, words)
+    return bool(words) and _names_all(stored, words)
 
 
 def _names_within(aim: Aim, clear: Sequence[Stored]) -> frozenset[str]:
@@ -119,14 +118,18 @@ def _names_within(aim: Aim, clear: Sequence[Stored]) -> frozenset[str]:
     return frozenset(each for each in named if _stem(each) in aim.words)
 
 
-def _subject_fits(aim: Aim, each: Stored) -> bool:
-    """ "I worked at Acme" is not about a wife who does."""
+def _spoken_of(aim: Aim, stored: Sequence[Stored]) -> frozenset[str]:
+    """The subjects that the command names, other than the user: "my wife"."""
     subjects = {triple.subject for triple in aim.triples}
-    if subjects:
-        return each.subject is None or each.subject in subjects
-    if aim.of_self and each.subject not in (None, "user"):
-        return _has(each.text, {_stem(each.subject or "")}) and _stem(each.subject or "") in aim.words
-    return True
+    others = {each.subject for each in stored if each.subject not in (None, "user")}
+    return frozenset(subjects or {each for each in others if each is not None and _stem(each) in aim.words})
+
+
+def _subject_fits(aim: Aim, each: Stored, spoken_of: Collection[str]) -> bool:
+    """ "I worked at Acme" is not about a wife who does."""
+    if spoken_of:
+        return each.subject in spoken_of or (each.subject is None and _has(each.text, {_stem(s) for s in spoken_of}))
+    return not aim.of_self or each.subject in (None, "user")
 
 
 def _names(word: str) -> bool:
@@ -141,14 +144,16 @@ def _stem(word: str) -> str:
     return word[:_STEM] if len(word) > _STEM and word.isascii() and word.isalpha() else word
 
 
-def _has(text: str, wanted: Collection[str]) -> bool:
-    """Whether all of these words stand in a text: names whole, stems as the beginning of a word."""
-    plain = text.casefold()
-    tokens = _tokens(text)
-    for each in wanted:
-        if _HAN.fullmatch(each):
-            if each not in plain:
-                return False
-        elif not any(token == each or (len(each) == _STEM and token.startswith(each)) for token in tokens):
-            return False
-    return True
+def _names_all(text: str, names: Collection[str]) -> bool:
+    """Whether all of these stand in a text as whole words."""
+    tokens, plain = frozenset(_tokens(text)), text.casefold()
+    return all(each in plain if _HAN.search(each) else each in tokens or each + "s" in tokens for each in names)
+
+
+def _has(text: str, stems: Collection[str]) -> bool:
+    """Whether words that begin so all stand in a text; of Chinese, pairs of characters."""
+    tokens, plain = _tokens(text), text.casefold()
+    return all(
+        each in plain if _HAN.search(each) else any(token == each or _stem(token) == each for token in tokens)
+        for each in stems
+    )

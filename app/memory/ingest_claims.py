@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from app.memory.candidate import Candidate, Kind, Provenance, Triple
+from app.memory.candidate import Candidate, Ended, Kind, Provenance, Triple
 from app.memory.extract_words import words
 from app.memory.same_value import same_value
 
@@ -133,6 +133,23 @@ def replaces(new: Triple | None, old: Triple | None) -> bool:
         same
         and new.predicate != "diet"
         and not (new.predicate in words("many_valued") or new.predicate.startswith("not_"))
+    )
+
+
+def ends(ended: Ended, triple: Triple | None) -> bool:
+    """Is a triple what is not so any more? "I left Acme" ends `works_at Acme`, and being "a data engineer at Acme" as well."""
+    if triple is None or triple.subject != ended.subject or triple.predicate.startswith("not_"):
+        return False
+    if ended.value is None:
+        return ended.predicate == triple.predicate
+    ours, theirs = _value(ended.value), _value(triple.value)
+    if not ours or not (ours <= theirs or (theirs and theirs <= ours and ended.predicate == triple.predicate)):
+        return False
+    work = words("of_work")
+    return (
+        ended.predicate is None
+        or ended.predicate == triple.predicate
+        or (ended.predicate in work and triple.predicate in work)
     )
 
 

@@ -191,6 +191,14 @@ class Contradiction(NamedTuple):
     entity_id: str | None = None
 
 
+class Doubted(NamedTuple):
+    """A memory that a message puts in doubt: it stays in force, and the user is asked about it."""
+
+    memory_id: UUID
+    conflict_id: UUID
+    message_id: UUID
+
+
 class Event(NamedTuple):
     """A line of a memory's history."""
 
@@ -209,6 +217,7 @@ class Changes:
     superseded: Sequence[Superseded] = ()
     events: Sequence[Event] = ()
     conflicts: Sequence[Contradiction] = ()
+    doubted: Sequence[Doubted] = ()
 
 
 class LearningStore:
@@ -309,11 +318,17 @@ class Effect:
         return [(row["n"] - 1, row["memory_id"], row["similarity"]) for row in rows]
 
     async def members(
-        self, scope: UUID, hashes: Sequence[bytes], claims: Collection[tuple[str, str]], near: Collection[UUID]
+        self,
+        scope: UUID,
+        hashes: Sequence[bytes],
+        claims: Collection[tuple[str, str]],
+        near: Collection[UUID],
+        subjects: Collection[str] = (),
     ) -> list[Member]:
-        """Wordings of memories in force with one of these content hashes, (subject, predicate) pairs or ids."""
-        subjects, predicates = zip(*claims, strict=True) if claims else ((), ())
-        asked = (self._user, scope, list(hashes), list(subjects), list(predicates), list(near))
+        """Wordings of memories in force with one of these content hashes, (subject, predicate) pairs or ids, and memories in
+        force about one of these subjects."""
+        claimed, predicates = zip(*claims, strict=True) if claims else ((), ())
+        asked = (self._user, scope, list(hashes), list(claimed), list(predicates), list(near), list(subjects))
         rows = await self.connection.fetch(self._sql["learning.members"], *asked)
         return [Member(**dict(row)) for row in rows]
 
@@ -350,6 +365,8 @@ class Effect:
             await self._run("reinforce", list(changes.reinforced), self._now, MAX_SOURCES)
         if changes.conflicts:
             await self._run("log_conflicts", [each._asdict() for each in changes.conflicts], scope, self._now)
+        if changes.doubted:
+            await self._run("doubt", [each._asdict() for each in changes.doubted], self._now)
         if changes.events:
             await self._run("tell", [each._asdict() for each in changes.events], self._now)
 

@@ -68,7 +68,8 @@ ON CONFLICT DO NOTHING RETURNING true
 SELECT n, memory_id, similarity FROM agent_data.near_memories($1, $2, $3, $4, $5, $6, $7)
 
 -- name: members
--- Wordings of memories in force ("root": the one in force) with one of these hashes, (subject, predicate) pairs or ids.
+-- Wordings of memories in force ("root": the one in force) with one of these hashes, (subject, predicate) pairs or ids, and
+-- memories in force about one of these subjects ($7).
 WITH found AS (
     SELECT m.memory_id FROM agent_data.memory_store m
     WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.content_hash = ANY ($3::bytea[]) AND m.is_active
@@ -81,6 +82,10 @@ WITH found AS (
     WHERE m.dedup_scope = $2 AND (m.is_active OR m.superseded_how = 'merged')
     UNION
     SELECT unnest($6::uuid[])
+    UNION
+    SELECT m.memory_id FROM agent_data.memory_store m
+    WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.subject_entity_id = ANY ($7::text[]) AND m.predicate IS NOT NULL
+      AND m.is_active
 )
 SELECT m.memory_id, r.memory_id AS root, m.content_text, m.content_hash, m.kind, m.subject_entity_id, m.predicate,
        m.object_value, r.valid_to
@@ -171,6 +176,15 @@ WITH gone AS (
 UPDATE agent_data.memory_store m SET superseded_by = g.heir
 FROM gone g
 WHERE m.user_id = $2 AND m.superseded_by = g.memory_id AND m.superseded_how = 'merged' AND g.how = 'merged'
+
+-- name: doubt
+-- Memories that a statement puts in doubt, as JSON: they are due for a question, and only the user ends the doubt.
+UPDATE agent_data.memory_store m SET
+    status = 'aging', updated_at = $4,
+    details = (m.details - '{asked_at,asked,asked_in}'::text[])
+              || jsonb_build_object('in_conflict', x.conflict_id, 'doubted_by', x.message_id, 'doubted_at', $4::timestamptz)
+FROM jsonb_to_recordset($3::jsonb) AS x (memory_id uuid, conflict_id uuid, message_id uuid)
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id AND m.is_active
 
 -- name: close_earlier
 -- What an earlier value had been superseded by is now known to have begun later than these, as JSON: theirs ends it.
