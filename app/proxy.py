@@ -46,7 +46,6 @@ from app.knowing import Knowledge, knower, resolver
 from app.knowledge.inquiry import Knower
 from app.learning import learner
 from app.memory.extract_pii import unwelcome
-from app.memory.extract_rules import rules
 from app.metrics import Metrics
 from app.providers.helper import build_helper
 from app.settings import Settings
@@ -247,10 +246,11 @@ async def _commander(core: Core, metrics: Metrics) -> Commander:
 
 
 async def _learner(core: Core, knowledge: Knowledge, helper: HelperClient | None, metrics: Metrics) -> Inline:
-    """What learns with a turn; the first one must not wait for the rules to be read."""
-    core.tasks.spawn(asyncio.to_thread(rules), "rules")
+    """What learns with a turn."""
     does = await learner(core, knowledge.ontologies, resolver(core, knowledge.domains, core.pools.background), helper)
-    return Inline(does.learn, core.clock, metrics)
+    inline = Inline(does.learn, core.clock, metrics)
+    core.tasks.spawn(asyncio.to_thread(inline.warm), "rules")
+    return inline
 
 
 async def _faulter(core: Core, helper: HelperClient | None, metrics: Metrics) -> Faulter:
