@@ -40,6 +40,7 @@ from app.errors import BadBody, MnemeError
 from app.jobs.lease import connector
 from app.jobs.worker import Worker
 from app.knowing import Knowledge, open_knowledge
+from app.learning import learner
 from app.metrics import Metrics
 from app.proxy import Proxy, open_proxy
 from app.settings import Settings
@@ -50,7 +51,7 @@ from app.store.queue import Queue
 from app.store.records import JobRecord
 from app.store.sessions import Sessions
 from app.supervise import database
-from app.work import consolidation, learner
+from app.work import consolidation
 
 BUDGETS = (500, 1000, 1500, 2000, 3000, 4000)
 """Tokens; 1,500 is what a turn's block may cost by default."""
@@ -185,10 +186,11 @@ async def fill(core: Core, knowledge: Knowledge, sheet: Sheet, say: Say) -> None
             raise EvalFailed(f"The messages cannot be imported: {done[0]['error']}")
         say(f"imported {min(len(lines), first + PART_LINES)} of {len(lines)} messages")
     stop = asyncio.Event()
+    by_rules = await learner(core, knowledge.ontologies, knowledge.resolver, None)
     worker = Worker(
         connect=connector(core.dsn, role=APP_ROLE, name="mneme eval"),
         sql=sql,
-        handlers=(await learner(core, knowledge, None)).handlers() | await consolidation(core, None),
+        handlers=by_rules.handlers() | await consolidation(core, None),
         lease_s=core.settings.job_lease_s,
         attempts=core.settings.job_attempts,
         grace_s=CLOSING_S,

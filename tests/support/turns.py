@@ -78,6 +78,7 @@ class StubPreparer:
         inquiry: object = None,
         deadline_s: float | None = None,
         paging: Paging | None = None,
+        obeyed: object = None,
     ) -> Prepared:
         self.profile = profile
         await self._step("compile" if search else "compile-without-search")
