@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from app.core import Core
 from app.jobs.answering import Answers
@@ -16,10 +17,12 @@ from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_pii import refuser
-from app.providers.helper import HelperClient
 from app.store.checking import CheckStore
 from app.store.learning import LearningStore
 from app.store.validation import Validation
+
+if TYPE_CHECKING:
+    from app.providers.helper_client import HelperClient
 
 
 async def learner(core: Core, ontologies: Ontologies, resolver: Resolver, helper: HelperClient | None) -> Learner:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -248,9 +247,7 @@ async def _commander(core: Core, metrics: Metrics) -> Commander:
 async def _learner(core: Core, knowledge: Knowledge, helper: HelperClient | None, metrics: Metrics) -> Inline:
     """What learns with a turn."""
     does = await learner(core, knowledge.ontologies, resolver(core, knowledge.domains, core.pools.background), helper)
-    inline = Inline(does.learn, core.clock, metrics)
-    core.tasks.spawn(asyncio.to_thread(inline.warm), "rules")
-    return inline
+    return Inline(does.learn, core.clock, metrics)
 
 
 async def _faulter(core: Core, helper: HelperClient | None, metrics: Metrics) -> Faulter:

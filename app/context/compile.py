@@ -174,7 +174,9 @@ class Compiler:
         items = [each.candidate for each in packed.chosen]
         deed_tokens = ceil(sum(counter.count(each) for each in request.deeds) * figures.scale)
         nonce = session_nonce(self._nonce_key(), request.session_id)
-        text = render(nonce, items, summary, before=[*request.deeds, *said.before], after=said.after, sure=_sure(items, asked))
+        text = render(
+            nonce, items, summary, before=[*request.deeds, *said.before], after=said.after, sure=_sure(items, asked)
+        )
         said.tokens += deed_tokens
         said.ids += request.deed_items
         block = _block(text, packed, said, story.transcript, figures.scale) if text else None

@@ -17,7 +17,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -28,6 +28,7 @@ from app.errors import MnemeError
 from app.gateway.dialect import ChatRequest
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place, question_chain
+from app.languages.detect import language_of
 from app.memory.answers import Note, reply_to
 from app.memory.candidate import Exchange, Triple
 from app.memory.command_match import Aim, aim_of, matched, says
@@ -61,6 +62,9 @@ MAX_YES_CHARS = 80
 
 LEFT_CHARS = 12
 """Characters beside "don't remember this" in a message that says nothing else: then the turn before it is meant, too."""
+
+SAMPLE_CHARS = 200
+"""Of a message, characters that are enough to have the rules of its language read."""
 
 _YES = re.compile(
     r"\W*(?:yes|yep|yeah|sure|ok(?:ay)?|confirm(?:ed)?|i confirm|do it|go ahead|please do|sí|si|claro|adelante|hazlo|"
@@ -205,6 +209,15 @@ class Commander:
         self._most = most
         self._metrics = metrics
         self._unwelcome = unwelcome
+        self._spoken: set[str | None] = set()
+
+    async def ready(self, chat: ChatRequest) -> None:
+        """Read the rules of the message's language, where it is the first: some 0.2 s, for which other requests do not wait."""
+        text = newest(chat)
+        code = language_of(text) if text is not None else None
+        if text is not None and code not in self._spoken:
+            await asyncio.to_thread(_read_rules, text)
+            self._spoken.add(code)
 
     def concerned(self, chat: ChatRequest) -> bool:
         """Whether there may be something to do: a look at the words, of a message that says nothing of the kind some 20 µs."""
@@ -464,6 +477,11 @@ class Commander:
     async def _ready(self, text: str) -> MemoryText:
         vector = await self._vector(text)
         return MemoryText(text, content_hash(text), self._count(text), vector)
+
+
+def _read_rules(text: str) -> None:
+    commands(text)
+    extract(Exchange(text[:SAMPLE_CHARS], datetime.now(UTC)))
 
 
 def _last_answer(turn: _Turn) -> str:

@@ -133,7 +133,10 @@ class Recaller:
 
     async def _obey(self, call: Call, chat: ChatRequest, place: Place) -> None:
         """What the message tells memory to do, done. What was found before it is found anew."""
-        if self._commander is None or not self._commander.concerned(chat):
+        if self._commander is None:
+            return
+        await self._commander.ready(chat)
+        if not self._commander.concerned(chat):
             return
         began = time.perf_counter_ns()
         call.obeyed = await self._commander.obey(

@@ -20,17 +20,16 @@ from app.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-MAX_CHARS = 2000
-"""Characters of a message that the rules read with the turn: some 1 ms (docs/learning.md). Longer ones are left to the job."""
+MAX_CHARS = 600
+"""Characters of a message that the rules read with the turn: 0.1 ms for a question, some 1 ms for five sentences (docs/learning.md).
+Longer ones are left to the job."""
 
 WITHIN_S = 1.0
-"""Seconds that an answer's end waits for it at most. It takes some 15 ms (docs/learning.md); a server's first, with
-connections to open, some 200."""
+"""Seconds that an answer's end waits for it at most. What it takes, docs/learning.md
+tells; a server's first, with connections to open, some 200 ms."""
 
 LATER_S = 3.0
 """Seconds after which the queued job comes: long enough that no worker does it at the same time."""
-
-_SAMPLE = "I live in Lisbon."
 
 
 class Inline:
@@ -47,10 +46,6 @@ class Inline:
     def finds(self, text: str) -> bool:
         """Whether the rules find something in a message of the user's."""
         return len(text) <= MAX_CHARS and bool(extract(Exchange(text, self._clock.now())))
-
-    def warm(self) -> None:
-        """Read the rules, some 0.3 s of CPU, before a turn waits for them."""
-        self.finds(_SAMPLE)
 
     async def learn(self, payload: bytes) -> None:
         """Do a job within `WITHIN_S`; what fails, or is late, is left to the queue."""

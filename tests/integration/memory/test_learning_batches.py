@@ -82,7 +82,9 @@ async def test_a_helper_adds_to_the_rules_and_is_not_waited_for(
         await do.handlers()[each["entrypoint"]](each["payload"])
     known = await memories(admin)
     assert {each["content_text"] for each in known} >= {"Has a cat a lot"}
-    assert {each["reinforcement_count"] for each in known} == {0}, "one message is one witness, however often it is read"
+    assert {each["reinforcement_count"] for each in known} == {0}, (
+        "one message is one witness, however often it is read"
+    )
 
 
 async def test_an_imported_batch_is_learned_from_like_a_turn(
