@@ -21,8 +21,8 @@ from app.metrics import Metrics
 log = logging.getLogger(__name__)
 
 MAX_CHARS = 600
-"""Characters of a message that the rules read with the turn: 0.1 ms for a question, some 1 ms for five sentences (docs/learning.md).
-Longer ones are left to the job."""
+"""Characters of a message that the rules read with the turn: 0.1 ms for a question, some 1 ms for five sentences
+(docs/learning.md). Longer ones are left to the job."""
 
 WITHIN_S = 1.0
 """Seconds that an answer's end waits for it at most. What it takes, docs/learning.md

@@ -33,7 +33,8 @@ def prompts(upstream: ScriptedUpstream) -> str:
 
 
 def commands(mneme: MnemeServer, name: str) -> list[dict[str, Any]]:
-    return Api(mneme, user=name).get("/commands")["commands"]
+    found: list[dict[str, Any]] = Api(mneme, user=name).get("/commands")["commands"]
+    return found
 
 
 def talk(mneme: MnemeServer, name: str) -> list[dict[str, str]]:
