@@ -2,8 +2,8 @@
 
 python -m loadtests.told [--latency TURNS]
 
-There is no worker: what a turn states is known to the next request. `--latency`: the milliseconds and the server's CPU of turns
-that state something, and of turns that do not, with learning at once and (for the base) with the same turns read-only.
+There is no worker: what a turn states is known to the next request. `--latency`: milliseconds, and
+the server's CPU, of turns that state something and of turns that do not.
 """
 
 from __future__ import annotations
@@ -77,17 +77,28 @@ def _shown(stack: Stack, said: str) -> str:
 
 
 def latency(stack: Stack, turns: int) -> Iterator[str]:
-    """Medians and 95th percentiles, ms; CPU of the server, ms a turn."""
+    """Of each sort of turn median and 95th percentile, and the server's CPU, ms; and what learning with the turn took of it."""
     with httpx.Client(base_url=stack.base_url, timeout=TIMEOUT_S, trust_env=False) as client:
         for name, text in TURNS.items():
-            for memory in ("on", "read-only"):
-                headers = {**USER, "X-Mneme-User": f"{name} {memory}", "X-Mneme-Memory": memory}
-                _turns(client, headers, text, 10)  # warm
-                began = cpu_s(stack.mneme.pid)
-                took = _turns(client, headers, text, turns)
-                cpu = (cpu_s(stack.mneme.pid) - began) / turns * 1000
-                p50, p95 = statistics.median(took), statistics.quantiles(took, n=20)[18]
-                yield f"{name}, memory {memory}: p50 {p50:.1f} ms, p95 {p95:.1f} ms, CPU of the server {cpu:.1f} ms a turn"
+            headers = {**USER, "X-Mneme-User": name}
+            _turns(client, headers, text, 10)  # warm
+            began, learned, times = cpu_s(stack.mneme.pid), *_learning(client)
+            took = _turns(client, headers, text, turns)
+            cpu = (cpu_s(stack.mneme.pid) - began) / turns * 1000
+            learned, times = (after - before for after, before in zip(_learning(client), (learned, times), strict=True))
+            p50, p95 = statistics.median(took), statistics.quantiles(took, n=20)[18]
+            each = learned / times * 1000 if times else 0.0
+            yield f"{name}: p50 {p50:.1f}, p95 {p95:.1f}, CPU {cpu:.1f}; learned from {times:.0f} of {turns}, {each:.1f} each"
+
+
+def _learning(client: httpx.Client) -> tuple[float, float]:
+    """Seconds that learning with turns took so far, and of how many."""
+    figures = {"sum": 0.0, "count": 0.0}
+    for line in client.get("/metrics").text.splitlines():
+        for name in figures:
+            if line.startswith(f'mneme_stage_seconds_{name}{{stage="learn"}}'):
+                figures[name] = float(line.rpartition(" ")[2])
+    return figures["sum"], figures["count"]
 
 
 def _turns(client: httpx.Client, headers: Mapping[str, str], text: str, turns: int) -> list[float]:

@@ -20,12 +20,13 @@ from app.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-MAX_CHARS = 2000
-"""Characters of a message that the rules read with the turn: some 1 ms (docs/learning.md). Longer ones are left to the job."""
+MAX_CHARS = 600
+"""Characters of a message that the rules read with the turn: 0.1 ms for a question, some 1 ms for five sentences
+(docs/learning.md). Longer ones are left to the job."""
 
 WITHIN_S = 1.0
-"""Seconds that an answer's end waits for it at most. It takes some 15 ms (docs/learning.md); a server's first, with
-connections to open, some 200."""
+"""Seconds that an answer's end waits for it at most. What it takes, docs/learning.md
+tells; a server's first, with connections to open, some 200 ms."""
 
 LATER_S = 3.0
 """Seconds after which the queued job comes: long enough that no worker does it at the same time."""

@@ -76,6 +76,7 @@ class Ingest:
         self._events: list[Event] = []
         self._conflicts: list[Contradiction] = []
         self._superseded: dict[UUID, Superseded] = {}
+        self._ended: list[UUID] = []
         self._doubted: dict[UUID, Doubted] = {}
         self._near = near
         self._items: dict[UUID, Item] = {each.memory_id: known_item(each) for each in known}
@@ -97,6 +98,7 @@ class Ingest:
             superseded=[each for key, each in self._superseded.items() if self._items[key].draft is None],
             events=self._events,
             conflicts=self._conflicts,
+            ended=self._ended,
             doubted=[each for key, each in self._doubted.items() if self._items[key].heir is None],
         )
 
@@ -271,6 +273,7 @@ class Ingest:
                 until = item.valid_to or ended.since or draft.stated_at
                 self._log(draft, kept, item, "both", kept.id, temporal=True, until=until)
                 self._supersede(item, kept, CONFLICT, until)
+                self._ended.append(item.id)
 
     def _doubt(self, draft: Draft, kept: Item) -> None:
         """What the statement makes doubtful is left to the user: it is in doubt until he says that it still is so."""

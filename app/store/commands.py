@@ -257,6 +257,8 @@ class Doing:
         for each in held:
             if each["status"] in IN_FORCE:
                 await self._status(each["memory_id"], each["status"], "invalidated")
+        if held:
+            await self._fetch("drop_facts", [each["memory_id"] for each in held], self._now)
         statuses = {each["memory_id"]: each["status"] for each in held}
         return tuple(
             Hidden(each, "memory" if each in statuses else "message", statuses.get(each), before.get(each))

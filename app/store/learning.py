@@ -218,6 +218,8 @@ class Changes:
     events: Sequence[Event] = ()
     conflicts: Sequence[Contradiction] = ()
     doubted: Sequence[Doubted] = ()
+    ended: Sequence[UUID] = ()
+    """Of what is superseded, memories of which nothing else is so instead."""
 
 
 class LearningStore:
@@ -365,6 +367,9 @@ class Effect:
             await self._run("reinforce", list(changes.reinforced), self._now, MAX_SOURCES)
         if changes.conflicts:
             await self._run("log_conflicts", [each._asdict() for each in changes.conflicts], scope, self._now)
+        if changes.ended:
+            asked = (self._tenant, self._user, list(changes.ended), self._now)
+            await self.connection.fetch(self._sql["commands.drop_facts"], *asked)
         if changes.doubted:
             await self._run("doubt", [each._asdict() for each in changes.doubted], self._now)
         if changes.events:

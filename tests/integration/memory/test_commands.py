@@ -31,9 +31,9 @@ def request(*said: str) -> ChatRequest:
     body = json.dumps({"model": "m", "messages": messages}).encode()
     dialect = dialect_of("POST", "/v1/chat/completions")
     assert dialect is not None
-    read = dialect.read(body, json.loads(body))
-    assert read is not None
-    return read
+    chat = dialect.read(body, json.loads(body))
+    assert chat is not None
+    return chat
 
 
 def who(talk: Talk) -> Identity:

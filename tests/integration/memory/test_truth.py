@@ -54,6 +54,8 @@ async def test_what_ended_is_closed_and_told(learn: Learner, pool: Pool, admin: 
     (was,) = await memories(admin, "status = 'superseded'")
     (left,) = await memories(admin, "content_text LIKE 'No longer%'")
     assert (was["superseded_by"], was["valid_to"]) == (left["memory_id"], left["stated_at"])
+    facts = await rows(admin, "SELECT fact_key FROM agent_data.user_facts")
+    assert [each["fact_key"] for each in facts] == ["wife.works_at"]
     (logged,) = await rows(admin, "SELECT conflict_type, resolution_outcome FROM agent_data.memory_conflicts")
     assert (logged["conflict_type"], "close_earlier" in logged["resolution_outcome"]) == ("temporal", True)
 
