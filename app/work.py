@@ -29,10 +29,9 @@ from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_t
 from app.jobs.worker import PROBE_S, Handler, Worker
 from app.knowing import Knowledge, open_knowledge
 from app.memory.candidate import Candidate, Exchange
-from app.memory.extract import extract
+from app.memory.extract import extract, read_rules
 from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_pii import refuser, unwelcome
-from app.memory.extract_rules import rules
 from app.providers.helper import build_helper
 from app.settings import Settings
 from app.store.checking import CheckStore
@@ -77,7 +76,7 @@ async def run_worker(settings: Settings) -> None:
         open_knowledge(core, core.pools.background) as knowledge,
     ):
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
-        await asyncio.to_thread(rules)
+        await asyncio.to_thread(read_rules)
         helper = build_helper(settings)
         try:
             handlers = (

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from app.memory.candidate import Candidate, Exchange, Kind, Provenance, Triple
-from app.memory.extract import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, MAX_CANDIDATES
+from app.memory.extract import MAX_CANDIDATES
 from app.memory.extract_clauses import masked
-from app.memory.extract_drafts import PROVENANCE
+from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, PROVENANCE
 from app.memory.extract_secrets import looks_secret
 from app.memory.extract_words import words
 from app.memory.ingest_text import content_hash, injected_spans, normalise, strip_injected
