@@ -45,8 +45,8 @@ def extract(exchange: Exchange) -> list[Candidate]:
 
 
 def read_rules() -> None:
-    """Reads and compiles the English rules, some 0.5 s of CPU, so that no message waits for it; those of another language are read
-    with the first message in it, which takes that some 0.1 s."""
+    """Reads and compiles the English rules, some 0.5 s of CPU, so that no message waits for it; those of another language are
+    read with the first message in it, which takes that some 0.1 s."""
     rules()
     read_commands("en")
     masked("")
