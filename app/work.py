@@ -23,16 +23,9 @@ from app.jobs.sweeps import alias_ticks, life_ticks, mark_ticks
 from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_ticks
 from app.jobs.worker import PROBE_S, Handler, Worker
 from app.knowing import Knowledge, open_knowledge
-<<<<<<< HEAD
 from app.learning import learner
 from app.memory.extract import read_rules
 from app.memory.extract_pii import unwelcome
-=======
-from app.memory.candidate import Candidate, Exchange
-from app.memory.extract import extract, read_rules
-from app.memory.extract_llm import extract_with_helper
-from app.memory.extract_pii import refuser, unwelcome
->>>>>>> 2406da3afafd77a337c0a61cefde7c5905bcacad
 from app.providers.helper import build_helper
 from app.settings import Settings
 from app.store.checking import CheckStore

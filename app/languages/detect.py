@@ -75,11 +75,8 @@ def language_of(text: str) -> str:
         return ""
     best = max(scores, key=lambda code: (scores[code], -(*LANGUAGES, code).index(code)))
     return best if best in LANGUAGES and scores[best] >= 0.5 else ""
-<<<<<<< HEAD
 
 
 def function_word(word: str) -> bool:
     """Whether a word (lower case) says nothing by itself in one of the languages that are known."""
     return word in _weights()
-=======
->>>>>>> 2406da3afafd77a337c0a61cefde7c5905bcacad
