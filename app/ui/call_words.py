@@ -23,6 +23,7 @@ REASONS: Mapping[str, Meaning] = {
     ),
     "below_floor": Meaning("Scored too low", "Its score is below the least that is taken."),
     "suppressed": Meaning("Not valid", "It was forgotten, erased or superseded."),
+    "not_asked": Meaning("Not asked for", "Nothing that the message says bears on it."),
     "outranked": Meaning("Outranked", "The business's own database says otherwise, and is the authority."),
     # those that a replay adds
     "forgotten": Meaning("Forgotten", "It was forgotten, deleted or erased since, so it cannot come back."),
