@@ -126,7 +126,8 @@ def render(
     return "\n".join([f"<{TAG} {nonce}>", *told_lines, f"</{TAG} {nonce}>"]) if told_lines else ""
 
 
-STATED_KINDS = frozenset({"fact", "preference", "instruction", "correction", "event"})
+STATED_KINDS = frozenset({"fact", "preference", "correction", "event"})
+"""Not an instruction: it is a wish (`notes`), or else quoted."""
 OWN_WORDS = frozenset({0, 2, 3, 4, 5})
 """`provenance_type` of what the user said (`Provenance`): not what was concluded, nor what a tool gave."""
 

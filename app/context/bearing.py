@@ -19,9 +19,10 @@ from app.store.standing import StandingFact
 
 FILE = Path(__file__).with_name("bearing.toml")
 
-Why = Literal["asked", "whole", "topic", "words", "worth", "then"]
+Why = Literal["asked", "whole", "topic", "words", "worth", "again", "then"]
 """Why a fact is said: the message asks for it, or for all that is known of the user; it speaks of a matter on which the fact
-bears; it has the fact's own words; the memory behind it is worth its tokens; it was said then (`Standing.borne`)."""
+bears; it has the fact's own words; the memory behind it is worth its tokens; it stood in a block that
+went, and the conversation may go on from it; it was said then (`Standing.borne`)."""
 
 BEARS_WORTH = 0.5
 """Probability from which the memory behind a fact is taken to be evidence: more likely than not. A fact's line takes some eight
@@ -30,6 +31,8 @@ MAX_CHARS = 600
 """Of a longer message its beginning and its end, which is where people put what they ask, so many characters in all."""
 ANSWER_WORDS = 14
 """Words up to which a message that asks for one thing asks for nothing else."""
+WHOLE_WORDS = 24
+"""Words up to which a message is taken to ask for all that is known of the user; a longer one only mentions that."""
 LEAST_CHARS = 3
 """Letters of a word of a fact that says something by itself, in scripts with spaces."""
 
@@ -77,17 +80,17 @@ def read(text: str) -> Reading:
     people: set[str] = set()
     whole = past = only = False
     alone = _ENDS.sub("", text)
-    short = len(alone.split()) <= ANSWER_WORDS
+    words = len(alone.split())
     for language in languages():
         if language.anything.search(text) is None:  # one look instead of thirty: most messages are in no other language
             continue
         question = language.opening.sub("", alone)
-        whole = whole or (short and language.whole.search(text) is not None)
+        whole = whole or (words <= WHOLE_WORDS and language.whole.search(text) is not None)
         past = past or language.past.search(text) is not None
         for predicates, pattern in language.asks:
             if pattern.search(text):
                 asked |= predicates
-                only = only or pattern.fullmatch(question) is not None
+                only = only or (words <= ANSWER_WORDS and pattern.fullmatch(question) is not None)
         for found, table in ((topics, language.topics), (people, language.relations)):
             for names, pattern in table:
                 if pattern.search(text):

@@ -135,7 +135,9 @@ class Layouts:
         if request.standing is not NOTHING:
             visible = visible_from(request, story) if request.path else request.scope.visible_from
             place = Place(request.scope.session, visible, request.scope.ancestors)
-            opened = openings(request.standing, live.blocks, place, reading, worths)
+            opened = openings(
+                request.standing, live.blocks, place, reading, worths, request.blocks if live.rebased else ()
+            )
         learns = request.learns and request.search
         asks = self._questions and (due_now(request.standing, learns=learns) or (learns and told.asks))
         wants = opened.wants(count, self._budgets.question if asks else 0)

@@ -148,9 +148,10 @@ def openings(
     place: Place,
     reading: Reading,
     worths: Mapping[UUID, float] = MappingProxyType({}),
+    dropped: Sequence[Block] = (),
 ) -> Openings:
     """What is to be said beside the blocks that stay in the prompt. `reading`: the message's; `worths`: as `bears_on`
-    has them."""
+    has them. `dropped`: blocks that had to go: the facts that they said are said again, as they are now."""
     if standing.profile is None and not standing.facts and not standing.wishes:
         return NO_OPENINGS
     live = {item for block in blocks for item in block.item_ids}
@@ -168,6 +169,8 @@ def openings(
     why: dict[UUID, Why] = {}
     for each in standing.facts:
         bearing: Why | None = "then" if each.note in standing.borne else bears_on(each, reading, worths)
+        if bearing is None and any(f"\n- {_told(each)[0]}: " in block.text for block in dropped):
+            bearing = "again"
         if each.note in live or each.memory in live or _in_prompt(each.session, each.turn, place):
             seen.append(each)
         elif bearing is not None:
