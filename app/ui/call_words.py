@@ -32,6 +32,17 @@ REASONS: Mapping[str, Meaning] = {
 }
 """Why an item is in the prompt, or is not."""
 
+WHY: Mapping[str, str] = {
+    "asked": "asked for",
+    "whole": "all of it was asked for",
+    "topic": "bears on what was spoken of",
+    "words": "its words were used",
+    "worth": "its memory was found",
+    "again": "said again: its block went",
+    "then": "said then",
+}
+"""Why a fact was said (`context.bearing.Why`)."""
+
 MEMORY: Mapping[str, Meaning] = {
     "ok": Meaning("ok", "Memory did all that it was asked for."),
     "degraded": Meaning("degraded", "The call was answered, but with less of memory than it should have had."),
