@@ -169,7 +169,7 @@ async def test_what_ended_is_told_with_what_is_so_since(world: World) -> None:
 
 
 async def test_since_when_a_fact_is_so(world: World) -> None:
-    fact = {"kind": "fact", "provenance": 4}
+    fact: dict[str, Any] = {"kind": "fact", "provenance": 4}
     memory = await asks(
         world, "Lives in Berlin", valid_from=datetime(2026, 10, 1, tzinfo=UTC), details='{"since": 1}', **fact
     )
