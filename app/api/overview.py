@@ -43,7 +43,9 @@ class FiguresOut(BaseModel):
     memory_tokens: int = Field(description="Of the prompt's, those that Mneme added; from some calls of each bucket.")
     memory_prompts: int = Field(description="Calls whose prompt was compiled with memory.")
     memory_none: int = Field(description="Of those, to which memory had nothing to add.")
-    memory_saved_tokens: int = Field(description="What filling MNEME_MEMORY_BUDGET_TOKENS in each of those would have added besides.")
+    memory_saved_tokens: int = Field(
+        description="What filling MNEME_MEMORY_BUDGET_TOKENS in each of those would have added besides."
+    )
     cost_microcents: int = Field(description="10⁻⁸ US dollars.")
     latency: LatencyOut
     eta: float | None = Field(description="Mean efficiency η of the compiles (relevance per token).")
