@@ -2,8 +2,8 @@
 
 The file has one JSON object a line, of two kinds (docs/recall.md). A line of an import (docs of POST /api/v1/import) whose
 `metadata` has an `id`: `{"user", "session", "role", "content", "name"?, "created_at"?, "metadata": {"id": "D1:3"}}`. And a
-question: `{"user", "question", "evidence": ["D1:3"], "kind"?, "now"?}`, the ids of the user's messages that answer it; with none it
-is a request that memory has nothing to do with.
+question: `{"user", "question", "evidence": ["D1:3"], "kind"?, "now"?}`, the ids of the user's messages that answer it; with none
+it is a request that memory has nothing to do with.
 
 Everything happens in an embedded Postgres made for the purpose and taken away afterwards: import, jobs, search. A derived item
 counts for a message when it comes from at most two, that one among them; a raw one when it carries the message or at least 25
@@ -266,8 +266,8 @@ async def ask(proxy: Proxy, sheet: Sheet, profile: str, budgets: Sequence[int], 
 
 
 async def _priced(proxy: Proxy, sheet: Sheet, price: Price, now: datetime) -> dict[str, float | None]:
-    """What a prompt gets at this price: `recall`, mean `tokens` of the items, `precision` (share of the raw items that are evidence)
-    of the questions that memory answers; mean and median `tokens` of those that it does not (None: the file has none)."""
+    """What a prompt gets at this price: `recall`, mean `tokens` of the items, `precision` (share of the raw items that are
+    evidence) of the questions that memory answers; mean and median `tokens` of those that it does not (None: the file has none)."""
     recall, tokens, precision, idle = [], [], [], []
     for each in sheet.questions:
         scope = Scope(ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, each.user))

@@ -95,8 +95,8 @@ class Wanted(NamedTuple):
 
 class Retrieved(NamedTuple):
     """`candidates`: not yet scored by what only their rows tell; `statuses`: of those that are not in force (only with
-    `history`). `asked`: whether memory is asked; None: that was not looked at, for there is no price. `worths`: the likelihood of
-    each memory that was ranked (`worth`), fetched or not."""
+    `history`). `asked`: whether memory is asked; None: that was not looked at, for there is no price. `worths`: the
+    likelihood of each memory that was ranked (`worth`), fetched or not."""
 
     candidates: list[Candidate]
     statuses: Mapping[UUID, str]
@@ -157,8 +157,9 @@ class Retriever:
             here=asked.turns is not None,
             more=more,
         )
-        priced = wanted.price is not None and profile.priced
-        judgement = judge(ranking, asked, ranked_by(ranking, profile)) if priced else None
+        judgement = None
+        if wanted.price is not None and profile.priced:
+            judgement = judge(ranking, asked, ranked_by(ranking, profile), wanted.price)
         if judgement is not None and not judgement.passes:
             return Retrieved([], {}, False)
         cutter = Cutter(scan.words, gains(scan).tolist(), self._count)

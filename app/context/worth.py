@@ -28,9 +28,13 @@ PRICES: Mapping[Price, float] = MappingProxyType({"frugal": 6e-4, "balanced": 1.
 """The price of a token, as a share of what answers the request: at 1.8e-4 an item of 60 tokens is shown from a likelihood of
 .011. Set so that questions which memory answers get some 300, 800 and 1,200 tokens (loadtests/results/worth.md)."""
 
-LEAST_ASKED = 0.6
-"""Probability that a request asks memory from which memory is looked at: of the questions that memory answers 94 to 99 in 100
-pass, of unrelated requests 2 to 12, by kind of conversation (loadtests/results/worth.md)."""
+NEEDLESS = 12.0
+"""What a token that nobody needed harms, in tokens that somebody did: it costs, distracts the model, and breaks what was cached.
+So memory is looked at where the odds that it is asked are more than the price of what would be shown, so many times: of a large
+memory (700 tokens at stake) from a probability of .6, of one with two sentences from .1. Of the questions that memory answers
+94 to 99 in 100 pass, of unrelated requests 2 to 12, by kind of conversation (loadtests/results/worth.md)."""
+SHOWN, LINE = 55.0, 10.0
+"""Tokens of a shown item at most (a passage), and of the line around it: `passages`, `assemble.BlockMeter`."""
 POOL = 400
 """Items among which shares are reckoned, the best by score: those after them have none to speak of."""
 SHARPNESS = 4.0
@@ -95,16 +99,12 @@ class Logistic:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`asked`: probability that memory is asked; `odds` (n,): log-odds of each item of the ranking that it carries the
-    evidence."""
+    """`asked`: probability that memory is asked; `passes`: whether it is looked at; `odds` (n,): log-odds of each item of the
+    ranking that it carries what is asked for."""
 
     asked: float
+    passes: bool
     odds: Column
-
-    @property
-    def passes(self) -> bool:
-        """Whether memory is looked at."""
-        return self.asked >= LEAST_ASKED
 
 
 @cache
@@ -117,17 +117,27 @@ def models() -> tuple[Logistic, Logistic]:
     return asked, item
 
 
-def judge(ranking: Ranking, asked: Asked, scores: Column) -> Judgement:
-    """What the request asks of memory. `scores` (n,): what the items are ranked by."""
+def judge(ranking: Ranking, asked: Asked, scores: Column, price: float) -> Judgement:
+    """What the request asks of memory. `scores` (n,): what the items are ranked by; `price`: of a token."""
     if not len(ranking):
-        return Judgement(0.0, scores)
+        return Judgement(0.0, False, scores)
     request, item = models()
     if asked.recap or asked.turns is not None or asked.things:
         sure = 1.0  # it names the conversation itself, or a thing that is known
     else:
         sure = sigmoid(float(request.odds(asked_features(ranking, asked)[None])[0]))
-    likely: Column = np.float32(sure) * sigmoids(item.odds(item_features(scores)))
-    return Judgement(sure, np.log(likely / (1.0 - likely + np.float32(1e-6))))
+    likely = sigmoids(item.odds(item_features(scores)))
+    passes = sure >= least_asked(likely, ranking.tokens, price)
+    likely *= np.float32(sure)
+    return Judgement(sure, passes, np.log(likely / (1.0 - likely + np.float32(1e-6))))
+
+
+def least_asked(likely: Column, tokens: Column, price: float) -> float:
+    """The probability that a request asks memory from which memory is looked at, by what would be shown: items of that
+    likelihood (n,) and length (n,)."""
+    cost = np.minimum(tokens, np.float32(SHOWN)) + np.float32(LINE)
+    harm = NEEDLESS * price * float(cost[likely >= np.float32(price) * cost].sum())
+    return harm / (1.0 + harm)
 
 
 def asked_features(ranking: Ranking, asked: Asked) -> Column:

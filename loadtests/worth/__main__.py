@@ -51,8 +51,8 @@ ELSEWHERE_COUNTS = 0.5
 PART_COUNTS, OURS_COUNT = 0.5, 0.25
 """What the users with a part of a conversation, and our own, count of an item's fit, as parts of those with all of it."""
 KEPT = worth.POOL
-LINE, FRAME = 11.0, 48.0
-"""Tokens of a line around an item, and of a block around all: `assemble.BlockMeter`, on average."""
+FRAME = 48.0
+"""Tokens of a block around its items: `assemble.FRAME_TOKENS`."""
 PASSAGE, WHOLE = 52.0, 75.0
 LEFT_OUT = ((), ("locomo",), ("beam",), ("realtalk",), ("beam500",), ("locomo", "realtalk"), ("beam", "beam500"))
 OWN_NOTHING = (60, 20)
@@ -132,12 +132,13 @@ def fit_items(rows: Sequence[Row], left: Sequence[str]) -> worth.Logistic:
 def choose(
     row: Row, asked: worth.Logistic, item: worth.Logistic, price: float, cap: float = 1450.0
 ) -> tuple[float, float]:
-    """Recall and tokens of a prompt, roughly: the greedy choice, with mean costs."""
+    """Recall and tokens of a prompt, roughly: the greedy choice, with mean costs; no tokens where it does not pass."""
     sure = worth.sigmoid(float(asked.odds(row.request[None])[0]))
-    if sure < worth.LEAST_ASKED or not len(row.items):
+    likely = worth.sigmoids(item.odds(row.items))
+    if sure < worth.least_asked(likely, row.tokens, price):
         return 0.0, 0.0
-    likely = sure / (1 + np.exp(-item.odds(row.items)))
-    cost = np.where(row.tokens > WHOLE, PASSAGE, row.tokens) + LINE
+    likely = sure * likely
+    cost = np.where(row.tokens > WHOLE, PASSAGE, row.tokens) + worth.LINE
     used, found = 0.0, frozenset[str]()
     for n in np.argsort(-likely, kind="stable"):
         if likely[n] >= price * cost[n] and used + cost[n] + FRAME <= cap:
@@ -145,10 +146,6 @@ def choose(
             found |= row.finds[n]
     evidence = row.ask.evidence
     return len(found & evidence) / len(evidence) if evidence else 0.0, used + FRAME if used else 0.0
-
-
-def passing(row: Row, asked: worth.Logistic) -> bool:
-    return worth.sigmoid(float(asked.odds(row.request[None])[0])) >= worth.LEAST_ASKED
 
 
 async def rows_of(core: Any, persons: Sequence[Person], sentences: Sentences, rng: random.Random) -> list[Row]:
@@ -204,25 +201,24 @@ def report(rows: Sequence[Row], say: Callable[[str], None]) -> str:
     lines = [
         "# What the models of worth.json reach",
         "",
-        "`python -m loadtests.worth FOLDER`: recall / tokens of a prompt at each price, by mean costs (a compiled prompt is"
-        " measured by `mneme eval`). *Left out*: fitted without that kind, measured on it.",
+        "`python -m loadtests.worth FOLDER`: recall / tokens of a prompt / tokens of an unrelated one (own sentences, those held"
+        " out) at each price, by mean costs (a compiled prompt is measured by `mneme eval`). *Fitted without*: a kind that was left"
+        " out of the fit, and measured.",
         "",
-        "| measured on | fitted without | asking, passed | unrelated (held out), passed | frugal | balanced | thorough |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| measured on | fitted without | frugal | balanced | thorough |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for left in LEFT_OUT:
         asked, item = fit_asked(rows, left), fit_items(rows, left)
         for name in left or ("locomo", "beam", "realtalk", "beam500"):
             own = [row for row in rows if row.set == name and row.whole and row.ask.kind == "asked"]
             idle = [row for row in rows if row.set == name and row.ask.kind in ("nothing", "follow_up") and not row.fit]
-            passes = [np.mean([passing(row, asked) for row in group]) for group in (own, idle)]
             cells = []
             for price in worth.PRICES.values():
                 got = np.array([choose(row, asked, item, price) for row in own])
-                cells.append(f"{got[:, 0].mean():.3f} / {got[:, 1].mean():.0f}")
-            lines.append(
-                f"| {name} | {' and '.join(left) or 'nothing'} | {passes[0]:.3f} | {passes[1]:.3f} | {' | '.join(cells)} |"
-            )
+                wasted = np.array([choose(row, asked, item, price)[1] for row in idle])
+                cells.append(f"{got[:, 0].mean():.3f} / {got[:, 1].mean():.0f} / {wasted.mean():.0f}")
+            lines.append(f"| {name} | {' and '.join(left) or 'nothing'} | {' | '.join(cells)} |")
             say(lines[-1])
     return "\n".join(lines) + "\n"
 
