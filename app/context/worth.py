@@ -93,7 +93,7 @@ class Logistic:
 
     def odds(self, values: Column) -> Column:
         """Log-odds (n,) of rows (n, features)."""
-        found: Column = ((values - self.means) / self.scales) @ self.weights + np.float32(self.bias)
+        found: Column = (((values - self.means) / self.scales) @ self.weights + np.float32(self.bias)).astype(np.float32)
         return found
 
 
