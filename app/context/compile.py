@@ -7,26 +7,31 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from app.context.asked import Asked, understand
 from app.context.assemble import (
     FRAME_TOKENS,
+    NOTE_TOKENS,
     SUMMARY_LABEL,
     Block,
     BlockMeter,
+    Marks,
     neutralise,
     plan,
     render,
     session_nonce,
+    states,
 )
 from app.context.audit import Compiled, HistoryReport, explain
+from app.context.bearing import Reading, read
 from app.context.budget import allocate, available
 from app.context.candidates import Candidate
 from app.context.classify import classify
-from app.context.inputs import Terms, given, keep, keep_cards, keep_known, keep_notes
-from app.context.knowing import Learned, learn, naming, shown
+from app.context.inputs import Terms, given, keep, keep_cards, keep_ended, keep_known, keep_notes
+from app.context.knowing import ENDED, Learned, learn, naming, shown, told_id
 from app.context.known import Inquiry
 from app.context.layout import Layout, Layouts, Live
 from app.context.notes import Said, Widened, widened, words_of
@@ -42,12 +47,15 @@ from app.context.request import (
 from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Wanted
 from app.context.score import QuerySignals, Scored, score
 from app.context.sections import Budgets
+from app.context.since import NOTHING_SINCE, Since, doubtful, since_then
 from app.context.story import SYSTEM_ROLES, Figures, Story, visible_from
 from app.context.story import tell as tell_story
 from app.context.transcript import Transcript, query_of, text_of
+from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
 from app.store.cards import Card
+from app.store.standing import Standing
 
 __all__ = ["Compilation", "CompileRequest", "Compiler", "PathMessage", "SearchRequest", "SearchResult"]
 
@@ -69,13 +77,15 @@ _UNSCORED = Efficiency(1.0, 1.0, 1.0, 1.0)
 
 
 class _Found(NamedTuple):
-    """What could be told; `reason`: what the search had to do without. `learned`: of the things that the question names.
-    `cards`: None where none are asked for, or they were not read in time."""
+    """What could be told; `reason`: what the search had to do without. `learned`: of the things that the question
+    names. `cards`: None where none are asked for, or they were not read in time. `worths`: probabilities that
+    memories are evidence."""
 
     candidates: Sequence[Candidate]
     reason: str | None
     learned: Learned | None
     cards: Sequence[Card] | None
+    worths: Mapping[UUID, float] = MappingProxyType({})
 
 
 class Compiler:
@@ -161,25 +171,47 @@ class Compiler:
         else:
             figures = self._figures(request, counter, query)
         story = tell_story(request, figures, counter)
-        layout = self._layouts.of(request, figures, story, None)
+        reading = read(query)
+        if request.about_user:
+            reading = reading._replace(whole=True)
+        layout = self._layouts.of(request, figures, story, None, reading=reading, anew=True)
         further = widened(request.standing, query)
-        found = await self._find(request, asked, profile, further, story, layout)
+        found = await self._find(request, asked, profile, further, story, layout, reading)
         learned = found.learned
-        if learned is not None or found.cards is not None:
-            layout = self._layouts.of(request, figures, story, learned, found.cards)
-        live, shares = layout.live, layout.shares
-        summary = _summary(request, story, live, shares.memories, counter)
+
+        def laid_out(anew: bool) -> Layout:
+            return self._layouts.of(
+                request, figures, story, learned, found.cards, reading=reading, worths=found.worths, anew=anew
+            )
+
+        if learned is not None or found.cards is not None or found.worths:
+            layout = laid_out(anew=True)
+        summary = _summary(request, story, layout.live, layout.shares.memories, counter)
         packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
+        if layout.spent and layout.live.rebased and not (kept_layout := laid_out(anew=False)).needs(packed):
+            layout = kept_layout  # nothing new is needed: what is there stays, byte for byte
+            summary = _summary(request, story, layout.live, layout.shares.memories, counter)
+            packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
+        live, shares = layout.live, layout.shares
+        packed, since = await self._since(request, reading, layout, packed, figures.scale)
         said, known = self._layouts.say(request, asked, learned, layout, packed, figures.scale)
         items = [each.candidate for each in packed.chosen]
         deed_tokens = ceil(sum(counter.count(each) for each in request.deeds) * figures.scale)
         nonce = session_nonce(self._nonce_key(), request.session_id)
         text = render(
-            nonce, items, summary, before=[*request.deeds, *said.before], after=said.after, sure=_sure(items, asked)
+            nonce,
+            items,
+            summary,
+            deeds=request.deeds,
+            wishes=said.wishes,
+            about=said.about,
+            before=said.before,
+            after=said.after,
+            marks=_marks(items, asked, request.standing)._replace(ended=since.words),
         )
         said.tokens += deed_tokens
         said.ids += request.deed_items
-        block = _block(text, packed, said, story.transcript, figures.scale) if text else None
+        block = _block(text, packed, said, since, story.transcript, figures.scale, summary) if text else None
         eta = efficiency(packed.chosen, packed.eligible, shares.memories, packed.tokens) if scored else _UNSCORED
         added = story.tokens + live.tokens + (block.token_count if block else 0)
         audit = Compiled(
@@ -195,7 +227,7 @@ class Compiler:
             live_blocks=len(live.blocks),
             sections=said.account
             | {
-                "memories": {"budget": shares.memories, "tokens": packed.tokens},
+                "memories": {"budget": shares.memories, "tokens": packed.tokens + since.tokens},
                 "history": {"budget": figures.split.history, "tokens": story.tokens},
                 "tools": {"budget": figures.split.tools, "tokens": figures.tools},
             },
@@ -208,6 +240,7 @@ class Compiler:
         considered = [each.candidate for each in scored]
         terms = Terms(self._cap, profile, self._diversity, self._budgets, self._questions)
         kept = keep(request, explained, considered, terms) | keep_notes(request, explained, layout.opened, live.blocks)
+        kept |= keep_ended(since.used)
         if learned is not None:
             kept |= keep_known(learned.known)
         if found.cards is not None:
@@ -266,17 +299,24 @@ class Compiler:
         return Figures(window, system, reserve, schemas, budget, client, task, split, scale)
 
     async def _find(
-        self, request: CompileRequest, asked: Asked, profile: Profile, further: Widened, story: Story, layout: Layout
+        self,
+        request: CompileRequest,
+        asked: Asked,
+        profile: Profile,
+        further: Widened,
+        story: Story,
+        layout: Layout,
+        reading: Reading,
     ) -> _Found:
         """Phase 3: candidates, and beside the search what is known of the things that the question names, and the cards that it
         asks for."""
-        inquiry, room = request.inquiry, layout.shares.memories
+        inquiry, room = request.inquiry, layout.room
         if inquiry is not None and not layout.blocked:
             inquiry.begin([word for _, words in further for word in words])
         found: list[Candidate] = []
         reason = None
         if room > 0 and asked.text and request.search:
-            scope = request.scope
+            scope = replace(request.scope, history=reading.past)
             if request.path:
                 scope = replace(scope, visible_from=visible_from(request, story))
             sought = Wanted(room, further=words_of(further), wait_s=self._vector_wait_s)
@@ -310,9 +350,9 @@ class Compiler:
     ) -> tuple[Packed, list[Scored]]:
         """Phase 3: scores, and the greedy choice within the room."""
         room, items, learned = layout.shares.memories, found.candidates, found.learned
-        sure = _sure(items, asked)
-        meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0, sure)
-        if room <= 0 or not asked.text or not request.search:
+        marks = _marks(items, asked, request.standing)
+        meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0, marks)
+        if layout.room <= 0 or not asked.text or not request.search:
             return Packed((), (), meter.used), []
         related = learned.known.related if learned is not None else frozenset[str]()
         scored = score(items, QuerySignals.of(asked, related), profile, request.now)
@@ -320,12 +360,13 @@ class Compiler:
         visible = shown(layout.live.blocks)
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         visible.update(each.id for each in items if each.of_session and each.session_id == request.scope.session)
+        visible.update(each.id for each in items if layout.opened.said_by(each))  # a fact and its message are one
         packed = pack(
             scored,
-            int(room / (1.0 + counter.margin)),
+            int((room - (NOTE_TOKENS if layout.notes else 0)) / (1.0 + counter.margin)),
             meter,
             order=profile.order,
-            visible=visible | set(layout.opened.memories),
+            visible=visible,
             visible_hashes={each.content_hash for each in items if each.source == "message" and _stands(each, said)},
             suppressed=request.gone,
             outranked=learned.outranked if learned is not None else (),
@@ -333,6 +374,18 @@ class Compiler:
             digests=digest_room(room, asked.recap),
         )
         return packed, scored
+
+    async def _since(
+        self, request: CompileRequest, reading: Reading, layout: Layout, packed: Packed, scale: float
+    ) -> tuple[Packed, Since]:
+        """What was chosen, with what is so since where it says what is so no more."""
+        asked = doubtful(packed, reading.past)
+        ended = await self._retriever.ended(request.scope, asked) if asked else ()
+        if not ended:
+            return packed, NOTHING_SINCE
+        return since_then(
+            packed, ended, layout.shares.memories - ceil(packed.tokens * scale), self._layouts.counted(scale)
+        )
 
 
 def _named(asked: Asked, inquiry: Inquiry | None) -> Asked:
@@ -345,6 +398,13 @@ def _sure(items: Sequence[Candidate], asked: Asked) -> Collection[UUID]:
         return frozenset()
     names = {*asked.things, *(name for names in asked.things.values() for name in names)}
     return {each.id for each in items if each.source == "memory" and not names.isdisjoint(each.entity_ids)}
+
+
+def _marks(items: Sequence[Candidate], asked: Asked, standing: Standing) -> Marks:
+    """`since`: as the fact knows it that a memory stands behind; what corrected something is so since it was said."""
+    since = {each.id: each.created_at for each in items if each.provenance_type == Provenance.CORRECTION}
+    since |= {each.memory: each.since for each in standing.facts if each.memory is not None and each.since is not None}
+    return Marks(_sure(items, asked), since)
 
 
 def _length(messages: Sequence[Mapping[str, Any]]) -> int:
@@ -374,17 +434,26 @@ def _stands(item: Candidate, said: Collection[str]) -> bool:
     return any(item.text in text for text in said)
 
 
-def _block(text: str, packed: Packed, said: Said, full: Transcript, scale: float) -> Block:
+def _block(
+    text: str, packed: Packed, said: Said, since: Since, full: Transcript, scale: float, summary: str | None
+) -> Block:
     last = full.last_user()
     anchor = full.chains[last] if last is not None else None
     hashed = full.hashes[last] if last is not None else None
+    quoted = summary or any(not states(each) for each in packed.candidates)
+    note = NOTE_TOKENS if (said.before or said.after) and not quoted else 0
+    old = {each.memory for each in since.used}
+    ids = [each.candidate.id for each in packed.chosen if each.candidate.id not in old]
+    # What they say goes with the block when it is forgotten, but that it is in force no more is what the line says (`shown`).
+    behind = [told_id("ended", "", ENDED), *old] if old else []
+    heirs = [each.heir for each in since.used if each.heir is not None]
     return Block(
         anchor=anchor or b"",
         message_hash=hashed or b"",
         message_id=None,
         text=text,
-        item_ids=tuple(dict.fromkeys([*(each.candidate.id for each in packed.chosen), *said.ids])),
-        token_count=ceil((packed.tokens or FRAME_TOKENS) * scale) + said.tokens,
+        item_ids=tuple(dict.fromkeys([*ids, *heirs, *said.ids, *behind])),
+        token_count=ceil(((packed.tokens or FRAME_TOKENS) + note) * scale) + said.tokens + since.tokens,
     )
 
 

@@ -31,6 +31,7 @@ from app.context.profiles import PROFILES, Profile
 from app.context.request import CompileRequest
 from app.context.sections import KNOWN_SECTIONS, Budgets
 from app.store.cards import Card
+from app.store.standing import Ended
 
 VERSION = 1
 
@@ -82,12 +83,31 @@ class Terms(NamedTuple):
 
 
 class FactThen(NamedTuple):
-    """A fact of the user's that there was to say, or that stood in a live block: its id, its note's, and the memory that said
-    so last."""
+    """A fact of the user's that bore on the message, or that stood in a live block: its id, its note's, the memory
+    that said so last, since when it was so, and the messages that said it."""
 
     fact_id: UUID
     note: UUID
     memory: UUID | None
+    since: datetime | None = None
+    messages: tuple[UUID, ...] = ()
+
+
+class WishThen(NamedTuple):
+    """A standing wish that there was to say, or that stood in the prompt: the id of its memory, and the messages that
+    said it."""
+
+    memory: UUID
+    messages: tuple[UUID, ...] = ()
+
+
+class EndedThen(NamedTuple):
+    """Of an item that was shown, a memory that was so no more, since when, and which had taken its place."""
+
+    item: UUID
+    memory: UUID
+    at: datetime | None
+    heir: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +119,9 @@ class NotesThen:
     profile: str | None = None
     facts: tuple[FactThen, ...] = ()
     due: Mapping[UUID, datetime] | None = None
+    wishes: tuple[WishThen, ...] = ()
+    borne: frozenset[UUID] = frozenset()
+    """Notes of facts on which something bore that is not known again."""
 
 
 class KnownThen(NamedTuple):
@@ -141,6 +164,7 @@ class Kept:
     path: Mapping[str, Any] | None
     known: KnownThen | None
     cards: tuple[UUID, ...] | None
+    ended: tuple[EndedThen, ...]
     packed: Mapping[str, str]
 
     def terms(self, taken: str) -> Terms:
@@ -226,6 +250,13 @@ def keep_cards(cards: Sequence[Card]) -> dict[str, Any]:
     return {"cards": [str(each.card_id) for each in cards]}
 
 
+def keep_ended(ended: Sequence[Ended]) -> dict[str, Any]:
+    """What was said to be so no more, without words."""
+    if not ended:
+        return {}
+    return {"ended": [[str(each.item), str(each.memory), _iso(each.at), _text(each.heir)] for each in ended]}
+
+
 def keep_notes(
     request: CompileRequest, audit: Mapping[str, Any], opened: Openings, blocks: Sequence[Block]
 ) -> dict[str, Any]:
@@ -241,7 +272,14 @@ def keep_notes(
     open_now = {each.note for each in opened.facts}
     facts = [each for each in standing.facts if each.note in open_now or each.note in live]
     if facts:
-        kept["facts"] = [[str(each.fact_id), str(each.note), _text(each.memory)] for each in facts]
+        kept["facts"] = [
+            [str(each.fact_id), str(each.note), _text(each.memory), _iso(each.since), [*map(str, each.messages)]]
+            for each in facts
+        ]
+    if wishes := [*opened.wishes, *(each for each in opened.heard if each.memory in live)]:
+        kept["wishes"] = [[str(each.memory), [*map(str, each.messages)]] for each in wishes]
+    if borne := [note for note, why in opened.why.items() if why in ("worth", "then")]:
+        kept["borne"] = [*map(str, borne)]
     if due := due_now(standing, learns=request.learns and request.search):
         found = [each for each in audit["items"]["id"] if each in due]
         kept["due"] = {str(each): due[each].isoformat() for each in found}
@@ -321,6 +359,10 @@ def read(inputs: Mapping[str, Any]) -> Kept | None:
         path=inputs.get("path"),
         known=KnownThen(frozenset(inputs["known"].get("related", ()))) if "known" in inputs else None,
         cards=tuple(UUID(each) for each in inputs["cards"]) if "cards" in inputs else None,
+        ended=tuple(
+            EndedThen(UUID(item), UUID(memory), _time(at), _uuid(heir))
+            for item, memory, at, heir in inputs.get("ended", ())
+        ),
         packed={name: inputs[name] for name in _COLUMNS if name in inputs},
     )
 
@@ -383,9 +425,26 @@ def _notes(kept: Mapping[str, Any]) -> NotesThen:
     return NotesThen(
         _uuid(note),
         profile,
-        tuple(FactThen(UUID(fact), UUID(own), _uuid(memory)) for fact, own, memory in kept.get("facts", ())),
+        tuple(
+            FactThen(UUID(fact), UUID(own), _uuid(memory), *(_time(since[0]), _ids(since[1])) if since else ())
+            for fact, own, memory, *since in kept.get("facts", ())
+        ),
         {UUID(each): datetime.fromisoformat(since) for each, since in due.items()} if due is not None else None,
+        tuple(WishThen(UUID(memory), _ids(messages)) for memory, messages in kept.get("wishes", ())),
+        frozenset(_ids(kept.get("borne", ()))),
     )
+
+
+def _ids(texts: Sequence[str]) -> tuple[UUID, ...]:
+    return tuple(map(UUID, texts))
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at is not None else None
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text is not None else None
 
 
 def _text(value: UUID | None) -> str | None:

@@ -28,6 +28,7 @@ class Reason(StrEnum):
     VISIBLE = "visible"  # it stands in the prompt already: in the transcript, or in an earlier block
     BELOW_FLOOR = "below_floor"  # its score is too low
     SUPPRESSED = "suppressed"  # forgotten, erased or superseded
+    NOT_ASKED = "not_asked"  # a fact on which nothing that the message says bears
     OUTRANKED = "outranked"  # the business's own database says otherwise, and is the authority
 
 

@@ -21,7 +21,7 @@ from app.errors import Unavailable
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
 from app.store.places import MEMORY_KIND, NO_MORE, More, Places, Scan
-from app.store.standing import NOTHING, Standing
+from app.store.standing import NOTHING, Ended, Standing
 from app.store.turns import ROLE_NAMES, RetrievedRow, TurnStore, Vector
 
 
@@ -161,6 +161,10 @@ class Retriever:
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
         return NOTHING if scope.confine is not None else await self._store.procedures(scope.tenant_id, scope.user_id)
+
+    async def ended(self, scope: Scope, items: Sequence[UUID]) -> list[Ended]:
+        """What of these items is so no more, and what is so since. Raises StoreUnavailable."""
+        return await self._store.ended(scope.tenant_id, scope.user_id, items)
 
     async def _more(
         self, asked: Asked, scan: Scan, vector: Vector | None, scope: Scope, wanted: Wanted, profile: Profile

@@ -31,7 +31,7 @@ from app.store.records import (
     batch,
 )
 from app.store.replicas import FromPool, Reads
-from app.store.standing import FACT_FLOOR, MAX_FACTS, NOTHING, Standing, take_standing
+from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES, NOTHING, Ended, Standing, take_standing
 
 __all__ = [
     "ROLES", "ROLE_NAMES", "ROLE_OTHER", "BlockRecord", "CallRecord", "ChainRecord", "EarlierCall", "HeadRecord",
@@ -203,6 +203,7 @@ class TurnStore:
         row = await reads.one(
             "turns.recognise",
             tenant, user, nobody, issued, named, list(chains), question, whole, tail1, tail2, retry, MAX_FACTS, FACT_FLOOR,
+            MAX_WISHES,
         )  # fmt: skip
         assert row is not None, "a function with OUT arguments returns one row"
         return _recognised(row)
@@ -289,6 +290,10 @@ class TurnStore:
         """A user's habits, and nothing else of what holds for him."""
         row = await self._memory.one("turns.procedures", tenant, user)
         return take_standing(row) if row is not None else NOTHING
+
+    async def ended(self, tenant: UUID, user: UUID, items: Sequence[UUID]) -> list[Ended]:
+        """What of these messages and memories is so no more, and what is so since."""
+        return [Ended(*row) for row in await self._memory.many("turns.ended", tenant, user, list(items))]
 
     async def strategies(self) -> str:
         """The weights of seed 004's strategies, JSON; empty where there are none."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from app.clock import SystemClock
+from app.gateway.fault_answers import Limits
 from app.gateway.faulting import NOTHING, Faulter
 from app.gateway.paging import Paging
 from app.gateway.phantom_tools import Names, PhantomCall, unknown_object
@@ -31,6 +32,8 @@ COUNT = Tokenizers().for_model("gpt-4o").count
 TENANT, OTHER_TENANT = UUID(int=0xA), UUID(int=0xB)
 ANA, BO = UUID(int=0xA1), UUID(int=0xB0)
 MINE, ELSEWHERE, HIS, FOREIGN = (UUID(int=0x500 + n) for n in range(4))
+PATIENT = Limits(vector=20.0, find=20.0, quote=20.0)
+"""Seconds: what is found is tested here, and not how soon."""
 SECRET = "the vault's code is 4711\n" * 20
 
 
@@ -80,7 +83,7 @@ async def test_nothing_of_another_session_user_or_tenant_is_found_or_restored(
     others = [(ELSEWHERE, ANA, TENANT), (HIS, BO, TENANT), (FOREIGN, ANA, OTHER_TENANT)]
     for session, user, tenant in others:
         await keep(store, [made(session, "theirs", SECRET)], session, user, tenant)
-    answers = Faulter(store, HashEmbedder(), space, COUNT, SystemClock())
+    answers = Faulter(store, HashEmbedder(), space, COUNT, SystemClock(), limits=PATIENT)
     paging = await paging_of(store, MINE)
     (told,) = await answers.answer(paging, [query("What is the code of the vault?")])
     assert "1234" in told
@@ -103,7 +106,7 @@ async def test_faults_reach_the_next_request(store: PagingStore) -> None:
     objects = [made(MINE, each, f"{each} alpha beta gamma delta\n" * 30) for each in names]
     await keep(store, objects, MINE)
     whole, raised, pinned = objects
-    answers = Faulter(store, HashEmbedder(), None, COUNT, SystemClock())
+    answers = Faulter(store, HashEmbedder(), None, COUNT, SystemClock(), limits=PATIENT)
     paging = await paging_of(store, MINE)
     asked = ["raised alpha?", "raised beta?", "raised gamma?", "pinned delta?"]
     texts = await answers.answer(paging, [*map(query, asked), restore(handle_of(whole.id))])
@@ -146,7 +149,7 @@ async def test_the_labelled_questions_are_answered_from_the_store(
         embedder.embed_now([f"{each.source_key or each.stub}\n{each.content[:8000]}" for each in objects])
     )
     await store.store_levels(TENANT, ANA, [], dict(zip([each.id for each in objects], vectors, strict=True)), space)
-    answers = Faulter(store, embedder, space, COUNT, SystemClock())
+    answers = Faulter(store, embedder, space, COUNT, SystemClock(), limits=PATIENT)
     right = 0
     for each in questions():
         (told,) = await answers.answer(await paging_of(store, MINE), [query(each.text)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.context import compile as compiling
 from app.context.asked import Asked
-from app.context.assemble import SEPARATOR, AppendTo, Block, InsertMessage, Prepend
+from app.context.assemble import NOTE, SEPARATOR, AppendTo, Block, InsertMessage, Prepend
 from app.context.audit import expand
 from app.context.candidates import Candidate
 from app.context.compile import Compilation, Compiler, CompileRequest, PathMessage, SearchRequest
@@ -455,6 +455,16 @@ async def test_a_spent_budget_begins_a_new_epoch() -> None:
     assert len(compiled.edits) == 1
 
 
+async def test_what_needs_nothing_leaves_a_spent_budget_as_it_is() -> None:
+    """Forgetting rebases, and a need for what does not fit any more; talk does not."""
+    spent = block_at(TALK, 0, 8 * CAP - 10, *(each.id.int for each in FACTS))
+    compiled = await compiler(Found(*FACTS)).compile(request(TALK, blocks=[spent], block_epoch=3))
+    assert (list(compiled.edits), compiled.new_block) == ([Prepend(0, "<block 0>" + SEPARATOR)], None)
+    assert (compiled.epoch, compiled.audit["rebased"]) == (3, None)
+    more = await compiler(Found(*FACTS, memory(9, "Number 9 is new"))).compile(request(TALK, blocks=[spent]))
+    assert (more.epoch, more.audit["rebased"]) == (1, "budget_spent")
+
+
 LOOP = [*TALK, {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "f"}}]}]
 LOOP = [*LOOP, {"role": "tool", "tool_call_id": "c", "content": "r"}]
 
@@ -569,15 +579,19 @@ STANDING = Standing(
 )
 
 
+ABOUT_ME = [said("user", "What do you know about me?")]
+
+
 async def test_sections_have_room_beside_the_memories() -> None:
-    asked = request(standing=STANDING)
+    asked = request(ABOUT_ME, standing=STANDING)
     compiled = await compiler(Found(*FACTS)).compile(asked)
     (edit,) = compiled.edits
     assert isinstance(edit, Prepend)
     lines = edit.text.split("\n")
-    assert lines[2] == "Tenant context: Business: bakery Plan: Pro"
-    assert lines[3].startswith("About the user: key 0: value 0; key 1: value 1")
-    assert lines[4].startswith("- [fact] Number")
+    assert lines[1:4] == ["About the user:", "- key 0: value 0", "- key 1: value 1"]
+    quoted = lines.index(NOTE)
+    assert lines[quoted + 1] == "Tenant context: Business: bakery Plan: Pro"
+    assert lines[quoted + 2].startswith("- [fact] Number")
     told = compiled.audit["sections"]
     assert told["memories"]["budget"] == compiled.audit["budget"]["memory"] == CAP
     assert told["facts"]["tokens"] <= 200
@@ -590,7 +604,7 @@ async def test_sections_have_room_beside_the_memories() -> None:
 
 
 async def test_without_a_search_they_are_there_as_well() -> None:
-    compiled = await compiler(Found(*FACTS)).compile(request(standing=STANDING, search=False))
+    compiled = await compiler(Found(*FACTS)).compile(request(ABOUT_ME, standing=STANDING, search=False))
     assert compiled.new_block is not None
     assert "key 0: value 0" in compiled.new_block.text
     assert "Number" not in compiled.new_block.text
