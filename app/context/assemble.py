@@ -100,7 +100,8 @@ def render(
 ) -> str:
     """The memory block, in three parts of which each is there only if it has something to say: `wishes`; `about` the user, and
     what memories that were learned of the user's own words say; and quoted, `before`, other memories in the order given, raw
-    turns by session and time, `after`. Before them what has just been done at the user's word (`deeds`). No line feed at its end.
+    turns by session and time, `after`. Before them what has just been done at the user's word (`deeds`). No line feed at the
+    end.
 
     `summary`: of this session's own turns that no longer fit. `wishes`, `about`, `before`, `after`: lines, neutralised already
     (see `notes`). Empty when there is nothing to say.
