@@ -22,13 +22,15 @@ TRIM_BYTES, MAP_BYTES = 16 << 20, 4 << 20
 """Free bytes at the end of the heap from which they go back to the system; and bytes of a block that is mapped by itself, and
 goes back at once. Left alone, glibc gives back what a ranking of ten thousand items has just freed, and fetches it again, page
 by page, for the next: with these it takes a third of the time."""
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """As malloc.h of glibc numbers them."""
 
 
 def hold() -> None:
-    """Before a process starts: next to nothing of what it loads is garbage, and looking for it takes a sixth of the time."""
+    """Before a process starts: next to nothing of what it loads is garbage, and looking for it takes a sixth of the time. All
+    threads have one heap: with one each, what a thread frees no other can take, some 4 MB after a start."""
     gc.set_threshold(YOUNG, MIDDLE, OLD)
+    _tell_malloc(_M_ARENA_MAX, 1)
 
 
 def settle() -> None:
@@ -37,9 +39,8 @@ def settle() -> None:
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)
     give_back()
-    if (option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
-        option(_M_TRIM_THRESHOLD, TRIM_BYTES)
-        option(_M_MMAP_THRESHOLD, MAP_BYTES)
+    _tell_malloc(_M_TRIM_THRESHOLD, TRIM_BYTES)
+    _tell_malloc(_M_MMAP_THRESHOLD, MAP_BYTES)
 
 
 TIDY_S = 60.0
@@ -65,3 +66,9 @@ def give_back() -> bool:
     """Give free memory back to the system; False where the C library knows no such thing (it is glibc's) or had none."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim is not None and bool(trim(0))
+
+
+def _tell_malloc(option: int, value: int) -> None:
+    """Of another C library than glibc nothing is asked."""
+    if (tell := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        tell(option, value)

@@ -39,7 +39,7 @@ WORKER_CONNECTIONS = 3
 """Of a worker beside its pool: the queue's listener, its leases, the schedule."""
 
 OPEN_AT_ONCE = 2
-"""Connections of each pool that a start opens and warms: what one request uses at once. The others open as they are used."""
+"""Connections of each pool that requests wait for, which a start opens and warms. The others open when these are in use."""
 
 STORED_COUNTS = "gpt-4o"
 """A model counted by o200k_base: the encoding of every stored token count."""
@@ -102,7 +102,7 @@ class Core:
 def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:
     """The pools of a server process, or of a worker, which has no request to keep waiting."""
     waits, longest = settings.pool_background_timeout_ms, settings.background_statement_timeout_ms
-    limits = {"background": PoolLimits(settings.pool_background_size, waits, longest, open_at_once=1)}
+    limits = {"background": PoolLimits(settings.pool_background_size, waits, longest)}
     if serving:
         sizes = {
             "write": settings.pool_write_size,
@@ -111,9 +111,7 @@ def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:
         }
         for name, given in sizes.items():
             size = given or settings.pool_size
-            limits[name] = PoolLimits(
-                size, settings.pool_timeout_ms, settings.statement_timeout_ms, open_at_once=OPEN_AT_ONCE
-            )
+            limits[name] = PoolLimits(size, settings.pool_timeout_ms, settings.statement_timeout_ms)
     return limits
 
 

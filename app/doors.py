@@ -10,6 +10,7 @@ from app.api.calls import calls_router
 from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
+from app.api.commands import commands_router
 from app.api.conflicts import conflicts_router
 from app.api.context import context_router
 from app.api.entities import entities_router
@@ -49,6 +50,7 @@ from app.proxy import Proxy
 from app.store.captures import Captures
 from app.store.cards import Cards
 from app.store.cassettes import CassetteStore
+from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
@@ -108,6 +110,7 @@ def open_doors(
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
+        commands_router(gate, CommandStore(pool, sql, clock)),
         me_router(gate),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, cards, scribe, deleter),
@@ -129,7 +132,7 @@ def open_doors(
         ),
         importer_router(gate, Importer(sessions, history, scribe)),
         queue_router(gate, queue),
-        overview_router(gate, OverviewStore(pool, sql), clock),
+        overview_router(gate, OverviewStore(pool, sql), clock, core.settings.memory_budget_tokens),
         keys_router(gate, proxy.tenancy, clock),
         spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),

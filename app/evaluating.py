@@ -2,7 +2,8 @@
 
 The file has one JSON object a line, of two kinds (docs/recall.md). A line of an import (docs of POST /api/v1/import) whose
 `metadata` has an `id`: `{"user", "session", "role", "content", "name"?, "created_at"?, "metadata": {"id": "D1:3"}}`. And a
-question: `{"user", "question", "evidence": ["D1:3"], "kind"?, "now"?}`, the ids of the user's messages that answer it.
+question: `{"user", "question", "evidence": ["D1:3"], "kind"?, "now"?}`, the ids of the user's messages that answer it; with
+none it is a request that memory has nothing to do with.
 
 Everything happens in an embedded Postgres made for the purpose and taken away afterwards: import, jobs, search. A derived item
 counts for a message when it comes from at most two, that one among them; a raw one when it carries the message or at least 25
@@ -19,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Annotated, Any
 
 import orjson
@@ -40,9 +41,11 @@ from app.errors import BadBody, MnemeError
 from app.jobs.lease import connector
 from app.jobs.worker import Worker
 from app.knowing import Knowledge, open_knowledge
+from app.learning import learner
 from app.metrics import Metrics
 from app.proxy import Proxy, open_proxy
 from app.settings import Settings
+from app.sources import PRICE_NAMES, Price
 from app.store import ids
 from app.store.consolidation import SESSION_END, ConsolidationStore, session_job
 from app.store.history import History
@@ -50,7 +53,7 @@ from app.store.queue import Queue
 from app.store.records import JobRecord
 from app.store.sessions import Sessions
 from app.supervise import database
-from app.work import consolidation, learner
+from app.work import consolidation
 
 BUDGETS = (500, 1000, 1500, 2000, 3000, 4000)
 """Tokens; 1,500 is what a turn's block may cost by default."""
@@ -78,7 +81,7 @@ class Question(BaseModel):
 
     user: Annotated[str, Field(min_length=1)]
     question: Annotated[str, Field(min_length=1)]
-    evidence: Annotated[list[str], Field(min_length=1)]
+    evidence: list[str]
     kind: str = "all"
     now: datetime | None = None
 
@@ -117,7 +120,7 @@ def read(file: Path) -> Sheet:
     for each in sheet.questions:
         if unknown := set(each.evidence) - sheet.words[each.user].keys():
             raise BadBody(f"No message of {each.user} has the id {min(unknown)}, which {each.question!r} names.")
-    if not sheet.questions:
+    if not any(each.evidence for each in sheet.questions):
         raise BadBody("There is no question in this file.")
     return sheet
 
@@ -185,10 +188,11 @@ async def fill(core: Core, knowledge: Knowledge, sheet: Sheet, say: Say) -> None
             raise EvalFailed(f"The messages cannot be imported: {done[0]['error']}")
         say(f"imported {min(len(lines), first + PART_LINES)} of {len(lines)} messages")
     stop = asyncio.Event()
+    by_rules = await learner(core, knowledge.ontologies, knowledge.resolver, None)
     worker = Worker(
         connect=connector(core.dsn, role=APP_ROLE, name="mneme eval"),
         sql=sql,
-        handlers=(await learner(core, knowledge, None)).handlers() | await consolidation(core, None),
+        handlers=by_rules.handlers() | await consolidation(core, None),
         lease_s=core.settings.job_lease_s,
         attempts=core.settings.job_attempts,
         grace_s=CLOSING_S,
@@ -229,7 +233,8 @@ async def ask(proxy: Proxy, sheet: Sheet, profile: str, budgets: Sequence[int], 
     recall: dict[int, list[float]] = defaultdict(list)
     kinds: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     took = []
-    for number, each in enumerate(sheet.questions, start=1):
+    asked = [each for each in sheet.questions if each.evidence]
+    for number, each in enumerate(asked, start=1):
         words = sheet.words[each.user]
         scope = Scope(ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, each.user))
         for budget in budgets:
@@ -243,10 +248,11 @@ async def ask(proxy: Proxy, sheet: Sheet, profile: str, budgets: Sequence[int], 
             recall[budget].append(share)
             kinds[each.kind][budget].append(share)
         if number % 100 == 0:
-            say(f"asked {number} of {len(sheet.questions)} questions")
+            say(f"asked {number} of {len(asked)} questions")
     took.sort()
     return {
-        "questions": len(sheet.questions),
+        "prices": {price: await _priced(proxy, sheet, price, clock.now()) for price in PRICE_NAMES},
+        "questions": len(asked),
         "messages": len(sheet.lines),
         "profile": profile,
         "recall": {budget: round(mean(shares), 3) for budget, shares in recall.items()},
@@ -257,6 +263,41 @@ async def ask(proxy: Proxy, sheet: Sheet, profile: str, budgets: Sequence[int], 
         "asked": {kind: len(by[budgets[0]]) for kind, by in sorted(kinds.items())},
         "search_ms": {"p50": round(took[len(took) // 2], 1), "p95": round(took[int(len(took) * 0.95)], 1)},
     }
+
+
+async def _priced(proxy: Proxy, sheet: Sheet, price: Price, now: datetime) -> dict[str, float | None]:
+    """What a prompt gets at this price: `recall`, mean `tokens` of the items, `precision` (share of the raw items that are
+    evidence) of the questions that memory answers; mean and median `tokens` of those that it does not (None: the file has
+    none)."""
+    recall, tokens, precision, idle = [], [], [], []
+    for each in sheet.questions:
+        scope = Scope(ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, each.user))
+        result = await proxy.compiler.search(SearchRequest(scope, each.question, each.now or now, price=price))
+        if not each.evidence:
+            idle.append(result.tokens)
+            continue
+        words, evidence = sheet.words[each.user], set(each.evidence)
+        shown = [found(item.candidate, words) & evidence for item in result.items]
+        recall.append(len(set().union(*shown)) / len(evidence))
+        tokens.append(result.tokens)
+        raw = [bool(got) for got, item in zip(shown, result.items, strict=True) if item.candidate.source == "message"]
+        precision += [mean(raw)] if raw else []
+    return {
+        "recall": round(mean(recall), 3),
+        "tokens": round(mean(tokens)),
+        "precision": round(mean(precision), 3) if precision else None,
+        "unrelated": round(mean(idle)) if idle else None,
+        "unrelated_median": round(median(idle)) if idle else None,
+    }
+
+
+def _prices(told: Mapping[str, Mapping[str, float | None]]) -> list[str]:
+    names = ("recall", "tokens", "precision", "unrelated", "unrelated_median")
+    lines = ["price".ljust(10) + "".join(name.replace("_", " ").rjust(18) for name in names)]
+    for price, figures in told.items():
+        cells = ("-" if figures[name] is None else str(figures[name]) for name in names)
+        lines.append(price.ljust(10) + "".join(cell.rjust(18) for cell in cells))
+    return lines
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -275,4 +316,6 @@ def table(result: Mapping[str, Any]) -> str:
         for row in rows
     ]
     took = result["search_ms"]
-    return "\n".join([*lines, f"a search takes {took['p50']} ms (p95 {took['p95']} ms)"])
+    return "\n".join(
+        [*lines, "", *_prices(result["prices"]), "", f"a search takes {took['p50']} ms (p95 {took['p95']} ms)"]
+    )

@@ -12,6 +12,7 @@ import click
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import BadRequest, NotFound
 from app.settings import Settings
+from app.sources import PRICE_NAMES
 from app.store.limits import MAX_COUNT, MICROCENTS_PER_DOLLAR, NO_LIMITS, PERIODS, Limits, microcents
 from app.store.spend import GROUPS, By
 from app.store.tenancy import KeyInfo
@@ -68,6 +69,9 @@ _LIMITS = (
         type=click.Choice(("on", "off", NONE)),
         callback=lambda _, __, value: value if value in (None, NONE) else value == "on",
         help="Whether its calls are paged (as the server's setting).",
+    ),
+    click.option(
+        "--price", type=click.Choice((*PRICE_NAMES, NONE)), help="Of a token of memory (as the server's setting)."
     ),
 )
 

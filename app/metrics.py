@@ -47,6 +47,8 @@ STAGE_BUCKETS_S = (
 )  # fmt: skip
 """Seconds. 15 ms is the compile's bar, 50 ms the default retrieval deadline; answers of models take up to minutes."""
 
+MEMORY_BUCKETS_TOKENS = (0, 50, 100, 200, 400, 800, 1200, 1600, 3200)
+"""0: none; 1,600: what a block of MNEME_MEMORY_BUDGET_TOKENS with its frame has by default."""
 ETA_BUCKETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.98, 1.0)
 """Context utilisation (seed 000 §8.4); 0.92 is its bar."""
 
@@ -83,11 +85,28 @@ class Metrics:
             "mneme_upstream_breaker", "Circuit breaker: 0 closed, 1 half open, 2 open.", ["upstream"]
         )
         self._tasks = summed("mneme_event_loop_tasks", "Tasks of the server's event loops, when last looked at.")
+        # what is learned with a turn, and what users tell memory to do
+        self._inline = counter(
+            "mneme_inline_learning",
+            "Turns learned from before their end, by what came of it; how long it took: the stage `learn`.",
+            ["outcome"],
+        )
+        self._commands = counter(
+            "mneme_commands",
+            "What users told memory to do in a chat, by kind and what came of it.",
+            ["kind", "outcome"],
+        )
         # prompts
         self._tokens = counter("mneme_tokens", "Tokens, by what they were.", ["kind"])
+        self._memory = histogram(
+            "mneme_memory_tokens",
+            "Tokens that memory added to a prompt, by what came of its search: none, added or degraded.",
+            ["outcome"],
+            buckets=MEMORY_BUCKETS_TOKENS,
+        )
         self._eta = histogram(
             "mneme_context_utilisation",
-            "Share of the memory budget that a compile used (seed 000 §8.4).",
+            "Share that a compile used of what was worth showing, and of the memory budget (seed 000 §8.4).",
             buckets=ETA_BUCKETS,
         )
         self._domains = counter(
@@ -179,6 +198,15 @@ class Metrics:
         """A query of a domain (by its name in the settings) was answered, or why it was not (`DomainAway.reason`)."""
         self._domains.labels(name, result).inc()
 
+    def learned_inline(self, outcome: Literal["done", "late", "failed"], seconds: float) -> None:
+        """A turn was learned from with its end, or is left to the worker."""
+        self._inline.labels(outcome).inc()
+        self.stage("learn", seconds)
+
+    def commanded(self, kind: str, outcome: str) -> None:
+        """A user told memory to do something. The values are the code's (`app/gateway/commands.py`)."""
+        self._commands.labels(kind, outcome).inc()
+
     def degraded(self, reason: str) -> None:
         """A request went on without memory, or without durability; `reason` as in `x-mneme-reason`."""
         self._degradations.labels(reason).inc()
@@ -186,6 +214,10 @@ class Metrics:
     def refused(self, limit: str) -> None:
         """A key's limit kept a request out: requests, tokens, token_budget or money_budget."""
         self._refusals.labels(limit).inc()
+
+    def memory(self, tokens: int, *, degraded: bool) -> None:
+        """Memory was searched for a request, and added so many tokens to its prompt, those of earlier blocks not counted."""
+        self._memory.labels("degraded" if degraded else "added" if tokens else "none").observe(tokens)
 
     def tokens(self, *, prompt: int = 0, completion: int = 0, injected: int = 0) -> None:
         """Tokens of one call; `injected` is what Mneme added to the prompt."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,6 +23,7 @@ from app.core import CLOSING_S, OPEN_AT_ONCE, Core
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.asking import Asker
+from app.gateway.commands import Commander
 from app.gateway.drain import Drain
 from app.gateway.fault_answers import Writer
 from app.gateway.faulting import Faulter
@@ -39,13 +41,17 @@ from app.gateway.then import Recompiler
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
-from app.knowing import Knowledge, knower
+from app.jobs.inline import Inline
+from app.knowing import Knowledge, knower, resolver
 from app.knowledge.inquiry import Knower
+from app.learning import learner
+from app.memory.extract_pii import unwelcome
 from app.metrics import Metrics
 from app.providers.helper import build_helper
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.cards import Cards
+from app.store.commands import CommandStore
 from app.store.knowing import KnowingStore
 from app.store.limits import LimitStore
 from app.store.paging import PagingStore
@@ -53,6 +59,7 @@ from app.store.pools import Pool
 from app.store.replays import ReplayStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
+from app.store.validation import Validation
 
 if TYPE_CHECKING:
     from app.providers.helper_client import HelperClient
@@ -116,7 +123,14 @@ async def open_proxy(
             router=router,
             transports=transports if tracing is None else tracing.transports(transports),
             preparer=Preparer(core.turns, compiler, in_prompts, _card_reader(core, pools.memory)),
-            recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit),
+            recorder=Recorder(
+                core.turns,
+                core.embedder,
+                core.counts,
+                core.counter,
+                commit,
+                at_once=await _learner(core, knowledge, helper, metrics),
+            ),
             accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
             scout=Scout(transports, core.models, core.tasks),
             limiter=_limiter(core, metrics),
@@ -127,6 +141,7 @@ async def open_proxy(
             keeper=keeper,
             pager=_pager(core, secret, answers),
             answers=answers,
+            commander=await _commander(core, metrics),
         )
         await _warm(core, in_prompts)
         if keeper is not None:
@@ -201,6 +216,7 @@ def _compiler(
         core.counts,
         nonce_key=lambda: secret,
         memory_cap=settings.memory_budget_tokens,
+        price=settings.price,
         profiles=profiles,
         diversity=settings.diversity,
         budgets=Budgets(
@@ -214,6 +230,26 @@ def _compiler(
         questions=settings.questions_per_turn,
         vector_wait_s=vector_wait_s,
     )
+
+
+async def _commander(core: Core, metrics: Metrics) -> Commander:
+    settings, pool, sql = core.settings, core.pools.background, core.queries
+    space = await core.turns.space_of(core.embedder.space)
+    return Commander(
+        CommandStore(pool, sql, core.clock, space=space),
+        Validation(pool, sql, core.clock, space=space, actor="user"),
+        embedder=core.embedder,
+        count=core.counter.count,
+        most=settings.forget_most,
+        metrics=metrics,
+        unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
+    )
+
+
+async def _learner(core: Core, knowledge: Knowledge, helper: HelperClient | None, metrics: Metrics) -> Inline:
+    """What learns with a turn."""
+    does = await learner(core, knowledge.ontologies, resolver(core, knowledge.domains, core.pools.background), helper)
+    return Inline(does.learn, core.clock, metrics)
 
 
 async def _faulter(core: Core, helper: HelperClient | None, metrics: Metrics) -> Faulter:
@@ -294,10 +330,12 @@ async def _warm(core: Core, in_prompts: Knower) -> None:
         (vector,) = await core.embedder.embed(["warm"])
     pools, sql = core.pools, core.queries
     primary = TurnStore(pools.write, sql, history=pools.reads("history").direct, memory=pools.reads("memory").direct)
-    await primary.warm(vector, space, OPEN_AT_ONCE)
-    if pools.replicas:
-        await core.turns.warm(vector, space, OPEN_AT_ONCE)
-    await in_prompts.warm(OPEN_AT_ONCE)
+    with pools.warming():
+        await primary.warm(vector, space)
+        if pools.replicas:
+            await core.turns.warm(vector, space)
+        await in_prompts.warm()
+    await asyncio.gather(*(pool.open(OPEN_AT_ONCE) for pool in (pools.write, pools.history, pools.memory)))
 
 
 def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:

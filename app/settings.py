@@ -25,6 +25,7 @@ from app.sources import (
     Dsn,
     Patterns,
     Placement,
+    Price,
     SigningSecret,
     UpstreamRoute,
     Webhooks,
@@ -177,6 +178,10 @@ class Settings(BaseSettings):
     memory_budget_tokens: int = Field(
         1500, ge=0, description="Upper bound of the memories in one turn's block, tokens (seed 001 §6: 1,500)."
     )
+    price: Price = Field(
+        "balanced",
+        description="What a token of memory has to be worth: frugal, balanced or thorough; also `X-Mneme-Price`, and of a key.",
+    )
     profile_budget_tokens: int = Field(
         200, ge=0, description="Upper bound of the tenant's profile in a block, tokens (seed 001 §6: 200)."
     )
@@ -200,6 +205,12 @@ class Settings(BaseSettings):
         ge=0,
         description="Upper bound of the history that Mneme supplies, tokens (seed 001 §6: 2,000 of 8,000); the last four turns "
         "stay beyond it. Unset: its share of the window alone (seed 000 §6.1).",
+    )
+    forget_most: int = Field(
+        20,
+        ge=0,
+        description="Most items (memories and messages) that a command in a chat (`forget that …`) hides without asking first; "
+        "0: it always asks.",
     )
     questions_per_turn: int = Field(
         1, ge=0, le=3, description="Most memories in doubt that a prompt asks to have confirmed (seed 004); 0: none."

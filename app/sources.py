@@ -6,13 +6,17 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 _DSN = re.compile(r"postgres(?:ql)?://(?:[^/?#]*@)?(?P<hosts>[^/?#]*)")
 _HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
+
+Price = Literal["frugal", "balanced", "thorough"]
+"""What a token of memory costs (`context/worth.py` has the figures)."""
+PRICE_NAMES: tuple[Price, ...] = get_args(Price)
 
 Placement = Literal["tail", "system", "second_system"]
 

@@ -5,34 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app import collector
 from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
 from app.core import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
-from app.jobs.answering import Answers
-from app.jobs.carding import CardTaker
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
 from app.jobs.consolidation_users import Consolidator
-from app.jobs.knowing import Checker, Hearing
+from app.jobs.knowing import Checker
 from app.jobs.lease import QueueDriver, connector
-from app.jobs.noting import Notes
 from app.jobs.privacy import privacy_ticks
 from app.jobs.remembering import Rememberer, object_ticks
 from app.jobs.schedule import Schedule
 from app.jobs.shrinking import Shrinker
 from app.jobs.sweeps import alias_ticks, life_ticks, mark_ticks
-from app.jobs.tasks import Learner
 from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_ticks
 from app.jobs.worker import PROBE_S, Handler, Worker
 from app.knowing import Knowledge, open_knowledge
-from app.memory.candidate import Candidate, Exchange
-from app.memory.extract import extract
-from app.memory.extract_llm import extract_with_helper
-from app.memory.extract_pii import refuser, unwelcome
-from app.memory.extract_rules import rules
+from app.learning import learner
+from app.memory.extract import read_rules
+from app.memory.extract_pii import unwelcome
 from app.providers.helper import build_helper
 from app.settings import Settings
 from app.store.checking import CheckStore
@@ -45,7 +38,6 @@ from app.store.paging import PagingStore
 from app.store.queries import Queries
 from app.store.reach import came
 from app.store.retention import GB, Limits, Retention
-from app.store.validation import Validation
 from app.store.webhooks import Outbox, WebhookFigures
 from app.tasks import until_orphaned
 from app.tracing import traced
@@ -77,11 +69,11 @@ async def run_worker(settings: Settings) -> None:
         open_knowledge(core, core.pools.background) as knowledge,
     ):
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
-        await asyncio.to_thread(rules)
+        await asyncio.to_thread(read_rules)
         helper = build_helper(settings)
         try:
             handlers = (
-                (await learner(core, knowledge, helper)).handlers()
+                (await learner(core, knowledge.ontologies, knowledge.resolver, helper)).handlers()
                 | checker(core, knowledge).handlers()
                 | await consolidation(core, helper)
                 | await paging(core, helper)
@@ -99,7 +91,10 @@ async def run_worker(settings: Settings) -> None:
             core.tasks.spawn(webhooks(settings, dsn, core.queries, clock, stop), "webhooks")
             collector.settle()
             core.tasks.spawn(collector.keep_tidy(stop), "tidying up")
-            log.info("the worker runs", extra={"extraction": "rules" if helper is None else settings.helper_model})
+            log.info(
+                "the worker runs",
+                extra={"extraction": "rules" if helper is None else f"rules, {settings.helper_model}"},
+            )
             await worker.run(stop)
         finally:
             stop.set()
@@ -130,48 +125,6 @@ def capture_limits(settings: Settings) -> Limits:
     """How long captures stay."""
     size = settings.capture_max_gb
     return Limits(settings.capture_days, None if size is None else int(size * GB))
-
-
-async def learner(core: Core, knowledge: Knowledge, helper: HelperClient | None) -> Learner:
-    """What learns from turns; without a helper by rules."""
-
-    async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
-        return extract(exchange)
-
-    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
-        assert helper is not None, "chosen only where there is one"
-        return await extract_with_helper(helper, exchange)
-
-    space = await core.turns.space_of(core.embedder.space)
-    refuses = refuser(core.settings.refuse_pii, core.settings.refuse_patterns)
-    tools = core.settings.card_tools
-    taker = CardTaker(core.queries, tools, core.counter.count, core.clock) if tools else None
-    return Learner(
-        LearningStore(core.pools.background, core.queries),
-        embedder=core.embedder,
-        space=space,
-        extract=by_rules if helper is None else by_helper,
-        count=core.counter.count,
-        clock=core.clock,
-        store_secrets=core.settings.store_secrets,
-        refuses=refuses,
-        exchanges_per_job=None if helper is None else 1,
-        note=Notes(core.queries, core.clock, taker),
-        hearing=Hearing(
-            CheckStore(core.pools.background, core.queries),
-            core.queries,
-            core.clock,
-            ontologies=knowledge.ontologies,
-            resolver=knowledge.resolver,
-        ),
-        answers=Answers(
-            Validation(core.pools.background, core.queries, core.clock, space=space, actor="user"),
-            embedder=core.embedder,
-            count=core.counter.count,
-            store_secrets=core.settings.store_secrets,
-            refuses=refuses,
-        ),
-    )
 
 
 def checker(core: Core, knowledge: Knowledge) -> Checker:

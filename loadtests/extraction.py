@@ -1,4 +1,5 @@
-"""What the inline rules cost: `python -m loadtests.extraction` prints milliseconds per message, by its length.
+"""What the inline rules find and cost: `python -m loadtests.extraction` prints precision and recall by language, and
+milliseconds per message, by its length.
 
 The messages are the labelled sets of the tests, said alone, and joined to longer ones. Seed 001 §4.2 allows 10 ms.
 """
@@ -8,9 +9,11 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
+from app.languages.detect import LANGUAGES
 from app.memory.candidate import Exchange
-from app.memory.extract import extract
-from app.memory.extract_rules import rules
+from app.memory.commands import commands
+from app.memory.extract import extract, read_rules
+from tests.support.languages import cases, score
 from tests.unit.memory.labelled import labelled
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -26,6 +29,7 @@ def measure(messages: list[str]) -> tuple[float, float, float]:
         for _ in range(ROUNDS):
             began = time.perf_counter()
             extract(Exchange(message, NOW))
+            commands(message)
             best = min(best, time.perf_counter() - began)
         taken.append(best * 1000)
     taken.sort()
@@ -33,7 +37,20 @@ def measure(messages: list[str]) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    rules()
+    read_rules()
+    print(f"{'language':<12}{'half':<8}{'sentences':>10}{'precision':>11}{'recall':>8}")
+    for code in LANGUAGES:
+        for half in ("dev", "held"):
+            of = list(cases(code, half))
+            found = score(of)
+            print(f"{code:<12}{half:<8}{len(of):>10}{found.precision:>11.3f}{found.recall:>8.3f}")
+    print()
+    print(f"{'ten sentences, by language':<34}{'median':>8}{'p95':>8}{'most':>8}  ms, commands included")
+    for code in LANGUAGES:
+        texts = [each.text for half in ("dev", "held") for each in cases(code, half)]
+        median, high, most = measure([" ".join(texts[at : at + 10]) for at in range(0, len(texts), 10)])
+        print(f"{code:<34}{median:>8.2f}{high:>8.2f}{most:>8.2f}")
+    print()
     said = [case.text for case in labelled()]
     print(f"{'message':<34}{'median':>8}{'p95':>8}{'most':>8}  ms")
     for name, joined in (("a sentence", 1), ("five sentences (some 50 words)", 5), ("twenty (some 200 words)", 20)):

@@ -99,7 +99,7 @@ class Clock:
 
 async def reading(cluster: Cluster, standbys: int, size: Size, embedder: Embedder) -> Run:
     """The three reads of a prompt, again and again, by so many at once."""
-    limits = PoolLimits(CLIENTS, 10_000, 10_000, open_at_once=CLIENTS)
+    limits = PoolLimits(CLIENTS, 10_000, 10_000)
     url = ",".join(f"127.0.0.1:{each.port}" for each in cluster.standbys[:standbys])
     own = cluster.primary.dsn.replace(f"127.0.0.1:{cluster.primary.port}", url)
     pools = await open_pools(

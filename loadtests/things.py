@@ -154,7 +154,7 @@ async def holds(
         asked = naming(asked, [Resolution(name, 0, Entity(f"customer:{memory.customer}", "customer", name))])
         weights: Mapping[str, float] = {**AUTO.weights, "entity_overlap": weight}
         profile = replace(AUTO, weights=MappingProxyType(dict(weights)))
-    found, _ = await retriever.candidates(asked, Scope(TENANT, USER), Wanted(budget), profile)
+    found, *_ = await retriever.candidates(asked, Scope(TENANT, USER), Wanted(budget), profile)
     scored = score(found, QuerySignals.of(asked), profile, now)
     packed = pack(scored, budget, BlockMeter(counter.count), order=profile.order)
     return any(each.id == memory.id for each in packed.candidates)

@@ -128,9 +128,12 @@ class ChatOut(BaseModel):
 
 
 def retrieved(explained: Mapping[str, Any], considered: Iterable[Candidate]) -> list[dict[str, Any]]:
-    """The memories in the prompt, best first; `explained` as `audit.expand` makes it."""
+    """The memories in the prompt, as quotations or as facts about the user, best first; `explained` as `audit.expand`
+    makes it."""
     known = {(str(each.id), each.span): each for each in considered}
-    chosen = [each for each in explained.get("items") or () if each["chosen"]]
+    facts = (explained.get("sections") or {}).get("facts") or {}
+    told = {str(each) for each in facts.get("memories") or () if each is not None}
+    chosen = [each for each in explained.get("items") or () if each["chosen"] or each["id"] in told]
     best = max([1.0, *(each["score"] for each in chosen)])  # weights need not sum to 1
     shown = []
     for item in chosen:
@@ -138,7 +141,7 @@ def retrieved(explained: Mapping[str, Any], considered: Iterable[Candidate]) -> 
         if candidate is None:
             continue
         kind = MEMORY_TYPES[candidate.kind]
-        told: dict[str, Any] = {
+        own: dict[str, Any] = {
             "memory_id": f"{kind}:{item['id']}",
             "memory_type": kind,
             "summary": candidate.text,
@@ -146,8 +149,8 @@ def retrieved(explained: Mapping[str, Any], considered: Iterable[Candidate]) -> 
             "created_at": candidate.created_at,
         }
         if candidate.source == "memory":
-            told["confidence"] = round(candidate.confidence, 4)
-        shown.append(told)
+            own["confidence"] = round(candidate.confidence, 4)
+        shown.append(own)
     return sorted(shown, key=lambda each: -each["relevance_score"])
 
 

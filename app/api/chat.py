@@ -131,8 +131,10 @@ class _Doors:
         for name, value in _shown(answered.headers):
             response.headers[name] = value
         created = memories_created(body.message, said, made)
-        return _explained(answered.call, choice, created) | {
-            "metadata": _metadata(answered.call, body.message, choice[1] or asked["model"])
+        explained = _explained(answered.call, choice, created)
+        return explained | {
+            "metadata": {"retrieval_count": len(explained["augmentation"]["retrieved_memories"])}
+            | _metadata(answered.call, body.message, choice[1] or asked["model"])
             | {"processing_time_ms": took_ms, "learning": learning, "extraction_count": len(created)}
         }
 
@@ -215,7 +217,6 @@ def _metadata(call: Call, message: str, model: str) -> dict[str, Any]:
         now = at_home(call.at, call.place.standing) if call.place is not None else call.at
         told = query_type(understand(message, now))._asdict()
     return {
-        "retrieval_count": compiled.memories if compiled is not None else 0,
         "llm_model": model,
         "query_type": told["strategy"],
         "call_id": call.id,

@@ -14,6 +14,8 @@ from app.api.common import Model, Name, Text, Word
 from app.api.scope import Admitted, Gate
 from app.context.profiles import ProfileName
 from app.errors import BadBody
+from app.gateway.identify import priced
+from app.sources import Price
 from app.store.tenancy import UserRef
 
 MAX_MESSAGES = 10_000
@@ -32,6 +34,7 @@ class ContextIn(Model):
     profile: ProfileName = Field(
         "auto", description="How what is found is scored; `strategy`: as the question asks for."
     )
+    price: Price | None = Field(None, description="What a token of memory costs; unset: the key's, else MNEME_PRICE.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class PreviewRequest:
     tools: Sequence[Mapping[str, Any]] | None
     max_tokens: int | None
     profile: str = "auto"
+    price: Price | None = None
 
 
 class Previewer(Protocol):
@@ -85,5 +89,6 @@ class _Doors:
                 tools=body.tools,
                 max_tokens=body.max_tokens,
                 profile=body.profile,
+                price=priced(body.price, scope.principal.limits),
             )
         )

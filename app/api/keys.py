@@ -14,6 +14,7 @@ from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Moment, Name, Wor
 from app.api.scope import Admitted, Gate, Scope
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, NotFound
+from app.sources import Price
 from app.store.limits import MICROCENTS_PER_DOLLAR, NO_LIMITS, USUAL_PERIOD, Limits, Period, microcents
 from app.store.tenancy import KeyInfo, Tenancy
 
@@ -36,6 +37,9 @@ class LimitsIn(Model):
     capture: bool = Field(True, description="Whether its calls may be captured.")
     paging: bool | None = Field(
         None, description="Whether its calls are paged, where they and their sessions do not say; null: as the server."
+    )
+    price: Price | None = Field(
+        None, description="What a token of memory costs, where a call does not say; null: as the server."
     )
 
     def change(self) -> dict[str, Any]:
@@ -76,6 +80,7 @@ class LimitsOut(BaseModel):
     models: list[str]
     capture: bool
     paging: bool | None
+    price: str | None
 
 
 class KeyOut(BaseModel):
@@ -211,4 +216,5 @@ def limits_out(limits: Limits) -> LimitsOut:
         models=list(limits.models),
         capture=limits.capture,
         paging=limits.paging,
+        price=limits.price,
     )

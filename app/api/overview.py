@@ -41,6 +41,11 @@ class FiguresOut(BaseModel):
     prompt_tokens: int
     completion_tokens: int
     memory_tokens: int = Field(description="Of the prompt's, those that Mneme added; from some calls of each bucket.")
+    memory_prompts: int = Field(description="Calls whose prompt was compiled with memory.")
+    memory_none: int = Field(description="Of those, to which memory had nothing to add.")
+    memory_saved_tokens: int = Field(
+        description="What filling MNEME_MEMORY_BUDGET_TOKENS in each of those would have added besides."
+    )
     cost_microcents: int = Field(description="10⁻⁸ US dollars.")
     latency: LatencyOut
     eta: float | None = Field(description="Mean efficiency η of the compiles (relevance per token).")
@@ -64,8 +69,8 @@ class OverviewOut(BaseModel):
     buckets: list[BucketOut]
 
 
-def overview_router(gate: Gate, overview: OverviewStore, clock: Clock) -> APIRouter:
-    """One route."""
+def overview_router(gate: Gate, overview: OverviewStore, clock: Clock, cap: int) -> APIRouter:
+    """One route. `cap`: tokens that memories may take in a turn's block."""
 
     async def figures(
         scope: Admitted,
@@ -80,8 +85,8 @@ def overview_router(gate: Gate, overview: OverviewStore, clock: Clock) -> APIRou
             since=of[0].since,
             until=of[-1].until,
             bucket_s=round((of[0].until - of[0].since).total_seconds()),
-            totals=FiguresOut(**_told(all_of_them)),
-            buckets=[_bucket(span, each) for span, each in zip(of, single, strict=True)],
+            totals=FiguresOut(**_told(all_of_them, cap)),
+            buckets=[_bucket(span, each, cap) for span, each in zip(of, single, strict=True)],
         )
 
     router = gate.router("operations")
@@ -89,11 +94,11 @@ def overview_router(gate: Gate, overview: OverviewStore, clock: Clock) -> APIRou
     return router
 
 
-def _bucket(span: Span, figures: Figures) -> BucketOut:
-    return BucketOut(since=span.since, until=span.until, **_told(figures))
+def _bucket(span: Span, figures: Figures, cap: int) -> BucketOut:
+    return BucketOut(since=span.since, until=span.until, **_told(figures, cap))
 
 
-def _told(figures: Figures) -> dict[str, object]:
+def _told(figures: Figures, cap: int) -> dict[str, object]:
     return {
         "calls": figures.calls,
         "errors": figures.errors,
@@ -102,6 +107,9 @@ def _told(figures: Figures) -> dict[str, object]:
         "prompt_tokens": figures.prompt_tokens,
         "completion_tokens": figures.completion_tokens,
         "memory_tokens": figures.memory_tokens,
+        "memory_prompts": figures.memory_prompts,
+        "memory_none": figures.memory_none,
+        "memory_saved_tokens": max(0, figures.memory_prompts * cap - figures.memory_tokens),
         "cost_microcents": figures.cost_microcents,
         "latency": LatencyOut(
             overhead_ms=_spread(figures.overhead),

@@ -56,7 +56,7 @@ class CompilePreviewer:
         target = self._router.route(chat.model)
         place, inquiry = await self._preparer.find(identity, chat, Switches(), now)
         prepared = await self._preparer.compile(
-            identity, chat, place, target, now, profile=request.profile, inquiry=inquiry
+            identity, chat, place, target, now, profile=request.profile, price=request.price, inquiry=inquiry
         )
         compiled = prepared.compilation
         assert compiled is not None, "a compile that did not raise has a result"

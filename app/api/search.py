@@ -24,6 +24,7 @@ from app.context.profiles import ProfileName
 from app.context.score import Scored
 from app.knowledge.inquiry import Knower
 from app.knowledge.resolve_types import Who
+from app.sources import Price
 from app.store import ids
 from app.store.sessions import Sessions
 
@@ -61,6 +62,9 @@ class SearchIn(Model):
     now: Moment | None = Field(None, description="The moment to judge age by.")
     profile: ProfileName = Field(
         "auto", description="How what is found is scored; `strategy`: as the question asks for."
+    )
+    price: Price | None = Field(
+        None, description="Only what is worth its tokens, as in a prompt; unset: the best, as much as is asked for."
     )
     history: bool = Field(False, description="Also what is superseded, invalidated or expired, with its `status`.")
 
@@ -140,6 +144,7 @@ class _Doors:
             tiers=body.tiers,
             kinds=body.kinds,
             profile=body.profile,
+            price=body.price,
             inquiry=inquiry,
         )
         if body.tags or body.metadata:

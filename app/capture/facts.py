@@ -222,6 +222,10 @@ class Exchange:
     confined: bool = False
     learn: bool = True
     answer_mark: bytes | None = None
+    private: int = 0
+    """How many of `said`, from the end, are not to be learned from, nor found: the user asked in them that something be
+    forgotten. Nor are the answers, then (`private_answers`)."""
+    private_answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import orjson
@@ -73,6 +73,21 @@ class _Rows:
     head: UUID | None = None
 
 
+class AtOnce(Protocol):
+    """Learns from a turn before its end is acknowledged (`app/jobs/inline.py`)."""
+
+    later_s: float
+    """Seconds after which the queued job comes, in case it was not done at once."""
+
+    def finds(self, text: str) -> bool:
+        """Whether a message of the user's states something. At most 1 ms."""
+        ...
+
+    async def learn(self, payload: bytes) -> None:
+        """Do a turn's `learn` job, within a time limit. Raises nothing."""
+        ...
+
+
 class Recorder:
     """Writes calls and turns."""
 
@@ -83,10 +98,13 @@ class Recorder:
         counts: CountCache,
         counter: TokenCounter,
         commit: GroupCommit | None = None,
+        at_once: AtOnce | None = None,
     ) -> None:
-        """`counter` makes the stored counts: o200k, whatever model is asked. `commit`: None writes each turn by itself."""
+        """`counter` makes the stored counts: o200k, whatever model is asked. `commit`: None writes each turn by itself.
+        `at_once`: None leaves all learning to the worker."""
         self._store = store
         self._commit = commit
+        self._at_once = at_once
         self._embedder = embedder
         self._counts = counts
         self._counter = counter
@@ -107,7 +125,22 @@ class Recorder:
         vectors = await self._vectors(rows.messages)
         system_tokens = self._count(exchange.system_prompt or "") if exchange.system_prompt is not None else None
         turn = build(call, exchange, rows, compiled, system_tokens, self._space, vectors)
-        return await self._write(turn)
+        now = self._at_once if turn.jobs and self._states(exchange) else None
+        if now is not None:
+            turn = replace(turn, jobs=[each._replace(delay_s=now.later_s) for each in turn.jobs])
+        stored = await self._write(turn)
+        if stored and now is not None:
+            for each in turn.jobs:
+                await now.learn(each.payload)
+        return stored
+
+    def _states(self, exchange: Exchange) -> bool:
+        """Whether the rules find something in what the user says."""
+        if self._at_once is None:
+            return False
+        return any(
+            self._at_once.finds(text_of(each.message)) for each in exchange.said if each.message.get("role") == "user"
+        )
 
     async def _write(self, turn: TurnRecord) -> bool:
         return await (self._commit or self._store).record(turn)
@@ -122,13 +155,15 @@ class Recorder:
         for n, each in enumerate(exchange.said):
             # A microsecond apart, so that time alone keeps their order too.
             at = call.created_at + timedelta(microseconds=n)
-            record = self._message(each.message, each.hash, at, parent, hidden=not exchange.learn)
+            hidden = not exchange.learn or n >= len(exchange.said) - exchange.private
+            record = self._message(each.message, each.hash, at, parent, hidden=hidden)
             rows.messages.append(record)
             parent = record.message_id
         if exchange.said and parent is not None:
             rows.heads.append(HeadRecord(exchange.question_chain, parent, True, *positions, exchange.visible_from))
         for n, answer in enumerate(exchange.answers):
-            record = self._message(answer.message, answer.hash, exchange.ended_at, parent, hidden=not exchange.learn)
+            hidden = not exchange.learn or exchange.private_answers
+            record = self._message(answer.message, answer.hash, exchange.ended_at, parent, hidden=hidden)
             record = record._replace(
                 turn_index=exchange.asked_index if exchange.asked_index is not None else (0 if n else None),
                 model_id=storable(call.answered_model or call.model),
@@ -336,7 +371,8 @@ def _block(exchange: Exchange, rows: _Rows) -> BlockRecord | None:
 
 
 def _jobs(call: CallFacts, exchange: Exchange, rows: _Rows) -> list[JobRecord]:
-    if not rows.messages or not exchange.learn:
+    shown = [each for each in rows.messages if not each.hidden]
+    if not shown:
         return []
     payload = {
         "call": str(call.call_id),
@@ -344,9 +380,9 @@ def _jobs(call: CallFacts, exchange: Exchange, rows: _Rows) -> list[JobRecord]:
         "user": str(call.user_id),
         "session": str(exchange.session_id),
         "session_name": exchange.session_name,
-        "messages": [str(each.message_id) for each in rows.messages],
-        "from": rows.messages[0].created_at.isoformat(),
-        "to": max(each.created_at for each in rows.messages).isoformat(),
+        "messages": [str(each.message_id) for each in shown],
+        "from": shown[0].created_at.isoformat(),
+        "to": max(each.created_at for each in shown).isoformat(),
         "confined": exchange.confined,
         "learn": exchange.learn,
     }

@@ -193,17 +193,32 @@ def asked_memories(explained: Mapping[str, Any]) -> Sequence[UUID]:
 def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
     """The memories that stood in the prompt, of what `explain` made, with their relevance, 0..1: what `relevance_accumulator`
     adds up for U(m) of seed 000 §5.3. That is the score; where some exceed 1 (`auto`, whose weights do not sum to 1), its part
-    of the best, so that the best counts 1 and the order stays."""
+    of the best, so that the best counts 1 and the order stays.
+
+    A memory stood there also where the message that it was learned from was chosen in its place, or where a fact's
+    line said it: that bears on the message, and so counts 1 where it was not even looked for."""
+    facts = (explained.get("sections") or {}).get("facts") or {}
+    told = {UUID(str(each)) for each in facts.get("memories") or () if each is not None}
     items = explained.get("items")
-    if not items:
-        return []
+    if not items or not items["id"]:
+        return [(each, 1.0) for each in sorted(told)]
     best = max([1.0, *items["score"]])
-    rows = zip(items["id"], items["source"], items["score"], items["reason"], strict=True)
-    return [
-        (identity, min(max(score / best, 0.0), 1.0))
-        for identity, source, score, reason in rows
-        if source == "memory" and reason == Reason.CHOSEN
-    ]
+    chosen = {each for each, reason in zip(items["id"], items["reason"], strict=True) if reason == Reason.CHOSEN}
+    rows = zip(
+        items["id"], items["source"], items["score"], items["reason"], items["because_of"], strict=True
+    )  # fmt: skip
+    used = {
+        identity: min(max(score / best, 0.0), 1.0)
+        for identity, source, score, reason, because in rows
+        if source == "memory"
+        and (
+            reason == Reason.CHOSEN
+            or (reason == Reason.DUPLICATE and because in chosen)
+            or (reason == Reason.VISIBLE and UUID(str(identity)) in told)
+        )
+    }
+    known = {UUID(str(each)) for each in used}
+    return [*used.items(), *((each, 1.0) for each in sorted(told) if each not in known)]
 
 
 def _columns(told: Sequence[tuple[Scored, Reason, UUID | None]], sessions: dict[str, int]) -> dict[str, list[Any]]:

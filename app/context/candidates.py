@@ -77,6 +77,8 @@ class Candidate(NamedTuple):
     timely: float = 0.0
     reinforcements: int = 0
     sure_since: datetime | None = None
+    odds: float | None = None
+    """Log-odds that it carries what is asked for, as far as the ranking's columns tell (`worth`); None: nobody asked."""
 
     @property
     def own_words(self) -> bool:

@@ -7,26 +7,31 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from app.context.asked import Asked, understand
 from app.context.assemble import (
     FRAME_TOKENS,
+    NOTE_TOKENS,
     SUMMARY_LABEL,
     Block,
     BlockMeter,
+    Marks,
     neutralise,
     plan,
     render,
     session_nonce,
+    states,
 )
 from app.context.audit import Compiled, HistoryReport, explain
+from app.context.bearing import Reading, read
 from app.context.budget import allocate, available
 from app.context.candidates import Candidate
 from app.context.classify import classify
-from app.context.inputs import Terms, given, keep, keep_cards, keep_known, keep_notes
-from app.context.knowing import Learned, learn, naming, shown
+from app.context.inputs import Terms, given, keep, keep_cards, keep_ended, keep_known, keep_notes
+from app.context.knowing import ENDED, Learned, learn, naming, shown, told_id
 from app.context.known import Inquiry
 from app.context.layout import Layout, Layouts, Live
 from app.context.notes import Said, Widened, widened, words_of
@@ -39,15 +44,20 @@ from app.context.request import (
     SearchRequest,
     SearchResult,
 )
-from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Wanted
-from app.context.score import QuerySignals, Scored, score
+from app.context.retrieve import RAW_KINDS, NoVector, Retrieved, Retriever, Wanted
+from app.context.score import QuerySignals, Scored, likely, score
 from app.context.sections import Budgets
+from app.context.since import NOTHING_SINCE, Since, doubtful, since_then
 from app.context.story import SYSTEM_ROLES, Figures, Story, visible_from
 from app.context.story import tell as tell_story
 from app.context.transcript import Transcript, query_of, text_of
+from app.context.worth import PRICES
+from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
+from app.sources import Price
 from app.store.cards import Card
+from app.store.standing import Standing
 
 __all__ = ["Compilation", "CompileRequest", "Compiler", "PathMessage", "SearchRequest", "SearchResult"]
 
@@ -69,13 +79,23 @@ _UNSCORED = Efficiency(1.0, 1.0, 1.0, 1.0)
 
 
 class _Found(NamedTuple):
-    """What could be told; `reason`: what the search had to do without. `learned`: of the things that the question names.
-    `cards`: None where none are asked for, or they were not read in time."""
+    """What could be told; `reason`: what the search had to do without. `learned`: of the things that the question
+    names. `cards`: None where none are asked for, or they were not read in time. `worths`: probabilities that
+    memories are evidence, of the likely ones."""
 
     candidates: Sequence[Candidate]
     reason: str | None
     learned: Learned | None
     cards: Sequence[Card] | None
+    judged: bool | None = None
+    """Whether memory is asked; None: that was not looked at."""
+    worths: Mapping[UUID, float] = MappingProxyType({})
+    """As `Retrieved` has them."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether memory is asked, as far as anybody knows; where it is not, nothing was fetched."""
+        return self.judged is not False
 
 
 class Compiler:
@@ -95,11 +115,13 @@ class Compiler:
         budgets: Budgets = DEFAULT_BUDGETS,
         questions: int = 1,
         vector_wait_s: float | None = None,
+        price: Price = "balanced",
     ) -> None:
         """`memory_cap`: most tokens that memories take in one turn's block; `budgets`: the other sections. `nonce_key`: what
         keys the delimiters (up to 64 bytes). `diversity`: λ of `pack.diverse`; None: as the scores say. `questions`: most
         questions to the user in a turn. `vector_wait_s`: most seconds that a prompt waits for the question's vector, where the
-        embedder is no local one; then words find alone. None: as long as it takes."""
+        embedder is no local one; then words find alone. None: as long as it takes. `price`: of a token, in prompts that name
+        none."""
         self._profiles = profiles
         self._diversity = diversity
         self._retriever = retriever
@@ -111,8 +133,13 @@ class Compiler:
         self._budgets = budgets
         self._questions = questions
         self._vector_wait_s = vector_wait_s
+        self._price: Price = price
         note_tokens = lru_cache(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
         self._layouts = Layouts(memory_cap, budgets, questions, note_tokens)
+
+    def _price_of(self, request: CompileRequest, profile: Profile) -> float | None:
+        """Of a token in this prompt; None where the profile knows no likelihoods, and fills what there is."""
+        return PRICES[request.price or self._price] if profile.priced else None
 
     def _profile(self, name: str, asked: Asked) -> Profile:
         """The profile of that name; of `strategy`, the one that the question calls for."""
@@ -127,17 +154,25 @@ class Compiler:
         filtered = request.tiers is not None or request.kinds is not None
         further = widened(await self._retriever.habits(request.scope), request.query)
         most = None if filtered else request.k
-        wanted = Wanted(budget * (FILTERED if filtered else 1), most, request.only, words_of(further))
-        found, statuses = await self._retriever.candidates(asked, request.scope, wanted, profile)
+        price = PRICES[request.price] if request.price is not None and profile.priced else None
+        wanted = Wanted(budget * (FILTERED if filtered else 1), most, request.only, words_of(further), price=price)
+        retrieved = await self._retriever.candidates(asked, request.scope, wanted, profile)
+        found, statuses = retrieved.candidates, retrieved.statuses
         if request.tiers is not None:
             found = [each for each in found if each.tier in request.tiers]
         if request.kinds is not None:
             kinds = {*request.kinds, *(("passage",) if RAW_KINDS & set(request.kinds) else ())}
             found = [each for each in found if each.kind in kinds]
-        scored = score(found, QuerySignals.of(asked), profile, request.now)
+        signals = QuerySignals.of(asked)
+        scored = score(found, signals, profile, request.now)
+        if retrieved.asked is None:
+            price = None
+        if price is not None:
+            scored = likely(scored, signals, request.now)
         digests = None if filtered else digest_room(budget, asked.recap)  # who asks for summaries gets nothing else
         packed = pack(
-            scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity, digests=digests
+            scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity, digests=digests,
+            price=price,
         )  # fmt: skip
         return SearchResult(packed.chosen, packed.tokens, statuses, further)
 
@@ -161,21 +196,47 @@ class Compiler:
         else:
             figures = self._figures(request, counter, query)
         story = tell_story(request, figures, counter)
-        layout = self._layouts.of(request, figures, story, None)
+        reading = read(query)
+        layout = self._layouts.of(request, figures, story, None, reading=reading, anew=True)
         further = widened(request.standing, query)
-        found = await self._find(request, asked, profile, further, story, layout)
+        found = await self._find(request, asked, profile, further, story, layout, reading)
         learned = found.learned
-        if learned is not None or found.cards is not None:
-            layout = self._layouts.of(request, figures, story, learned, found.cards)
-        live, shares = layout.live, layout.shares
-        summary = _summary(request, story, live, shares.memories, counter)
+
+        def laid_out(anew: bool) -> Layout:
+            return self._layouts.of(
+                request, figures, story, learned, found.cards, reading=reading, worths=found.worths, anew=anew
+            )
+
+        if learned is not None or found.cards is not None or found.worths:
+            layout = laid_out(anew=True)
+        summary = _summary(request, story, layout.live, layout.shares.memories, counter)
         packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
+        if layout.spent and layout.live.rebased and not (kept_layout := laid_out(anew=False)).needs(packed):
+            layout = kept_layout  # nothing new is needed: what is there stays, byte for byte
+            summary = _summary(request, story, layout.live, layout.shares.memories, counter)
+            packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
+        live, shares = layout.live, layout.shares
+        packed, since = await self._since(request, reading, layout, packed, figures.scale)
         said, known = self._layouts.say(request, asked, learned, layout, packed, figures.scale)
         items = [each.candidate for each in packed.chosen]
+        deed_tokens = ceil(sum(counter.count(each) for each in request.deeds) * figures.scale)
         nonce = session_nonce(self._nonce_key(), request.session_id)
-        text = render(nonce, items, summary, before=said.before, after=said.after, sure=_sure(items, asked))
-        block = _block(text, packed, said, story.transcript, figures.scale) if text else None
-        eta = efficiency(packed.chosen, packed.eligible, shares.memories, packed.tokens) if scored else _UNSCORED
+        text = render(
+            nonce,
+            items,
+            summary,
+            deeds=request.deeds,
+            wishes=said.wishes,
+            about=said.about,
+            before=said.before,
+            after=said.after,
+            marks=_marks(items, asked, request.standing)._replace(ended=since.words),
+        )
+        said.tokens += deed_tokens
+        said.ids += request.deed_items
+        block = _block(text, packed, said, since, story.transcript, figures.scale, summary) if text else None
+        worthy = packed.eligible if not found.judged else packed.afforded
+        eta = efficiency(packed.chosen, worthy, shares.memories, packed.tokens) if scored else _UNSCORED
         added = story.tokens + live.tokens + (block.token_count if block else 0)
         audit = Compiled(
             budget=figures.report() | {"memory": shares.memories, "live": live.tokens, "history": story.tokens},
@@ -190,7 +251,7 @@ class Compiler:
             live_blocks=len(live.blocks),
             sections=said.account
             | {
-                "memories": {"budget": shares.memories, "tokens": packed.tokens},
+                "memories": {"budget": shares.memories, "tokens": packed.tokens + since.tokens},
                 "history": {"budget": figures.split.history, "tokens": story.tokens},
                 "tools": {"budget": figures.split.tools, "tokens": figures.tools},
             },
@@ -201,8 +262,10 @@ class Compiler:
         )
         explained = explain(audit)
         considered = [each.candidate for each in scored]
-        terms = Terms(self._cap, profile, self._diversity, self._budgets, self._questions)
+        price = (request.price or self._price) if found.judged is not None else None
+        terms = Terms(self._cap, profile, self._diversity, self._budgets, self._questions, price, found.asked)
         kept = keep(request, explained, considered, terms) | keep_notes(request, explained, layout.opened, live.blocks)
+        kept |= keep_ended(since.used)
         if learned is not None:
             kept |= keep_known(learned.known)
         if found.cards is not None:
@@ -261,36 +324,50 @@ class Compiler:
         return Figures(window, system, reserve, schemas, budget, client, task, split, scale)
 
     async def _find(
-        self, request: CompileRequest, asked: Asked, profile: Profile, further: Widened, story: Story, layout: Layout
+        self,
+        request: CompileRequest,
+        asked: Asked,
+        profile: Profile,
+        further: Widened,
+        story: Story,
+        layout: Layout,
+        reading: Reading,
     ) -> _Found:
         """Phase 3: candidates, and beside the search what is known of the things that the question names, and the cards that it
         asks for."""
-        inquiry, room = request.inquiry, layout.shares.memories
+        inquiry, room = request.inquiry, layout.room
         if inquiry is not None and not layout.blocked:
             inquiry.begin([word for _, words in further for word in words])
-        found: list[Candidate] = []
+        retrieved = Retrieved([], {})
         reason = None
         if room > 0 and asked.text and request.search:
-            scope = request.scope
+            scope = replace(request.scope, history=reading.past)
             if request.path:
                 scope = replace(scope, visible_from=visible_from(request, story))
-            sought = Wanted(room, further=words_of(further), wait_s=self._vector_wait_s)
+            sought = Wanted(
+                room,
+                further=words_of(further),
+                price=self._price_of(request, profile),
+                bears=bool(layout.opened.facts),
+                wait_s=self._vector_wait_s,
+            )
             if inquiry is not None:
                 sought = sought._replace(related=lambda: inquiry.related)
             try:
-                found, _ = await self._retriever.candidates(asked, scope, sought, profile)
+                retrieved = await self._retriever.candidates(asked, scope, sought, profile)
             except NoVector:
-                found, _ = await self._retriever.candidates(asked, scope, sought._replace(wait_s=0), profile)
+                retrieved = await self._retriever.candidates(asked, scope, sought._replace(wait_s=0), profile)
                 reason = "embeddings"
         cards = await request.cards.cards() if request.cards is not None and not layout.blocked else None
         if request.cards is not None and cards is None and not layout.blocked:
             reason = reason or "cards"
         if inquiry is None:
-            return _Found(found, reason, None, cards)
-        told = [each.id for each in found if each.source == "memory"]
+            return _Found(retrieved.candidates, reason, None, cards, retrieved.asked, retrieved.worths)
+        told = [each.id for each in retrieved.candidates if each.source == "memory"]
         told += [each.memory for each in layout.opened.facts if each.memory is not None]
         learned = await learn(inquiry, request.scope.user_id, told)
-        return _Found(found, reason or learned.known.reason, learned, cards)
+        reason = reason or learned.known.reason
+        return _Found(retrieved.candidates, reason, learned, cards, retrieved.asked, retrieved.worths)
 
     def _choose(
         self,
@@ -305,29 +382,48 @@ class Compiler:
     ) -> tuple[Packed, list[Scored]]:
         """Phase 3: scores, and the greedy choice within the room."""
         room, items, learned = layout.shares.memories, found.candidates, found.learned
-        sure = _sure(items, asked)
-        meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0, sure)
-        if room <= 0 or not asked.text or not request.search:
+        marks = _marks(items, asked, request.standing)
+        meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0, marks)
+        if layout.room <= 0 or not asked.text or not request.search:
             return Packed((), (), meter.used), []
         related = learned.known.related if learned is not None else frozenset[str]()
-        scored = score(items, QuerySignals.of(asked, related), profile, request.now)
+        signals = QuerySignals.of(asked, related)
+        price = self._price_of(request, profile) if found.judged else None
+        scored = score(items, signals, profile, request.now)
+        if price is not None:
+            scored = likely(scored, signals, request.now)
         said = _said([*request.messages, *story.messages])
         visible = shown(layout.live.blocks)
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         visible.update(each.id for each in items if each.of_session and each.session_id == request.scope.session)
+        visible.update(each.id for each in items if layout.opened.said_by(each))  # a fact and its message are one
         packed = pack(
             scored,
-            int(room / (1.0 + counter.margin)),
+            int((room - (NOTE_TOKENS if layout.notes else 0)) / (1.0 + counter.margin)),
             meter,
             order=profile.order,
-            visible=visible | set(layout.opened.memories),
+            visible=visible,
             visible_hashes={each.content_hash for each in items if each.source == "message" and _stands(each, said)},
             suppressed=request.gone,
             outranked=learned.outranked if learned is not None else (),
             diversity=self._diversity,
             digests=digest_room(room, asked.recap),
+            price=price,
+            told=layout.lines,
         )
         return packed, scored
+
+    async def _since(
+        self, request: CompileRequest, reading: Reading, layout: Layout, packed: Packed, scale: float
+    ) -> tuple[Packed, Since]:
+        """What was chosen, with what is so since where it says what is so no more."""
+        asked = doubtful(packed, reading.past)
+        ended = await self._retriever.ended(request.scope, asked) if asked else ()
+        if not ended:
+            return packed, NOTHING_SINCE
+        return since_then(
+            packed, ended, layout.shares.memories - ceil(packed.tokens * scale), self._layouts.counted(scale)
+        )
 
 
 def _named(asked: Asked, inquiry: Inquiry | None) -> Asked:
@@ -340,6 +436,13 @@ def _sure(items: Sequence[Candidate], asked: Asked) -> Collection[UUID]:
         return frozenset()
     names = {*asked.things, *(name for names in asked.things.values() for name in names)}
     return {each.id for each in items if each.source == "memory" and not names.isdisjoint(each.entity_ids)}
+
+
+def _marks(items: Sequence[Candidate], asked: Asked, standing: Standing) -> Marks:
+    """`since`: as the fact knows it that a memory stands behind; what corrected something is so since it was said."""
+    since = {each.id: each.created_at for each in items if each.provenance_type == Provenance.CORRECTION}
+    since |= {each.memory: each.since for each in standing.facts if each.memory is not None and each.since is not None}
+    return Marks(_sure(items, asked), since)
 
 
 def _length(messages: Sequence[Mapping[str, Any]]) -> int:
@@ -369,17 +472,26 @@ def _stands(item: Candidate, said: Collection[str]) -> bool:
     return any(item.text in text for text in said)
 
 
-def _block(text: str, packed: Packed, said: Said, full: Transcript, scale: float) -> Block:
+def _block(
+    text: str, packed: Packed, said: Said, since: Since, full: Transcript, scale: float, summary: str | None
+) -> Block:
     last = full.last_user()
     anchor = full.chains[last] if last is not None else None
     hashed = full.hashes[last] if last is not None else None
+    quoted = summary or any(not states(each) for each in packed.candidates)
+    note = NOTE_TOKENS if (said.before or said.after) and not quoted else 0
+    old = {each.memory for each in since.used}
+    ids = [each.candidate.id for each in packed.chosen if each.candidate.id not in old]
+    # What they say goes with the block when it is forgotten, but that it is in force no more is what the line says (`shown`).
+    behind = [told_id("ended", "", ENDED), *old] if old else []
+    heirs = [each.heir for each in since.used if each.heir is not None]
     return Block(
         anchor=anchor or b"",
         message_hash=hashed or b"",
         message_id=None,
         text=text,
-        item_ids=tuple(dict.fromkeys([*(each.candidate.id for each in packed.chosen), *said.ids])),
-        token_count=ceil((packed.tokens or FRAME_TOKENS) * scale) + said.tokens,
+        item_ids=tuple(dict.fromkeys([*ids, *heirs, *said.ids, *behind])),
+        token_count=ceil(((packed.tokens or FRAME_TOKENS) + note) * scale) + said.tokens + since.tokens,
     )
 
 

@@ -30,7 +30,9 @@ from app.context.notes import Openings, due_now
 from app.context.profiles import PROFILES, Profile
 from app.context.request import CompileRequest
 from app.context.sections import KNOWN_SECTIONS, Budgets
+from app.sources import Price
 from app.store.cards import Card
+from app.store.standing import Ended
 
 VERSION = 1
 
@@ -45,12 +47,12 @@ origin (2)."""
 COUNTED = Struct("<ffiqB")
 """Of every memory: what moves with its use. `used`: microseconds since 1970."""
 SEEN = Struct("<f")
-"""Of every item its own cosine (NaN: none), where the profile asks for it."""
+"""Of every item its own cosine, or its log-odds (NaN: none), where the profile asks for it."""
 SURE = Struct("<iq")
 """Of every memory, where the profile asks for it: how often it was said again, and since when it is sure (as `used`)."""
 _COSINES = frozenset({"similarity", "semantic_similarity"})
 """Signals that read the items' own cosines."""
-_COLUMNS = ("ranked", "counted", "seen", "sure")
+_COLUMNS = ("ranked", "counted", "seen", "sure", "odds")
 
 
 class Numbers(NamedTuple):
@@ -69,25 +71,48 @@ class Numbers(NamedTuple):
     timely: float = 0.0
     reinforcements: int = 0
     sure_since: datetime | None = None
+    odds: float | None = None
 
 
 class Terms(NamedTuple):
-    """What a compiler is set to: `Compiler` has what each is. `profile`: the one that the question called for."""
+    """What a compiler is set to: `Compiler` has what each is. `profile`: the one that the question called for. `price`: of a
+    token, where the profile has likelihoods; `asked`: whether memory was asked."""
 
     cap: int
     profile: Profile
     diversity: float | None
     budgets: Budgets
     questions: int
+    price: Price | None = None
+    asked: bool = True
 
 
 class FactThen(NamedTuple):
-    """A fact of the user's that there was to say, or that stood in a live block: its id, its note's, and the memory that said
-    so last."""
+    """A fact of the user's that bore on the message, or that stood in a live block: its id, its note's, the memory
+    that said so last, since when it was so, and the messages that said it."""
 
     fact_id: UUID
     note: UUID
     memory: UUID | None
+    since: datetime | None = None
+    messages: tuple[UUID, ...] = ()
+
+
+class WishThen(NamedTuple):
+    """A standing wish that there was to say, or that stood in the prompt: the id of its memory, and the messages that
+    said it."""
+
+    memory: UUID
+    messages: tuple[UUID, ...] = ()
+
+
+class EndedThen(NamedTuple):
+    """Of an item that was shown, a memory that was so no more, since when, and which had taken its place."""
+
+    item: UUID
+    memory: UUID
+    at: datetime | None
+    heir: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +124,9 @@ class NotesThen:
     profile: str | None = None
     facts: tuple[FactThen, ...] = ()
     due: Mapping[UUID, datetime] | None = None
+    wishes: tuple[WishThen, ...] = ()
+    borne: frozenset[UUID] = frozenset()
+    """Notes of facts on which something bore that is not known again."""
 
 
 class KnownThen(NamedTuple):
@@ -141,14 +169,19 @@ class Kept:
     path: Mapping[str, Any] | None
     known: KnownThen | None
     cards: tuple[UUID, ...] | None
+    ended: tuple[EndedThen, ...]
     packed: Mapping[str, str]
+    price: Price | None = None
+    asked: bool = True
 
     def terms(self, taken: str) -> Terms:
         """How the compiler was set; `taken`: the name of the profile that was taken."""
         profile = PROFILES[taken]
         if self.weights is not None:
             profile = replace(profile, weights=self.weights)
-        return Terms(self.cap, profile, self.diversity, self.budgets, self.questions)
+        if self.price is None:  # by the weights alone, as before there was a price
+            profile = replace(profile, priced=False)
+        return Terms(self.cap, profile, self.diversity, self.budgets, self.questions, self.price, self.asked)
 
 
 @cache
@@ -193,6 +226,10 @@ def keep(
     if request.cards is None:
         del kept["budgets"]["cards"]
     profile = terms.profile
+    if terms.price is not None:
+        kept["price"] = terms.price
+    if not terms.asked:
+        kept["asked"] = False
     if terms.diversity is not None:
         kept["diversity"] = terms.diversity
     if profile.weights != PROFILES[profile.name].weights:
@@ -226,6 +263,13 @@ def keep_cards(cards: Sequence[Card]) -> dict[str, Any]:
     return {"cards": [str(each.card_id) for each in cards]}
 
 
+def keep_ended(ended: Sequence[Ended]) -> dict[str, Any]:
+    """What was said to be so no more, without words."""
+    if not ended:
+        return {}
+    return {"ended": [[str(each.item), str(each.memory), _iso(each.at), _text(each.heir)] for each in ended]}
+
+
 def keep_notes(
     request: CompileRequest, audit: Mapping[str, Any], opened: Openings, blocks: Sequence[Block]
 ) -> dict[str, Any]:
@@ -241,7 +285,14 @@ def keep_notes(
     open_now = {each.note for each in opened.facts}
     facts = [each for each in standing.facts if each.note in open_now or each.note in live]
     if facts:
-        kept["facts"] = [[str(each.fact_id), str(each.note), _text(each.memory)] for each in facts]
+        kept["facts"] = [
+            [str(each.fact_id), str(each.note), _text(each.memory), _iso(each.since), [*map(str, each.messages)]]
+            for each in facts
+        ]
+    if wishes := [*opened.wishes, *(each for each in opened.heard if each.memory in live)]:
+        kept["wishes"] = [[str(each.memory), [*map(str, each.messages)]] for each in wishes]
+    if borne := [note for note, why in opened.why.items() if why in ("worth", "then")]:
+        kept["borne"] = [*map(str, borne)]
     if due := due_now(standing, learns=request.learns and request.search):
         found = [each for each in audit["items"]["id"] if each in due]
         kept["due"] = {str(each): due[each].isoformat() for each in found}
@@ -279,9 +330,11 @@ def pack(wanted: Sequence[UUID], considered: Sequence[Candidate], profile: Profi
             for each in memories
         ]
         packed["counted"] = _text_of(counted)
-        if profile.standing:
+        if profile.standing or profile.priced:
             sure = [SURE.pack(each.reinforcements, _micros(each.sure_since)) for each in memories]
             packed["sure"] = _text_of(sure)
+    if profile.priced:
+        packed["odds"] = _text_of([SEEN.pack(each.odds if each.odds is not None else math.nan) for each in items])
     if not _COSINES.isdisjoint(profile.weights):
         packed["seen"] = _text_of(
             [SEEN.pack(each.similarity if each.similarity is not None else math.nan) for each in items]
@@ -321,6 +374,12 @@ def read(inputs: Mapping[str, Any]) -> Kept | None:
         path=inputs.get("path"),
         known=KnownThen(frozenset(inputs["known"].get("related", ()))) if "known" in inputs else None,
         cards=tuple(UUID(each) for each in inputs["cards"]) if "cards" in inputs else None,
+        ended=tuple(
+            EndedThen(UUID(item), UUID(memory), _time(at), _uuid(heir))
+            for item, memory, at, heir in inputs.get("ended", ())
+        ),
+        price=inputs.get("price"),
+        asked=inputs.get("asked", True),
         packed={name: inputs[name] for name in _COLUMNS if name in inputs},
     )
 
@@ -333,10 +392,11 @@ def unpack(packed: Mapping[str, str], sources: Sequence[str]) -> list[Numbers]:
     counted = iter(_unpack(packed, "counted", COUNTED, memories) if memories else ())
     seen = _unpack(packed, "seen", SEEN, len(sources)) if "seen" in packed else [(math.nan,)] * len(sources)
     sure = iter(_unpack(packed, "sure", SURE, memories)) if "sure" in packed else repeat((0, _NEVER))
+    judged = _unpack(packed, "odds", SEEN, len(sources)) if "odds" in packed else [(math.nan,)] * len(sources)
     found = []
-    for source, (text, vector, timely, flags), (cosine,) in zip(sources, ranked, seen, strict=True):
+    for source, (text, vector, timely, flags), (cosine,), (odds,) in zip(sources, ranked, seen, judged, strict=True):
         own = Numbers(text, vector, float(flags & _NAMED), bool(flags & _ALONE), cosine if cosine == cosine else None)
-        own = own._replace(timely=timely)
+        own = own._replace(timely=timely, odds=odds if odds == odds else None)
         if source == "memory":
             confidence, importance, uses, used, provenance = next(counted)
             again, since = next(sure)
@@ -383,9 +443,26 @@ def _notes(kept: Mapping[str, Any]) -> NotesThen:
     return NotesThen(
         _uuid(note),
         profile,
-        tuple(FactThen(UUID(fact), UUID(own), _uuid(memory)) for fact, own, memory in kept.get("facts", ())),
+        tuple(
+            FactThen(UUID(fact), UUID(own), _uuid(memory), *(_time(since[0]), _ids(since[1])) if since else ())
+            for fact, own, memory, *since in kept.get("facts", ())
+        ),
         {UUID(each): datetime.fromisoformat(since) for each, since in due.items()} if due is not None else None,
+        tuple(WishThen(UUID(memory), _ids(messages)) for memory, messages in kept.get("wishes", ())),
+        frozenset(_ids(kept.get("borne", ()))),
     )
+
+
+def _ids(texts: Sequence[str]) -> tuple[UUID, ...]:
+    return tuple(map(UUID, texts))
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at is not None else None
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text is not None else None
 
 
 def _text(value: UUID | None) -> str | None:

@@ -35,7 +35,7 @@ LEAST_CLIPPED = 24
 
 _INDENT = "  "
 """Before each line of what the database says: none of its values can pass for another line of the block."""
-_TOLD, _CLASH, CARD = 9, 10, 11
+_TOLD, _CLASH, CARD, ENDED = 9, 10, 11, 12
 """Versions of the ids, which no other id of a block has (8 is a note's, 7 and 5 are those of items)."""
 _LOW = 2**62 - 1
 
@@ -52,18 +52,18 @@ def told_id(subject: str, says: str, version: int = _TOLD) -> UUID:
 
 def is_item(item: UUID) -> bool:
     """Whether an id that a block quotes is that of a memory or a message."""
-    return not 8 <= item.int >> 76 & 0xF <= CARD
+    return not 8 <= item.int >> 76 & 0xF <= ENDED
 
 
 def shown(blocks: Sequence[Block]) -> set[UUID]:
-    """What these blocks show. A memory that only a line about a conflict quotes is not: that it is in force no more is what the
-    line says; nor is the answer that a card came with. (Their ids stand behind the line's; should their words go, the block
-    goes with them.)"""
+    """What these blocks show. A memory that only a line about a conflict quotes is not, nor one that is said to be so
+    no more: that it is in force no more is what the line says; nor is the answer that a card came with. (Their ids
+    stand behind the line's; should their words go, the block goes with them.)"""
     found = set()
     for block in blocks:
         quoted = False
         for item in block.item_ids:
-            quoted = quoted or item.int >> 76 & 0xF in (_CLASH, CARD)
+            quoted = quoted or item.int >> 76 & 0xF in (_CLASH, CARD, ENDED)
             if not (quoted and is_item(item)):
                 found.add(item)
     return found

@@ -1,8 +1,9 @@
-"""What a memory block says beside what was found: who the tenant is, what is known of the user, what to ask the user.
+"""What a memory block says beside what was found: what the user has asked for always, what is known of them and bears on the
+message, who the tenant is, what to ask the user.
 
-Each is a line of quoted text (`neutralise`). The profile and a fact have an id of what they say now: while that stands in an
-earlier block it is not said again, and a block with an id that is none any more is out of date (`outdated`).
-"""
+Each is a line of the user's, or of quoted text (`neutralise`). The profile and a fact have an id of what they say
+now, a wish that of its memory: while that stands in an earlier block it is not said again, and a block with an id
+that is none any more is out of date (`outdated`)."""
 
 from __future__ import annotations
 
@@ -11,23 +12,31 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from app.context.assemble import Block, neutralise
+from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, neutralise, since_of
+from app.context.bearing import Reading, Why, answers, bears_on
+from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason
 from app.context.score import by_score
 from app.context.sections import Shares, Wants
 from app.memory.consolidate_episodes import widen
 from app.memory.lifecycle import validation_question
-from app.store.standing import Standing, StandingFact
+from app.store.standing import Standing, StandingFact, Wish
 
 PROFILE_LABEL = "Tenant context: "
-FACTS_LABEL = "About the user: "
 QUESTION_LABEL = "To be confirmed by the user: "
 
 KEY_CHARS, VALUE_CHARS = 64, 200
 """Longest key and value of a fact that is shown, characters; of a longer one the memory tells."""
+WISH_CHARS = 320
+"""Longest wish that is said as one, characters: what the rules take for an order has 300 at most, and one that a
+helper LLM found is no longer. A longer one would be a text."""
+BRIEF_CHARS = 240
+"""Characters up to which a message is about one thing: two sentences (as `agent_data.memory_ended` has it). Where a
+line says that thing, such a message is not quoted beside it; a longer one says much else."""
 FACTS_KEPT = 8192
 """Facts whose line is kept ready: those of some two hundred users. A prompt asks for each of them three times."""
 
@@ -52,19 +61,34 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Openings:
-    """What there is to say now: what stands in no earlier block, nor in the transcript. `seen`: facts that do; `memories`:
-    those that a fact in an earlier block speaks for."""
+    """What there is to say now: what stands in no earlier block, nor in the transcript. `facts`: those that bear on
+    the message; `why`, by note. `aside`: those that do not. `seen`: facts, and `heard`: wishes, that stand there
+    already. `memories`: those that a line, here or in an earlier block, speaks for; `messages`: what these were
+    learned from, and no fact that is not said. `answers`: the facts say all that the message asks for."""
 
     profile: Sequence[str] = ()
     profile_note: UUID | None = None
     facts: Sequence[StandingFact] = ()
     seen: Sequence[StandingFact] = ()
     memories: Collection[UUID] = frozenset()
+    wishes: Sequence[Wish] = ()
+    heard: Sequence[Wish] = ()
+    aside: Sequence[StandingFact] = ()
+    why: Mapping[UUID, Why] = field(default_factory=dict)
+    messages: Collection[UUID] = frozenset()
+    answers: bool = False
 
     def wants(self, count: Count, question: int) -> Wants:
         """What it would take. `question`: what a question may."""
-        facts = count(FACTS_LABEL + "\n") + sum(_fact_cost(each, count) for each in self.facts) if self.facts else 0
-        return Wants(_profile_cost(self.profile, count), facts, question)
+        facts = ABOUT_TOKENS + sum(_fact_cost(each, count) for each in self.facts) if self.facts else 0
+        wishes = WISHES_TOKENS + sum(_wish_cost(each, count) for each in self.wishes) if self.wishes else 0
+        return Wants(_profile_cost(self.profile, count), facts, question, wishes=wishes)
+
+    def said_by(self, item: Candidate) -> bool:
+        """Whether a line says all that an item says: a memory of the same, or a brief message that it was learned from."""
+        if item.source == "memory":
+            return item.id in self.memories
+        return item.id in self.messages and item.span is None and len(item.text) <= BRIEF_CHARS
 
 
 NO_OPENINGS = Openings()
@@ -72,10 +96,13 @@ NO_OPENINGS = Openings()
 
 @dataclass(slots=True)
 class Said:
-    """What is said, as lines before and after what was found, what it costs, and what the account tells of it."""
+    """What is said, as lines by the part of the block that they stand in (`before` and `after` what was found), what it costs,
+    and what the account tells of it."""
 
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
+    wishes: list[str] = field(default_factory=list)
+    about: list[str] = field(default_factory=list)
     tokens: int = 0
     ids: list[UUID] = field(default_factory=list)
     asked: list[UUID] = field(default_factory=list)
@@ -115,21 +142,61 @@ def words_of(further: Widened) -> str:
     return " ".join(word for _, own in further for word in own)
 
 
-def openings(standing: Standing, blocks: Sequence[Block], place: Place) -> Openings:
-    """What is to be said beside the blocks that stay in the prompt."""
-    if standing.profile is None and not standing.facts:
+def openings(
+    standing: Standing,
+    blocks: Sequence[Block],
+    place: Place,
+    reading: Reading,
+    worths: Mapping[UUID, float] = MappingProxyType({}),
+    dropped: Sequence[Block] = (),
+) -> Openings:
+    """What is to be said beside the blocks that stay in the prompt. `reading`: the message's; `worths`: as `bears_on`
+    has them. `dropped`: blocks that had to go: the facts that they said are said again, as they are now."""
+    if standing.profile is None and not standing.facts and not standing.wishes:
         return NO_OPENINGS
     live = {item for block in blocks for item in block.item_ids}
     lines: list[str] = []
     if standing.profile is not None and standing.profile_note not in live:
         lines = [line for each in standing.profile.splitlines() if (line := neutralise(each))]
+    wishes: list[Wish] = []
+    heard: list[Wish] = []
+    for wish in standing.wishes:
+        stands = wish.memory in live or _in_prompt(wish.session, wish.turn, place)
+        (heard if stands else wishes).append(wish)
     seen: list[StandingFact] = []
     facts: list[StandingFact] = []
+    aside: list[StandingFact] = []
+    why: dict[UUID, Why] = {}
     for each in standing.facts:
-        stands = each.note in live or (each.session is not None and _in_prompt(each, place))
-        (seen if stands else facts).append(each)
-    spoken_for = frozenset(each.memory for each in seen if each.memory is not None and each.note in live)
-    return Openings(lines, standing.profile_note, facts, seen, spoken_for)
+        bearing: Why | None = "then" if each.note in standing.borne else bears_on(each, reading, worths)
+        if bearing is None and any(f"\n- {_told(each)[0]}: " in block.text for block in dropped):
+            bearing = "again"
+        if each.note in live or each.memory in live or _in_prompt(each.session, each.turn, place):
+            seen.append(each)
+        elif bearing is not None:
+            facts.append(each)
+            why[each.note] = bearing
+        else:
+            aside.append(each)
+    spoken = [
+        *(each for each in facts if len(each.value) <= VALUE_CHARS),
+        *(each for each in seen if each.note in live),
+    ]
+    said: list[Wish | StandingFact] = [*standing.wishes, *spoken]
+    return Openings(
+        lines,
+        standing.profile_note,
+        facts,
+        seen,
+        frozenset(each.memory for each in said if each.memory is not None),
+        wishes,
+        heard,
+        aside,
+        why,
+        frozenset(message for each in said for message in each.messages)
+        - {message for each in aside for message in each.messages},
+        any(answers(each, reading) for each in (*facts, *seen)),
+    )
 
 
 def say(
@@ -141,14 +208,41 @@ def say(
     questions: int,
     outranked: Collection[UUID] = frozenset(),
 ) -> Said:
-    """The lines that fit their sections. A fact is left out where what was chosen says it already, or where the memory behind
-    it is `outranked`. `due`: memories in doubt; `questions`: how many of those in the block may be asked about."""
+    """The lines that fit their sections. A fact is left out where the memory behind it is `outranked`. `due`:
+    memories in doubt; `questions`: how many of those in the block may be asked about."""
     said = Said()
+    _say_wishes(said, opened, shares.wishes, count)
     _say_profile(said, opened, shares.profile, count)
-    _say_facts(said, opened, shares.facts, packed, count, outranked)
+    _say_facts(said, opened, shares.facts, count, outranked)
     if due and questions:
         _ask(said, packed, due, shares.question, count, questions)
     return said
+
+
+def _say_wishes(said: Said, opened: Openings, budget: int, count: Count) -> None:
+    if not opened.wishes and not opened.heard:
+        return
+    chosen: list[Wish] = []
+    dropped: list[list[object]] = []
+    used = WISHES_TOKENS
+    for each in reversed(opened.wishes):  # the last one said goes first: it may have taken an earlier one back
+        cost = _wish_cost(each, count)
+        if used + cost > budget or len(each.text) > WISH_CHARS:
+            dropped.append([each.memory, Reason.OVER_BUDGET])
+        else:
+            chosen.insert(0, each)
+            used += cost
+    if chosen:
+        said.wishes += map(_wish_line, chosen)
+        said.ids += [each.memory for each in chosen]
+        said.tokens += used
+    said.account["wishes"] = {
+        "budget": budget,
+        "tokens": used if chosen else 0,
+        "chosen": [each.memory for each in chosen],
+        "dropped": dropped,
+        "visible": len(opened.heard),
+    }
 
 
 def _say_profile(said: Said, opened: Openings, budget: int, count: Count) -> None:
@@ -168,35 +262,31 @@ def _say_profile(said: Said, opened: Openings, budget: int, count: Count) -> Non
     )
 
 
-def _say_facts(
-    said: Said, opened: Openings, budget: int, packed: Packed, count: Count, outranked: Collection[UUID]
-) -> None:
-    if not opened.facts and not opened.seen:
+def _say_facts(said: Said, opened: Openings, budget: int, count: Count, outranked: Collection[UUID]) -> None:
+    if not opened.facts and not opened.seen and not opened.aside:
         return
-    told = {each.candidate.id for each in packed.chosen}
-    told |= {each.item.candidate.id for each in packed.dropped if each.reason in _SAID_ALREADY}
     chosen: list[StandingFact] = []
-    dropped: list[list[object]] = []
-    used = count(FACTS_LABEL + "\n")
+    dropped: list[list[object]] = [[each.fact_id, Reason.NOT_ASKED] for each in opened.aside]
+    used = ABOUT_TOKENS
     for each in opened.facts:
         cost = _fact_cost(each, count)
         if each.memory in outranked:
             dropped.append([each.fact_id, Reason.OUTRANKED, each.memory])
-        elif each.memory in told:
-            dropped.append([each.fact_id, Reason.DUPLICATE, each.memory])
         elif used + cost > budget or len(each.value) > VALUE_CHARS:
             dropped.append([each.fact_id, Reason.OVER_BUDGET])
         else:
             chosen.append(each)
             used += cost
     if chosen:
-        said.before.append(facts_line(chosen))
+        said.about += fact_lines(chosen)
         said.ids += [each.note for each in chosen]
         said.tokens += used
     said.account["facts"] = {
         "budget": budget,
         "tokens": used if chosen else 0,
         "chosen": [each.fact_id for each in chosen],
+        "why": [opened.why.get(each.note) for each in chosen],
+        "memories": [each.memory for each in chosen],
         "dropped": dropped,
         "visible": len(opened.seen),
     }
@@ -227,17 +317,19 @@ def _ask(said: Said, packed: Packed, due: Mapping[UUID, datetime], budget: int, 
         }
 
 
-def facts_line(facts: Sequence[StandingFact]) -> str:
-    """ "About the user: lives in: Lisbon; likes: tea, coffee": the values of one key together."""
+def fact_lines(facts: Sequence[StandingFact]) -> list[str]:
+    """ "- lives in: Berlin (since 2026-10)", "- likes: tea, coffee": a line a key."""
     by_key: dict[str, list[str]] = {}
-    for key, value in map(_told, facts):
+    for each in facts:
+        key, value = _told(each)
         by_key.setdefault(key, []).append(value)
-    return FACTS_LABEL + "; ".join(f"{key}: {', '.join(values)}" for key, values in by_key.items())
+    return [f"- {key}: {', '.join(values)}" for key, values in by_key.items()]
 
 
 def _told(fact: StandingFact) -> tuple[str, str]:
     """Its key and its value, as they are shown."""
-    return _shown(fact.key.partition(":")[0] if fact.many else fact.key, fact.value[:VALUE_CHARS])
+    key, value = _shown(fact.key.partition(":")[0] if fact.many else fact.key, fact.value[:VALUE_CHARS])
+    return key, value if fact.since is None else f"{value} (since {since_of(fact.since)})"
 
 
 @lru_cache(FACTS_KEPT)
@@ -249,7 +341,15 @@ def _shown(key: str, value: str) -> tuple[str, str]:
 
 def _fact_cost(fact: StandingFact, count: Count) -> int:
     key, value = _told(fact)
-    return count(f"; {key}: {value}") + 1
+    return count(f"- {key}: {value}\n") + 1
+
+
+def _wish_line(wish: Wish) -> str:
+    return f"- {neutralise(wish.text)}"
+
+
+def _wish_cost(wish: Wish, count: Count) -> int:
+    return count(_wish_line(wish) + "\n") + 1
 
 
 def _profile_line(lines: Sequence[str]) -> str:
@@ -260,8 +360,10 @@ def _profile_cost(lines: Sequence[str], count: Count) -> int:
     return count(_profile_line(lines) + "\n") + 1 if lines else 0
 
 
-def _in_prompt(fact: StandingFact, place: Place) -> bool:
-    """Whether it was said where the prompt shows it, or shows what was said instead."""
-    if fact.session == place.session:
-        return fact.turn is None or fact.turn >= place.visible_from
-    return fact.session in place.ancestors
+def _in_prompt(session: UUID | None, turn: int | None, place: Place) -> bool:
+    """Whether what was said there stands in the prompt, or what was said instead does."""
+    if session is None:
+        return False
+    if session == place.session:
+        return turn is None or turn >= place.visible_from
+    return session in place.ancestors

@@ -19,6 +19,11 @@ DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3
 as a third of a block (docs/consolidation.md); the rest is for what was said in so many words."""
 
 
+TELLING = 0.8
+"""Share of an item's words that stand in another from which the two tell one thing: what they have less in common (the, and, I)
+says nothing."""
+
+
 class Reason(StrEnum):
     """Why an item is in the prompt, or is not."""
 
@@ -26,8 +31,9 @@ class Reason(StrEnum):
     OVER_BUDGET = "over_budget"  # it did not fit what was left
     DUPLICATE = "duplicate"  # the same words are in the prompt by another item
     VISIBLE = "visible"  # it stands in the prompt already: in the transcript, or in an earlier block
-    BELOW_FLOOR = "below_floor"  # its score is too low
+    BELOW_FLOOR = "below_floor"  # its score is too low, or it is not worth its tokens at this price
     SUPPRESSED = "suppressed"  # forgotten, erased or superseded
+    NOT_ASKED = "not_asked"  # a fact on which nothing that the message says bears
     OUTRANKED = "outranked"  # the business's own database says otherwise, and is the authority
 
 
@@ -91,6 +97,11 @@ class Packed:
         kept = {Reason.OVER_BUDGET, Reason.BELOW_FLOOR}
         return self.chosen + tuple(each.item for each in self.dropped if each.reason in kept)
 
+    @property
+    def afforded(self) -> tuple[Scored, ...]:
+        """The chosen items and those that only lacked room: what was worth its tokens."""
+        return self.chosen + tuple(each.item for each in self.dropped if each.reason == Reason.OVER_BUDGET)
+
 
 def digest_room(budget: int, recap: bool) -> int:
     """Tokens that summaries may take of a budget."""
@@ -134,6 +145,8 @@ def pack(
     limit: int | None = None,
     diversity: float | None = None,
     digests: int | None = None,
+    price: float | None = None,
+    told: Iterable[str] = (),
 ) -> Packed:
     """The greedy knapsack of seed 000 §6.3, but one that skips what does not fit and goes on.
 
@@ -141,6 +154,9 @@ def pack(
     `suppressed`: ids of items or of messages; a memory is visible, or suppressed, with the only message that it comes
     from. `outranked`: ids of memories alone; the message that says the same is what was said, and stays.
     `digests`: most tokens of items that sum up others, together; what they leave out is over budget.
+    `price`: scores are likelihoods, and an item is taken only where its own, less what it repeats, is more than what its tokens
+    cost at this price each; then a message gives way to a memory that is chosen already and says the same in fewer words.
+    `told`: lines that the prompt has already; what repeats one of them is worth what it adds, too.
     `diversity`: λ of `diverse`, in whose order they are taken then. `floor`: lowest score taken. `limit`: most items taken
     (what it leaves out is over budget). A meter that costs more than `budget` before any item is added (a summary too long for
     it) is the caller's to see: nothing is chosen then, and `tokens` is what the meter says.
@@ -148,7 +164,7 @@ def pack(
     The same words go in once: of two items with one content hash the first, and of a raw message and a memory that
     comes from it alone the message, which says all that the memory says; a memory already chosen makes room for it.
     """
-    state = _Packing(budget, meter, limit, digests)
+    state = _Packing(budget, meter, limit, digests, price, told)
     gone, seen = frozenset(suppressed), frozenset(visible)
     if diversity is not None:
         ordered = diverse(list(scored), diversity)
@@ -171,8 +187,19 @@ def pack(
 
 
 class _Packing:
-    def __init__(self, budget: int, meter: Meter, limit: int | None, digests: int | None) -> None:
+    def __init__(
+        self,
+        budget: int,
+        meter: Meter,
+        limit: int | None,
+        digests: int | None,
+        price: float | None = None,
+        told: Iterable[str] = (),
+    ) -> None:
         self.budget = budget
+        self.price = price
+        # Words of each line that is there, and of each chosen item.
+        self._told = [frozenset(_WORD.findall(line.lower())) for line in told] if price is not None else []
         self.digests = digests  # tokens left for them
         self.meter = meter
         self.limit = limit
@@ -192,8 +219,12 @@ class _Packing:
             twin = origin
         # A raw message takes the place of the memories drawn from it, even where one of them repeats it word for word.
         replaced = self._derived.get(candidate.id, ())
+        if twin is None and self.price is not None and replaced:
+            twin, replaced = replaced[0], ()
         if twin is not None and twin not in replaced:
             self.drop(item, Reason.DUPLICATE, twin)
+        elif self.price is not None and not self._worth(item, self.price):
+            self.drop(item, Reason.BELOW_FLOOR)
         elif not self._fits(candidate, replaced):
             self.drop(item, Reason.OVER_BUDGET)
         else:
@@ -201,6 +232,17 @@ class _Packing:
                 self._remove(memory, candidate.id)
             self._derived.pop(candidate.id, None)
             self._add(item, origin)
+
+    def _worth(self, item: Scored, price: float) -> bool:
+        """Whether what it adds to the chosen ones pays for its tokens."""
+        cost = price * self.meter.cost(item.candidate)
+        return item.score >= cost and item.score * (1.0 - self._repeats(item.candidate)) >= cost
+
+    def _repeats(self, candidate: Candidate) -> float:
+        """The share of it that a chosen item tells already; 0 where that is less than `TELLING`."""
+        words = frozenset(_WORD.findall(candidate.text.lower()))
+        most = max((len(words & told) for told in self._told), default=0) / max(1, len(words))
+        return most if most >= TELLING else 0.0
 
     def _fits(self, candidate: Candidate, replaced: Sequence[UUID]) -> bool:
         if self.limit is not None and len(self.chosen) - len(replaced) >= self.limit:
@@ -220,6 +262,8 @@ class _Packing:
     def _add(self, item: Scored, origin: UUID | None) -> None:
         candidate = item.candidate
         self.meter.add(candidate)
+        if self.price is not None:
+            self._told.append(frozenset(_WORD.findall(candidate.text.lower())))
         self._spend_digest(candidate, 1)
         self.chosen[candidate.id] = item
         self._hashes[candidate.content_hash] = candidate.id

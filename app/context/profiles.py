@@ -23,6 +23,8 @@ class Profile:
     legs: Mapping[str, int] = field(default_factory=dict)
     boosts: Mapping[str, float] = field(default_factory=dict)
     """What the score of a kind of item is multiplied by, where it is not 1."""
+    priced: bool = False
+    """Its items have a likelihood (`worth`), so that a prompt takes what is worth its tokens, not what fills the budget."""
     standing: bool = False
     """The score of what is only believed is multiplied by how sure it still is (seed 004, confidence penalty)."""
 
@@ -65,6 +67,7 @@ AUTO = Profile(
     decay_per_hour=0.001,
     order="score",
     ranked=True,
+    priced=True,
 )
 """The default. Measured on two unlike kinds of conversation (short turns over months; work with long answers): recall is flat
 around these weights (text 1, vector 0.6–1, own words 0.05–0.2, speaker 0.4–0.8, timely 0.3–1, excess −0.3 to −0.5), which is

@@ -87,6 +87,12 @@ class Ranking:
     legs: NDArray[np.uint8]
     brought: NDArray[np.uint8]
     """Of `legs` those that brought it by themselves: `retrieve_more` did."""
+    near_text: Column
+    """BM25 smoothed over the neighbours, in units of `gains`; `attainable` is the most."""
+    near_vector: Column
+    """The cosine smoothed over the neighbours, not normalised."""
+    told: Sequence[str]
+    """Words of the question that name somebody who spoke."""
 
     def signals(self) -> Mapping[str, Column]:
         """The columns that a profile's weights may name, before the texts are known."""
@@ -172,7 +178,8 @@ def rank(
         scan, found, at[kept], _normalised(text[kept]), _normalised(vector[kept]), sims[kept], named[kept].astype(np.float32),
         timely[kept],
         lengths[kept], own[kept].astype(np.float32), memory[kept].astype(np.float32), digest[kept].astype(np.float32),
-        told_whole[kept].astype(np.float32), counts[:, kept], legs[kept], brought[kept], )  # fmt: skip
+        told_whole[kept].astype(np.float32), counts[:, kept], legs[kept], brought[kept], text[kept],
+        vector[kept], told, )  # fmt: skip
 
 
 def smooth(rows: Column, owner: NDArray[np.uint64], turn: NDArray[np.uint64], tokens: Column) -> Column:
@@ -295,13 +302,13 @@ def gains(scan: Scan, names: Collection[str] = ()) -> Column:
         np.float32
     )
     if names:
-        named = np.array([any(_same(word, name) for name in names) for word in scan.words])
+        named = np.array([any(same_word(word, name) for name in names) for word in scan.words])
         if not named.all():
             worth[named] = 0.0
     return worth
 
 
-def _same(lexeme: str, name: str) -> bool:
+def same_word(lexeme: str, name: str) -> bool:
     """Whether a stemmed word is that name."""
     return len(lexeme) >= len(name) - 2 and name.startswith(lexeme[:-1] if lexeme.endswith("i") else lexeme)
 

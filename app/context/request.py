@@ -15,7 +15,7 @@ from app.context.known import Inquiry
 from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored
 from app.context.transcript import Transcript
-from app.sources import Placement
+from app.sources import Placement, Price
 from app.store.standing import NOTHING, Standing
 
 
@@ -68,10 +68,19 @@ class CompileRequest:
     standing: Standing = NOTHING
     learns: bool = False
     profile: str = "auto"
+    price: Price | None = None
+    """None: the compiler's own."""
     inquiry: Inquiry | None = None
     cards: Reading | None = None
     costs: Sequence[int] | None = None
     window: int | None = None
+    deeds: Sequence[str] = ()
+    """What Mneme has just done because the user's message asked for it, as sentences that quote nothing: the block says them
+    first."""
+    deed_items: Sequence[UUID] = ()
+    """Memories that these sentences name."""
+    about_user: bool = False
+    """The message asks what is known of the user: all facts in force are said."""
     search: bool = True
     """False: nothing is looked for; history and earlier blocks are all there is."""
 
@@ -114,6 +123,8 @@ class SearchRequest:
     tiers: Collection[int] | None = None
     kinds: Collection[str] | None = None
     profile: str = "auto"
+    price: Price | None = None
+    """What is found has to be worth its tokens, as in a prompt; None: the best, as much as is asked for."""
     inquiry: Inquiry | None = None
     """Only what the mentions mean is asked of it."""
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -13,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.context.asked import Asked
+from app.context.bearing import BEARS_WORTH
 from app.context.candidates import SUMMARIES, Candidate
 from app.context.passages import PASSAGE_TOKENS, Cutter
 from app.context.profiles import Profile
-from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Ranking, gains, rank
+from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Column, Ranking, gains, rank
+from app.context.worth import MOST_PRIOR, Judgement, judge, sigmoids
 from app.errors import Unavailable
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
-from app.store.places import MEMORY_KIND, NO_MORE, More, Places, Scan
-from app.store.standing import NOTHING, Standing
+from app.store.places import MEMORY_KIND, NO_MORE, More, Places, Scan, ids_of
+from app.store.standing import NOTHING, Ended, Standing
 from app.store.turns import ROLE_NAMES, RetrievedRow, TurnStore, Vector
 
 
@@ -84,8 +87,24 @@ class Wanted(NamedTuple):
     further: str = ""
     related: Callable[[], frozenset[str]] = frozenset
     """Ids of what the things that the question names lead to, as far as they are known by now."""
+    price: float | None = None
+    """What a token costs (`worth.PRICES`): what cannot be worth its own is not fetched, and nothing where memory is not asked.
+    None: the best, as much as is wanted."""
+    bears: bool = False
+    """Something that is known of the user bears on the question (`bearing`)."""
     wait_s: float | None = None
     """Most seconds that the question's vector may take; None: any time; 0: words are enough."""
+
+
+class Retrieved(NamedTuple):
+    """`candidates`: not yet scored by what only their rows tell; `statuses`: of those that are not in force (only with
+    `history`). `asked`: whether memory is asked; None: that was not looked at, for there is no price. `worths`: the
+    likelihood of each memory that is more likely evidence than not (`bearing.BEARS_WORTH`), fetched or not."""
+
+    candidates: list[Candidate]
+    statuses: Mapping[UUID, str]
+    asked: bool | None = None
+    worths: Mapping[UUID, float] = MappingProxyType({})
 
 
 class NoVector(Unavailable):
@@ -100,18 +119,18 @@ class Retriever:
         self._store = store
         self._embedder = embedder
         self._count = count
-        self._space: int | None = None
+        self.space: int | None = None
+        """The number of the embedder's space; None: not known yet."""
 
     async def candidates(
         self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: Limits = LIMITS
-    ) -> tuple[list[Candidate], dict[UUID, str]]:
-        """The candidates most likely to be chosen, not yet scored by what only their rows tell, and the status of those that
-        are not in force (only with `history`).
+    ) -> Retrieved:
+        """The candidates most likely to be chosen.
 
         Raises StoreUnavailable, NoVector (an embedder that is away, or too late for `wanted.wait_s`).
         """
         query = asked.text.replace("\0", " ")  # Postgres takes none
-        vector = await self._vector(query, wanted.wait_s)
+        vector = await self.vector(query, wanted.wait_s)
         if wanted.further:
             query = f"{query} {wanted.further}"
         scan = await self._store.retrieve(
@@ -119,7 +138,7 @@ class Retriever:
             scope.user_id,
             query=query,
             vector=vector,
-            space=self._space,
+            space=self.space,
             confine=scope.confine,
             session=scope.session,
             visible=scope.visible_from,
@@ -141,13 +160,19 @@ class Retriever:
             here=asked.turns is not None,
             more=more,
         )
+        scores = ranked_by(ranking, profile) if profile.ranked else None
+        judgement = None
+        if wanted.price is not None and profile.priced and scores is not None:
+            judgement = judge(ranking, asked, scores, bears=wanted.bears)
+        if judgement is not None and not judgement.passes:
+            return Retrieved([], {}, False)
         cutter = Cutter(scan.words, gains(scan).tolist(), self._count)
         found: list[Candidate] = []
         statuses: dict[UUID, str] = {}
         tokens = 0
-        for part in islice(_parts(ranking, profile, wanted, bool(asked.things)), ROUNDS):
+        for part in islice(_parts(ranking, profile, wanted, bool(asked.things), scores, judgement), ROUNDS):
             rows = await self._fetch(ranking.places(part), scope)
-            numbers = _numbers(ranking, part)
+            numbers = _numbers(ranking, part, judgement)
             for row in rows:
                 each = _candidate(row, numbers[row.n - 1], cutter, asked.about)
                 found.append(each)
@@ -156,11 +181,19 @@ class Retriever:
                     statuses[row.item_id] = row.status
             if tokens >= wanted.tokens or (wanted.items is not None and len(found) >= wanted.items):
                 break
-        return await self._standing(found, scope) if profile.standing else found, statuses
+        if profile.standing or judgement is not None:
+            found = await self._standing(found, scope)
+        if judgement is None:
+            return Retrieved(found, statuses)
+        return Retrieved(found, statuses, True, _worths(ranking, judgement))
 
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
         return NOTHING if scope.confine is not None else await self._store.procedures(scope.tenant_id, scope.user_id)
+
+    async def ended(self, scope: Scope, items: Sequence[UUID]) -> list[Ended]:
+        """What of these items is so no more, and what is so since. Raises StoreUnavailable."""
+        return await self._store.ended(scope.tenant_id, scope.user_id, items)
 
     async def _more(
         self, asked: Asked, scan: Scan, vector: Vector | None, scope: Scope, wanted: Wanted, profile: Profile
@@ -185,7 +218,7 @@ class Retriever:
             scope.tenant_id,
             scope.user_id,
             vector=vector,
-            space=self._space,
+            space=self.space,
             confine=scope.confine,
             session=scope.session,
             visible=scope.visible_from,
@@ -208,12 +241,13 @@ class Retriever:
             for each in found
         ]
 
-    async def _vector(self, query: str, wait_s: float | None) -> Vector | None:
+    async def vector(self, query: str, wait_s: float | None = None) -> Vector | None:
+        """Of a question; None where there is none. Raises NoVector."""
         if not self._embedder.dimensions or not query or wait_s == 0:
             return None
-        if self._space is None:
-            self._space = await self._store.space_of(self._embedder.space)
-        if self._space is None:
+        if self.space is None:
+            self.space = await self._store.space_of(self._embedder.space)
+        if self.space is None:
             return None
         (vector,) = await self._waited_for(query, wait_s)
         return vector if vector.any() else None
@@ -242,10 +276,19 @@ class Retriever:
         )
 
 
-def _parts(ranking: Ranking, profile: Profile, wanted: Wanted, things: bool) -> Iterator[NDArray[np.intp]]:
+def _parts(
+    ranking: Ranking,
+    profile: Profile,
+    wanted: Wanted,
+    things: bool,
+    scores: Column | None,
+    judgement: Judgement | None,
+) -> Iterator[NDArray[np.intp]]:
     """What to fetch, the likeliest first: as much as fills the budget `SLACK` times, and again. `things`: with the first of it
     comes whatever is tied to them."""
-    order = _order(ranking, profile)
+    order = _order(ranking, profile, scores)
+    if judgement is not None and wanted.price is not None:
+        order = order[_affordable(ranking, judgement, wanted.price)[order]]
     if things and profile.ranked and len(tied := np.flatnonzero(ranking.brought & ENTITY_LEG)):
         rest = _parts_of(ranking, order[~np.isin(order, tied)], profile, wanted)
         yield np.concatenate([tied, next(rest, tied[:0])])
@@ -271,20 +314,41 @@ def _parts_of(
         begin = end
 
 
-def _order(ranking: Ranking, profile: Profile) -> NDArray[np.intp]:
-    """The likeliest first; for a profile of the seeds what each leg brings, in any order."""
+def _affordable(ranking: Ranking, judgement: Judgement, price: float) -> NDArray[np.bool_]:
+    """Which items (n,) may turn out to be worth their tokens, once what only rows tell of memories is known."""
+    most = judgement.odds + np.where(ranking.memory > 0, np.float32(MOST_PRIOR), np.float32(0.0))
+    return sigmoids(most) > np.float32(price) * np.minimum(ranking.tokens, PASSAGE_TOKENS)
+
+
+def _worths(ranking: Ranking, judgement: Judgement) -> Mapping[UUID, float]:
+    """Of the few that matter: a user has thousands of memories, and an id takes a microsecond to make."""
+    part = np.flatnonzero((ranking.memory > 0) & (sigmoids(judgement.odds) >= BEARS_WORTH))
+    return {
+        UUID(each): p
+        for each, p in zip(ids_of(ranking.places(part)), sigmoids(judgement.odds[part]).tolist(), strict=True)
+    }
+
+
+def _order(ranking: Ranking, profile: Profile, scores: Column | None) -> NDArray[np.intp]:
+    """The likeliest first; without scores, for a profile of the seeds, what each leg brings, in any order."""
+    if scores is not None:
+        return highest(scores, ROUNDS * MOST)
     columns = ranking.signals()
-    if profile.ranked:
-        worth = np.zeros(len(ranking), np.float32)
-        for name, weight in profile.weights.items():
-            if name in columns:
-                worth += np.float32(weight) * columns[name]
-        return highest(worth, ROUNDS * MOST)
     vectors = np.argsort(-columns["similarity"], kind="stable")[: profile.legs.get("vector", 0)]
     said = np.flatnonzero(ranking.legs & TEXT_LEG)
     texts = said[np.argsort(-ranking.bm25(said), kind="stable")[: profile.legs.get("text", 0)]]
     rest = np.flatnonzero(ranking.legs & FREQUENT_LEG | ranking.brought)
     return np.unique(np.concatenate([vectors, texts, rest]))
+
+
+def ranked_by(ranking: Ranking, profile: Profile) -> Column:
+    """The score of each (n,), as far as the columns tell it."""
+    columns = ranking.signals()
+    worth = np.zeros(len(ranking), np.float32)
+    for name, weight in profile.weights.items():
+        if name in columns:
+            worth += np.float32(weight) * columns[name]
+    return worth
 
 
 def highest(worth: NDArray[np.float32], many: int) -> NDArray[np.intp]:
@@ -297,14 +361,15 @@ def highest(worth: NDArray[np.float32], many: int) -> NDArray[np.intp]:
     return best[np.argsort(lowest[best], kind="stable")][:many]
 
 
-_Numbers = tuple[int, float, float, float, float, float]
-"""Of one item: `legs`, `similarity`, `text`, `vector`, `speaker`, `timely` of `Ranking`."""
+_Numbers = tuple[int, float, float, float, float, float, float | None]
+"""Of one item: `legs`, `similarity`, `text`, `vector`, `speaker`, `timely` of `Ranking`, and its log-odds."""
 
 
-def _numbers(ranking: Ranking, part: NDArray[np.intp]) -> list[_Numbers]:
+def _numbers(ranking: Ranking, part: NDArray[np.intp], judgement: Judgement | None) -> list[_Numbers]:
     """What the ranking knows of these. (Column by column: one number at a time, numpy takes ten times as long.)"""
     columns = (ranking.legs, ranking.similarity, ranking.text, ranking.vector, ranking.speaker, ranking.timely)
-    return list(zip(*(each[part].tolist() for each in columns), strict=True))
+    odds = judgement.odds[part].tolist() if judgement is not None else [None] * len(part)
+    return list(zip(*(each[part].tolist() for each in columns), odds, strict=True))
 
 
 _LEGS: tuple[frozenset[str], ...] = tuple(
@@ -325,7 +390,7 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: froz
         confidence, importance, access_count, last_accessed_at, created_at, token_count, content_hash, _, entity_ids, origin,
         sources, metadata,
     ) = row  # fmt: skip
-    legs, similarity, text, vector, speaker, timely = numbers
+    legs, similarity, text, vector, speaker, timely, odds = numbers
     memory = item_kind == MEMORY_KIND
     role = ROLE_NAMES.get(role_number) if role_number is not None else None
     span, whole = None, token_count
@@ -367,4 +432,5 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: froz
         span,
         whole,
         timely,
+        odds=odds,
     )

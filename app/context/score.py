@@ -19,6 +19,7 @@ from uuid import UUID
 from app.context.asked import Asked
 from app.context.candidates import LONG, Candidate
 from app.context.profiles import Profile
+from app.context.worth import TIED, prior, sigmoid
 from app.memory.candidate import Provenance
 from app.memory.lifecycle import effective_confidence
 
@@ -320,6 +321,33 @@ def score(candidates: Sequence[Candidate], query: QuerySignals, profile: Profile
     ]
     scored.sort(key=by_score)
     return scored
+
+
+def likely(scored: Sequence[Scored], query: QuerySignals, now: datetime) -> list[Scored]:
+    """The same with likelihoods for scores, best first: what the ranking says of an item, and what a memory's history adds
+    (`worth`). An item that was not judged is as unlikely as can be."""
+    context = _Context(query, now, 0.0)
+    candidates = [each.candidate for each in scored]
+    columns = [
+        signal(candidates, context)
+        for signal in (_reinforcement, _access_frequency, _entity_overlap)
+    ]  # fmt: skip
+    found = []
+    for each, again, used, tied in zip(scored, *columns, strict=True):
+        item = each.candidate
+        if item.odds is None:
+            p = 0.0
+        elif item.source == "message":
+            p = sigmoid(item.odds + TIED * (tied if query.things else 0.0))
+        else:
+            left = item.confidence
+            if item.kind in BELIEVED:
+                left = effective_confidence(left, item.sure_since or item.created_at, now, STRATEGY_DECAY)
+            history = prior(importance=item.importance, confidence=left, reinforcement=again, frequency=used,
+                            tied=tied if query.things else 0.0)  # fmt: skip
+            p = sigmoid(item.odds + history)
+        found.append(each._replace(score=p, relevance=p))
+    return sorted(found, key=by_score)
 
 
 def _factor(candidate: Candidate, profile: Profile, now: datetime) -> float:

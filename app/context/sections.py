@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from app.context.assemble import FRAME_TOKENS
+from app.context.assemble import LEAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,8 @@ class Budgets:
     """Seed 001 §6, step 2."""
     facts: int = 200
     """No seed has a number: as much as the profile."""
+    wishes: int = 200
+    """No seed has a number: as much as the facts, which is a dozen orders of some 15 tokens."""
     question: int = 80
     """One question to the user: a memory of up to 50 tokens, and the words around it."""
     domain: int = 2000
@@ -47,6 +49,7 @@ class Wants(NamedTuple):
     conflicts: int = 0
     unclear: int = 0
     cards: int = 0
+    wishes: int = 0
 
 
 NOTHING = Wants()
@@ -63,6 +66,7 @@ class Shares(NamedTuple):
     conflicts: int = 0
     unclear: int = 0
     cards: int = 0
+    wishes: int = 0
 
 
 def wanted(wants: Wants, budgets: Budgets) -> Wants:
@@ -82,10 +86,12 @@ def share_out(room: int, wants: Wants, budgets: Budgets, memories: int) -> Share
         limits = Wants(*(limit if want else 0 for want, limit in zip(own, _limits(budgets), strict=True)))
         whole = sum(limits) + memories
         own = Wants(*(min(want, room * limit // max(1, whole)) for want, limit in zip(own, limits, strict=True)))
-        if room - sum(own) < 2 * FRAME_TOKENS:
+        if room - sum(own) < LEAST:
             own = NOTHING
     left = max(0, min(memories, room - sum(own)))
-    return Shares(own.profile, own.facts, own.question, left, own.domain, own.conflicts, own.unclear, own.cards)
+    return Shares(
+        own.profile, own.facts, own.question, left, own.domain, own.conflicts, own.unclear, own.cards, own.wishes
+    )
 
 
 def _limits(budgets: Budgets) -> Wants:
@@ -97,4 +103,5 @@ def _limits(budgets: Budgets) -> Wants:
         budgets.conflicts,
         budgets.unclear,
         budgets.cards,
+        budgets.wishes,
     )

@@ -1,6 +1,7 @@
 """The time that a question speaks of: "last month", "in May", "on 3 March 2025", "before Christmas", "two weeks ago", "in Q3".
 
-Days are those of `now`'s own zone (`zones` has the user's). A question tells of what was, unless it speaks of what is to come.
+The words of other languages are said again in English first (`extract_times`). Days are those of `now`'s own zone (`zones`
+has the user's). A question tells of what was, unless it speaks of what is to come.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 from app.context.periods import COUNTS, STEPS, find_periods, months_on
 from app.memory.extract_dates import Found, find_dates
+from app.memory.extract_times import in_english
 
 
 class Span(NamedTuple):
@@ -129,6 +131,7 @@ def asked_time(query: str, now: datetime) -> Span | None:
     """
     if len(query) > 2 * MAX_CHARS:
         query = f"{query[:MAX_CHARS]}\n{query[-MAX_CHARS:]}"
+    query = in_english(query)
     if _HINTS.isdisjoint(_WORD.findall(query.lower())):
         return None
     query = _ONE_MONTH.sub(r"\1 \2 \4 \3 ", query)

@@ -17,9 +17,10 @@ from app.capture.masking import MASK
 from app.context.story import SYSTEM_ROLES
 from app.context.transcript import canonical, chain, message_hash
 from app.gateway.call import Call
+from app.gateway.commands import private_from, without_orders
 from app.gateway.dialect import ChatRequest, leading
 from app.gateway.paged_record import record_of
-from app.gateway.reconcile import Place, tails
+from app.gateway.reconcile import Place, question_chain, tails
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
 from app.gateway.replayed import repeat_key
@@ -248,8 +249,14 @@ class Accountant:
         assert place is not None, "a turn has a place"
         new = range(place.first_new, len(chat.messages))
         told = self._told(chat)
-        said = [Said(told.messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
-        whole = _question_chain(place, chat)
+        whole = question_chain(place, transcript)
+        private = private_from(chat, call.obeyed)
+        rest = without_orders(told) if private is not None else None
+        messages = list(told.messages)
+        if private is not None and rest is not None:
+            messages[private] = rest
+        said = [Said(messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
+        hidden_from = private if rest is None else None
         compiled = call.prepared.compilation if call.prepared else None
         return Exchange(
             session_id=place.session_id,
@@ -278,6 +285,10 @@ class Accountant:
             visible_from=place.visible_from,
             confined=call.identity.confined,
             learn=call.switches.memory == "on",
+            private=sum(
+                1 for i in new if hidden_from is not None and i >= hidden_from and transcript.hashes[i] is not None
+            ),
+            private_answers=private is not None,
         )
 
     def _told(self, chat: ChatRequest) -> ChatRequest:
@@ -348,15 +359,6 @@ def _message(choice: Choice) -> dict[str, Any]:
     if choice.function_call:
         message["function_call"] = choice.function_call
     return message
-
-
-def _question_chain(place: Place, chat: ChatRequest) -> bytes:
-    """The chain hash up to the last message asked."""
-    chains, hashes = chat.transcript.chains, chat.transcript.hashes
-    if not place.server_managed:
-        return next((each for each in reversed(chains) if each is not None), b"")
-    links = chain([each for each in hashes if each is not None], place.start_chain)
-    return links[-1] if links else place.start_chain
 
 
 def _tails(place: Place, chat: ChatRequest, answer: bytes) -> tuple[bytes | None, bytes | None]:

@@ -13,6 +13,7 @@ from uuid import UUID
 from app.capture.facts import CallFacts, Leg
 from app.capture.running import Entry
 from app.context.known import Inquiry
+from app.gateway.commands import NOTHING_TOLD, Obeyed
 from app.gateway.dialect import ChatRequest, Dialect
 from app.gateway.headers import Headers
 from app.gateway.identify import Identity, Principal, Switches
@@ -88,6 +89,8 @@ class Call:
     """What of its prompt is shown shorter; None: it is not paged."""
     unpaged: str | None = None
     """Why it is not paged though that is asked for."""
+    obeyed: Obeyed = NOTHING_TOLD
+    """What became of what it tells memory to do."""
     prepared: Prepared | None = None
     replay: Replay | None = None
     status: MemoryStatus = "bypass"

@@ -12,6 +12,7 @@ from app.capture.labels import LABEL_HEADER
 from app.context.profiles import PROFILE_NAMES
 from app.errors import BadHeader, Forbidden
 from app.gateway.headers import OWN_PREFIX
+from app.sources import PRICE_NAMES, Price
 from app.store import ids
 from app.store.limits import Limits
 
@@ -53,13 +54,15 @@ class Principal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """What the `X-Mneme-*` headers ask for. `paging`: None where they leave it to the session, the key and the server."""
+    """What the `X-Mneme-*` headers ask for. `paging`, `price`: None where they leave it to the session, the key and the
+    server."""
 
     memory: Literal["on", "off", "read-only"] = "on"
     capture: bool = True
     history: Literal["client", "server"] | None = None
     paging: OnOff | None = None
     profile: str = "auto"
+    price: Price | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ def switches(headers: Mapping[str, str], *, captured: bool = True) -> Switches:
         history=_choice(headers, "x-mneme-history", ("client", "server")),  # type: ignore[arg-type]  # one of the two
         paging=_choice(headers, "x-mneme-paging", ("on", "off")),  # type: ignore[arg-type]  # one of the two
         profile=_choice(headers, "x-mneme-profile", PROFILE_NAMES) or "auto",
+        price=_choice(headers, "x-mneme-price", PRICE_NAMES),  # type: ignore[arg-type]  # one of the three
     )
 
 
@@ -109,6 +113,11 @@ def paged(asked: OnOff | None, config: Mapping[str, Any], limits: Limits | None,
     if limits is not None and limits.paging is not None:
         return limits.paging
     return setting == "on"
+
+
+def priced(asked: Price | None, limits: Limits | None) -> Price | None:
+    """What a token of memory costs, by its header, else by its key; None: as the server has it."""
+    return asked or (limits.price if limits is not None else None)
 
 
 def paging_budget(config: Mapping[str, Any], setting: int | None) -> int | None:

@@ -21,6 +21,7 @@ from app.context.retrieve import Scope
 from app.context.story import SYSTEM_ROLES
 from app.context.transcript import query_of, text_of
 from app.context.zones import at_home
+from app.gateway.commands import NOTHING_TOLD, Obeyed
 from app.gateway.dialect import ChatRequest, renamed
 from app.gateway.held import over_held, reconcile_held
 from app.gateway.identify import Identity, Switches
@@ -33,6 +34,7 @@ from app.gateway.upstream import Target
 from app.gateway.weave import outgoing, weave
 from app.knowledge.inquiry import RECENT, Knower
 from app.knowledge.resolve_types import Said, Who
+from app.sources import Price
 from app.store.turns import Recognised, TurnStore
 
 
@@ -102,23 +104,29 @@ class Preparer:
         *,
         search: bool = True,
         profile: str = "auto",
+        price: Price | None = None,
         learns: bool = False,
         inquiry: Inquiry | None = None,
         deadline_s: float | None = None,
         paging: Paging | None = None,
+        obeyed: Obeyed = NOTHING_TOLD,
     ) -> Prepared:
         """The context and the body with it; without `search`, of what the place already holds, and what is known by now.
-        `profile`: of `profiles.PROFILE_NAMES`. `learns`: what the user says next will be learned from. `deadline_s`: seconds
-        for which cards are waited for. `paging`: what of the messages is shown shorter. Raises StoreUnavailable,
-        Unavailable."""
+        `profile`: of `profiles.PROFILE_NAMES`. `price`: None: as the server has it. `learns`: what the user says next will be
+        learned from. `deadline_s`: seconds for which cards are waited for. `paging`: what of the messages is shown shorter.
+        `obeyed`: what became of the message's commands. Raises StoreUnavailable, Unavailable."""
         request = _request(identity, chat, place, target, now)
         request = replace(
             request,
             profile=profile,
+            price=price,
             standing=place.standing,
             learns=learns,
             now=at_home(now, place.standing),  # "yesterday" is the user's
             inquiry=inquiry,
+            deeds=obeyed.deeds,
+            deed_items=obeyed.items,
+            about_user=obeyed.about_user,
             cards=self._cards.begin(identity.tenant_id, chat, place, deadline_s) if search and self._cards else None,
         )
         if paging is not None:
@@ -128,6 +136,8 @@ class Preparer:
             compiled = replace(compiled, inputs={**compiled.inputs, "path": path})
         if paging is not None:
             compiled = replace(compiled, audit=Explained({**compiled.audit, "paging": paging.explained}))
+        if obeyed.account:
+            compiled = replace(compiled, audit=Explained({**compiled.audit, "commands": list(obeyed.account)}))
         insertions = paging.insertions if paging is not None else ()
         return Prepared(woven(chat, compiled, place, target.model_alias, insertions), compiled)
 

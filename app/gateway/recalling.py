@@ -10,13 +10,14 @@ from dataclasses import replace
 from app.context.audit import Explained
 from app.errors import MnemeError, StoreUnavailable, Unavailable
 from app.gateway.call import Call
+from app.gateway.commands import FAILED, NOTHING_TOLD, Commander, ordered
 from app.gateway.dialect import ChatRequest
-from app.gateway.identify import paged, paging_budget
+from app.gateway.identify import paged, paging_budget, priced
 from app.gateway.keeping import Keeper
 from app.gateway.paged_plan import settled
 from app.gateway.pager import Pager, unpaged
 from app.gateway.prepare import Prepared, Preparer, unwoven
-from app.gateway.reconcile import Place
+from app.gateway.reconcile import Place, nowhere
 from app.gateway.splice import with_value
 from app.metrics import Metrics
 from app.settings import Settings
@@ -45,11 +46,14 @@ class Recaller:
         metrics: Metrics,
         settings: Settings,
         pager: Pager | None = None,
+        commander: Commander | None = None,
     ) -> None:
-        """`keeper`: None where there is no spool; `pager`: None where nothing is paged."""
+        """`keeper`: None where there is no spool; `pager`: None where nothing is paged; `commander`: None where nothing is done
+        that users tell memory to do."""
         self._preparer = preparer
         self._keeper = keeper
         self._pager = pager
+        self._commander = commander
         self._metrics = metrics
         self._settings = settings
         self._deadline_s = settings.retrieval_deadline_ms / 1000
@@ -102,6 +106,7 @@ class Recaller:
         if (when := limit.when()) is not None:
             paused = asyncio.get_running_loop().time()
             limit.reschedule(None)
+            await self._obey(call, chat, call.place)
             await self._page(call, chat, call.place)
             waited_s = asyncio.get_running_loop().time() - paused
             limit.reschedule(when + waited_s)
@@ -114,16 +119,33 @@ class Recaller:
             call.target,
             call.at,
             profile=call.switches.profile,
+            price=priced(call.switches.price, call.principal.limits),
             learns=call.switches.memory == "on",
             inquiry=call.inquiry,
             deadline_s=max(0.0, until - time.monotonic()),
             paging=call.paging,
+            obeyed=call.obeyed,
         )
         self._took("compile", began)
         self._sends(call, prepared)
         call.reason = call.reason or ("no-user" if call.identity.confined else None)
         if chat.follows is not None and call.place.how == "new":
             call.reason = "unknown-response"
+
+    async def _obey(self, call: Call, chat: ChatRequest, place: Place) -> None:
+        """What the message tells memory to do, done. What was found before it is found anew."""
+        if self._commander is None:
+            return
+        await self._commander.ready(chat)
+        if not self._commander.concerned(chat):
+            return
+        began = time.perf_counter_ns()
+        writes = call.switches.memory == "on" and call.principal.allows("write")
+        call.obeyed = await self._commander.obey(call.identity, chat, place, call.at, writes=writes)
+        if call.obeyed.changed:
+            again = await self._preparer.place(call.identity, chat, call.switches, call.at)
+            call.place = replace(again, session_id=place.session_id, retrieval_session=place.retrieval_session)
+        self._took("command", began)
 
     async def _page(self, call: Call, chat: ChatRequest, place: Place) -> None:
         """What of the prompt is shown shorter, where that is asked for; without, it goes on whole."""
@@ -160,19 +182,25 @@ class Recaller:
 
     async def _without_search(self, call: Call, chat: ChatRequest, error: Exception) -> None:
         """Where the place is known: the session's history and earlier blocks need no search, and no database."""
-        if call.place is not None and not call.answered_before:
+        place = call.place
+        if call.obeyed is NOTHING_TOLD and self._commander is not None and ordered(chat):
+            call.obeyed = FAILED
+            # Where the conversation stands is not known: the model is told, and the rest is for when the turn is stored.
+            place = place or nowhere(call.identity, call.at)
+        if place is not None and not call.answered_before:
             try:
                 # A prompt that takes long to count has as much time once more.
                 async with asyncio.timeout(self._deadline_s):
                     prepared = await self._preparer.compile(
                         call.identity,
                         chat,
-                        call.place,
+                        place,
                         call.target,
                         call.at,
                         search=False,
                         inquiry=call.inquiry,
                         paging=call.paging,
+                        obeyed=call.obeyed,
                     )
                 self._sends(call, prepared)
             except Exception as again:  # boundary: as above; what fails here only leaves more out

@@ -62,6 +62,14 @@ class Place:
     """The session's own settings."""
 
 
+def question_chain(place: Place, transcript: Transcript) -> bytes:
+    """The chain hash up to the last message asked."""
+    if not place.server_managed:
+        return next((each for each in reversed(transcript.chains) if each is not None), b"")
+    links = chain([each for each in transcript.hashes if each is not None], place.start_chain)
+    return links[-1] if links else place.start_chain
+
+
 def is_server_managed(transcript: Transcript, identity: Identity, wanted: str | None) -> bool:
     """Whether Mneme supplies the history: a session id and no answer of the client's own, unless the client says."""
     if identity.session is None:
@@ -317,6 +325,12 @@ def new_place(found: Recognised, identity: Identity, now: datetime, *, server: b
         recognised=None if found.known else found,
         standing=found.standing,
     )
+
+
+def nowhere(identity: Identity, now: datetime) -> Place:
+    """Where a request stands of which nothing can be found out: for a prompt that says so, and nothing else."""
+    session = ids.uuid7(now)
+    return Place(session, True, "new", False, 0, identity.user_id, retrieval_session=session)
 
 
 def known_place(found: Recognised, identity: Identity, *, how: How, server: bool = False, **fields: Any) -> Place:

@@ -11,24 +11,30 @@ from app.context.audit import LEGS
 from app.context.candidates import Candidate
 from app.context.inputs import Kept, Numbers, unpack
 from app.context.profiles import Profile
-from app.context.retrieve import Retriever, Scope, Wanted
+from app.context.retrieve import Retrieved, Retriever, Scope, Wanted
 from app.errors import Conflict
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.store.records import ROLE_NAMES
 from app.store.replays import ItemThen
+from app.store.standing import Ended
 
 
 class Recorded(Retriever):
     """Finds what was found then."""
 
-    def __init__(self, found: Sequence[Candidate]) -> None:
+    def __init__(self, found: Sequence[Candidate], asked: bool | None = None, ended: Sequence[Ended] = ()) -> None:
         self._found = found
+        self._asked = asked
+        self._ended = ended
 
     async def candidates(
         self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: object = None
-    ) -> tuple[list[Candidate], dict[UUID, str]]:
-        return list(self._found), {}
+    ) -> Retrieved:
+        return Retrieved(list(self._found), {}, self._asked)
+
+    async def ended(self, scope: Scope, items: Sequence[UUID]) -> list[Ended]:
+        return [each for each in self._ended if each.item in items]
 
 
 class ModelThen(ModelRegistry):
@@ -43,6 +49,16 @@ class ModelThen(ModelRegistry):
 
     def response_reserve(self, model: str, requested: int | None) -> int:
         return self._then[1]
+
+
+def ended_of(kept: Kept, items: Mapping[UUID, ItemThen]) -> list[Ended]:
+    """What was said to be so no more, as far as it may still be shown."""
+    found = []
+    for item, memory, at, heir in kept.ended:
+        old, new = items.get(memory), items.get(heir) if heir is not None else None
+        if old is not None and (heir is None or new is not None):
+            found.append(Ended(item, memory, old.text, None, at, heir, new.text if new is not None else None))
+    return found
 
 
 def candidates_of(kept: Kept, audit: Mapping[str, Any], items: Mapping[UUID, ItemThen]) -> list[Candidate]:
@@ -106,6 +122,7 @@ def _candidate(
         own.timely,
         own.reinforcements,
         own.sure_since,
+        own.odds,
     )
 
 

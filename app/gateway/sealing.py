@@ -132,6 +132,8 @@ class Sealer:
             await self._recorder.record(facts, exchange, explained)
         if compiled is not None:
             self._metrics.utilisation(compiled.eta)
+            block = compiled.new_block
+            self._metrics.memory(block.token_count if block else 0, degraded=call.status == "degraded")
         if facts.paging is not None:
             avoided, further = facts.paging.avoided_tokens, max(0, len(call.legs) - 1)
             self._metrics.paged(facts.paging.zone, avoided=avoided, legs=further)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from app.clock import Clock
-from app.context.assemble import NOTE, TAG
+from app.context.assemble import ABOUT, NOTE, TAG, WISHES
 from app.gateway.headers import Headers
 from app.gateway.responses import RESPONSES
 from app.gateway.simulated_responses import events_of, response_of
@@ -27,6 +27,7 @@ QUOTED_CHARS = 200
 
 _BLOCK = re.compile(rf"<{TAG} [^>]*>\n(.*?)\n?</{TAG} [^>]*>\s*", re.DOTALL)
 _PIECES = re.compile(rf"(?:\S+\s*){{1,{WORDS_PER_PIECE}}}")
+_HEADINGS = frozenset({NOTE, ABOUT, WISHES})
 _NOT_A_NOTE = re.compile(r"\d{4}-\d{2}-\d{2}:")
 """The date over a group of turns."""
 
@@ -164,7 +165,7 @@ def answer_to(messages: Sequence[Mapping[str, Any]]) -> str:
 def notes_in(text: str) -> list[str]:
     """The notes in the memory blocks of a text, each as a line of a list."""
     lines = [line.strip() for block in _BLOCK.findall(text) for line in block.split("\n")]
-    notes = [line for line in lines if line and line != NOTE and not _NOT_A_NOTE.fullmatch(line)]
+    notes = [line for line in lines if line and line not in _HEADINGS and not _NOT_A_NOTE.fullmatch(line)]
     return [note if note.startswith("- ") else f"- {note}" for note in notes]
 
 

@@ -39,7 +39,7 @@ from app.gateway.paged_then import PagedThen
 from app.gateway.path import read_path
 from app.gateway.prepare import paged, parse_object, recent_of, woven
 from app.gateway.reconcile import Place, with_path
-from app.gateway.recorded import ModelThen, Recorded, candidates_of, fate
+from app.gateway.recorded import ModelThen, Recorded, candidates_of, ended_of, fate
 from app.gateway.splice import Insertion, with_value
 from app.gateway.upstream import Router, Target
 from app.gateway.weave import outgoing
@@ -50,7 +50,7 @@ from app.store.captures import CallDetail, Captures
 from app.store.cards import Cards
 from app.store.knowing import KnowingStore
 from app.store.replays import ItemThen, ReplayStore
-from app.store.standing import NOTHING, Standing, StandingFact
+from app.store.standing import NOTHING, Standing, StandingFact, Wish
 from app.store.turns import Recognised, TurnStore
 
 Mode = Literal["today", "as_of"]
@@ -152,6 +152,8 @@ class Recompiler:
         blocks, lost = await self._blocks(captured)
         quoted = captured.quoted = {item for block in blocks for item in block.item_ids}
         wanted = {UUID(each) for each in captured.audit["items"]["id"]} | {each for each in quoted if is_item(each)}
+        wanted |= {each.memory for each in kept.notes.wishes}
+        wanted |= {each for ended in kept.ended for each in (ended.memory, ended.heir) if each is not None}
         captured.items = await self._replays.items(tenant, captured.user, wanted, kept.now)
         place = await self._place(captured, mode)
         request = await self._request(captured, place, mode)
@@ -268,6 +270,7 @@ class Recompiler:
             standing=await self._standing(captured, mode),
             learns=kept.learns,
             profile=captured.audit["strategy"] if mode == "as_of" else kept.profile,
+            price=kept.price,
             search=kept.search or mode == "today",
         )
         return over_held(request, place) if place.upstream_holds else request
@@ -280,9 +283,15 @@ class Recompiler:
         notes = kept.notes
         words = await self._replays.facts(tenant, user, [(each.fact_id, each.note) for each in notes.facts], kept.now)
         facts = []
-        for fact, note, memory in notes.facts:
+        for fact, note, memory, since, said in notes.facts:
             if (found := words.get(note)) is not None:
-                facts.append(StandingFact(fact, note, found.key, found.many, found.value, memory, None, None))
+                told = (found.key, found.many, found.value)
+                facts.append(StandingFact(fact, note, *told, memory, None, None, since, said))
+        wishes = [
+            Wish(each.memory, item.text, None, None, each.messages)
+            for each in notes.wishes
+            if (item := captured.items.get(each.memory)) is not None
+        ]
         captured.lost = {each.note for each in notes.facts} - words.keys()
         if captured.lost:
             captured.notes.append(f"Of the facts about the user {len(captured.lost)} were forgotten since.")
@@ -292,7 +301,8 @@ class Recompiler:
             profile = today.profile if today.profile_note == notes.profile_note else None
         # What was due and not found is not kept; that something was had its room in the block.
         due = notes.due or {UUID(int=0): kept.now} if notes.due is not None else None
-        standing = Standing(profile, notes.profile_note if profile is not None else None, tuple(facts), due)
+        own = notes.profile_note if profile is not None else None
+        standing = Standing(profile, own, tuple(facts), due, wishes=tuple(wishes), borne=notes.borne)
         return standing if standing != NOTHING else NOTHING
 
     async def _inquiry(
@@ -370,7 +380,11 @@ class Recompiler:
         if terms.diversity is not None and captured.audit["omitted"]:
             captured.notes.append("More than 100 items were looked at: in another order, those left out might matter.")
         return Compiler(
-            Recorded(candidates_of(captured.kept, captured.audit, captured.items)),
+            Recorded(
+                candidates_of(captured.kept, captured.audit, captured.items),
+                captured.kept.asked if captured.kept.price is not None else None,
+                ended_of(captured.kept, captured.items),
+            ),
             ModelThen(budget["window"], budget["reserve"]),
             self._tokenizers,
             self._counts,
@@ -380,6 +394,7 @@ class Recompiler:
             diversity=terms.diversity,
             budgets=terms.budgets,
             questions=terms.questions,
+            price=terms.price or "balanced",
         )
 
     def _target_then(self, captured: _Captured) -> Target:

@@ -24,6 +24,7 @@ from app.clock import Clock
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.call import Call, own_headers
+from app.gateway.commands import Commander
 from app.gateway.dialect import ChatRequest, Dialect
 from app.gateway.dialects import dialect_of
 from app.gateway.forward import Forwarder, outgoing_headers
@@ -98,9 +99,11 @@ class Gateway:
         keeper: Keeper | None = None,
         pager: Pager | None = None,
         answers: Answering | None = None,
+        commander: Commander | None = None,
     ) -> None:
         """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool;
-        `pager`: None where nothing is paged, `answers` where there is none either."""
+        `pager`: None where nothing is paged, `answers` where there is none either. `commander`: None where
+        nothing is done that users tell memory to do."""
         self._authenticator = authenticator
         self._router = router
         self._scout = scout
@@ -119,7 +122,7 @@ class Gateway:
             clock=clock,
             keeper=keeper,
         )
-        self._recaller = Recaller(preparer, keeper, metrics, settings, pager)
+        self._recaller = Recaller(preparer, keeper, metrics, settings, pager, commander)
         self.settle = self._sealer.settle
         """For the drain, which stores what was kept before."""
         self.sender = Sender(transports, router, metrics, settings, clock)

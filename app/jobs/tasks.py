@@ -1,8 +1,12 @@
 """What the worker does with a turn, or with a batch of imported messages: index them, and learn from them.
 
-read the messages ─> vectors, where no turn waits for them ─> statements (rules, or the helper LLM) ─> their vectors
+read the messages ─> vectors, where no turn waits for them ─> statements by the rules ─> their vectors
     └── nothing is held meanwhile; then, in one transaction that notes the job as done:
-        vectors, words, new memories and what they repeat or replace
+        vectors, words, new memories and what they repeat or replace; where there is a helper LLM, a job for each exchange
+        └── such a job: statements by the helper ─> in one transaction that notes it as done: those that the rules did not find
+
+A server does the first job with the turn where the rules find something in it (`app/jobs/inline.py`); the queued one then finds
+it done. While the helper is away, what the rules found is there.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from app.memory.drafts import Draft, Place, make_drafts
 from app.memory.extract_amend import Earlier, amended, amends
 from app.memory.ingest import Ingest
 from app.memory.ingest_claims import opposite
-from app.memory.ingest_compare import concerned
+from app.memory.ingest_compare import CONTRARY, concerned
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
@@ -64,10 +68,6 @@ class Hearing(Protocol):
 EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
 """Roles whose texts get vectors: what was said, not how the application set the scene."""
 
-NOT_FAR = 0.8
-"""Cosine above which a memory is looked at for having the same words but for those that give a tone; two such that differ in
-one word in four are above it (tests/unit/providers/test_embeddings.py)."""
-
 LEARN = "learn"
 IMPORT_INDEX = "import_index"
 """The entrypoints. An imported batch is learned from as a turn is."""
@@ -77,8 +77,8 @@ IMPORT_INDEX = "import_index"
 class LearnJob:
     """The payload of `learn`. `messages`: those that the turn added, in order, said between `since` and `until`.
 
-    `confined`: nobody's session. `learn`: whether to learn, or only to index. `indexed`: they are already; learn
-    only.
+    `confined`: nobody's session. `learn`: whether to learn, or only to index. `indexed`: the rules have learned from them;
+    the helper LLM is to add what they did not find.
     """
 
     tenant: UUID
@@ -126,7 +126,7 @@ class LearnJob:
         return self.session if self.confined else self.user
 
     def part(self, messages: Sequence[SourceMessage]) -> JobRecord:
-        """The job that learns from some of its messages, which are indexed."""
+        """The job in which the helper adds to what the rules found in one of its exchanges, which is indexed."""
         payload = {
             "tenant": self.tenant,
             "user": self.user,
@@ -156,14 +156,14 @@ class Learner:
         clock: Clock,
         store_secrets: bool = False,
         refuses: Callable[[str], bool] = lambda _: False,
-        exchanges_per_job: int | None = None,
+        helper: Extract | None = None,
         note: Note | None = None,
         answers: Answers | None = None,
         hearing: Hearing | None = None,
     ) -> None:
         """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
-        text that it must not be kept. `exchanges_per_job`: exchanges that one job extracts from, where each costs a call of
-        a helper LLM; a larger job indexes and leaves the rest to jobs of that size. None: any number."""
+        text that it must not be kept. `extract`: the rules. `helper`: adds to them, in a job for each exchange, since
+        each costs a call of an LLM; None: nothing does."""
         self._store = store
         self._embedder = embedder
         self._space = space if embedder.dimensions else None
@@ -172,7 +172,7 @@ class Learner:
         self._clock = clock
         self._store_secrets = store_secrets
         self._refuses = refuses
-        self._per_job = exchanges_per_job
+        self._helper = helper
         self._note = note
         self._answers = answers
         self._hearing = hearing
@@ -191,16 +191,19 @@ class Learner:
 
     async def _attempt(self, job: LearnJob) -> bool:
         """Read, find and write. False: something that was read is gone by now, and nothing was written."""
-        setting, messages = await self._store.read(job.tenant, job.user, job.messages, job.since, job.until)
+        if job.indexed and self._helper is None:
+            return True  # it was to add to the rules, and is configured no more
+        setting, messages = await self._store.read(
+            job.tenant, job.user, job.messages, job.since, job.until, job_key=job.key
+        )
+        if setting.done:
+            return True
         found = [] if self._embedder.local or job.indexed else await self._message_vectors(messages)
         exchanges = exchanges_of(messages, setting.instructions) if job.learn else []
-        parts = self._parts(exchanges)
-        spoken = (
-            await self._hearing.hear(job, setting, exchanges) if self._hearing and exchanges and not parts else None
-        )
-        statements = [] if parts else await self._statements(job, exchanges, spoken)
+        spoken = await self._hearing.hear(job, setting, exchanges) if self._hearing and exchanges else None
+        statements = await self._statements(job, exchanges, spoken)
         verdicts: list[Verdict] = []
-        if self._answers is not None and exchanges and not parts:
+        if self._answers is not None and exchanges and not job.indexed:
             verdicts = await self._answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
         # Waiting here holds no connection; other workers are waited for in Postgres.
         try:
@@ -226,12 +229,13 @@ class Learner:
                 indexed = [] if job.indexed else [each.message_id for each in messages]
                 if indexed or memories:
                     await effect.count_words(indexed, memories, job.since, job.until)
-                if parts:
-                    await effect.enqueue([job.part(part) for part in parts])
-                elif job.learn and self._note is not None:
-                    await self._note(job, effect, messages, statements)
-                if spoken is not None:
-                    await spoken.note(job, effect)
+                if not job.indexed:
+                    if job.learn and self._note is not None:
+                        await self._note(job, effect, messages, statements)
+                    if spoken is not None:
+                        await spoken.note(job, effect)
+                    if exchanges and self._helper is not None:
+                        await effect.enqueue([job.part(own) for _, own in exchanges])
         except Conflict:
             return False
         return True
@@ -249,13 +253,6 @@ class Learner:
             await effect.add_vectors(
                 self._space, MESSAGE, [each.message_id for each in items], [each.created_at for each in items], vectors
             )
-
-    def _parts(self, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]) -> list[list[SourceMessage]]:
-        """Exchanges cut into the messages of further jobs; none where this job can do them all."""
-        if self._per_job is None or len(exchanges) <= self._per_job:
-            return []
-        cuts = [exchanges[at : at + self._per_job] for at in range(0, len(exchanges), self._per_job)]
-        return [[message for _, own in cut for message in own] for cut in cuts]
 
     async def _meant(
         self,
@@ -279,8 +276,9 @@ class Learner:
     ) -> list[Draft]:
         """What the exchanges say that is worth keeping, with vectors."""
         found: list[tuple[Candidate, SourceMessage]] = []
+        extract = self._helper if job.indexed and self._helper is not None else self._extract
         for exchange, own in exchanges:
-            said = await self._extract(exchange)
+            said = await extract(exchange)
             for each in said if spoken is None else spoken.about(exchange, own[0], said):
                 meant = await self._meant(job, each, exchange, own[0], found) if amends(each) else each
                 if meant is not None:
@@ -302,11 +300,16 @@ class Learner:
         # A space that was measured has its own; the others are alike enough for one, which an operator may set.
         own = self._embedder.duplicate_threshold
         threshold = own if own is not None else setting.dedup_threshold
-        near = await self._near(effect, scope, statements, min(threshold, NOT_FAR))
+        near = await self._near(effect, scope, statements, min(threshold, CONTRARY))
         claims = {pair for each in statements for pair in _claims(each)}
         hashes = [each.content_hash for each in statements]
-        members = await effect.members(scope, hashes, claims, {each for found in near.values() for each in found})
+        claims |= {("user", name) for each in statements for name in each.candidate.doubts}
+        ended = {each.subject for draft in statements for each in draft.candidate.ends}
+        close = {each for found in near.values() for each in found}
+        members = await effect.members(scope, hashes, claims, close, ended)
         known = await effect.known(scope, concerned(statements, members, near, threshold))
+        # "Remember that ..." takes back what was forgotten in a chat.
+        await effect.lift(setting.hmac_key, [each.content_hash for each in statements if each.candidate.explicit])
         # Asked for last: whoever forgets one of these memories has done so by now, or waits.
         forgotten = await effect.forgotten(setting.hmac_key, hashes)
         ingest = Ingest(

@@ -17,10 +17,10 @@ from app.context.known import Entity, Resolution
 from app.knowledge.ontology import EntityType, Ontology
 from app.memory.candidate import Candidate, Kind, Triple
 from app.memory.consolidate_text import slug
-from app.memory.extract import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, without_request
+from app.memory.extract import without_request
 from app.memory.extract_clauses import Clause, clauses
 from app.memory.extract_dates import find_date
-from app.memory.extract_drafts import make_draft
+from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, make_draft
 from app.memory.ingest_text import normalise
 
 CLAIM_IMPORTANCE = 0.65

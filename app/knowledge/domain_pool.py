@@ -101,8 +101,9 @@ class DomainPool:
 
     async def warm(self, names: Collection[str]) -> None:
         """Connect, and read what the catalog says of these tables, before somebody waits for it. Raises DomainAway."""
-        at_once = min(AT_ONCE, self.source.connections)
-        await asyncio.gather(*(self.query("writer", timeout_s=WARM_S) for _ in range(at_once)))
+        await self.query("writer", timeout_s=WARM_S)
+        if self._pool is not None:
+            await self._pool.open(AT_ONCE)
         await self.catalog(names, WARM_S)
 
     def forget(self) -> None:

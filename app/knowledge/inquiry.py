@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -157,18 +157,13 @@ class Knower:
         """Whether it is known that there is nothing to know: then nobody need be asked."""
         return self._nothing.get(who, 0.0) > time.monotonic()
 
-    async def warm(self, connections: int) -> None:
-        """Have every connection plan what questions ask: it takes longer than a request waits for. Raises StoreUnavailable."""
+    async def warm(self) -> None:
+        """Ask what questions ask, of nobody, so that it is planned: that takes longer than a request waits. Raises
+        StoreUnavailable."""
         sources, nobody, now = self._sources, UUID(int=0), datetime.now(UTC)
-        asks: tuple[Callable[[], Coroutine[Any, Any, object]], ...] = (
-            lambda: sources.resolver.study(Who(nobody, nobody), "Warm Works", (), NO_ONTOLOGY, now=now),
-            lambda: sources.store.claims(nobody, nobody, [nobody]),
-            lambda: sources.conflicts.of_entities(nobody, nobody, ["warm"], since=now),
-        )
-        for ask in asks:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(connections):
-                    group.create_task(ask())
+        await sources.resolver.study(Who(nobody, nobody), "Warm Works", (), NO_ONTOLOGY, now=now)
+        await sources.store.claims(nobody, nobody, [nobody])
+        await sources.conflicts.of_entities(nobody, nobody, ["warm"], since=now)
 
     def inquiring(
         self, who: Who, text: str, recent: Sequence[Said], now: datetime, deadline_s: float | None = None

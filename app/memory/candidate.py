@@ -43,6 +43,20 @@ class Triple:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """What was so and is not any more: `user works_at Acme` of "I left Acme".
+
+    Matches the triples in force of that subject. `predicate` None: whatever is said of the subject with this value;
+    `value` None: whatever the value is. `since`: from when it is not so, where the words say so.
+    """
+
+    subject: str
+    predicate: str | None
+    value: str | None
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """One statement worth remembering.
 
@@ -50,7 +64,9 @@ class Candidate:
     place (start, end, in characters) in the user's message as it came; both are empty for a tool call. `confidence` and
     `importance` in 0..1. `explicit`: the user asked that it be remembered. `secret`: looks like a credential or a card
     number, which ingest refuses unless told otherwise. `when`: ISO date (or year, month) of an event. `since`, `until`: from
-    and up to when it is so, where the words say so.
+    and up to when it is so, where the words say so. `ends`: what this statement closes; it may say something new besides ("I'm
+    freelancing now"), or nothing but the end ("I left Acme"). `doubts`: predicates that it puts in doubt (moved to another
+    city: the commute, the gym; the table is app/languages/doubts.txt).
     """
 
     content: str
@@ -68,6 +84,8 @@ class Candidate:
     secret: bool = False
     since: datetime | None = None
     until: datetime | None = None
+    ends: tuple[Ended, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

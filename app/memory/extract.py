@@ -7,15 +7,21 @@ Precision before recall: what is quoted, pasted, asked, supposed, joked or said 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime, time
 
-from app.memory.candidate import Candidate, Exchange, Kind, Provenance, Triple
-from app.memory.extract_clauses import Clause, clauses
+from app.languages.data import language
+from app.languages.detect import language_of
+from app.memory.candidate import Candidate, Ended, Exchange, Kind, Provenance, Triple
+from app.memory.commands import read_commands
+from app.memory.doubts import with_doubts
+from app.memory.extract_clauses import Clause, announced, clauses, masked, own_word
 from app.memory.extract_dates import Found, find_date
-from app.memory.extract_drafts import make_draft, tool_candidates
+from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, make_draft, tool_candidates
 from app.memory.extract_events import event_content, without_date
 from app.memory.extract_grammar import capital, depersonalise, inner
+from app.memory.extract_multilingual import statements
 from app.memory.extract_rules import Rule, rules
 from app.memory.extract_secrets import looks_secret
 from app.memory.extract_values import trade
@@ -25,18 +31,42 @@ from app.memory.ingest_text import content_hash
 MAX_CANDIDATES = 16
 """Of one exchange: who states more at once is pasting something."""
 
-EXPLICIT_IMPORTANCE = 0.9
-EXPLICIT_CONFIDENCE = 0.95
 EVENT_IMPORTANCE = 0.55
 EVENT_CONFIDENCE = 0.85
 
 
 def extract(exchange: Exchange) -> list[Candidate]:
     """What the exchange says about its user, in the order in which it was said; each statement once."""
+    code = language_of(masked(exchange.user_text))
+    stated = list(_in_english(exchange)) if code in ("", "en") else statements(exchange, code)
+    stated = [each for each in stated if each.kind != "instruction" or _may_order(exchange.user_text, each, code)]
     found: dict[bytes, Candidate] = {}
+    for candidate in [*map(with_doubts, stated), *tool_candidates(exchange)]:
+        found.setdefault(content_hash(candidate.content), candidate)
+    return list(found.values())[:MAX_CANDIDATES]
+
+
+def _may_order(message: str, order: Candidate, code: str) -> bool:
+    """Whether it is the user who orders it: in a short word of their own, announced by nothing but "remember:", and not told as
+    what somebody else says."""
+    if not own_word(message) or announced(message, order.span[0]) > order.explicit:
+        return False
+    return language(code or "en").pattern("reported").search(message) is None
+
+
+def read_rules() -> None:
+    """Reads and compiles the English rules, some 0.5 s of CPU, so that no message waits for it; those of another language are
+    read with the first message in it, which takes that some 0.1 s."""
+    rules()
+    read_commands("en")
+    masked("")
+
+
+def _in_english(exchange: Exchange) -> Iterator[Candidate]:
     asked_in = -1  # the sentence in which the user said "remember"
     plainly = False
     spoke_in = -1  # the last one that said something
+    tasted, tasted_in = "", -1  # what the user likes or hates, and the sentence that says so
     stated = clauses(exchange.user_text)
     for index, clause in enumerate(stated):
         clause, request = without_request(clause)
@@ -52,11 +82,27 @@ def extract(exchange: Exchange) -> list[Candidate]:
         for candidate in _of_clause(
             clause, exchange, explicit=explicit, plainly=plainly, introduces=index == 0 and not alone
         ):
-            found.setdefault(content_hash(candidate.content), candidate)
+            if candidate.kind == "preference" and candidate.triple is not None:
+                tasted, tasted_in = candidate.triple.value, clause.sentence
+            told = _with_noun(candidate, tasted if tasted_in == clause.sentence else "")
+            if told is not None:
+                yield told
             spoke_in = clause.sentence
-    for candidate in tool_candidates(exchange):
-        found.setdefault(content_hash(candidate.content), candidate)
-    return list(found.values())[:MAX_CANDIDATES]
+
+
+_PRONOUN = re.compile(r"\b(?:it|them)\b", re.IGNORECASE)
+
+
+_POINTING = re.compile(r"(?:please )?(?:always|never|don't|do not)(?: ever)? [\w-]+ (?:it|them)\b", re.IGNORECASE)
+
+
+def _with_noun(candidate: Candidate, noun: str) -> Candidate | None:
+    """ "I hate cilantro, never suggest it": an order says what its pronoun stands for; None where nothing is known to."""
+    if candidate.kind != "instruction":
+        return candidate
+    if noun:
+        return replace(candidate, content=_PRONOUN.sub(lambda _: noun, candidate.content, count=1))
+    return None if _POINTING.match(candidate.content) else candidate
 
 
 # --- what the user asks to remember -----------------------------------------------------------------------------------
@@ -111,12 +157,15 @@ def _of_clause(
     if relative is not None:
         text = _RELATIVE.sub(lambda m: f"{m[0].split()[0]} {m['who']}", text)
     when = find_date(text, exchange.now, past=_is_past(text))
-    ruled, event = _by_rule(text, when, clause), _event(text, when)
+    ruled, event = _by_rule(text, when, clause, exchange.now), _event(text, when)
+    first = ruled[0] if ruled else None
     if event is not None and (
-        ruled is None or ruled.kind == "event" or (ruled.triple is None and ruled.kind != "correction")
+        first is None
+        or first.kind == "event"
+        or (first.triple is None and first.kind != "correction" and not first.ends)
     ):
-        ruled = event
-    drafts = [draft for draft in (relative, introduced, ruled) if draft is not None]
+        ruled = [event]
+    drafts = [draft for draft in (relative, introduced, *ruled) if draft is not None]
     if not drafts and explicit:
         told = _as_told(text, when, plainly=plainly)
         drafts = [told] if told is not None else []
@@ -139,10 +188,12 @@ def _of_clause(
     ]
 
 
-def _by_rule(text: str, when: Found | None, clause: Clause) -> Candidate | None:
+def _by_rule(text: str, when: Found | None, clause: Clause, now: datetime) -> list[Candidate]:
+    """What the first rule that fits says; `since` is set where the words tell when something changed."""
     resolved = [text]
     if when is not None:
-        if "birthday" in text.lower() and not re.search(r"\d", text[when.start : when.end]):
+        undated = "birthday" in text.lower() and not re.search(r"\d", text[when.start : when.end])
+        if undated or _TURNS.search(text):
             resolved = [text[: when.start] + _calendar_day(when.iso) + text[when.end :]]
         elif stripped := without_date(text, when):
             resolved.insert(0, stripped)  # "… two weeks ago" is no part of the value
@@ -150,29 +201,36 @@ def _by_rule(text: str, when: Found | None, clause: Clause) -> Candidate | None:
         for rule in rules():
             match = rule.pattern.fullmatch(said)
             if match is not None:
-                filled = _filled(rule, {key: value or "" for key, value in match.groupdict().items()}, text, clause)
-                if filled is not None:
-                    return filled
-    return None
+                groups = {key: value or "" for key, value in match.groupdict().items()}
+                since = datetime.combine(when.first, time(), now.tzinfo) if when is not None and said != text else None
+                first, *others = (_filled(each, dict(groups), text, clause, since) for each in (rule, *rule.also))
+                if first is not None:
+                    return [first, *(each for each in others if each is not None and each.triple is not None)]
+    return []
 
 
-def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause) -> Candidate | None:
-    value = groups.get("v", "")
+_TURNS = re.compile(r"\b(?:turns|will turn|will be|is turning) \w+(?: years old)?(?: on| the|,)? (?=\w)", re.IGNORECASE)
+
+
+def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause, since: datetime | None) -> Candidate | None:
+    value = groups.get(rule.value, "")
     if value:
         checked = rule.check(value)
         if checked is None and not rule.optional:
             return None
-        groups["v"] = value = checked or ""
+        groups[rule.value] = value = checked or ""
     if words("not_favourites").intersection(groups.get("what", "").lower().split()):
         return None  # "my favourite part", "my favourite one"
     predicate = re.sub(r"\W+", "_", rule.fill(rule.predicate or "", groups).lower())
     single = predicate in words("single_valued") or "{what}" in (rule.predicate or "")
     changed = rule.correction or bool(groups.get("changed")) or (single and _corrects(clause, text, rule))
-    kind: Kind = "correction" if changed and rule.kind in ("fact", "preference") else rule.kind
+    corrected = changed and (single or not rule.ends or not predicate or predicate.startswith("not_"))
+    kind: Kind = "correction" if corrected and rule.kind in ("fact", "preference") else rule.kind
     # A correction takes the place of what the same subject and predicate said before: of one allergy, not of all.
     triple = None
     if predicate and (single or kind != "correction" or predicate.startswith("not_")):
         triple = Triple(rule.fill(rule.subject, groups).lower(), predicate, inner(value))
+    ends = tuple(_ended(each, rule, groups, since) for each in rule.ends)
     return make_draft(
         rule.fill(rule.content, groups),
         kind,
@@ -180,7 +238,23 @@ def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause) -> Ca
         confidence=rule.confidence,
         tag=rule.tag,
         value=value,
-        triple=triple,
+        triple=triple if triple is None or triple.value else None,
+        ends=ends,
+        since=since if ends or kind == "correction" else None,
+    )
+
+
+def _ended(told: str, rule: Rule, groups: dict[str, str], since: datetime | None) -> Ended:
+    """`works_at:{v}`, `partner`, `{who}.*` of a rule, filled."""
+    predicate, _, value = told.partition(":")
+    subject = rule.subject
+    if "." in predicate:
+        subject, _, predicate = predicate.rpartition(".")
+    return Ended(
+        rule.fill(subject, groups).lower(),
+        None if predicate == "*" else predicate,
+        re.sub(r"^(?:an?|the) ", "", inner(rule.fill(value, groups))) or None,
+        since,
     )
 
 
@@ -264,7 +338,7 @@ def _introduction(clause: Clause, text: str, introduces: bool) -> tuple[Candidat
 _RELATIVE = re.compile(
     r"\b(?:[Mm]y|[Oo]ur) (?P<who>wife|husband|partner|girlfriend|boyfriend|fianc[eé]e?|son|daughter|brother|sister|"
     r"dog|cat|flatmate|roommate|housemate|boss|landlord|niece|nephew) "
-    r"(?P<name>[A-Z][a-z]+)\b(?!')"
+    r"(?P<name>[A-Z][^\W\d_]+)\b(?!')"
 )
 
 

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 
-from app.memory.ingest_text import injected_spans
+from app.languages.data import all_of
+from app.memory.ingest_text import injected_spans, strip_injected
 
 MAX_HEAD = 12_000
 MAX_TAIL = 4_000
 """Characters of a message that are read, from its beginning and its end: in a longer one the middle is a document."""
 MAX_CLAUSES = 400
 MASK = "\n"
+MAX_OWN_WORD = 400
+"""Characters of a message that may order something: four long sentences. A longer one rather carries something."""
+_LINE_END = re.compile(r"[\n\r\u2028\u2029]")
+_COLON = re.compile(r"[:：]")
+_AT_ONCE = 2
+"""Messages of which the masked text is kept for the next that asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,18 @@ class Clause:
     greeted: bool = False
     elliptic: bool = False
     sentence: int = 0
+
+
+def own_word(message: str) -> bool:
+    """Whether a message is the user's own short word, of which commands and standing instructions are taken: one line. What has
+    several may be a template that carries what others wrote, whatever stands around it."""
+    said = strip_injected(message).strip()
+    return len(said) <= MAX_OWN_WORD and _LINE_END.search(said) is None
+
+
+def announced(message: str, start: int) -> int:
+    """How often the user's own words up to this place announce what follows: "Question:", "The page says:"."""
+    return len(_COLON.findall(masked(message), 0, start))
 
 
 def clauses(message: str) -> list[Clause]:
@@ -83,14 +103,23 @@ _BLOCKS = re.compile(
     r"|https?://\S+",
     re.MULTILINE,
 )
+_COMMENT = re.compile(r"<!--(?:[^-]|-(?!->))*(?:-->|$)")
 _QUOTED = re.compile(
-    r"\"[^\"\n]{1,2000}\"|“[^“”]{1,2000}”|„[^„“”]{1,2000}[“”]|«[^«»]{1,2000}»|(?<![\w'])'[^'\n]{12,400}'(?!\w)"
+    r"\"[^\"\n]{1,2000}\"|“[^“”]{1,2000}”|„[^„“”]{1,2000}[“”]|«[^«»]{1,2000}»|「[^「」]{1,2000}」|『[^『』]{1,2000}』|(?<![\w'])'[^'\n]{12,400}'(?!\w)"
 )
 _OWN_WORDS = re.compile(r"\b(?:I|I'm|my|me|we|our|always|never|remember|call|name)\b", re.IGNORECASE)
+_HAN = re.compile(r"[\u3400-\u9fff]")
 _LONG_QUOTE = 60  # characters: a title is shorter, a quotation is not
 _TAGGED = re.compile(r"<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>")
 _MAX_TAGS = 50
 _SPEAKER = re.compile(r"^[ \t]*(?:\[[^\]\n]{1,30}\][ \t]*)?[A-Z][\w .'-]{0,24}:[ \t]", re.MULTILINE)
+_ROLE = re.compile(
+    r"^[ \t]*(?:#{1,6} \S|\[(?:inst|system|context|document|tool)\b|(?:user|assistant|system|human|ai|tool|developer|model|"
+    r"usuario|asistente|sistema|benutzer|assistent|utilisateur|système|usuário|用户|助手|系统)"
+    r"(?: (?:result|message|output|prompt))?[:：])",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line of a transcript, a prompt or a document with headings: what follows was pasted."""
 _LETTER = re.compile(
     r"^[ \t]*(?:dear |to whom it may|from: |to: |subject: |sent: |date: |-{3,} ?(?:forwarded|original)|"
     r"on .{5,60} wrote:)",
@@ -124,22 +153,47 @@ def masked(message: str) -> str:
     return text[:MAX_HEAD] + MASK * gap + text[MAX_HEAD:]
 
 
+@cache
+def _pasted() -> tuple[tuple[re.Pattern[str], bool, bool], ...]:
+    """What opens a pasted text in any language, whether it is itself part of it, and whether it holds a colon."""
+    return (
+        (_ROLE, True, False),
+        (_LETTER, True, False),
+        (all_of("letter"), True, False),
+        (_TASK_BELOW, False, False),
+        (all_of("below"), False, False),
+        (_TASK_COLON, False, True),
+        (all_of("task"), False, True),
+    )
+
+
+@lru_cache(maxsize=_AT_ONCE)
 def _masked(message: str) -> str:
+    """Asked for by each that looks at a message: its language, its statements, its commands."""
     text = message.replace("’", "'").replace("ʼ", "'").replace("\r", MASK)
     spans = injected_spans(text)
     text = _mask(text, spans)
     text = _mask(text, _fenced(text))
+    text = _mask(text, [m.span() for m in _COMMENT.finditer(text)])
     text = _mask(text, [m.span() for m in _BLOCKS.finditer(text)])
     text = _mask(text, _tagged(text))
-    quotes = [m.span() for m in _QUOTED.finditer(text) if len(m[0]) > _LONG_QUOTE or _OWN_WORDS.search(m[0])]
+    quotes = [m.span() for m in _QUOTED.finditer(text) if len(m[0]) > _LONG_QUOTE or _says(m[0])]
     text = _mask(text, [span for span in quotes if not _is_contraction_span(text, span)])
     speakers = list(_SPEAKER.finditer(text))
     if len(speakers) >= 2:
         text = _mask(text, [(speakers[0].start(), len(text))])
-    for pattern in (_LETTER, _TASK_BELOW, _TASK_COLON):
+    colon = ":" in text or "：" in text
+    for pattern, itself, wants_colon in _pasted():
+        if wants_colon and not colon:
+            continue
         if opening := pattern.search(text):
-            text = _mask(text, [(opening.start() if pattern is _LETTER else opening.end(), len(text))])
+            text = _mask(text, [(opening.start() if itself else opening.end(), len(text))])
     return text
+
+
+def _says(quote: str) -> bool:
+    """Is it a statement rather than a name or a title? In other languages than English: more than two words."""
+    return bool(_OWN_WORDS.search(quote)) or len(quote.split()) > 2 or len(_HAN.findall(quote)) > 4
 
 
 def _mask(text: str, spans: list[tuple[int, int]]) -> str:
@@ -197,7 +251,8 @@ _JOKE = re.compile(r"\b(?:lol|lmao|rofl|haha\w*|hehe\w*|yeah right|as if)\b|(?<!
 _FICTION = re.compile(
     r"^\W*(?:imagine|pretend|suppose|assume|let's (?:say|pretend|imagine|assume|suppose|play)|say,|role-?play|act as|"
     r"act like"
-    r"|you are |you're |what if|hypothetically|in (?:this|my|the|a) (?:story|novel|scenario|dream|game|book|movie|"
+    r"|you are (?!wrong|mistaken)|you're (?!wrong|mistaken)|what if|hypothetically|in (?:this|my|the|a) "
+    r"(?:story|novel|scenario|dream|game|book|movie|"
     r"film|play)"
     r"|for the sake of argument|picture this|once upon)|\b(?:role-?play(?:ing)?|pretend (?:that |to be |i|you|we)"
     r"|imagine (?:that |i|you|we|a)|my character|hypothetical|fictional|alter ego)\b",
@@ -263,7 +318,8 @@ _ELLIPSIS = (
 _JOINT = re.compile(
     rf"(?:,|\s[-–—]{{1,2}}|:|\s?\()\s*(?:(?:and|but|so|because|since|although|though|however|while|yet|plus|"
     rf"as)\s+)?(?={_STARTER})"
-    rf"|\s+(?:and|but|so|because|since|although|though|while|plus|or)\s+(?={_STARTER})"
+    rf"|\s+(?:and|but|so|because|since|although|though|while|plus|or)\s+"
+    rf"(?!i (?:broke|split|separated|got|have broken)\b)(?={_STARTER})"
     rf"|,?\s+(?P<ellipsis>and|but)\s+(?:also\s+)?(?={_ELLIPSIS})"
     r"|,?\s+(?:so|because|which means|therefore|hence)\s+",
     re.IGNORECASE,

@@ -16,6 +16,9 @@ from app.memory.ingest_text import normalise
 
 MAX_TOOL_CALLS = 4
 """Of one exchange that are remembered; an agent's loop has its own history."""
+EXPLICIT_IMPORTANCE = 0.9
+EXPLICIT_CONFIDENCE = 0.95
+"""Of what the user asks to remember, at least."""
 TOOL_IMPORTANCE = 0.3
 TOOL_CONFIDENCE = 0.7
 

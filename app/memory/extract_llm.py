@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from app.memory.candidate import Candidate, Exchange, Kind, Provenance, Triple
-from app.memory.extract import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, MAX_CANDIDATES
-from app.memory.extract_clauses import masked
-from app.memory.extract_drafts import PROVENANCE
+from app.memory.extract import MAX_CANDIDATES
+from app.memory.extract_clauses import masked, own_word
+from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, PROVENANCE
 from app.memory.extract_secrets import looks_secret
 from app.memory.extract_words import words
 from app.memory.ingest_text import content_hash, injected_spans, normalise, strip_injected
@@ -112,6 +112,8 @@ def checked(answer: Extracted, exchange: Exchange) -> list[Candidate]:
         if span is None or not own[slice(*span)].strip() or not _related(content, item.quote):
             continue
         if not content or len(content) > MAX_CONTENT_CHARS or injected_spans(content):
+            continue
+        if item.kind == "instruction" and not own_word(exchange.user_text):
             continue
         candidate = _candidate(item, content, exchange.user_text[span[0] : span[1]], span)
         found.setdefault(content_hash(content), candidate)

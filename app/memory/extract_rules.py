@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import cast, get_args
@@ -22,7 +22,8 @@ _FIELD = re.compile(r"\{(\+?)(\w+)(>?)\}")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of `rules.txt`. `kind`, `tag` and the rest as in `Candidate`; `check` judges and trims the value."""
+    """One line of `rules.txt`. `kind`, `tag` and the rest as in `Candidate`; `check` judges and trims the value, the group
+    `value`. `ends`: what is no longer so (`works_at:{v}`). `also`: what else the line says, where the value is there."""
 
     pattern: re.Pattern[str]
     content: str
@@ -35,6 +36,9 @@ class Rule:
     subject: str = "user"
     confidence: float = 0.9
     correction: bool = False
+    value: str = "v"
+    ends: tuple[str, ...] = ()
+    also: tuple[Rule, ...] = ()
 
     def fill(self, template: str, groups: dict[str, str]) -> str:
         """The template with its groups, first-person words inside them replaced."""
@@ -85,6 +89,10 @@ def _expand(pattern: str, parts: dict[str, str]) -> str:
 
 def _rule(line: str, parts: dict[str, str]) -> Rule:
     pattern, arrow, rest = line.partition(" => ")
+    first, *others = rest.split(" && ")
+    if others:
+        also = tuple(_rule(f"{pattern} => {each}", parts) for each in others)
+        return replace(_rule(f"{pattern} => {first}", parts), also=also)
     content, semicolon, options = rest.rpartition(" ; ")
     if not arrow or not semicolon:
         raise ValueError(f"a rule is `pattern => content ; options`, not {line!r}")
@@ -105,4 +113,6 @@ def _rule(line: str, parts: dict[str, str]) -> Rule:
         subject=named.get("subject", "user"),
         confidence=float(named.get("confidence", "0.9")),
         correction="correction" in more,
+        value=named.get("value", "v"),
+        ends=tuple(named["ends"].split(",")) if "ends" in named else (),
     )

@@ -131,6 +131,19 @@ def place(value: str) -> str | None:
     return _titled(value) if len(parts) <= 2 or "," in value else None
 
 
+_NO_TOWN = frozenset(
+    ["mode", "row", "column", "tab", "version", "branch", "server", "plan", "team", "department", "floor", "desk"]
+)
+
+
+def destination(value: str) -> str | None:
+    """Where somebody moved to: a name, that of no program nor part of one."""
+    found = place(value)
+    if found is None or found[:1].isdigit() or (_NO_TOWN | words("software")).intersection(lowered(found)):
+        return None
+    return found if any(part[0].isupper() for part in value.split()) else None
+
+
 # --- work -------------------------------------------------------------------------------------------------------------
 
 _TRADE_END = re.compile(
@@ -297,6 +310,7 @@ CHECKS: Mapping[str, Check] = {
         name,
         names,
         place,
+        destination,
         trade,
         job,
         field,

@@ -4,7 +4,10 @@
           │               one of them says more ──> it is kept as another wording of that memory, which it reinforces
           │               it says more than they ──> it takes their place, and goes on with what they had gathered
           └── nothing like it ──> it is kept: L1 for a day, or L2, L3, L4 where the user said so
-    then ── its triple against those of other memories (seed 004): a correction, or the winner of a conflict, ends the others
+    then ── its triple, or its words, against those of other memories (seed 004): a correction, or the winner of a conflict,
+            ends the others
+         ── what it says is not so any more is closed, with the statement in its place; what it makes doubtful is in doubt until
+            the user has spoken
 
 In force is what nothing that was ever said says better: of like statements the one of the highest `rank`, of contrary ones the
 one said last. Neither depends on the order in which statements arrive, only on what they are and when they were said.
@@ -25,13 +28,14 @@ from app.memory.ingest_claims import (
     Relation,
     Side,
     confirmed,
+    ends,
     prefer,
     relation,
     replaces,
 )
-from app.memory.ingest_compare import says_same
+from app.memory.ingest_compare import opposed, says_same
 from app.memory.ingest_items import Item, known_item, like, member_item, new_row, reinforcement, shown
-from app.store.learning import MAX_SOURCES, Changes, Contradiction, Event, KnownMemory, Member, Superseded
+from app.store.learning import MAX_SOURCES, Changes, Contradiction, Doubted, Event, KnownMemory, Member, Superseded
 from app.store.memory_rows import TTL
 
 LOCAL, GLOBAL = 0, 1
@@ -72,6 +76,8 @@ class Ingest:
         self._events: list[Event] = []
         self._conflicts: list[Contradiction] = []
         self._superseded: dict[UUID, Superseded] = {}
+        self._ended: list[UUID] = []
+        self._doubted: dict[UUID, Doubted] = {}
         self._near = near
         self._items: dict[UUID, Item] = {each.memory_id: known_item(each) for each in known}
         for each in members:
@@ -92,6 +98,8 @@ class Ingest:
             superseded=[each for key, each in self._superseded.items() if self._items[key].draft is None],
             events=self._events,
             conflicts=self._conflicts,
+            ended=self._ended,
+            doubted=[each for key, each in self._doubted.items() if self._items[key].heir is None],
         )
 
     def _take(self, n: int, draft: Draft) -> None:
@@ -101,9 +109,11 @@ class Ingest:
             best = max(above, key=lambda each: each.rank)
             kept = self._root(best)
             assert kept is not None, "only what is in force, or merged into that, is looked at"
+            witness = draft.message.message_id not in (*kept.source_message_ids, *kept.added_ids)
             said_so = any(each.content_hash == draft.content_hash for each in alike)
             variant = None if said_so else self._variant(draft, kept)
-            self._repeat(draft, kept, variant)
+            if witness:  # else the same message was understood a second time: nobody said it again
+                self._repeat(draft, kept, variant)
         else:
             kept = self._keep(draft)
             below = [each for each in alike if each.heir is None]
@@ -111,7 +121,9 @@ class Ingest:
                 self._absorb(old, kept)
             if not below:
                 self._tell(kept, "created", None, shown(kept))
-        self._settle(draft, kept)
+        self._settle(n, draft, kept)
+        self._end(draft, kept)
+        self._doubt(draft, kept)
 
     # --- what says the same ---
 
@@ -178,19 +190,26 @@ class Ingest:
         item.tier = max(item.tier, old.tier)
         item.scope = max(item.scope, self._shared(old))
         item.expires_at = _later(item.expires_at, old.expires_at) if item.tier < SEMANTIC else None
-        item.importance = min(1.0, max(item.importance, old.importance) + REPEATED)
-        item.confidence = confirmed(old.confidence, old.confirmations, item.confidence, item.confirmations + 1)
+        # Another wording of the same message says more, but is no second witness.
+        witness = not set(item.source_message_ids) & {*old.source_message_ids, *old.added_ids}
+        item.importance = min(1.0, max(item.importance, old.importance) + REPEATED * witness)
+        item.confidence = confirmed(
+            old.confidence, old.confirmations, item.confidence, item.confirmations + int(witness)
+        )
         item.validated = item.validated or old.validated
         item.domain = item.domain or old.domain
         item.dated = item.dated or old.dated
-        item.access_count += old.access_count + old.times + 1
-        item.reinforcement_count += old.confirmations + 1
+        item.access_count += old.access_count + old.times + int(witness)
+        item.reinforcement_count += old.confirmations + int(witness)
         item.valid_from = min(item.valid_from, old.valid_from)
         item.stated_at = max(item.stated_at, old.stated_at)
         item.triple = item.triple or old.triple
-        item.sources = (old.sources + old.added)[: MAX_SOURCES - len(item.sources)] + item.sources
-        kept_ids = (old.source_message_ids + old.added_ids)[: MAX_SOURCES - len(item.source_message_ids)]
-        item.source_message_ids = kept_ids + item.source_message_ids
+        if witness:
+            item.sources = (old.sources + old.added)[: MAX_SOURCES - len(item.sources)] + item.sources
+            kept_ids = (old.source_message_ids + old.added_ids)[: MAX_SOURCES - len(item.source_message_ids)]
+            item.source_message_ids = kept_ids + item.source_message_ids
+        else:
+            item.sources, item.source_message_ids = old.sources + old.added, old.source_message_ids + old.added_ids
         self._tell(item, "merged", {"memory_id": old.id, "text": old.text}, shown(item))
         self._supersede(old, item, MERGED, self._now)
 
@@ -213,15 +232,22 @@ class Ingest:
 
     # --- what is contrary to it ---
 
-    def _settle(self, draft: Draft, kept: Item) -> None:
-        """Every memory whose triple is contrary to this one's ends, or ends it (seed 004: conflict and correction)."""
+    def _settle(self, n: int, draft: Draft, kept: Item) -> None:
+        """Every memory that is contrary to this one, by its triple or by its words, ends, or ends it (seed 004: conflict and
+        correction)."""
         said = draft.candidate.triple or kept.triple
-        if said is None:
-            return
+        near = self._near.get(n, {})
         for item in list(self._items.values()):
             if kept.heir is not None:
                 return
             if item.heir is not None or item.id == kept.id or not like(kept.kind, item.kind):
+                continue
+            how = opposed(draft, item, near.get(item.id))
+            if how == "denied":
+                self._contradict(draft, kept, item)
+            elif how == "changed" and kept.draft is draft:
+                self._log(draft, kept, item, "both", None)
+            if how is not None or said is None:
                 continue
             found = relation(said, item.triple)
             past = (
@@ -235,6 +261,34 @@ class Ingest:
                 self._log(draft, kept, item, "both", None)
             elif found is Relation.CONFLICT:
                 self._contradict(draft, kept, item)
+
+    def _end(self, draft: Draft, kept: Item) -> None:
+        """What the statement says is not so any more, and was said before, is closed: it was right until then."""
+        for ended in draft.candidate.ends:
+            for item in list(self._items.values()):
+                if item.heir is not None or item.id == kept.id or not ends(ended, item.triple):
+                    continue
+                if item.stated_at > draft.stated_at or kept.heir is not None:
+                    continue
+                until = item.valid_to or ended.since or draft.stated_at
+                self._log(draft, kept, item, "both", kept.id, temporal=True, until=until)
+                self._supersede(item, kept, CONFLICT, until)
+                self._ended.append(item.id)
+
+    def _doubt(self, draft: Draft, kept: Item) -> None:
+        """What the statement makes doubtful is left to the user: it is in doubt until he says that it still is so."""
+        for item in self._items.values():
+            triple = item.triple
+            if triple is None or triple.subject != "user" or triple.predicate not in draft.candidate.doubts:
+                continue
+            if item.heir is not None or item.id == kept.id or item.draft is not None or item.id in self._doubted:
+                continue
+            if item.stated_at < draft.stated_at:
+                conflict = self._log(draft, kept, item, "ask_user", None)
+                self._doubted[item.id] = Doubted(item.id, conflict, draft.message.message_id)
+                self._tell(
+                    item, "aging", {"status": "active"}, {"status": "aging", "doubted_by": draft.message.message_id}
+                )
 
     def _contradict(self, draft: Draft, kept: Item, item: Item) -> None:
         turns = _in_turn(kept, item)
@@ -254,8 +308,17 @@ class Ingest:
         self._supersede(loser, winner, CORRECTED if corrected else CONFLICT, _closed(loser, winner))
 
     def _log(
-        self, draft: Draft, one: Item, other: Item, strategy: str, winner: UUID | None, *, temporal: bool = False
-    ) -> None:
+        self,
+        draft: Draft,
+        one: Item,
+        other: Item,
+        strategy: str,
+        winner: UUID | None,
+        *,
+        temporal: bool = False,
+        until: datetime | None = None,
+    ) -> UUID:
+        """Log that two contradict each other; the log's id. `until`: when the other one ended."""
         sides = [
             {
                 "memory_id": each.id,
@@ -270,13 +333,15 @@ class Ingest:
         data = {"conflict_type": "memory_vs_memory", "subject": subject}
         outcome: dict[str, Any] | None = None
         if temporal:
-            outcome = {"action": "close_earlier", "later": one.id, "earlier": other.id, "valid_to": _closed(other, one)}
+            outcome = {"action": "close_earlier", "later": one.id, "earlier": other.id}
+            outcome["valid_to"] = until or _closed(other, one)
         elif winner is not None:
             outcome = {"action": "supersede_memory", "winner": winner, "superseded": other.id}
         kind = "temporal" if temporal else "memory_vs_db" if strategy == "trust_db" else "memory_vs_memory"
+        conflict = self._new_id()
         self._conflicts.append(
             Contradiction(
-                self._new_id(),
+                conflict,
                 draft.message.message_id,
                 kind,
                 data | {"conflict_type": kind, "memories": sides},
@@ -287,6 +352,7 @@ class Ingest:
                 subject if subject is not None and ":" in subject else None,
             )
         )
+        return conflict
 
     def _supersede(self, old: Item, heir: Item, how: str, valid_to: datetime) -> None:
         old.heir, old.how = heir.id, how

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from app.memory.candidate import Candidate, Kind, Provenance, Triple
+from app.memory.candidate import Candidate, Ended, Kind, Provenance, Triple
 from app.memory.extract_words import words
 from app.memory.same_value import same_value
 
@@ -136,6 +136,30 @@ def replaces(new: Triple | None, old: Triple | None) -> bool:
     )
 
 
+def ends(ended: Ended, triple: Triple | None) -> bool:
+    """Is a triple what is not so any more? "I left Acme" ends `works_at Acme`, and being "a data engineer at Acme" as well; but
+    "I quit Apple Music" no work at Apple: where somebody works or lives is meant as a whole ("Berlin" of "Berlin, Germany")."""
+    if triple is None or triple.subject != ended.subject or triple.predicate.startswith("not_"):
+        return False
+    if ended.predicate is None and ended.value is None:
+        return triple.subject not in words("several_of_them")  # of two dogs nobody knows which
+    if ended.value is None:
+        return ended.predicate == triple.predicate
+    ours, theirs = _value(ended.value), _value(triple.value)
+    if not ours or not ours <= theirs:
+        return False
+    if ended.predicate == triple.predicate and triple.predicate in _NAMED:
+        return any(ours == _value(part) for part in (triple.value, triple.value.partition(",")[0]))
+    work = words("of_work")
+    return (
+        ended.predicate is None
+        or ended.predicate == triple.predicate
+        or (ended.predicate in work and triple.predicate in work)
+    )
+
+
+_NAMED = frozenset(["works_at", "lives_in"])
+"""Predicates whose value is a name."""
 _OPPOSITES = {"likes": "dislikes", "dislikes": "likes"}
 
 

@@ -186,8 +186,10 @@ class EntityStore:
     async def teach_in(
         self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID | None, lessons: Lessons, now: datetime
     ) -> None:
-        """The same within the caller's transaction, which is the tenant's. Rows are taken in one order, so that two who teach
-        at the same time wait for each other, and neither gives way."""
+        """The same within the caller's transaction, which is the tenant's. Of two who teach what a user calls things, one
+        waits; rows of everybody are taken in one order, so that none gives way."""
+        if user is not None and any(each.own for each in lessons.aliases):
+            await connection.execute(self._sql["learning.lock"], user)
         if lessons.things:
             things = list({each.entity_id: each for each in lessons.things}.values())
             await connection.execute(self._sql["entities.put"], tenant, now, *map(list, zip(*things, strict=True)))

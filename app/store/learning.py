@@ -51,13 +51,14 @@ class SourceMessage:
 
 class Setting(NamedTuple):
     """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more). `instructions`: what
-    the tenant wants noted, or not noted, besides."""
+    the tenant wants noted, or not noted, besides. `done`: the job had its effect before."""
 
     epoch: int | None
     l1_ttl: timedelta
     dedup_threshold: float
     hmac_key: bytes | None
     instructions: str = ""
+    done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,14 @@ class Contradiction(NamedTuple):
     entity_id: str | None = None
 
 
+class Doubted(NamedTuple):
+    """A memory that a message puts in doubt: it stays in force, and the user is asked about it."""
+
+    memory_id: UUID
+    conflict_id: UUID
+    message_id: UUID
+
+
 class Event(NamedTuple):
     """A line of a memory's history."""
 
@@ -208,6 +217,9 @@ class Changes:
     superseded: Sequence[Superseded] = ()
     events: Sequence[Event] = ()
     conflicts: Sequence[Contradiction] = ()
+    doubted: Sequence[Doubted] = ()
+    ended: Sequence[UUID] = ()
+    """Of what is superseded, memories of which nothing else is so instead."""
 
 
 class LearningStore:
@@ -218,13 +230,22 @@ class LearningStore:
         self._sql = sql
 
     async def read(
-        self, tenant: UUID, user: UUID, messages: Sequence[UUID], since: datetime, until: datetime
+        self,
+        tenant: UUID,
+        user: UUID,
+        messages: Sequence[UUID],
+        since: datetime,
+        until: datetime,
+        *,
+        job_key: str | None = None,
     ) -> tuple[Setting, list[SourceMessage]]:
         """What holds for the user, and the messages, oldest first; `since` and `until` bound the months to open. The
-        epoch is read first: an erasure after it is seen by `effect`."""
+        epoch is read first: an erasure after it is seen by `effect`. No messages are read for a job that is done."""
         async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["learning.setting"], user, tenant)
+            row = await connection.fetchrow(self._sql["learning.setting"], user, tenant, job_key)
             assert row is not None, "a query without FROM has one row"
+            if row["done"]:
+                return Setting(row["epoch"], timedelta(), 1.0, None, done=True), []
             asked = (user, list(messages), since, until)
             if row["buries"]:
                 await connection.execute(self._sql["learning.bury"], *asked, *hmac_pads(bytes.fromhex(row["hmac_key"])))
@@ -299,11 +320,17 @@ class Effect:
         return [(row["n"] - 1, row["memory_id"], row["similarity"]) for row in rows]
 
     async def members(
-        self, scope: UUID, hashes: Sequence[bytes], claims: Collection[tuple[str, str]], near: Collection[UUID]
+        self,
+        scope: UUID,
+        hashes: Sequence[bytes],
+        claims: Collection[tuple[str, str]],
+        near: Collection[UUID],
+        subjects: Collection[str] = (),
     ) -> list[Member]:
-        """Wordings of memories in force with one of these content hashes, (subject, predicate) pairs or ids."""
-        subjects, predicates = zip(*claims, strict=True) if claims else ((), ())
-        asked = (self._user, scope, list(hashes), list(subjects), list(predicates), list(near))
+        """Wordings of memories in force with one of these content hashes, (subject, predicate) pairs or ids, and memories in
+        force about one of these subjects."""
+        claimed, predicates = zip(*claims, strict=True) if claims else ((), ())
+        asked = (self._user, scope, list(hashes), list(claimed), list(predicates), list(near), list(subjects))
         rows = await self.connection.fetch(self._sql["learning.members"], *asked)
         return [Member(**dict(row)) for row in rows]
 
@@ -321,6 +348,12 @@ class Effect:
         marks = {content_hmac(key, each): each for each in hashes}
         rows = await self.connection.fetch(self._sql["learning.forgotten"], self._user, list(marks))
         return frozenset(marks[row["content_hmac"]] for row in rows)
+
+    async def lift(self, key: bytes | None, hashes: Sequence[bytes]) -> None:
+        """What has one of these content hashes is forgotten by no chat any more; what was deleted or erased stays so."""
+        if key is not None and hashes:
+            marks = [content_hmac(key, each) for each in hashes]
+            await self.connection.fetch(self._sql["learning.lift"], self._tenant, self._user, marks)
 
     async def change(self, scope: UUID, space: int | None, changes: Changes) -> None:
         """Write new memories (with routes, vectors and words), what they replace and repeat, and what is told of it."""
@@ -340,6 +373,11 @@ class Effect:
             await self._run("reinforce", list(changes.reinforced), self._now, MAX_SOURCES)
         if changes.conflicts:
             await self._run("log_conflicts", [each._asdict() for each in changes.conflicts], scope, self._now)
+        if changes.ended:
+            asked = (self._tenant, self._user, list(changes.ended), self._now)
+            await self.connection.fetch(self._sql["commands.drop_facts"], *asked)
+        if changes.doubted:
+            await self._run("doubt", [each._asdict() for each in changes.doubted], self._now)
         if changes.events:
             await self._run("tell", [each._asdict() for each in changes.events], self._now)
 

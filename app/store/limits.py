@@ -12,6 +12,7 @@ from uuid import UUID
 
 from app.clock import Clock
 from app.errors import BadRequest
+from app.sources import PRICE_NAMES, Price
 from app.store.pools import Pool
 from app.store.queries import Queries
 
@@ -40,8 +41,8 @@ L = TypeVar("L", bound="Limits")
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a key may use; None: any amount. `money_budget` in micro-cents. `models`: names, or patterns with `*`; none: any.
-    `capture`: whether its calls may be captured. `paging`: whether they are paged, where call and session do not say; it limits
-    nothing."""
+    `capture`: whether its calls may be captured. `paging`: whether they are paged, where call and session do not say; `price`:
+    what a token of memory costs, where the call does not say (`context/worth.py`); neither limits anything."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -52,6 +53,7 @@ class Limits:
     models: tuple[str, ...] = ()
     capture: bool = True
     paging: bool | None = None
+    price: Price | None = None
 
     def __post_init__(self) -> None:
         """Raises BadRequest for a number out of range, a period or a pattern that is none."""
@@ -67,6 +69,8 @@ class Limits:
         for name in ("token_period", "money_period"):
             if getattr(self, name) not in PERIODS:
                 raise BadRequest(f"{name} is {', '.join(PERIODS[:-1])} or {PERIODS[-1]}.", param=name)
+        if self.price not in (None, *PRICE_NAMES):
+            raise BadRequest(f"price is {', '.join(PRICE_NAMES[:-1])} or {PRICE_NAMES[-1]}.", param="price")
         if len(self.models) > MAX_MODELS or not all(
             isinstance(each, str) and 0 < len(each) <= MAX_PATTERN_CHARS and "\0" not in each for each in self.models
         ):
@@ -88,7 +92,7 @@ class Limits:
     @property
     def limiting(self) -> bool:
         """Whether anything is kept from the key: a choice of its owner's is no limit."""
-        return replace(self, paging=None) != NO_LIMITS
+        return replace(self, paging=None, price=None) != NO_LIMITS
 
     def allows(self, model: str | None) -> bool:
         """Whether this model may be called; None: nobody can tell which it is."""

@@ -257,6 +257,7 @@ class Memories:
                 raise Conflict("This memory is in force.")
             with _one_per_text():
                 await connection.execute(self._sql["memories.set_status"], tenant, user, memory, "active", None, now)
+            await connection.fetch(self._sql["commands.unforget"], tenant, user, [memory])
             await self._event(
                 connection, tenant, user, memory, now, "restored", {"status": held["status"]}, {"status": "active"}
             )

@@ -37,7 +37,8 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What calls came to. `degraded`: calls whose memory was, by reason; `memory_tokens`: what Mneme added to their prompts;
+    """What calls came to. `degraded`: calls whose memory was, by reason; `memory_tokens`: what Mneme added to their prompts,
+    `memory_prompts`: of how many, `memory_none`: to how many of those nothing;
     `eta`: the mean efficiency of their compiles (seed 000 §6.4); costs in micro-cents. `sampled`: not all calls were read, and
     what is counted is an estimate."""
 
@@ -48,6 +49,8 @@ class Figures:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     memory_tokens: int = 0
+    memory_prompts: int = 0
+    memory_none: int = 0
     cost_microcents: int = 0
     overhead: Spread = Spread()
     first_byte: Spread = Spread()
@@ -114,6 +117,8 @@ def together(single: Sequence[Figures], read: Figures) -> Figures:
         prompt_tokens=sum(each.prompt_tokens for each in single),
         completion_tokens=sum(each.completion_tokens for each in single),
         memory_tokens=sum(each.memory_tokens for each in single),
+        memory_prompts=sum(each.memory_prompts for each in single),
+        memory_none=sum(each.memory_none for each in single),
         cost_microcents=sum(each.cost_microcents for each in single),
         overhead=read.overhead,
         first_byte=read.first_byte,
@@ -147,6 +152,8 @@ def _figures(row: Any, reasons: dict[str, int], span: Span | None) -> Figures:
         prompt_tokens=whole(row["prompt_tokens"]),
         completion_tokens=whole(row["completion_tokens"]),
         memory_tokens=whole(row["memory_tokens"] / looked_into * row["calls"]),
+        memory_prompts=whole(row["compiled"] / looked_into * row["calls"]),
+        memory_none=whole(row["without"] / looked_into * row["calls"]),
         cost_microcents=whole(row["cost_microcents"]),
         overhead=Spread(*(row["overhead"] or ())),
         first_byte=Spread(*(row["first"] or ())),

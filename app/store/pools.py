@@ -14,7 +14,8 @@ import asyncio
 import contextlib
 import logging
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -78,14 +79,40 @@ _VECTOR_HEAD = struct.Struct(">HH")
 """pgvector's binary form of `vector` and `halfvec`: dimensions, zero, then the numbers, most significant byte first."""
 
 
+@dataclass(slots=True)
+class Warmth:
+    """What each new connection of a pool is asked before anybody gets it: queries, with arguments that find nothing."""
+
+    noting: bool = False
+    asks: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def note(self, asked: asyncpg.connection.LoggedQuery) -> None:
+        if asked.args and asked.exception is None:
+            self.asks[asked.query] = asked.args
+
+    async def give(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        with contextlib.suppress(*_BROKEN):  # who gets the connection will see what is wrong with it
+            for query, arguments in self.asks.items():
+                await connection.fetch(query, *arguments)
+
+
 class Pool:
     """Connections that are alike: same server, same role. Made by `open_pool`."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries, timeout_s: float) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries, timeout_s: float, warmth: Warmth | None = None
+    ) -> None:
         self._pool = pool
         self._set_tenant = queries["pool.set_tenant"]
         self._timeout_s = timeout_s
+        self._warmth = warmth or Warmth()
         self._opening = Supervisor()
+        self._open = max(1, pool.get_size())
+        self._free = asyncio.Semaphore(self._open)
+        """Of connections that are open, so that whoever finds all in use waits for the first that comes back, which takes a
+        request less time than to open and warm one more."""
+        self._waiting = 0
+        self._growing: asyncio.Task[None] | None = None
         self.failed_over: Callable[[], Awaitable[None]] = self.expire
         """Called when the server has turned out to be read-only."""
 
@@ -107,7 +134,8 @@ class Pool:
         except _BROKEN as error:
             raise StoreUnavailable("The database gives no connection at the moment; try again.") from error
         try:
-            yield connection
+            with connection.query_logger(self._warmth.note) if self._warmth.noting else contextlib.nullcontext():
+                yield connection
         except asyncpg.ReadOnlySQLTransactionError as error:
             # After a failover all our connections lead to the server that is no longer the primary.
             await self.failed_over()
@@ -128,6 +156,7 @@ class Pool:
             raise StoreUnavailable("The connection to the database was lost; try again.") from error
         finally:
             await self._release(connection)
+            self._free.release()
 
     @contextlib.asynccontextmanager
     async def transaction(self, tenant: UUID | None) -> AsyncIterator[PoolConnectionProxy[Any]]:
@@ -152,13 +181,70 @@ class Pool:
         """Replace every connection when it is next asked for."""
         await self._pool.expire_connections()
 
+    @contextlib.contextmanager
+    def warming(self) -> Iterator[None]:
+        """What is asked within is asked again on each connection that is opened later, before anybody gets it: to plan a query
+        for the first time takes a connection longer than a request waits for memory."""
+        self._warmth.noting = True
+        try:
+            yield
+        finally:
+            self._warmth.noting = False
+
+    async def open(self, wanted: int) -> None:
+        """Have `wanted` connections open, or as many as the pool may have. Raises StoreUnavailable."""
+        async with contextlib.AsyncExitStack() as held:
+            while self._open < min(wanted, self._pool.get_max_size()):
+                if self._pool.get_idle_size():
+                    await held.enter_async_context(self.acquire())
+                    continue
+                try:
+                    await self._add()
+                except (*_BROKEN, NotReady) as error:
+                    raise StoreUnavailable("The database gives no connection at the moment; try again.") from error
+
+    async def _grow(self) -> None:
+        """Open connections, one after the other, while somebody waits for one and the pool may have more."""
+        try:
+            while self._waiting and self._open < self._pool.get_max_size() and await self._add():
+                pass
+        except (*_BROKEN, NotReady) as error:
+            logger.info("no further connection: %r", error)
+
+    async def _add(self) -> bool:
+        """Open one, and let it be taken; False: one that was open came back first."""
+        size = self._pool.get_size()
+        found = await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
+        opened = self._pool.get_size() > size
+        await self._release(found)
+        if opened:
+            self._open += 1
+            self._free.release()
+        return opened
+
     async def _take(self) -> PoolConnectionProxy[Any]:
-        """An open connection, or a new one. Whoever cannot wait for a new one leaves it to those who come after: else a
-        retrieval deadline shorter than it takes to connect would keep a pool empty for ever."""
+        """A connection that is free, at the latest after the pool's time."""
+        self._waiting += 1
+        try:
+            if self._free.locked() and (self._growing is None or self._growing.done()):
+                self._growing = self._opening.spawn(self._grow(), "connections to Postgres")
+            async with asyncio.timeout(self._timeout_s):
+                await self._free.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            return await self._take_free()
+        except BaseException:
+            self._free.release()
+            raise
+
+    async def _take_free(self) -> PoolConnectionProxy[Any]:
+        """One that is open, or a new one in place of one that was lost. Whoever cannot wait for that leaves it to those who
+        come after: else a retrieval deadline shorter than it takes to connect would keep a pool empty for ever."""
         if self._pool.get_idle_size() or len(self._opening) >= self._pool.get_max_size():
             # The limit given here is also the one that keeps `release` from hanging on a frozen backend.
             return await self._pool.acquire(timeout=self._timeout_s)
-        task = self._opening.spawn(self._open(), "connection to Postgres")
+        task = self._opening.spawn(self._connect(), "connection to Postgres")
         try:
             found = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -171,7 +257,7 @@ class Pool:
             raise found
         return found
 
-    async def _open(self) -> PoolConnectionProxy[Any] | Exception:
+    async def _connect(self) -> PoolConnectionProxy[Any] | Exception:
         try:
             return await self._pool.acquire(timeout=self._timeout_s)
         except (*_BROKEN, NotReady) as error:
@@ -190,6 +276,8 @@ class Pool:
         except _BROKEN as error:
             # asyncpg has terminated the pool by now.
             logger.warning("connections were cut when the pool closed: %s", str(error) or "still in use")
+        for _ in range(self._waiting):  # who still waits is told that there will be none
+            self._free.release()
 
     async def _release(self, connection: PoolConnectionProxy[Any]) -> None:
         try:
@@ -203,7 +291,7 @@ async def open_pool(
     dsn: str,
     *,
     size: int,
-    open_at_once: int | None = None,
+    open_at_once: int = 1,
     timeout_ms: int,
     statement_timeout_ms: int,
     statement_cache_size: int,
@@ -212,7 +300,8 @@ async def open_pool(
 ) -> Pool:
     """A pool of `size` connections, each of them in the role `role` (None: as the login is).
 
-    `open_at_once`: as in `workloads.PoolLimits`; None: all.
+    `open_at_once`: how many are opened now; the others when all that are open are in use. With none, a server that is away is
+    no error.
     `timeout_ms`: wait for a connection. `statement_timeout_ms`: longest statement. With `statement_cache_size` 0 (behind
     PgBouncer in transaction mode) no session settings are sent: the login itself must have role and search_path, and
     only we keep the time of a statement. Raises StoreUnavailable when the server cannot be reached, NotReady when it
@@ -220,9 +309,12 @@ async def open_pool(
     """
     queries = Queries.load()
     sessions_are_ours = statement_cache_size > 0
+    warmth = Warmth()
 
     async def prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
         await _prepare(connection, queries, role, sessions_are_ours=sessions_are_ours)
+        if sessions_are_ours:  # else every query is planned each time
+            await warmth.give(connection)
 
     session = {"application_name": application_name}
     if sessions_are_ours:
@@ -231,7 +323,7 @@ async def open_pool(
         pool = await asyncpg.create_pool(
             dsn,
             min_size=0,
-            init_size=size if open_at_once is None else min(open_at_once, size),
+            init_size=min(open_at_once, size),
             max_size=size,
             max_inactive_connection_lifetime=0,  # a reconnect costs more than the whole retrieval deadline
             timeout=CONNECT_TIMEOUT_S,
@@ -245,7 +337,7 @@ async def open_pool(
         raise NotReady(f"The database refuses us: {error}. Look at MNEME_DATABASE_URL.") from error
     except _BROKEN as error:
         raise StoreUnavailable(f"The database cannot be reached: {str(error) or 'no answer'}.") from error
-    return Pool(pool, queries, timeout_ms / 1000)
+    return Pool(pool, queries, timeout_ms / 1000, warmth)
 
 
 async def set_codecs(connection: asyncpg.Connection[asyncpg.Record], vector_schema: str | None) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.standing import FACT_FLOOR, MAX_FACTS, Standing, take_standing
+from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES, Standing, take_standing
 from app.store.turns import StoredBlock, StoredMessage
 
 
@@ -104,7 +104,7 @@ class ReplayStore:
         StoreUnavailable."""
         async with self._pool.transaction(tenant) as connection:
             (row,) = await connection.fetch(
-                self._sql["replays.standing"], tenant, user, pooled, MAX_FACTS, FACT_FLOOR, list(quoted)
+                self._sql["replays.standing"], tenant, user, pooled, MAX_FACTS, FACT_FLOOR, list(quoted), MAX_WISHES
             )
         return take_standing(dict(row))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -14,12 +14,16 @@ import orjson
 MAX_FACTS = 40
 """Facts read for a prompt, the surest and newest first: half as many again as 200 tokens hold."""
 
+MAX_WISHES = 12
+"""Standing wishes read for a prompt, the last ones said: who has more than a dozen has given contrary ones."""
+
 FACT_FLOOR = 50
 """Least confidence of a fact in a prompt, of 100: what nobody confirmed begins there (seed 000 §5.4: 0.5)."""
 
 
 class StandingFact(NamedTuple):
-    """A fact. `note`: the id of what it says now. `memory`: the one that said so last, `session` and `turn` where."""
+    """A fact. `note`: the id of what it says now. `memory`: the one that said so last, `session` and `turn` where.
+    `since`: since when it is so, where that is known. `messages`: those that say it."""
 
     fact_id: UUID
     note: UUID
@@ -29,6 +33,33 @@ class StandingFact(NamedTuple):
     memory: UUID | None
     session: UUID | None
     turn: int | None
+    since: datetime | None = None
+    messages: tuple[UUID, ...] = ()
+
+
+class Wish(NamedTuple):
+    """What the user has asked for always, in their own words. `memory`: its id; `session`, `turn`: where it was said first;
+    `messages`: those that say it."""
+
+    memory: UUID
+    text: str
+    session: UUID | None = None
+    turn: int | None = None
+    messages: tuple[UUID, ...] = ()
+
+
+class Ended(NamedTuple):
+    """Something that an item says, and that is so no more (`agent_data.ended_since`). `memory`: the one that said so;
+    `quote`: the words that it was learned from, None where the item is that memory. `heir`, `now`: the memory that
+    took its place, and what it says; None where none did."""
+
+    item: UUID
+    memory: UUID
+    said: str
+    quote: str | None
+    at: datetime | None
+    heir: UUID | None = None
+    now: str | None = None
 
 
 class Procedure(NamedTuple):
@@ -41,7 +72,8 @@ class Procedure(NamedTuple):
 @dataclass(frozen=True)
 class Standing:
     """`due`: memories to ask the user about, and since when each stands unconfirmed. `kept`: notes in the session's blocks that
-    are so still, of whichever fact."""
+    are so still, of whichever fact. `borne`: notes of facts that bear on the request whatever its words are (of a compile that
+    is run again)."""
 
     profile: str | None = None
     profile_note: UUID | None = None
@@ -49,6 +81,8 @@ class Standing:
     due: Mapping[UUID, datetime] | None = None
     procedures: tuple[Procedure, ...] = ()
     kept: frozenset[UUID] = frozenset()
+    wishes: tuple[Wish, ...] = ()
+    borne: frozenset[UUID] = frozenset()
 
     @cached_property
     def notes(self) -> frozenset[UUID]:
@@ -60,25 +94,38 @@ class Standing:
 NOTHING = Standing()
 _FACT_COLUMNS = (
     "fact_ids", "fact_notes", "fact_keys", "fact_many", "fact_values", "fact_memories", "fact_sessions", "fact_turns",
+    "fact_since",
 )  # fmt: skip
+_WISH_COLUMNS = ("wish_ids", "wish_texts", "wish_sessions", "wish_turns")
 
 
 def take_standing(fields: dict[str, Any]) -> Standing:
     """What `agent_data.standing` returned, taken out of the columns of a row."""
     profile, note = fields.pop("profile", None), fields.pop("profile_note", None)
-    columns = [fields.pop(name, None) for name in _FACT_COLUMNS]
+    facts = _rows(fields, _FACT_COLUMNS, "fact_messages")
+    wishes = _rows(fields, _WISH_COLUMNS, "wish_messages")
     due, noted = fields.pop("due", None), fields.pop("due_noted", None)
     procedures, details = fields.pop("procedures", None), fields.pop("procedure_details", None)
     kept = fields.pop("notes_kept", None)
-    if profile is None and columns[0] is None and due is None and procedures is None:
+    if profile is None and not facts and not wishes and due is None and procedures is None:
         return NOTHING
     return Standing(
         profile,
         note,
-        tuple(map(StandingFact._make, zip(*columns, strict=True))) if columns[0] else (),
+        tuple(map(StandingFact._make, facts)),
         dict(zip(due, noted, strict=True)) if due else None,
         tuple(Procedure(each, orjson.loads(text)) for each, text in zip(procedures, details, strict=True))
         if procedures
         else (),
         frozenset(kept or ()),
+        tuple(map(Wish._make, wishes)),
     )
+
+
+def _rows(fields: dict[str, Any], names: Sequence[str], messages: str) -> list[tuple[Any, ...]]:
+    """The rows of these columns, each with its messages, which come as JSON, behind them."""
+    columns, said = [fields.pop(name, None) for name in names], fields.pop(messages, None)
+    if not columns[0]:
+        return []
+    ids = [tuple(map(UUID, each or ())) for each in orjson.loads(said)] if said else [()] * len(columns[0])
+    return list(zip(*columns, ids, strict=True))

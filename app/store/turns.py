@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -31,7 +30,7 @@ from app.store.records import (
     batch,
 )
 from app.store.replicas import FromPool, Reads
-from app.store.standing import FACT_FLOOR, MAX_FACTS, NOTHING, Standing, take_standing
+from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES, NOTHING, Ended, Standing, take_standing
 
 __all__ = [
     "ROLES", "ROLE_NAMES", "ROLE_OTHER", "BlockRecord", "CallRecord", "ChainRecord", "EarlierCall", "HeadRecord",
@@ -203,6 +202,7 @@ class TurnStore:
         row = await reads.one(
             "turns.recognise",
             tenant, user, nobody, issued, named, list(chains), question, whole, tail1, tail2, retry, MAX_FACTS, FACT_FLOOR,
+            MAX_WISHES,
         )  # fmt: skip
         assert row is not None, "a function with OUT arguments returns one row"
         return _recognised(row)
@@ -290,6 +290,10 @@ class TurnStore:
         row = await self._memory.one("turns.procedures", tenant, user)
         return take_standing(row) if row is not None else NOTHING
 
+    async def ended(self, tenant: UUID, user: UUID, items: Sequence[UUID]) -> list[Ended]:
+        """What of these messages and memories is so no more, and what is so since."""
+        return [Ended(*row) for row in await self._memory.many("turns.ended", tenant, user, list(items))]
+
     async def strategies(self) -> str:
         """The weights of seed 004's strategies, JSON; empty where there are none."""
         async with self._pool.acquire() as connection:
@@ -348,32 +352,21 @@ class TurnStore:
                     )  # fmt: skip
             return True
 
-    async def warm(self, vector: Vector | None, space: int | None, connections: int) -> None:
-        """Have every connection plan what each request asks: it takes longer than a request waits for memory."""
+    async def warm(self, vector: Vector | None, space: int | None) -> None:
+        """Ask what each request asks, of nobody, so that it is planned: that takes longer than a request waits for memory."""
         nobody = UUID(int=0)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(connections):
-                group.create_task(self.recognise(nobody, nobody))
-                group.create_task(
-                    self.retrieve(
-                        nobody, nobody, query="warm", vector=vector, space=space, confine=None, session=None, visible=0,
-                        ancestors=(), history=False, limits=(1, 1, 1),
-                    )
-                )  # fmt: skip
-        async with asyncio.TaskGroup() as group:
-            for _ in range(connections):
-                group.create_task(
-                    self.retrieve_more(
-                        nobody, nobody, vector=vector, space=space, confine=None, session=None, visible=0, ancestors=(),
-                        history=False, only=None, entities=["warm"], begin=None, end=None, limits=(1, 0, 0, 0),
-                    )
-                )  # fmt: skip
-                group.create_task(
-                    self.fetch_items(
-                        nobody, nobody, NO_PLACES, confine=None, session=None, visible=0, ancestors=(),
-                        history=False,
-                    )
-                )  # fmt: skip
+        await self.recognise(nobody, nobody)
+        await self.retrieve(
+            nobody, nobody, query="warm", vector=vector, space=space, confine=None, session=None, visible=0, ancestors=(),
+            history=False, limits=(1, 1, 1),
+        )  # fmt: skip
+        await self.retrieve_more(
+            nobody, nobody, vector=vector, space=space, confine=None, session=None, visible=0, ancestors=(), history=False,
+            only=None, entities=["warm"], begin=None, end=None, limits=(1, 0, 0, 0),
+        )  # fmt: skip
+        await self.fetch_items(
+            nobody, nobody, NO_PLACES, confine=None, session=None, visible=0, ancestors=(), history=False
+        )
 
     async def space_of(self, name: str) -> int | None:
         """The number of an embedding space."""

@@ -104,6 +104,22 @@ class Validation:
                 raise BadBody("The correction says what the memory says: answer yes, or say what is right.")
             return await self._correct(connection, tenant, user, memory, held, text, value)
 
+    async def replace(
+        self,
+        connection: PoolConnectionProxy[Any],
+        tenant: UUID,
+        user: UUID,
+        memory: UUID,
+        text: MemoryText,
+        value: str | None,
+    ) -> UUID | None:
+        """As `correct`, within the caller's transaction, in which nobody else learns about the user. None: the memory is not in
+        force, or says so already."""
+        held = await connection.fetchrow(self._sql["lifecycle.hold"], tenant, user, memory)
+        if held is None or held["status"] not in IN_FORCE or held["content_hash"] == text.content_hash:
+            return None
+        return await self._correct(connection, tenant, user, memory, held, text, value)
+
     async def settle(
         self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID, answer: Answered
     ) -> bool:

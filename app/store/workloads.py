@@ -6,7 +6,8 @@ Slow searches and imports cannot keep a turn from being recorded, and recording 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from app.store.pools import Pool, open_pool
@@ -18,13 +19,11 @@ POOL_NAMES = ("write", "history", "memory", "background")
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """`size`: most connections. `timeout_ms`: wait for one. `statement_timeout_ms`: longest statement. `open_at_once`: how
-    many are opened at the start; the others when they are needed."""
+    """`size`: most connections. `timeout_ms`: wait for one. `statement_timeout_ms`: longest statement."""
 
     size: int
     timeout_ms: int
     statement_timeout_ms: int
-    open_at_once: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,17 @@ class Pools:
     def reads(self, name: str) -> Reads:
         """How `history` or `memory` is read."""
         return self.replicas.get(name) or FromPool(getattr(self, name), Queries.load())
+
+    @contextlib.contextmanager
+    def warming(self) -> Iterator[None]:
+        """`Pool.warming` of all of them."""
+        with contextlib.ExitStack() as stack:
+            for pool in [
+                *self.by_name.values(),
+                *(each.pool for some in self.replicas.values() for each in some.replicas),
+            ]:
+                stack.enter_context(pool.warming())
+            yield
 
     async def expire(self) -> None:
         """After a failover: those that only read would not notice, and read what the old primary still has."""
@@ -115,7 +125,7 @@ async def open_pools(
     try:
         for name, limit in limits.items():
             own = dsn if name in STANDBYS else others.urls.get(name, dsn)
-            opened[name] = await one(own, name, limit, limit.open_at_once)
+            opened[name] = await one(own, name, limit, 1)
         for name in STANDBYS:
             if name in limits and name in others.urls:
                 found = [

@@ -68,7 +68,8 @@ class Spending:
 
 NOTES: Mapping[str, tuple[str, str]] = {
     "profile": ("Tenant profile", "What every prompt is told about the tenant."),
-    "facts": ("Facts of the user", "What is known of the user, a line of keys and values."),
+    "wishes": ("Standing wishes", "What the user has asked for always, in their own words."),
+    "facts": ("Facts of the user", "What is known of the user and bears on the message."),
     "questions": ("Question to the user", "A memory in doubt, put to the user for confirmation."),
     "domain": ("Business records", "What the business's own database says of the things that were named."),
     "conflicts": ("Conflicts", "Where a memory and the records contradict each other."),

@@ -23,6 +23,7 @@ REASONS: Mapping[str, Meaning] = {
     ),
     "below_floor": Meaning("Scored too low", "Its score is below the least that is taken."),
     "suppressed": Meaning("Not valid", "It was forgotten, erased or superseded."),
+    "not_asked": Meaning("Not asked for", "Nothing that the message says bears on it."),
     "outranked": Meaning("Outranked", "The business's own database says otherwise, and is the authority."),
     # those that a replay adds
     "forgotten": Meaning("Forgotten", "It was forgotten, deleted or erased since, so it cannot come back."),
@@ -30,6 +31,17 @@ REASONS: Mapping[str, Meaning] = {
     "not_found": Meaning("Not found", "This compile did not find it at all."),
 }
 """Why an item is in the prompt, or is not."""
+
+WHY: Mapping[str, str] = {
+    "asked": "asked for",
+    "whole": "all of it was asked for",
+    "topic": "bears on what was spoken of",
+    "words": "its words were used",
+    "worth": "its memory was found",
+    "again": "said again: its block went",
+    "then": "said then",
+}
+"""Why a fact was said (`context.bearing.Why`)."""
 
 MEMORY: Mapping[str, Meaning] = {
     "ok": Meaning("ok", "Memory did all that it was asked for."),

@@ -83,11 +83,30 @@ async def _due(visit: Visit, user: str) -> dict[str, Any]:
     return {"due": found["memories"]}
 
 
+async def _commands(visit: Visit, user: str) -> dict[str, Any]:
+    found = await visit.doors.get("commands", user=user, limit=PAGE, cursor=visit.query("cursor"))
+    return {"commands": found["commands"], "next": found["next"]}
+
+
+async def undo(visit: Visit) -> Response:
+    """POST /ui/users/{user}/commands/{command}/undo: as it was before the user told memory to do something."""
+    await visit.form()
+    user = visit.segment("user")
+    try:
+        await visit.doors.send("POST", "commands", visit.segment("command"), "undo", query={"user": user})
+    except Refused as refused:
+        if refused.status != 409:
+            raise
+        return visit.redirect(url("users", user, tab="commands"), refused.message)
+    return visit.redirect(url("users", user, tab="commands"), "Undone.")
+
+
 TABS: dict[str, Tab] = {
     "profile": _profile,
     "facts": _facts,
     "memories": _memories,
     "sessions": _sessions,
+    "commands": _commands,
     "due": _due,
 }
 
@@ -139,5 +158,6 @@ class _File(Response):
 ROUTES = (
     Entry("/users/{user}", shown),
     Entry("/users/{user}", change, ("POST",)),
+    Entry("/users/{user}/commands/{command}/undo", undo, ("POST",)),
     Entry("/users/{user}/export", export),
 )

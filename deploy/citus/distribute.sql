@@ -64,7 +64,7 @@ BEGIN
         'user_fact_changes', 'answer_outcomes', 'canonical_entities', 'entity_aliases', 'ui_cards_shown', 'paged_sessions',
         'semantic_objects', 'object_relationships', 'fault_history', 'fidelity_transitions', 'admission_scores', 'phantom_ledger',
         'upstream_calls', 'streams', 'compilations', 'message_blobs', 'request_chains', 'idempotency_keys', 'job_effects',
-        'spend_entries', 'spend', 'capture_sweeps', 'erased_users', 'erased_contents'
+        'spend_entries', 'spend', 'capture_sweeps', 'erased_users', 'erased_contents', 'memory_commands'
     ] LOOP
         CONTINUE WHEN name = 'users';
         PERFORM create_distributed_table(format('agent_data.%I', name)::regclass, 'user_id', colocate_with => 'agent_data.users');

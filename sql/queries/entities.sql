@@ -46,18 +46,11 @@ ON CONFLICT (user_id, tenant_id, alias_norm, entity_id) DO UPDATE SET
     last_used_at = GREATEST(a.last_used_at, EXCLUDED.last_used_at)
 
 -- name: unstate
--- What else a user once said that these words mean is learned, no more: the last word counts. All that the words mean to the user
--- is held first, in order: of two who choose differently, one waits.
-WITH held AS MATERIALIZED (
-    SELECT a.alias_norm, a.entity_id FROM agent_data.entity_aliases a
-    WHERE a.tenant_id = $1 AND a.user_id = $2 AND a.alias_norm = ANY ($3::text[])
-    ORDER BY a.alias_norm, a.entity_id
-    FOR UPDATE
-)
+-- What else a user once said that these words mean is learned, no more: the last word counts.
 UPDATE agent_data.entity_aliases a SET alias_source = 'learned'
-FROM held h, unnest($3::text[], $4::text[]) x (norm, entity_id)
-WHERE a.tenant_id = $1 AND a.user_id = $2 AND a.alias_norm = h.alias_norm AND a.entity_id = h.entity_id
-  AND h.alias_norm = x.norm AND h.entity_id <> x.entity_id AND a.alias_source = 'user_stated'
+FROM unnest($3::text[], $4::text[]) x (norm, entity_id)
+WHERE a.tenant_id = $1 AND a.user_id = $2 AND a.alias_norm = x.norm AND a.entity_id <> x.entity_id
+  AND a.alias_source = 'user_stated'
 
 -- name: refer
 -- Things were spoken of, just now; noted at most once a while ($5), for everybody's things are spoken of all the time.

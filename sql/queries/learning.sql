@@ -1,7 +1,7 @@
 -- name: setting
 -- What learning needs to know of a user and of the settings: the erasure epoch (NULL: there is no such user), the life of a session
 -- memory, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether the
--- user has something that must not be learned again.
+-- user has something that must not be learned again; whether the job ($3) had its effect before.
 SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS epoch,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l1_ttl_hours') AS l1_ttl_hours,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'dedup_threshold') AS dedup_threshold,
@@ -9,7 +9,8 @@ SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS 
        EXISTS (SELECT FROM agent_data.erased_contents e WHERE e.user_id = $1)
        OR EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.content_hmac IS NOT NULL) AS buries,
        COALESCE((SELECT p.extraction_instructions FROM agent_data.tenant_profiles p WHERE p.tenant_id = $2), '')
-           AS instructions
+           AS instructions,
+       EXISTS (SELECT FROM agent_data.job_effects j WHERE j.user_id = $1 AND j.job_key = $3) AS done
 
 -- name: bury
 -- Of these messages those that an erased user had said before, or that said what was forgotten: they stand in their session again,
@@ -67,7 +68,8 @@ ON CONFLICT DO NOTHING RETURNING true
 SELECT n, memory_id, similarity FROM agent_data.near_memories($1, $2, $3, $4, $5, $6, $7)
 
 -- name: members
--- Wordings of memories in force ("root": the one in force) with one of these hashes, (subject, predicate) pairs or ids.
+-- Wordings of memories in force ("root": the one in force) with one of these hashes, (subject, predicate) pairs or ids, and
+-- memories in force about one of these subjects ($7).
 WITH found AS (
     SELECT m.memory_id FROM agent_data.memory_store m
     WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.content_hash = ANY ($3::bytea[]) AND m.is_active
@@ -80,6 +82,10 @@ WITH found AS (
     WHERE m.dedup_scope = $2 AND (m.is_active OR m.superseded_how = 'merged')
     UNION
     SELECT unnest($6::uuid[])
+    UNION
+    SELECT m.memory_id FROM agent_data.memory_store m
+    WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.subject_entity_id = ANY ($7::text[]) AND m.predicate IS NOT NULL
+      AND m.is_active
 )
 SELECT m.memory_id, r.memory_id AS root, m.content_text, m.content_hash, m.kind, m.subject_entity_id, m.predicate,
        m.object_value, r.valid_to
@@ -106,6 +112,12 @@ FOR NO KEY UPDATE
 SELECT s.content_hmac FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.content_hmac = ANY ($2::bytea[])
 UNION
 SELECT e.content_hmac FROM agent_data.erased_contents e WHERE e.user_id = $1 AND e.content_hmac = ANY ($2::bytea[])
+
+-- name: lift
+-- Shows again what a command in a chat hid and has one of these keyed hashes ($3): the user asks to remember it.
+SELECT u FROM agent_data.unforget($1, $2, ARRAY(
+    SELECT s.item_id FROM agent_data.suppressions s
+    WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.reason = 'forgotten_by_chat' AND s.content_hmac = ANY ($3::bytea[]))) AS u
 
 -- name: insert
 -- New memories of one user, as JSON; those that are only other wordings of another one among them.
@@ -170,6 +182,15 @@ WITH gone AS (
 UPDATE agent_data.memory_store m SET superseded_by = g.heir
 FROM gone g
 WHERE m.user_id = $2 AND m.superseded_by = g.memory_id AND m.superseded_how = 'merged' AND g.how = 'merged'
+
+-- name: doubt
+-- Memories that a statement puts in doubt, as JSON: they are due for a question, and only the user ends the doubt.
+UPDATE agent_data.memory_store m SET
+    status = 'aging', updated_at = $4,
+    details = (m.details - '{asked_at,asked,asked_in}'::text[])
+              || jsonb_build_object('in_conflict', x.conflict_id, 'doubted_by', x.message_id, 'doubted_at', $4::timestamptz)
+FROM jsonb_to_recordset($3::jsonb) AS x (memory_id uuid, conflict_id uuid, message_id uuid)
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id AND m.is_active
 
 -- name: close_earlier
 -- What an earlier value had been superseded by is now known to have begun later than these, as JSON: theirs ends it.

@@ -33,6 +33,8 @@ SELECT r.n AS span, r.why, grouping(r.why) = 0 AS by_reason, count(*) AS read, m
        COALESCE(sum(r.cost_microcents) FILTER (WHERE r.counts), 0)::bigint AS cost_microcents,
        count(*) FILTER (WHERE r.counts AND r.nth <= $6) AS looked_into,
        COALESCE(sum(k.tokens) FILTER (WHERE r.counts), 0)::bigint AS memory_tokens,
+       count(k.tokens) FILTER (WHERE r.counts) AS compiled,
+       count(*) FILTER (WHERE r.counts AND k.tokens = 0) AS without,
        avg(k.eta) FILTER (WHERE r.counts) AS eta,
        percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY r.overhead) FILTER (WHERE r.counts) AS overhead,
        percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY r.first) FILTER (WHERE r.counts) AS first,

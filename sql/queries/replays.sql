@@ -52,7 +52,7 @@ CROSS JOIN LATERAL (
 
 -- name: standing
 -- What a prompt of the user says today whatever is asked, and what of the items that blocks quote ($6) is a note that is so still.
-SELECT s.*, agent_data.notes_in_force($1, $2, $6, $5) AS notes_kept FROM agent_data.standing($1, $2, $3, $4, $5) s
+SELECT s.*, agent_data.notes_in_force($1, $2, $6, $5) AS notes_kept FROM agent_data.standing($1, $2, $3, $4, $5, $7) s
 
 -- name: blocks
 -- Memory blocks ($5: the messages that they stand in) of an epoch of a session, oldest first.

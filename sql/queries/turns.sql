@@ -3,7 +3,7 @@
 SELECT r.*, s.*, agent_data.notes_in_force($1, r.user_id, r.block_items, $13) AS notes_kept,
        CASE WHEN r.known THEN agent_data.session_config($1, r.user_id, r.session_id) END AS config
 FROM agent_data.recognise($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) r
-CROSS JOIN LATERAL agent_data.standing($1, r.user_id, NOT $3, $12, $13) s
+CROSS JOIN LATERAL agent_data.standing($1, r.user_id, NOT $3, $12, $13, $14) s
 
 -- name: session_messages
 -- Messages of a line of sessions, nearest first, each before a turn of its own; newest first.
@@ -23,9 +23,13 @@ SELECT * FROM agent_data.retrieve_more($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 
 -- How often memories were said again, and since when they are sure.
 SELECT * FROM agent_data.memory_standing($1, $2, $3)
 
+-- name: ended
+-- What of these items is so no more, and what is so since.
+SELECT * FROM agent_data.ended_since($1, $2, $3)
+
 -- name: procedures
 -- A user's habits, which widen a search; a prompt has them with all else that holds for its user (`recognise`).
-SELECT procedures, procedure_details FROM agent_data.standing($1, $2, true, 0, 0)
+SELECT procedures, procedure_details FROM agent_data.standing($1, $2, true, 0, 0, 0)
 
 -- name: strategies
 -- The weights of seed 004's strategies, as JSON text.

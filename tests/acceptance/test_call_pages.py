@@ -63,6 +63,7 @@ def empty(mneme: MnemeServer) -> str:
 def told(mneme: MnemeServer, empty: str) -> str:
     """A streamed call whose prompt has a memory and something that was said, and drops what is said twice."""
     Api(mneme, user="ana").post("/memories", {"text": "Prefers Friday deliveries", "kind": "preference"})
+    Api(mneme, user="ana").post("/memories", {"text": "Wants deliveries in Lisbon by <script>alert('x')</script>"})
     for text in ("I live in Lisbon, near the river.", HOSTILE, "My deliveries go to Lisbon."):
         ask(mneme, text, headers={"x-mneme-user": "ana"})
     head = {"x-mneme-user": "ana", "x-mneme-label": "golden, <b>x</b>"}

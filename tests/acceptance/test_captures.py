@@ -31,11 +31,11 @@ Headers = list[tuple[bytes, bytes]]
 
 @pytest.fixture(scope="module")
 def taught(mneme: MnemeServer, module_upstream: ScriptedUpstream) -> str:
-    """A user of whom enough is known that every prompt gets something of it."""
+    """A user who has asked for something always: every prompt says it."""
     module_upstream.script = chat_script(lambda asked: "I see.")
     for text in (
         "Say hello, größe 你好 🙂: that is how I like to be greeted in Lisbon, where the weather is fine.",
-        "I write stories about a cat, count from one to ten, and answer with JSON that has a name and an age.",
+        "Always answer me kindly.",
     ):
         ask(mneme, text, headers={"x-mneme-user": "capture"})
     return "capture"

@@ -66,8 +66,11 @@ def test_what_is_said_is_learned_listed_and_used(mneme: MnemeServer, upstream: S
     }  # fmt: skip
 
     api = Api(mneme, user="user_123")
-    chosen = api.chosen(later["metadata"]["call_id"])
-    assert {each["id"] for each in chosen} == {each.partition(":")[2] for each in known}, "one explanation, told twice"
+    explained = api.get(f"/calls/{later['metadata']['call_id']}/context")
+    shown = {each["id"] for each in explained["items"] if each["chosen"]} | set(
+        explained["sections"]["facts"]["memories"]
+    )
+    assert shown == {each.partition(":")[2] for each in known}, "one explanation, told twice"
     api.wait_for_quiet()
 
 

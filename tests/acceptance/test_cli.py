@@ -193,6 +193,7 @@ def test_importing_into_nothing_says_so(mneme: MnemeServer, tmp_path: Path, unus
     assert "mneme serve" in done.stderr
 
 
+@pytest.mark.heavy
 def test_the_embedded_postgres_outlives_a_killed_server_and_is_stopped_by_a_stopped_one(
     tmp_path: Path, module_upstream: ScriptedUpstream
 ) -> None:

@@ -28,6 +28,8 @@ EMBEDDED = {"README.md", "docs/first-hour.md"}
 APART = {"examples/sample-domain/README.md"}
 """One that has a Postgres of its own besides: it makes a database and a role."""
 
+FIRST = ("README.md", "docs/first-hour.md", "docs/api.md")
+"""What a newcomer reads first; the others run in `make test-all`."""
 NOT_RUN: Counter[str] = Counter(
     {
         "CONTRIBUTING.md": 2,
@@ -78,7 +80,9 @@ def _served(folder: Path, database: str | None, settings: str) -> Iterator[Mneme
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("document", sorted(SPOKEN))
+@pytest.mark.parametrize(
+    "document", [pytest.param(each, marks=[] if each in FIRST else pytest.mark.heavy) for each in sorted(SPOKEN)]
+)
 def test_what_is_shown_runs(document: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     reader = Reader(tmp_path)
     apart = document in APART

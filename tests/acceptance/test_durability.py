@@ -227,5 +227,5 @@ async def test_a_worker_that_is_killed_comes_back(own_server: StartServer) -> No
         answer = await asyncio.to_thread(ask, mneme, "I live in Lisbon.", headers={"x-mneme-user": "ana"})
         assert answer.status_code == 200
         await asyncio.to_thread(Api(mneme, user="ana").wait_for_quiet)
-        assert mneme.workers
+        await eventually(lambda: bool(mneme.workers), "another worker to start")
         assert first not in mneme.workers

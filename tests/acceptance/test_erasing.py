@@ -123,6 +123,9 @@ MADE_BY_TIME = {
     "memory_conflicts": (
         "conflict_id, conflict_type, conflict_data", "$2, 'memory_vs_memory', jsonb_build_object('said', $3::text)"
     ),
+    "memory_commands": (
+        "command_id, session_id, mark, kind, scope, outcome, at", "$2, $2, '', 'forget', 'thing', 'done', now()"
+    ),
     "paged_sessions": ("session_id", "$2"),
     "webhook_outbox": ("message_id, target, event, data", "$2, 'crm', 'memory.created', jsonb_build_object('said', $3::text)"),
     "webhook_degradations": ("call_id, reason, at", "$2, $3, now()"),

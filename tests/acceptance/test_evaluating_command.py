@@ -21,7 +21,8 @@ def test_an_evaluation_from_a_file(tmp_path: Path) -> None:
     ]
     file = tmp_path / "talk.jsonl"
     asked = {"user": "ana", "question": "Who keeps bees?", "evidence": ["0"], "kind": "plain"}
-    file.write_text("\n".join(json.dumps(each) for each in [*lines, asked]))
+    idle = {"user": "ana", "question": "What is 17 times 23?", "evidence": []}
+    file.write_text("\n".join(json.dumps(each) for each in [*lines, asked, idle]))
     data = tmp_path / "data"
     done = run(
         ["eval", str(file), "--budget", "100", "--json"],
@@ -31,6 +32,12 @@ def test_an_evaluation_from_a_file(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["questions"], result["messages"], result["recall"]) == (1, 3, {"100": 1.0})
+    assert list(result["prices"]) == ["frugal", "balanced", "thorough"]
+    for figures in result["prices"].values():
+        assert (figures["recall"], figures["unrelated"], figures["unrelated_median"]) == (1.0, 0, 0)
+        assert 0 < figures["precision"] <= 1
+    tokens = [each["tokens"] for each in result["prices"].values()]
+    assert 0 < tokens[0] <= tokens[1] <= tokens[2]
     assert not data.exists()
 
 

@@ -98,6 +98,7 @@ def said(cassette: Cassette) -> Any:
     return body
 
 
+@pytest.mark.heavy
 def test_it_is_recorded_anew(desk: Project, stand_in: str, own_server: OwnServers) -> None:
     mneme = own_server(stand_in)
     before = {name: load([desk.folder / name])[0] for name in tree(desk.folder)}

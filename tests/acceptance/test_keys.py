@@ -202,3 +202,14 @@ def test_a_session_without_a_user_remembers_itself(
     assert "I live in Braga." in chats(upstream)[1]
     ask(mneme, "Where do I live, in Braga?", headers=bearer(app_key, x_mneme_session="visitor 18"))
     assert "I live in Braga." not in chats(upstream)[2]
+
+
+def test_a_key_that_may_not_write_forgets_nothing_by_chat(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    options = ("--tenant", "spoken", "--user", "zoe", "--scope", "proxy", "--scope", "read")
+    reader, writer = mneme.create_key("reader", *options), mneme.create_key("writer", *options, "--scope", "write")
+    ask(mneme, "I live in Lisbon.", headers=bearer(writer))
+    ask(mneme, "Forget that I live in Lisbon.", headers=bearer(reader))
+    assert "read-only" in chats(upstream)[-1]
+    assert [each["text"] for each in Api(mneme, key=reader).get("/memories")["memories"]] == ["Lives in Lisbon"]
+    ask(mneme, "Forget that I live in Lisbon.", headers=bearer(writer))
+    assert Api(mneme, key=reader).get("/memories")["memories"] == []

@@ -129,7 +129,10 @@ async def test_the_embedder_changes_while_turns_are_answered_and_learned(
     assert [each["name"] for each in done(command, "reembed", "--status")["spaces"]] == [NEW]
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+@pytest.mark.parametrize(
+    "ending",
+    [pytest.param(signal.SIGINT, id="interrupted", marks=pytest.mark.heavy), pytest.param(signal.SIGKILL, id="killed")],
+)
 def test_what_was_stopped_in_the_middle_goes_on(
     own_server: OwnServers,
     upstream: ScriptedUpstream,

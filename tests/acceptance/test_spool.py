@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.clients import Api, Message, assistant, user
 from tests.support.outage import give_back, make_read_only, take_away
 from tests.support.replies import Recorded, Reply, Send, Stall, chat_script
@@ -309,6 +311,7 @@ async def test_two_servers_on_one_spool(own_server: StartServer, database: str, 
         assert call["outcome"] == "cancelled"
 
 
+@pytest.mark.heavy
 async def test_several_server_processes_share_the_spool(own_server: StartServer, database: str) -> None:
     with ScriptedUpstream(chat_script(said)) as upstream:
         mneme = own_server(upstream.url, **SHORT, WORKERS="2")
@@ -484,3 +487,25 @@ async def test_the_doctor_says_what_waits(own_server: StartServer, database: str
         await drained(mneme)
         found = await asyncio.to_thread(mneme.command, "doctor", "--json")
         assert "The spool is empty" in found.stdout
+
+
+async def test_what_memory_is_told_to_do_is_said_to_be_not_done(own_server: StartServer, database: str) -> None:
+    order = [user("Please forget that I live in Lisbon.")]
+    with ScriptedUpstream(chat_script(lambda _: "All right.")) as upstream:
+        mneme = own_server(upstream.url, **SHORT)
+
+        def sent() -> str:
+            return str(upstream.requests[-1].json()["messages"][-1]["content"])
+
+        await ask(mneme, [user("I live in Lisbon.")], "ana")
+        await take_away(database)
+        answered = await ask(mneme, order, "ana")
+        assert answered.body.endswith(DONE)
+        assert "could not do now" in sent()
+        await give_back(database)
+        await drained(mneme)
+        api = Api(mneme, user="ana")
+        known = await asyncio.to_thread(api.get, "/memories")
+        assert [each["text"] for each in known["memories"]] == ["Lives in Lisbon"]
+        await ask(mneme, order, "ana")
+        assert "has just forgotten" in sent()

@@ -106,7 +106,7 @@ def test_a_question_about_a_month_gets_the_summary_of_its_session(
 def test_a_question_about_one_thing_gets_the_turn_that_says_it(
     mneme: MnemeServer, upstream: ScriptedUpstream, api: Api
 ) -> None:
-    said, call = prompt(mneme, upstream, "Which stall had the varnish for the dinghy?", "asking one thing")
+    said, call = prompt(mneme, upstream, "On which stall did I buy the varnish for the dinghy?", "asking one thing")
     assert "I bought varnish on stall 3" in said
     first = api.chosen(call)[0]
     assert first["source"] == "message"

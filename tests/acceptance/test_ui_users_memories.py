@@ -340,6 +340,23 @@ async def test_what_is_in_doubt_is_asked_and_answered(browser: Browser, doors: A
     assert doors.get(f"/memories/{memory}")["status"] == "active"
 
 
+def test_what_was_told_in_a_chat_is_shown_and_undone(
+    browser: Browser, doors: Api, mneme: MnemeServer, key: str
+) -> None:
+    headers = {"x-mneme-key": key, "x-mneme-user": "teller"}
+    ask(mneme, "I live in Zanzibar.", headers=headers)
+    doors.wait_for_quiet()
+    ask(mneme, "Please forget that I live in Zanzibar.", headers=headers)
+    assert doors.get("/memories", user="teller")["memories"] == []
+    page = browser.go(path_of("teller") + "?tab=commands")
+    assert "Forget: done" in page.main
+    assert "Lives in Zanzibar" in page.main
+    done = browser.press("Undo")
+    assert "Undone." in done.text
+    assert "Undo" not in [button for each in done.forms for button in each["buttons"]]
+    assert [each["text"] for each in doors.get("/memories", user="teller")["memories"]] == ["Lives in Zanzibar"]
+
+
 def test_a_memory_is_added_by_hand(browser: Browser, doors: Api) -> None:
     browser.go("/ui/memories/new?user=handy")
     wrong = browser.press("Remember", text="Has a cat", metadata="nonsense")

@@ -102,6 +102,7 @@ def settings(receiver: Documented, broken: ScriptedUpstream) -> dict[str, str]:
 
 
 def test_what_is_learned_and_forgotten_is_told(mneme: MnemeServer, api: Api, receiver: Documented) -> None:
+    wait_until(lambda: 'target="crm"' in mneme.http.get("/metrics").text, "the worker to name the targets")
     ask(mneme, [user("My sister's name is Ottilie.")], headers={"x-mneme-user": "ana"})
     created = receiver.wait_for("memory.created")
     assert created["user"] == "ana"

@@ -170,6 +170,7 @@ async def test_a_server_that_is_up_before_postgres(stage: Stage, ledger: Ledger)
     await stage.settled(ledger, whole=[each.who for each in talkers])
 
 
+@pytest.mark.heavy
 async def test_a_spool_that_is_full(tmp_path: Path, ledger: Ledger) -> None:
     """New answers lack their end, and a metric says why; what was taken in is there afterwards."""
     with Stage(tmp_path, settings={"SPOOL_MAX_BYTES": "20000"}) as stage:
@@ -235,7 +236,7 @@ def fill(place: Path) -> Path:
     return ballast
 
 
-@pytest.mark.parametrize("what", ["postgres", "postgres and spool"])
+@pytest.mark.parametrize("what", [pytest.param("postgres", marks=pytest.mark.heavy), "postgres and spool"])
 async def test_a_disk_that_is_full(tmp_path: Path, small_disk: Path, ledger: Ledger, what: str) -> None:
     """Postgres cannot write its WAL any more, and ends. What was not kept was not said to be."""
     settings = {"DATA_DIR": str(small_disk / "spool")} if "spool" in what else {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.context.assemble import NOTE
+from app.context.assemble import NOTE, WISHES
 from tests.support.clients import Api, ask, assistant, call_of, context_of, session_of, system, user
 from tests.support.ledger import CHAT
 from tests.support.replies import chat_script
@@ -87,6 +87,12 @@ def test_poison_comes_back_as_a_quotation(
     assert context_of(answer)["tokens"] <= BUDGET
     if name == "much of it" and sent[-1]["content"] == QUESTION:
         return  # it does not fit, and what does stands in the session's earlier block
+    if name == "an order" and who_says_it == "user":
+        wish = poison.removeprefix("Remember: a").removesuffix(".")
+        assert f"{WISHES}\n- A{wish}\n</mneme-memory" in sent[-1]["content"], (
+            "the user's own order to the model, and nobody else's, is a wish"
+        )
+        return
     check_block(sent[-1]["content"].removesuffix(QUESTION))
     sources = {message["id"] for each in (told,) for message in api.history(session_of(each))}
     chosen = api.chosen(call_of(answer))

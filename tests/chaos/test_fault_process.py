@@ -204,6 +204,7 @@ async def test_sigterm_with_twenty_open_streams(
             assert partial["content"] == "".join(pieces_of(name)[:2])
 
 
+@pytest.mark.heavy
 async def test_sigterm_while_the_database_is_waited_for(tmp_path: Path) -> None:
     """Postgres goes away between the migration and the first look of the server's processes at it."""
     with OwnPostgres(tmp_path / "db") as postgres, TcpProxy(postgres.port) as proxy:

@@ -46,10 +46,8 @@ class Contender:
 # --- Mneme ----------------------------------------------------------------------------------------------------------------
 
 USER = "conformance"
-REMEMBERED = (
-    "The user's dog is called Rex and every question about pieces, bytes, streams and headers is about Rex.",
-    "The user wants short answers.",
-)
+WISH = "Always give me short answers."
+"""What a user has asked for always is in every prompt, whatever it asks."""
 
 
 def ways_of_mneme(server: MnemeServer) -> Mapping[str, Way]:
@@ -64,11 +62,11 @@ def ways_of_mneme(server: MnemeServer) -> Mapping[str, Way]:
 
 
 def remember(server: MnemeServer) -> None:
-    """Give the user of the way `mneme` some memories."""
-    for text in REMEMBERED:
-        given = server.http.post("/api/v1/memories", json={"text": text}, headers={"x-mneme-user": USER})
-        if given.status_code >= 300:
-            raise PeerFailed(f"mneme remembers nothing: {given.text}")
+    """Give the user of the way `mneme` something to be said in every prompt."""
+    asked = {"model": "tiny", "messages": [{"role": "user", "content": WISH}]}
+    given = server.http.post("/v1/chat/completions", json=asked, headers={"x-mneme-user": USER})
+    if given.status_code >= 300:
+        raise PeerFailed(f"mneme remembers nothing: {given.text}")
 
 
 def _mneme(name: str) -> Open:

@@ -116,13 +116,13 @@ class Api:
 
     def __init__(self, server: MnemeServer, *, user: str | None = None, key: str | None = None) -> None:
         self._server = server
-        self._headers = {
+        self.headers = {
             **({"x-mneme-user": user} if user is not None else {}),
             **({"authorization": f"Bearer {key}"} if key is not None else {}),
         }
 
     def send(self, method: str, path: str, **given: Any) -> httpx.Response:
-        return self._server.http.request(method, f"/api/v1{path}", headers=self._headers, **given)
+        return self._server.http.request(method, f"/api/v1{path}", headers=self.headers, **given)
 
     def get(self, path: str, **query: Any) -> Any:
         answer = self.send("GET", path, params=query)

@@ -317,7 +317,7 @@ async def build_doors(
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
         lambda: importer_router(gate, Importer(sessions, history, scribe)),
         lambda: queue_router(gate, queue),
-        lambda: overview_router(gate, OverviewStore(pool, queries), clock),
+        lambda: overview_router(gate, OverviewStore(pool, queries), clock, 1500),
         lambda: keys_router(gate, tenancy, clock),
         lambda: spend_router(gate, SpendStore(pool, queries), clock),
         lambda: storage_router(gate, Storage(pool, queries).figures),

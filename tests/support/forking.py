@@ -210,6 +210,10 @@ def _main() -> None:
     asking = socket.socket(fileno=int(sys.argv[1]))
     for each in sys.argv[2:]:
         importlib.import_module(each)
+    if "app.main" in sys.argv[2:]:
+        from app.providers import encodings
+
+        encodings.load("o200k_base")  # as each server does
     gc.collect()
     gc.freeze()
     _become(_serve(asking))

@@ -360,6 +360,7 @@ def build_journey(
             cards=settings.cards_budget_tokens,
         ),
         questions=settings.questions_per_turn,
+        price=settings.price,
     )
     keeper, redactor = None, Redactor(settings.redact_paths, settings.redact_headers)
     if spool is not None:

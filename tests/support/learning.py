@@ -114,7 +114,7 @@ def learner(
     extract: Extract = by_rules,
     store_secrets: bool = False,
     refuses: Callable[[str], bool] = lambda _: False,
-    exchanges_per_job: int | None = None,
+    helper: Extract | None = None,
     tokens: Callable[[str], int] = lambda text: len(text.split()),
     answers: Answers | None = None,
 ) -> Learner:
@@ -127,7 +127,7 @@ def learner(
         clock=clock or FakeClock(NOW),
         store_secrets=store_secrets,
         refuses=refuses,
-        exchanges_per_job=exchanges_per_job,
+        helper=helper,
         answers=answers,
     )
 

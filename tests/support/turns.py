@@ -74,12 +74,14 @@ class StubPreparer:
         *,
         search: bool = True,
         profile: str = "auto",
+        price: str | None = None,
         learns: bool = False,
         inquiry: object = None,
         deadline_s: float | None = None,
         paging: Paging | None = None,
+        obeyed: object = None,
     ) -> Prepared:
-        self.profile = profile
+        self.profile, self.price = profile, price
         await self._step("compile" if search else "compile-without-search")
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
         audit = {"history": {"messages": 1}}

@@ -36,7 +36,7 @@ def test_messages_and_questions(tmp_path: Path) -> None:
         ([TALK], "no question"),
         ([TALK, {**ASKED, "evidence": ["2"]}], "the id 2"),
         ([TALK, {**ASKED, "user": "bo"}], "No message of bo"),
-        ([TALK, {**ASKED, "evidence": []}], "Line 2"),
+        ([TALK, {**ASKED, "evidence": []}], "no question"),
         ([TALK, {**ASKED, "answer": "Rome"}], "Line 2"),
         ([TALK, b"{"], "Line 2"),
         ([b"[1]", ASKED], "Line 1"),
@@ -78,8 +78,10 @@ def test_the_table_has_a_row_for_each_kind() -> None:
     result = {
         "questions": 3, "recall": {500: 0.5, 1500: 0.75}, "kinds": {"plain": {500: 0.5, 1500: 0.75}}, "asked": {"plain": 3},
         "search_ms": {"p50": 1.0, "p95": 2.0},
+        "prices": {"balanced": {"recall": 0.7, "tokens": 400, "precision": 0.3, "unrelated": None, "unrelated_median": None}},
     }  # fmt: skip
     lines = table(result).splitlines()
     assert lines[0].split() == ["recall", "within", "500", "1,500", "questions"]
     assert lines[1].split() == ["plain", "0.500", "0.750", "3"]
     assert lines[2].split() == ["all", "0.500", "0.750", "3"]
+    assert lines[5].split() == ["balanced", "0.7", "400", "0.3", "-", "-"]

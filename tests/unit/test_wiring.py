@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.core import OPEN_AT_ONCE, pool_limits
+from app.core import pool_limits
 from app.settings import Settings
 from app.store.workloads import POOL_NAMES, PoolLimits
 
@@ -25,8 +25,8 @@ def test_sizes_follow_the_settings() -> None:
         "memory": 7,
         "background": 5,
     }
-    assert limits["memory"] == PoolLimits(7, 10, 5000, open_at_once=OPEN_AT_ONCE)
-    assert limits["background"] == PoolLimits(5, 5000, 30_000, open_at_once=1)
+    assert limits["memory"] == PoolLimits(7, 10, 5000)
+    assert limits["background"] == PoolLimits(5, 5000, 30_000)
 
 
 def test_by_default_several_servers_fit_into_postgres() -> None:

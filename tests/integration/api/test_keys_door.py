@@ -28,7 +28,8 @@ async def test_a_key_is_made_shown_once_limited_and_ended(client: httpx.AsyncCli
     body = made.json()
     assert body["key"].startswith(body["hint"])
     assert (body["user"], body["scopes"]) == ("ana", ["proxy"])
-    assert body["limits"] == limits | {"tokens_per_minute": None, "token_budget": None, "token_period": "month"}
+    unset = {"tokens_per_minute": None, "token_budget": None, "token_period": "month", "price": None}
+    assert body["limits"] == limits | unset
     changed = await client.patch(
         f"{KEYS}/{body['id']}", json={"limits": {"requests_per_minute": None, "token_budget": 9}}
     )

@@ -38,6 +38,7 @@ def audit(*memories: str, messages: int = 1, live: int = 0) -> dict[str, Any]:
         "id": [row[0] for row in rows],
         "source": [row[1] for row in rows],
         "reason": [row[2] for row in rows],
+        "because_of": [None for _ in rows],
         "score": [0.5 for _ in rows],
     }
     return {"v": 2, "live_blocks": live, "items": columns}

@@ -36,7 +36,8 @@ async def test_nothing_yet(client: httpx.AsyncClient) -> None:
     assert (found["bucket_s"], len(found["buckets"])) in ((1800, 48), (1800, 49))
     assert found["totals"] == {
         "calls": 0, "errors": 0, "streams": 0, "degraded": {}, "prompt_tokens": 0, "completion_tokens": 0,
-        "memory_tokens": 0, "cost_microcents": 0, "eta": None, "sampled": False,
+        "memory_tokens": 0, "memory_prompts": 0, "memory_none": 0, "memory_saved_tokens": 0,
+        "cost_microcents": 0, "eta": None, "sampled": False,
         "latency": {name: {"p50": None, "p95": None} for name in ("overhead_ms", "first_byte_ms", "whole_ms")},
     }  # fmt: skip
 

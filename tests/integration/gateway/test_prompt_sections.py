@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from app.clock import SystemClock
+from app.context.assemble import ABOUT, NOTE
 from app.context.retrieve import Retriever, Scope
 from app.settings import Settings
 from app.store import ids
@@ -76,12 +77,12 @@ async def test_the_profile_and_the_facts_stand_in_the_first_block_and_nowhere_el
     transcript: list[Message] = []
     for n in range(4):
         await world.remember(f"Fact {n}: Ana counts {n} sheep")
-        await talk_on(world, transcript, f"How many sheep, {n}?")
+        await talk_on(world, transcript, f"What do you know about me, and how many sheep, {n}?")
     first = prompt(world, 0)[0]["content"]
     lines = first.split("\n")
-    assert lines[2] == "Tenant context: - Business: Mumbai Bakery (food & bakery) - Blog: 18 posts"
-    assert lines[3] == "About the user: name: Ana; lives in: Lisbon"
-    assert "(20" in lines[4]  # what was found comes after it
+    assert lines[1:4] == [ABOUT, "- name: Ana", "- lives in: Lisbon"]
+    assert lines[4:6] == [NOTE, "Tenant context: - Business: Mumbai Bakery (food & bakery) - Blog: 18 posts"]
+    assert "(20" in lines[6]  # what was found comes after it
     asked = world.journey.upstream.asked
     for earlier, later in itertools.pairwise(asked):
         assert later["messages"][: len(earlier["messages"])] == earlier["messages"]
@@ -97,7 +98,8 @@ async def test_the_account_tells_every_section(world: World, facts: Facts, pool:
     known = await know(facts, "lives_in", "Lisbon")
     too_long = await know(facts, "motto", "word " * 60)
     await world.remember("Ana counts sheep")
-    await world.ask([user("Does Ana count sheep?")])
+    idle = await know(facts, "likes:tea", "tea")
+    await world.ask([user("What is my motto, and does Ana who lives in Lisbon count sheep?")])
     told = (await audit(world))["sections"]
     assert told["profile"]["budget"] == 200
     assert 0 < told["profile"]["tokens"] <= 200
@@ -105,12 +107,14 @@ async def test_the_account_tells_every_section(world: World, facts: Facts, pool:
     assert (what, why) == ("lines", "over_budget")
     assert how_many + told["profile"]["lines"] == 202
     assert told["facts"]["chosen"] == [str(known)]
-    assert told["facts"]["dropped"] == [[str(too_long), "over_budget"]]
+    assert told["facts"]["why"] == ["words"]
+    assert told["facts"]["dropped"] == [[str(idle), "not_asked"], [str(too_long), "over_budget"]]
     assert told["memories"]["budget"] == 1500
     assert told["memories"]["tokens"] > 0
     assert {"history", "tools"} <= told.keys()
     assert "Lisbon" not in json.dumps(told)
     assert (await audit(world))["tokens"] == sum(told[name]["tokens"] for name in ("profile", "facts", "memories"))
+    assert {"wishes", "questions"}.isdisjoint(told)
 
 
 async def test_nothing_to_say_adds_nothing(world: World) -> None:
@@ -122,13 +126,13 @@ async def test_nothing_to_say_adds_nothing(world: World) -> None:
 async def test_a_changed_fact_begins_the_blocks_anew(world: World, facts: Facts) -> None:
     await know(facts, "lives_in", "Lisbon")
     transcript: list[Message] = []
-    await talk_on(world, transcript, "Hello there")
+    await talk_on(world, transcript, "Where do I live?")
     assert "Lisbon" in json.dumps(prompt(world))
     await know(facts, "lives_in", "Porto")
-    await talk_on(world, transcript, "And now?")
+    await talk_on(world, transcript, "And where do I live now?")
     assert (await audit(world))["rebased"] == "items_gone"
     assert "Lisbon" not in json.dumps(prompt(world))
-    assert "lives in: Porto" in prompt(world)[-1]["content"]
+    assert "lives in: Porto (since 20" in prompt(world)[-1]["content"]
     await talk_on(world, transcript, "Once more?")
     assert (await audit(world))["rebased"] is None
 
@@ -137,7 +141,7 @@ async def test_a_changed_fact_begins_the_blocks_anew(world: World, facts: Facts)
 async def test_a_fact_that_is_gone_leaves_the_prompt(world: World, facts: Facts, how: str) -> None:
     fact = await know(facts, "lives_in", "Lisbon")
     transcript: list[Message] = []
-    await talk_on(world, transcript, "Hello there")
+    await talk_on(world, transcript, "Where do I live?")
     assert "Lisbon" in json.dumps(prompt(world))
     if how == "deleted":
         await facts.delete(ids.LOCAL_TENANT, LOCAL.id, fact)
@@ -157,7 +161,7 @@ async def test_a_fact_learned_beside_very_many_leaves_the_blocks_as_they_are(
         await know(facts, f"fact {n}", f"value {n}")
     transcript: list[Message] = []
     for n in range(3):
-        await talk_on(world, transcript, f"Question number {n}")
+        await talk_on(world, transcript, f"Tell me about me, number {n}")
     assert "fact 0: value 0" in str(prompt(world))
     before = prompt(world)
     await know(facts, "lives_in", "Lisbon")
@@ -183,7 +187,7 @@ async def test_a_changed_profile_begins_the_blocks_anew(world: World, pool: Pool
     assert "Mumbai" not in json.dumps(prompt(world))
 
 
-async def test_a_memory_that_says_the_fact_says_it_alone(world: World, facts: Facts) -> None:
+async def test_a_fact_and_its_memory_are_said_once_and_both_count(world: World, facts: Facts) -> None:
     memory = await world.remember("Lives in Lisbon with two cats")
     await world.admin.execute(
         "UPDATE agent_data.memory_store SET subject_entity_id = 'user', predicate = 'lives_in' WHERE memory_id = $1",
@@ -194,12 +198,16 @@ async def test_a_memory_that_says_the_fact_says_it_alone(world: World, facts: Fa
         "UPDATE agent_data.user_facts SET source_memory_id = $1, source_memory_ids = ARRAY[$1::uuid]", memory
     )
     await world.ask([user("Who lives in Lisbon with cats?")])
-    assert json.dumps(prompt(world)).count("Lisbon") == 2  # the memory, and the question
+    text = prompt(world)[-1]["content"]
+    assert text.count("Lisbon") == 2  # the fact, and the question
+    assert "- lives in: Lisbon" in text.split("\n")
     told = (await audit(world))["sections"]["facts"]
-    assert [row[1:] for row in told["dropped"]] == [["duplicate", str(memory)]]
-    # Asked about something else, the fact stands for it.
+    assert (told["memories"], told["dropped"]) == ([str(memory)], [])
+    (row,) = await world.rows("SELECT access_count FROM agent_data.memory_store WHERE memory_id = $1", memory)
+    assert row["access_count"] == 1  # it was of use, by the line that stood for it
+    # Of something else nothing is said.
     await world.ask([user("Good morning")])
-    assert "About the user: lives in: Lisbon" in json.dumps(prompt(world))
+    assert "lives in: Lisbon" not in json.dumps(prompt(world))
 
 
 async def test_nobody_has_no_facts(world: World, facts: Facts, pool: Pool) -> None:
@@ -222,7 +230,7 @@ async def test_a_late_search_leaves_the_facts(world: World, facts: Facts, monkey
         raise TimeoutError
 
     monkeypatch.setattr(world.store, "retrieve", late)
-    answer = await world.ask([user("Where do I live?")])
+    answer = await world.ask([user("Where do I live, and who is near?")])
     assert answer.headers["x-mneme-status"] == "degraded"
     assert "lives in: Lisbon" in json.dumps(prompt(world))
 

@@ -49,9 +49,9 @@ async def told(stage: ReplayStage, pool: Pool) -> Told:
     (doubtful,) = await stage.remember("Ana wants chess deliveries on Fridays.")
     await stage.admin.execute("UPDATE agent_data.memory_store SET status = 'aging' WHERE memory_id = $1", doubtful)
     questions = (
-        "When are my chess deliveries on Fridays?",
+        "When are my chess deliveries on Fridays? And what else do you know about me?",
         "What happened at the chess club yesterday?",
-        "And the tea?",
+        "And the tea? Where do I live, and what is my name?",
     )
     transcript: list[Message] = [system("Be brief.")]
     turns = []
@@ -103,7 +103,7 @@ async def test_a_forgotten_fact_is_not_said_again(told: Told) -> None:
         again = await stage.again(answer)
         if b"Lisbon" in sent:
             assert b"Lisbon" not in again.body
-            assert b"About the user: name: Ana" in again.body
+            assert b"About the user:\\n- name: Ana" in again.body
             assert "Of the facts about the user 1 were forgotten since." in again.notes
     kept = str(await stage.admin.fetch("SELECT inputs FROM agent_data.compilations"))
     assert "Lisbon" not in kept

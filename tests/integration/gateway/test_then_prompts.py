@@ -29,14 +29,14 @@ from tests.support.talks import FACTS, QUESTIONS, client_managed, know
 
 async def test_a_rebase_is_done_again(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     """A small window: the blocks of an epoch use up their budget, or quote what was superseded, and are begun anew."""
-    stage = await make_stage(pool, admin, default_context_window=1500, model_windows={"gpt-4o": 1500})
+    stage = await make_stage(pool, admin, default_context_window=1500, model_windows={"gpt-4o": 1500}, price="thorough")
     memories = await stage.remember(
         *FACTS, *(f"Chess fact {n}: the rook number {n} is {n} cm tall." for n in range(30))
     )
     made, rebased = [], 0
     transcript: list[Message] = []
     for n in range(14):
-        transcript.append(user(f"What about chess fact {2 * n} and {2 * n + 1}?"))
+        transcript.append(user(f"What about my chess fact {2 * n} and {2 * n + 1}?"))
         answer = await stage.ask(transcript, max_tokens=100)
         made.append((answer, stage.sent()))
         transcript.append(assistant(answer.text))
@@ -90,9 +90,9 @@ async def test_a_branch_and_a_regeneration(pool: Pool, admin: asyncpg.Connection
 async def test_of_very_many_candidates_the_explained_ones_are_enough(
     pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
-    stage = await make_stage(pool, admin)
+    stage = await make_stage(pool, admin, price="thorough")
     await stage.remember(*(f"Chess fact {n}: rook {n}." for n in range(150)))
-    answer = await stage.ask([user("What are the chess facts?")])
+    answer = await stage.ask([user("What are my chess facts?")])
     again = await stage.again(answer)
     assert again.before["omitted"] > 0
     assert again.body == stage.sent()

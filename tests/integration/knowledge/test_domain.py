@@ -192,7 +192,9 @@ async def test_what_was_warmed_is_answered_at_once(bench: Bench) -> None:
     """Connections and catalog are there before the first question."""
     await bench.domains.warm()
     warmed = bench.counted("answered")
-    assert warmed == AT_ONCE * (1 + len(ONTOLOGY.types)) + 2, "a row of each type; the catalog's tables and columns"
+    assert warmed == 1 + AT_ONCE * len(ONTOLOGY.types) + 2, (
+        "who may write; a row of each type; the catalog's tables and columns"
+    )
     await bench.domains.rows(LOCAL_TENANT, GAI, ONTOLOGY)
     assert bench.counted("answered") == warmed + 1
 
@@ -200,7 +202,7 @@ async def test_what_was_warmed_is_answered_at_once(bench: Bench) -> None:
 async def test_a_domain_that_is_away_is_not_warmed_and_nothing_breaks(benches: Benches) -> None:
     bench = benches(erp=source("postgresql://nobody@127.0.0.1:1/erp"))
     await bench.domains.warm()
-    assert bench.counted("unreachable") == AT_ONCE
+    assert bench.counted("unreachable") == 1
 
 
 async def test_a_row_says_when_it_was_changed(bench: Bench) -> None:

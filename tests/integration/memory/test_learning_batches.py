@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
 import orjson
 import pytest
 
-from app.errors import BadBody, Unavailable
+from app.errors import BadBody, HelperError, Unavailable
 from app.jobs.tasks import Learner
+from app.memory.candidate import Candidate, Exchange
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from tests.support.jobs import SQL, rows
@@ -18,6 +20,7 @@ from tests.support.learning import (
     TENANT,
     Remote,
     Talk,
+    by_rules,
     everything,
     learner,
     memories,
@@ -54,21 +57,34 @@ async def test_a_remote_embedder_that_is_away_leaves_everything_as_it_was(
     assert await everything(admin) == before
 
 
-async def test_a_large_job_leaves_what_costs_to_smaller_ones(
+async def test_a_helper_adds_to_the_rules_and_is_not_waited_for(
     pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
 ) -> None:
-    do, talk = learner(pool, words, space, exchanges_per_job=2), Talk()
-    said = await talk.say(pool, "I like tea", "I have a cat", "I live in Lisbon")
+    away = True
+
+    async def helper(exchange: Exchange) -> list[Candidate]:
+        if away:
+            raise HelperError("down")
+        found = list(await by_rules(exchange))
+        return [*found, replace(found[0], content=f"{found[0].content} a lot", triple=None)]
+
+    do, talk = learner(pool, words, space, helper=helper), Talk()
+    said = await talk.say(pool, "I like tea", "I have a cat")
     await do.learn(talk.job(said))
     await do.learn(talk.job(said))
-    assert await texts(admin) == []
-    assert await admin.fetchval("SELECT documents FROM agent_data.lexemes WHERE lexeme = 'tea'") == 1
-    parts = await rows(admin, "SELECT entrypoint, payload FROM agent_data.pgqueuer ORDER BY id")
-    assert [len(orjson.loads(each["payload"])["messages"]) for each in parts] == [2, 1]
-    for each in parts:
+    assert set(await texts(admin)) == {"Likes tea", "Has a cat"}
+    jobs = await rows(admin, "SELECT entrypoint, payload FROM agent_data.pgqueuer ORDER BY id")
+    assert [len(orjson.loads(each["payload"])["messages"]) for each in jobs] == [1, 1]
+    with pytest.raises(HelperError):
+        await do.learn(jobs[0]["payload"])
+    away = False
+    for each in jobs * 2:
         await do.handlers()[each["entrypoint"]](each["payload"])
-    assert set(await texts(admin)) == {"Likes tea", "Has a cat", "Lives in Lisbon"}
-    assert await admin.fetchval("SELECT documents FROM agent_data.lexemes WHERE lexeme = 'tea'") == 2
+    known = await memories(admin)
+    assert {each["content_text"] for each in known} >= {"Has a cat a lot"}
+    assert {each["reinforcement_count"] for each in known} == {0}, (
+        "one message is one witness, however often it is read"
+    )
 
 
 async def test_an_imported_batch_is_learned_from_like_a_turn(

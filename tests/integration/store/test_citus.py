@@ -28,7 +28,7 @@ from app.store.paging_values import WINDOW_TURNS
 from app.store.pools import Pool, halfvec, open_pool
 from app.store.queue_tables import install_queue
 from app.store.records import TurnRecord, batch
-from app.store.standing import FACT_FLOOR, MAX_FACTS
+from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES
 from app.store.turns import TurnStore
 from tests.support.database import connected, fresh_database
 from tests.support.doors import HashEmbedder, WordCounter, make_space
@@ -249,9 +249,25 @@ async def test_every_hot_read_goes_to_one_shard(routed: Routed, flat_teller: Tel
         False,
         MAX_FACTS,
         FACT_FLOOR,
+        MAX_WISHES,
     )
     touched = await routed(lambda: ask.fetchrow(SQL["turns.recognise"], *recognised))
-    named = (TENANT, ANA, False, S2, S1, chains, mark("q"), mark("w"), None, None, True, MAX_FACTS, FACT_FLOOR)
+    named = (
+        TENANT,
+        ANA,
+        False,
+        S2,
+        S1,
+        chains,
+        mark("q"),
+        mark("w"),
+        None,
+        None,
+        True,
+        MAX_FACTS,
+        FACT_FLOOR,
+        MAX_WISHES,
+    )
     touched |= await routed(lambda: ask.fetchrow(SQL["turns.recognise"], *named))
     # History, retrieval in each of its ways, what was found, what is paged, a repeated key.
     touched |= await routed(lambda: ask.fetch(SQL["turns.session_messages"], TENANT, ANA, [S2, S1], [99, 3], 400))

@@ -139,6 +139,11 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
             "$3, $3, 2, $3, 1, 'chart', '{}', 1, 'api', 1",
             [session],
         ),
+        "memory_commands": (
+            "command_id, session_id, mark, kind, scope, outcome, at",
+            "$3, $3, '', 'forget', 'thing', 'done', now()",
+            [session],
+        ),
         "webhook_outbox": ("message_id, target, event", "gen_random_uuid(), 'crm', 'memory.created'", []),
         "webhook_degradations": ("call_id, reason, at", "$3, 'store', now()", [call]),
         "spend": (

@@ -16,7 +16,7 @@ from app.store.paging_values import WINDOW_TURNS
 from app.store.pools import halfvec
 from app.store.queries import Queries
 from app.store.records import TurnRecord, batch
-from app.store.standing import FACT_FLOOR, MAX_FACTS
+from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES
 from app.store.turns import TurnStore
 from tests.support.doors import HashEmbedder
 from tests.support.paged import made, mark
@@ -99,7 +99,7 @@ class Recording(Teller):
         if arguments and isinstance(arguments[0], UUID):
             names = ("nobody", "issued", "named", "chains", "question", "whole", "tail1", "tail2", "retry")
             plain: dict[str, Any] = dict.fromkeys(names) | {"nobody": False, "chains": [], "retry": False}
-            self.asked = (*arguments, *(plain | given).values(), MAX_FACTS, FACT_FLOOR)
+            self.asked = (*arguments, *(plain | given).values(), MAX_FACTS, FACT_FLOOR, MAX_WISHES)
             return None
         return await super().recognise(*arguments, **given)
 

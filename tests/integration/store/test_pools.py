@@ -245,6 +245,50 @@ async def test_an_exhausted_pool_says_so_and_recovers(empty_database: str) -> No
     await pool.close()
 
 
+async def test_a_pool_grows_beside_those_who_wait(empty_database: str) -> None:
+    pool = await opened(empty_database, size=3)
+    assert pool.size == 1
+    await asyncio.gather(*(pid(pool) for _ in range(2)))
+    async with pool.acquire(), pool.acquire(), pool.acquire():
+        assert pool.size == 3
+    assert (pool.size, pool.idle) == (3, 3)
+    await pool.close()
+
+
+async def test_who_finds_all_in_use_takes_the_first_that_comes_back(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, gate = await opened(empty_database, size=2), asyncio.Event()
+    prepare = pools._prepare
+
+    async def slow(*given: Any, **more: Any) -> None:
+        await gate.wait()
+        await prepare(*given, **more)
+
+    monkeypatch.setattr(pools, "_prepare", slow)
+    first, second = await asyncio.gather(pid(pool), pid(pool))
+    assert first == second
+    gate.set()
+    await eventually(lambda: pool.idle == 2, "the connection that was begun to be there, too")
+    await pool.close()
+
+
+async def test_a_new_connection_has_asked_what_the_first_was_warmed_with(empty_database: str) -> None:
+    pool, known = await opened(empty_database, size=2), "SELECT statement FROM pg_prepared_statements"
+    with pool.warming():
+        async with pool.acquire() as connection:
+            await connection.fetch("SELECT $1::int AS warm", 1)
+            with pytest.raises(asyncpg.DivisionByZeroError):
+                await connection.fetch("SELECT 1 / $1::int AS wrong", 0)
+    await pool.open(2)
+    async with pool.acquire(), pool.acquire() as second:
+        await second.fetch("SELECT $1::int AS cold", 1)
+        asked = {row["statement"] for row in await second.fetch(known)}
+    assert "SELECT $1::int AS warm" in asked
+    assert not any("wrong" in each for each in asked)
+    await pool.close()
+
+
 async def test_a_statement_that_is_too_slow(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The server keeps the time itself, and the connection is as good as before.
     monkeypatch.setattr(pools, "COMMAND_GRACE_S", DEADLINE_S)
@@ -426,7 +470,7 @@ async def test_whoever_cannot_wait_for_a_connection_leaves_it_to_the_next(
 async def test_who_waits_when_the_pool_closes_is_told(one: Pool) -> None:
     async with one.acquire(), asyncio.TaskGroup() as group:
         waiting = group.create_task(refused(one))
-        await eventually(lambda: len(one._opening) == 1)
+        await eventually(lambda: one._waiting == 1)
         await one.close(timeout_s=0.01)
     assert waiting.result()
 
@@ -452,6 +496,7 @@ async def test_calls_that_are_abandoned_leave_no_connection(empty_database: str)
             group.create_task(abandoned(pool, chance.uniform(0, 0.05), in_transaction=number % 2 == 0))
             await asyncio.sleep(0)
     await eventually(lambda: pool.idle == pool.size and not len(pool._opening), "all to be back")
+    await pool.open(3)
     async with pool.acquire() as first, pool.acquire() as second, pool.acquire() as third:
         for connection in (first, second, third):
             assert await connection.fetchval("SELECT 1") == 1

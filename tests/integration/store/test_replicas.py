@@ -82,7 +82,7 @@ async def migrated(cluster: Cluster) -> Cluster:
 
 @pytest.fixture
 async def scene(migrated: Cluster) -> AsyncIterator[Scene]:
-    limits = PoolLimits(2, 10_000, 10_000, open_at_once=1)
+    limits = PoolLimits(2, 10_000, 10_000)
     pools = await open_pools(
         migrated.primary.dsn,
         dict.fromkeys(("write", "history", "memory", "background"), limits),

@@ -53,7 +53,7 @@ async def written(node: Node, who: UUID) -> int:
 async def results(primary: Node, standby: Node, who: UUID) -> Counter[str]:
     """Of one read of this user's."""
     told = Counter[str]()
-    limits = dict.fromkeys(("memory", "background"), PoolLimits(2, 10_000, 10_000, open_at_once=1))
+    limits = dict.fromkeys(("memory", "background"), PoolLimits(2, 10_000, 10_000))
     elsewhere = Elsewhere({"memory": login([standby.port])}, wait_s=10.0)
     pools = await open_pools(
         primary.dsn, limits, statement_cache_size=100, role="mneme_app", elsewhere=elsewhere

@@ -61,6 +61,7 @@ class Explained(Recorder):
     async def record(self, call: CallFacts, exchange: Exchange | None, compiled: CompileFacts | None) -> bool:
         many = len(self.chosen)
         items = {"id": self.chosen, "source": ["memory"] * many, "score": [0.75] * many, "reason": ["chosen"] * many}
+        items["because_of"] = [None] * many
         return await super().record(call, exchange, CompileFacts({}, {"items": items}, 0.9))
 
 

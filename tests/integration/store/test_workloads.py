@@ -25,8 +25,8 @@ DEADLINE_S = 20.0
 
 def limits(**more: int) -> dict[str, PoolLimits]:
     """Statements must be quick, and whoever gets no connection hears it soon."""
-    hot = PoolLimits(SIZE, timeout_ms=2000, statement_timeout_ms=200, open_at_once=SIZE)
-    return {**dict.fromkeys(POOL_NAMES, hot), "background": PoolLimits(SIZE, 2000, 400, open_at_once=1)}
+    hot = PoolLimits(SIZE, timeout_ms=2000, statement_timeout_ms=200)
+    return {**dict.fromkeys(POOL_NAMES, hot), "background": PoolLimits(SIZE, 2000, 400)}
 
 
 @pytest.fixture
@@ -59,12 +59,9 @@ async def healed(pool: Pool, failures: int) -> None:
 
 
 async def test_each_has_its_own_size_and_limits(pools: Pools, empty_database: str) -> None:
-    assert {name: pool.size for name, pool in pools.by_name.items()} == {
-        "write": SIZE,
-        "history": SIZE,
-        "memory": SIZE,
-        "background": 1,
-    }
+    assert {name: pool.size for name, pool in pools.by_name.items()} == dict.fromkeys(POOL_NAMES, 1)
+    await asyncio.gather(*(pool.open(SIZE + 1) for pool in pools.by_name.values()))
+    assert {name: pool.size for name, pool in pools.by_name.items()} == dict.fromkeys(POOL_NAMES, SIZE)
     async with connected(empty_database) as admin:
         names = await admin.fetch("SELECT DISTINCT application_name AS name FROM pg_stat_activity WHERE datname = $1"
                                   " AND pid <> pg_backend_pid()", urlsplit(empty_database).path[1:])  # fmt: skip

@@ -333,6 +333,7 @@ async def test_memories_in_the_prompt_were_of_use() -> None:
         "source": ["memory", "memory", "message"],
         "score": [0.75, 0.5, 0.9],
         "reason": ["chosen", "over_budget", "chosen"],
+        "because_of": [None] * 3,
     }
     compiled = CompileFacts({}, {"items": items}, 0.5)
     assert list((await recorded(facts(), exchange(), compiled)).uses) == [(UUID(int=7), 0.75)]

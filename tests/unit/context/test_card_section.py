@@ -153,7 +153,7 @@ async def test_who_asks_for_none_has_the_prompt_account_and_inputs_that_he_had()
     compiled = await compiler(Found(memory(1, "Number 5 is lucky"))).compile(request())
     assert "cards" not in compiled.audit["sections"]
     assert "cards" not in compiled.inputs
-    assert set(compiled.inputs["budgets"]) == {"profile", "facts", "question", "history"}
+    assert set(compiled.inputs["budgets"]) == {"profile", "facts", "wishes", "question", "history"}
 
 
 async def test_in_a_tool_loop_nobody_waits_for_them() -> None:

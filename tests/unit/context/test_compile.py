@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from app.context import compile as compiling
 from app.context.asked import Asked
-from app.context.assemble import SEPARATOR, AppendTo, Block, InsertMessage, Prepend
+from app.context.assemble import NOTE, SEPARATOR, AppendTo, Block, InsertMessage, Prepend
 from app.context.audit import expand
 from app.context.candidates import Candidate
 from app.context.compile import Compilation, Compiler, CompileRequest, PathMessage, SearchRequest
 from app.context.profiles import Profile
-from app.context.retrieve import NoVector, Scope, Wanted
+from app.context.retrieve import NoVector, Retrieved, Scope, Wanted
 from app.context.sections import Budgets
 from app.context.transcript import Transcript, canonical, chain, message_hash
+from app.context.worth import PRICES
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens, prompt_tokens
 from app.store.standing import NOTHING, Procedure, Standing, StandingFact
@@ -43,11 +44,9 @@ class Found:
     async def habits(self, scope: Scope) -> Standing:
         return self.standing
 
-    async def candidates(
-        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile
-    ) -> tuple[list[Candidate], dict[UUID, str]]:
+    async def candidates(self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile) -> Retrieved:
         self.asked.append((asked, scope, wanted))
-        return self.candidates_given, {UUID(int=1): "superseded"}
+        return Retrieved(self.candidates_given, {UUID(int=1): "superseded"})
 
 
 def compiler(
@@ -129,7 +128,7 @@ async def test_what_was_found_goes_before_the_question() -> None:
     assert (compiled.memories, compiled.tokens) == (8, block.token_count)
     assert set(block.item_ids) == {each.id for each in FACTS}
     assert found.asked[0][0].text == "What is number 5?"
-    assert found.asked[0][2] == Wanted(compiled.audit["budget"]["memory"])
+    assert found.asked[0][2] == Wanted(compiled.audit["budget"]["memory"], price=PRICES["balanced"])
     assert [each.id for each in compiled.considered] == [UUID(int=n) for n in range(8, 0, -1)]
 
 
@@ -141,9 +140,7 @@ async def test_nothing_found_adds_nothing() -> None:
 class Vectorless(Found):
     """Has nothing to find by vectors with."""
 
-    async def candidates(
-        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile
-    ) -> tuple[list[Candidate], dict[UUID, str]]:
+    async def candidates(self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile) -> Retrieved:
         found = await super().candidates(asked, scope, wanted, profile)
         if wanted.wait_s != 0:
             raise NoVector("away")
@@ -455,6 +452,16 @@ async def test_a_spent_budget_begins_a_new_epoch() -> None:
     assert len(compiled.edits) == 1
 
 
+async def test_what_needs_nothing_leaves_a_spent_budget_as_it_is() -> None:
+    """Forgetting rebases, and a need for what does not fit any more; talk does not."""
+    spent = block_at(TALK, 0, 8 * CAP - 10, *(each.id.int for each in FACTS))
+    compiled = await compiler(Found(*FACTS)).compile(request(TALK, blocks=[spent], block_epoch=3))
+    assert (list(compiled.edits), compiled.new_block) == ([Prepend(0, "<block 0>" + SEPARATOR)], None)
+    assert (compiled.epoch, compiled.audit["rebased"]) == (3, None)
+    more = await compiler(Found(*FACTS, memory(9, "Number 9 is new"))).compile(request(TALK, blocks=[spent]))
+    assert (more.epoch, more.audit["rebased"]) == (1, "budget_spent")
+
+
 LOOP = [*TALK, {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "f"}}]}]
 LOOP = [*LOOP, {"role": "tool", "tool_call_id": "c", "content": "r"}]
 
@@ -569,15 +576,19 @@ STANDING = Standing(
 )
 
 
+ABOUT_ME = [said("user", "What do you know about me?")]
+
+
 async def test_sections_have_room_beside_the_memories() -> None:
-    asked = request(standing=STANDING)
+    asked = request(ABOUT_ME, standing=STANDING)
     compiled = await compiler(Found(*FACTS)).compile(asked)
     (edit,) = compiled.edits
     assert isinstance(edit, Prepend)
     lines = edit.text.split("\n")
-    assert lines[2] == "Tenant context: Business: bakery Plan: Pro"
-    assert lines[3].startswith("About the user: key 0: value 0; key 1: value 1")
-    assert lines[4].startswith("- [fact] Number")
+    assert lines[1:4] == ["About the user:", "- key 0: value 0", "- key 1: value 1"]
+    quoted = lines.index(NOTE)
+    assert lines[quoted + 1] == "Tenant context: Business: bakery Plan: Pro"
+    assert lines[quoted + 2].startswith("- [fact] Number")
     told = compiled.audit["sections"]
     assert told["memories"]["budget"] == compiled.audit["budget"]["memory"] == CAP
     assert told["facts"]["tokens"] <= 200
@@ -590,7 +601,7 @@ async def test_sections_have_room_beside_the_memories() -> None:
 
 
 async def test_without_a_search_they_are_there_as_well() -> None:
-    compiled = await compiler(Found(*FACTS)).compile(request(standing=STANDING, search=False))
+    compiled = await compiler(Found(*FACTS)).compile(request(ABOUT_ME, standing=STANDING, search=False))
     assert compiled.new_block is not None
     assert "key 0: value 0" in compiled.new_block.text
     assert "Number" not in compiled.new_block.text

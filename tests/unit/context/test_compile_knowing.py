@@ -319,6 +319,6 @@ async def test_without_knowledge_nothing_of_it_is_kept() -> None:
     compiled = await compiler(Found(OURS, OTHER)).compile(asking(None))
     assert not {"entities", "query", "domain", "conflicts"} & compiled.audit.keys()
     assert "known" not in compiled.inputs
-    assert compiled.inputs["budgets"].keys() == {"profile", "facts", "question", "history"}
+    assert compiled.inputs["budgets"].keys() == {"profile", "facts", "wishes", "question", "history"}
     assert not {"domain", "conflicts", "unclear"} & compiled.audit["sections"].keys()
     assert "confidence" not in text_of(compiled)

@@ -130,8 +130,13 @@ def test_it_is_written_as_json_once() -> None:
 
 def test_memories_that_were_of_use() -> None:
     assert used_memories(explain(compiled())) == [
-        (UUID(int=1), round(score(ITEMS, QuerySignals(), PREFILL, NOW)[0].score, 4))
+        (UUID(int=1), round(score(ITEMS, QuerySignals(), PREFILL, NOW)[0].score, 4)),
+        (UUID(int=4), 0.2384),  # its message stood for it
     ]
+    told = {"facts": {"memories": [UUID(int=4), UUID(int=77), None]}}
+    spoken = dict(used_memories(explain(replace(compiled(), sections=told))))
+    assert spoken[UUID(int=77)] == 1.0, "a fact's line stood for it"
+    assert used_memories({"sections": told}) == [(UUID(int=4), 1.0), (UUID(int=77), 1.0)]
     assert used_memories({}) == []
     nothing = replace(compiled(), packed=pack([], 1000, PlainMeter()))
     assert used_memories(explain(nothing)) == [], "a user of whom nothing is known yet"

@@ -41,7 +41,7 @@ def test_numbers_come_back_exactly() -> None:
 def test_what_the_profile_does_not_ask_for_is_not_kept() -> None:
     found = items()
     packed = pack([each.id for each in found], found, AUTO)
-    assert set(packed) == {"ranked", "counted"}
+    assert set(packed) == {"ranked", "counted", "sure", "odds"}
     assert {each.similarity for each in unpack(packed, [each.source for each in found])} == {None}
     assert pack([], [], TRI_LAYER) == {}
     assert unpack({}, []) == []
@@ -56,12 +56,12 @@ def test_the_strategies_of_seed_004_have_how_sure_a_memory_is() -> None:
 
 
 def test_it_takes_little_space() -> None:
-    """Some 18 characters a message, 40 a memory: what a compile keeps of its audit is ten times that."""
+    """Some 24 characters a message, 62 a memory: what a compile keeps of its audit is ten times that."""
     messages = [message(n) for n in range(1, 41)]
     memories = [memory(100 + n, last_accessed_at=NOW) for n in range(10)]
     both = [*messages, *memories]
     packed = pack([each.id for each in both], both, AUTO)
-    assert sum(map(len, packed.values())) <= 40 * 18 + 10 * 46 + 8
+    assert sum(map(len, packed.values())) <= 40 * 24 + 10 * 68 + 16
 
 
 def test_numbers_of_other_items_are_refused() -> None:
@@ -76,7 +76,7 @@ def test_numbers_of_other_items_are_refused() -> None:
 def test_every_number_of_a_candidate_is_kept_somewhere() -> None:
     """A field that a new signal reads must come back, or a compile of then would be scored by what it is not."""
     packed = {"near_text", "near_vector", "named", "similarity", "confidence", "importance", "access_count",
-              "last_accessed_at", "provenance_type", "origin", "timely", "reinforcements", "sure_since"}  # fmt: skip
+              "last_accessed_at", "provenance_type", "origin", "timely", "reinforcements", "sure_since", "odds"}  # fmt: skip
     audit = {"id", "source", "kind", "tier", "token_count", "legs", "span", "sources"}
     row = {"text", "role", "speaker", "session_id", "turn_index", "created_at", "content_hash", "entity_ids",
            "session_name", "metadata", "whole_tokens"}  # fmt: skip

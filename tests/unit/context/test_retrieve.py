@@ -12,7 +12,7 @@ import pytest
 from app.context.asked import Asked, understand
 from app.context.candidates import Candidate
 from app.context.profiles import AUTO, PREFILL, PROFILES
-from app.context.retrieve import LIMITS, NoVector, Retriever, Scope, Wanted, highest
+from app.context.retrieve import LIMITS, NoVector, Retrieved, Retriever, Scope, Wanted, highest
 from app.errors import Unavailable
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, NoEmbedder
@@ -108,7 +108,7 @@ def retriever(shelf: Shelf, embedder: Embedder | None = None) -> Retriever:
 
 async def test_a_question_becomes_one_look() -> None:
     shelf = Shelf()
-    assert await retriever(shelf).candidates(Asked("what?\0"), SCOPE, Wanted(1000, only=1), AUTO) == ([], {})
+    assert await retriever(shelf).candidates(Asked("what?\0"), SCOPE, Wanted(1000, only=1), AUTO) == Retrieved([], {})
     (asked,) = shelf.asked
     vector = asked.pop("vector")
     assert vector.shape == (8,)
@@ -134,14 +134,14 @@ def crowd(count: int, **given: Any) -> list[RetrievedRow]:
 
 async def test_only_the_best_are_fetched() -> None:
     shelf = Shelf(*crowd(100))
-    found, _ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(400), AUTO)
+    found, *_ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(400), AUTO)
     assert [each.id for each in found] == [UUID(int=100 + n) for n in range(12)]
     assert len(shelf.fetched) == 1
 
 
 async def test_more_is_fetched_where_much_may_not_come_up() -> None:
     shelf = Shelf(*crowd(100), gone=20)
-    found, _ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(400), AUTO)
+    found, *_ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(400), AUTO)
     assert {UUID(int=100 + n) for n in range(20, 28)} <= {each.id for each in found}
     assert len(shelf.fetched) > 1
     everything = [each for part in shelf.fetched for each in part]
@@ -150,14 +150,14 @@ async def test_more_is_fetched_where_much_may_not_come_up() -> None:
 
 async def test_as_few_items_as_are_wanted() -> None:
     shelf = Shelf(*crowd(100))
-    found, _ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(10_000, 3), AUTO)
+    found, *_ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(10_000, 3), AUTO)
     assert 3 <= len(found) < 20
 
 
 async def test_a_profile_of_the_seeds_looks_at_the_legs() -> None:
     rows = crowd(120)
     shelf = Shelf(*rows, legs=[1] * 105 + [2] * 10 + [4] * 5)
-    found, _ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(10_000), PREFILL)
+    found, *_ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(10_000), PREFILL)
     assert {each.id for each in found} == {each.item_id for each in (*rows[:50], *rows[105:])}
     assert shelf.asked[0]["limits"] == LIMITS
 
@@ -166,7 +166,7 @@ async def test_a_strategy_asks_for_its_own_legs() -> None:
     shelf = Shelf(*crowd(3))
     shelf.more = [memory(item_id=UUID(int=7), kind="summary", entity_ids=["lisbon"])]
     asked = understand("What happened in Lisbon in May?", NOW)
-    found, _ = await retriever(shelf).candidates(asked, SCOPE, WANTED, PROFILES["temporal_focused"])
+    found, *_ = await retriever(shelf).candidates(asked, SCOPE, WANTED, PROFILES["temporal_focused"])
     (more,) = shelf.more_asked
     assert (more["entities"], more["limits"]) == (["happened", "lisbon"], (30, 30, 10, 5))
     assert (more["begin"], more["end"]) == (datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC))
@@ -187,7 +187,7 @@ async def test_further_legs_only_where_not_all_was_looked_at() -> None:
         shelf = Shelf(*crowd(3))
         shelf.counted = counted
         shelf.more = [memory(item_id=UUID(int=7))]
-        found, _ = await retriever(shelf).candidates(understand(text, NOW), SCOPE, WANTED, AUTO)
+        found, *_ = await retriever(shelf).candidates(understand(text, NOW), SCOPE, WANTED, AUTO)
         assert len(shelf.more_asked) == times, text
         assert (UUID(int=7) in {each.id for each in found}) == bool(times)
         assert {each.reinforcements for each in found} == {0}, "nobody asked"
@@ -199,7 +199,7 @@ async def test_summaries_are_asked_for_where_nothing_says_which_they_are() -> No
         shelf = Shelf(*crowd(3), legs=legs)
         shelf.counted = counted
         shelf.more = [memory(item_id=UUID(int=7), kind="summary", session_id=OTHER)]
-        found, _ = await retriever(shelf).candidates(understand("what did we talk about?", NOW), SCOPE, WANTED, AUTO)
+        found, *_ = await retriever(shelf).candidates(understand("what did we talk about?", NOW), SCOPE, WANTED, AUTO)
         assert len(shelf.more_asked) == times
         summaries = [each for each in found if each.of_session]
         assert [each.legs for each in summaries] == [frozenset({"summary", "recent"})] * times
@@ -208,14 +208,14 @@ async def test_summaries_are_asked_for_where_nothing_says_which_they_are() -> No
 async def test_a_long_message_comes_as_its_passage() -> None:
     text = " ".join(f"Sentence {n} is about nothing at all, as so many are." for n in range(20))
     shelf = Shelf(row(content=text, token_count=220, turn_index=1))
-    (found,), _ = await retriever(shelf).candidates(Asked("q"), SCOPE, WANTED, AUTO)
+    (found,), *_ = await retriever(shelf).candidates(Asked("q"), SCOPE, WANTED, AUTO)
     assert found.span is not None
     assert (found.kind, found.source, found.whole_tokens) == ("passage", "message", 220)
     assert found.text == text[found.span[0] : found.span[1]]
     assert found.token_count == len(found.text.split()) <= 75
     assert found.provenance[0].message_id == ITEM
     # A memory is shown whole.
-    (kept,), _ = await retriever(Shelf(memory(content=text, token_count=220))).candidates(
+    (kept,), *_ = await retriever(Shelf(memory(content=text, token_count=220))).candidates(
         Asked("q"), SCOPE, WANTED, AUTO
     )
     assert (kept.span, kept.text) == (None, text)
@@ -232,7 +232,7 @@ class Wordless(HashEmbedder):
 )
 async def test_without_a_vector_words_are_enough(embedder: Embedder, space: int | None, query: str) -> None:
     shelf = Shelf(row(), space=space, legs=[2])
-    found, _ = await retriever(shelf, embedder).candidates(Asked(query), SCOPE, WANTED, AUTO)
+    found, *_ = await retriever(shelf, embedder).candidates(Asked(query), SCOPE, WANTED, AUTO)
     assert shelf.asked[0]["vector"] is None
     assert [(each.near_text, each.near_vector, each.similarity) for each in found] == [(1.0, 0.0, None)]
 
@@ -268,7 +268,7 @@ async def test_a_vector_is_waited_for_as_long_as_is_wanted() -> None:
     with pytest.raises(NoVector, match="took too long"):
         await retriever(shelf, late).candidates(Asked("q"), SCOPE, WANTED._replace(wait_s=0.001), AUTO)
     assert (late.given_up, shelf.asked) == (True, [])
-    found, _ = await retriever(shelf, late).candidates(Asked("q"), SCOPE, WANTED._replace(wait_s=0), AUTO)
+    found, *_ = await retriever(shelf, late).candidates(Asked("q"), SCOPE, WANTED._replace(wait_s=0), AUTO)
     assert (shelf.asked[0]["vector"], len(found)) == (None, 1)
     with pytest.raises(TimeoutError):  # of the caller's own deadline nothing is said that is not so
         async with asyncio.timeout(0.001):
@@ -276,7 +276,7 @@ async def test_a_vector_is_waited_for_as_long_as_is_wanted() -> None:
 
 
 async def one(given: RetrievedRow, legs: int = 1) -> Candidate:
-    found, _ = await retriever(Shelf(given, legs=[legs])).candidates(Asked("q"), SCOPE, WANTED, AUTO)
+    found, *_ = await retriever(Shelf(given, legs=[legs])).candidates(Asked("q"), SCOPE, WANTED, AUTO)
     return found[0]
 
 
@@ -340,7 +340,7 @@ async def test_what_is_not_in_force_is_told() -> None:
     rows = [
         memory(item_id=UUID(int=n), status=s) for n, s in enumerate(("active", "aging", "superseded", "expired"), 1)
     ]
-    _, statuses = await retriever(Shelf(*rows)).candidates(Asked("q"), SCOPE, WANTED, AUTO)
+    _, statuses, *_ = await retriever(Shelf(*rows)).candidates(Asked("q"), SCOPE, WANTED, AUTO)
     assert statuses == {UUID(int=3): "superseded", UUID(int=4): "expired"}
 
 

@@ -138,6 +138,15 @@ async def test_a_header_of_mnemes_own_is_judged(stage: Stage) -> None:
     assert (answer.status, answer.json()["error"]["param"]) == (400, "x-mneme-memory")
 
 
+async def test_the_price_that_a_header_names(stage: Stage) -> None:
+    await stage.ask(HI)
+    assert stage.preparer.price is None
+    await stage.ask(HI, headers={"x-mneme-price": "frugal"})
+    assert stage.preparer.price == "frugal"
+    refused = await stage.ask(HI, headers={"x-mneme-price": "cheap"})
+    assert refused.status == 400
+
+
 async def test_the_profile_that_a_header_names(stage: Stage) -> None:
     await stage.ask(HI)
     assert stage.preparer.profile == "auto"

@@ -316,7 +316,7 @@ Hey, Sofia here. I'm a paramedic. ⇒ fact: sofia; fact: paramedic
 I'm Kenji, a translator from Osaka ⇒ fact: kenji; fact: translator
 My name is spelled Kristyna ⇒ fact: kristyna
 I'm currently in my final year of law school ⇒ fact: law school
-I was laid off in March ⇒ event: laid off march
+I was laid off in March ⇒ correction/event: lost job
 I've been married for 12 years ⇒ fact: married
 I have twin girls, Ada and Zoe ⇒ fact: twin girls
 My youngest son has asthma ⇒ fact: son asthma
@@ -371,7 +371,7 @@ for future reference, my preferred currency is CHF ⇒ fact: chf
 Make a note that my locker number is 212 ⇒ fact: locker 212
 Actually it's Stephen with a ph ⇒ correction: stephen
 Not Berlin, I live in Bonn ⇒ fact/correction: bonn
-I don't work at Shell anymore, I'm at BP now ⇒ correction: shell; fact: bp
+I don't work at Shell anymore, I'm at BP now ⇒ correction: shell; fact/correction: bp
 I've gone back to eating fish ⇒ correction/fact: fish
 """
 

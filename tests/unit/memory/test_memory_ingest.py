@@ -353,8 +353,8 @@ def test_another_wording_leads_to_the_memory() -> None:
 
 
 def test_sources_are_bounded() -> None:
-    many = [{"message_id": str(n)} for n in range(MAX_SOURCES)]
-    old = known(SHORT, sources=many, source_message_ids=[UUID(int=n) for n in range(MAX_SOURCES)])
+    many = [{"message_id": str(n)} for n in range(100, 100 + MAX_SOURCES)]
+    old = known(SHORT, sources=many, source_message_ids=[UUID(int=n) for n in range(100, 100 + MAX_SOURCES)])
     (row,) = ingest([draft(candidate(EXACT, "preference"))], [old], {0: [100]}).new
     assert len(row.sources) == len(row.source_message_ids) == MAX_SOURCES
     assert row.source_message_ids[-1] == UUID(int=10)

@@ -1,0 +1,192 @@
+"""Which facts about the user bear on a message: what its words ask for, or speak of (`bearing.toml` has the words, by
+language).
+
+A fact that nothing calls for is not said, however sure it is. Beside the words, what retrieval makes of the memory
+behind a fact counts (`worths`): the words here are for what retrieval cannot know, as that a snack has to do with an
+allergy."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from app.store.standing import StandingFact
+
+FILE = Path(__file__).with_name("bearing.toml")
+
+Why = Literal["asked", "whole", "topic", "words", "worth", "again", "then"]
+"""Why a fact is said: the message asks for it, or for all that is known of the user; it speaks of a matter on which the fact
+bears; it has the fact's own words; the memory behind it is worth its tokens; it stood in a block that
+went, and the conversation may go on from it; it was said then (`Standing.borne`)."""
+
+BEARS_WORTH = 0.5
+"""Probability from which the memory behind a fact is taken to be evidence: more likely than not. A fact's line takes some eight
+tokens, the least that anything can take, so that a lower one would do for its price; but it is also read as so."""
+MAX_CHARS = 600
+"""Of a longer message its beginning and its end, which is where people put what they ask, so many characters in all."""
+ANSWER_WORDS = 14
+"""Words up to which a message that asks for one thing asks for nothing else."""
+WHOLE_WORDS = 24
+"""Words up to which a message is taken to ask for all that is known of the user; a longer one only mentions that."""
+LEAST_CHARS = 3
+"""Letters of a word of a fact that says something by itself, in scripts with spaces."""
+
+_WORD = re.compile(r"[^\W_]+")
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
+_ENDS = re.compile(r"^[\s\W]+|[\s\W]+$")
+
+
+class Reading(NamedTuple):
+    """What a message calls for. `asked`: predicates that it asks for; `topics`: those that bear on what it speaks of;
+    `people`: subjects that it names; `whole`: all that is known of the user; `past`: what was so before as well;
+    `only`: it asks for `asked` and nothing else. `words`, `text`: its own, in lower case."""
+
+    asked: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    people: frozenset[str] = frozenset()
+    whole: bool = False
+    past: bool = False
+    only: bool = False
+    words: frozenset[str] = frozenset()
+    text: str = ""
+
+
+NOTHING_READ = Reading()
+
+
+class _Language(NamedTuple):
+    anything: re.Pattern[str]
+    opening: re.Pattern[str]
+    whole: re.Pattern[str]
+    past: re.Pattern[str]
+    asks: Sequence[tuple[frozenset[str], re.Pattern[str]]]
+    topics: Sequence[tuple[frozenset[str], re.Pattern[str]]]
+    relations: Sequence[tuple[frozenset[str], re.Pattern[str]]]
+
+
+@lru_cache(256)
+def read(text: str) -> Reading:
+    """A message, understood as far as this needs it. Linear in the message, of which `MAX_CHARS` are looked at."""
+    if len(text) > MAX_CHARS:
+        text = f"{text[: MAX_CHARS // 2]} {text[-MAX_CHARS // 2 :]}"
+    text = " ".join(text.lower().replace("’", "'").split())
+    asked: set[str] = set()
+    topics: set[str] = set()
+    people: set[str] = set()
+    whole = past = only = False
+    alone = _ENDS.sub("", text)
+    words = len(alone.split())
+    for language in languages():
+        if language.anything.search(text) is None:  # one look instead of thirty: most messages are in no other language
+            continue
+        question = language.opening.sub("", alone)
+        whole = whole or (words <= WHOLE_WORDS and language.whole.search(text) is not None)
+        past = past or language.past.search(text) is not None
+        for predicates, pattern in language.asks:
+            if pattern.search(text):
+                asked |= predicates
+                only = only or (words <= ANSWER_WORDS and pattern.fullmatch(question) is not None)
+        for found, table in ((topics, language.topics), (people, language.relations)):
+            for names, pattern in table:
+                if pattern.search(text):
+                    found |= names
+    return Reading(
+        frozenset(asked), frozenset(topics), frozenset(people), whole, past, only and not past,
+        _words(text), text,
+    )  # fmt: skip
+
+
+def bears_on(fact: StandingFact, reading: Reading, worths: Mapping[UUID, float]) -> Why | None:
+    """Why a fact is to be said for a message; None: nothing calls for it. `worths`: probabilities, 0..1, that memories are
+    evidence for it, as far as retrieval has them."""
+    subject, predicate = _about(fact)
+    named = subject in reading.people or (subject != "user" and _named(subject, reading))
+    if predicate in reading.asked and (named or (subject == "user" and not reading.people)):
+        return "asked"
+    if reading.whole:
+        return "whole"
+    if predicate in reading.topics or named:
+        return "topic"
+    if _shares(fact, predicate, reading):
+        return "words"
+    if fact.memory is not None and worths.get(fact.memory, 0.0) >= BEARS_WORTH:
+        return "worth"
+    return None
+
+
+def answers(fact: StandingFact, reading: Reading) -> bool:
+    """Whether the message asks for this fact and nothing else."""
+    return reading.only and bears_on(fact, reading, {}) == "asked"
+
+
+def _about(fact: StandingFact) -> tuple[str, str]:
+    """Whose fact it is (`user`, `wife` …), and its predicate."""
+    key = fact.key.partition(":")[0]
+    subject, dot, predicate = key.rpartition(".")
+    return (subject, predicate) if dot else ("user", key)
+
+
+def _shares(fact: StandingFact, predicate: str, reading: Reading) -> bool:
+    """Whether the message has the fact's words: all of its predicate's, or half of its value's."""
+    value = fact.value.lower()
+    if _UNSPACED.search(value):
+        return len(value) > 1 and value in reading.text
+    own, words = _words(predicate), _words(value)
+    return bool(own and own <= reading.words) or (bool(words) and 2 * len(words & reading.words) >= len(words))
+
+
+def _named(subject: str, reading: Reading) -> bool:
+    """Whether the message has a subject's own name: that of a thing, or of somebody."""
+    own = _words(subject)
+    return bool(own) and own <= reading.words
+
+
+def _words(text: str) -> frozenset[str]:
+    """Those that tell something of the matter."""
+    found = map(_stem, _WORD.findall(text.lower().replace("_", " ")))
+    return frozenset(each for each in found if len(each) >= LEAST_CHARS and each not in empty())
+
+
+def _stem(word: str) -> str:
+    """Without the s of a plural: "peanut" and "peanuts" are one."""
+    word = word.lower()
+    return word[:-1] if len(word) > LEAST_CHARS and word.endswith("s") and not word.endswith("ss") else word
+
+
+@cache
+def empty() -> frozenset[str]:
+    """Words that stand in many values and keys and tell nothing of the matter."""
+    return frozenset(word for table in _tables().values() for word in table["empty"].split())
+
+
+@cache
+def languages() -> tuple[_Language, ...]:
+    """All tables of `bearing.toml`."""
+    return tuple(_language(table, spaced=name != "zh") for name, table in _tables().items())
+
+
+@cache
+def _tables() -> Mapping[str, Any]:
+    """Read once: the file is part of the program."""
+    return tomllib.loads(FILE.read_text(encoding="utf-8"))
+
+
+def _language(table: Mapping[str, Any], *, spaced: bool) -> _Language:
+    def pattern(words: Sequence[str]) -> re.Pattern[str]:
+        alternatives = "|".join(words)
+        return re.compile(rf"\b(?:{alternatives})\b" if spaced else f"(?:{alternatives})")
+
+    def rows(name: str) -> list[tuple[frozenset[str], re.Pattern[str]]]:
+        return [(frozenset(names.split()), pattern(words)) for names, words in table[name].items()]
+
+    opening = re.compile(rf"^(?:{pattern(table['opening']).pattern}[\s,:!.?，。！？]*)+")
+    asks, topics, relations = rows("asks"), rows("topics"), rows("relations")
+    whole, past = pattern(table["whole"]), pattern(table["past"])
+    every = [whole, past, *(own for _, own in (*asks, *topics, *relations))]
+    bare = [each.pattern.removeprefix(r"\b").removesuffix(r"\b") for each in every]
+    return _Language(pattern(bare), opening, whole, past, asks, topics, relations)

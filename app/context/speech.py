@@ -1,0 +1,54 @@
+"""Of whom a request speaks, and whether of anything but the talk itself: words, by language (`speech.toml`)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+FILE = Path(__file__).with_name("speech.toml")
+UNSPACED = "zh"
+"""The table of a script without spaces."""
+_WORD = re.compile(r"[^\W_]+")
+
+
+class Speech(NamedTuple):
+    """`first_person`: it speaks of "I" or "we"; `mine`: of what is theirs; `talk`: of nothing but the talk itself ("Go on",
+    "Shorter please"), or it has no words at all; `task`: it asks for work on what it brings along ("Translate …")."""
+
+    first_person: bool
+    mine: bool
+    talk: bool
+    task: bool = False
+
+
+def heard(text: str) -> Speech:
+    """What its words say. Linear in the text."""
+    lowered = text.lower()
+    words = _WORD.findall(lowered)
+    spoken, own = frozenset(words), _words("mine")
+    mine = not own.isdisjoint(spoken) or any(each in lowered for each in _signs("mine"))
+    first = mine or not _words("me").isdisjoint(spoken) or any(each in lowered for each in _signs("me"))
+    begins = next((word for word in words if word not in _words("please")), "")
+    task = begins in _words("task") or begins.lstrip("".join(_signs("please"))).startswith(_signs("task"))
+    return Speech(first, mine, spoken <= _words("talk"), task)
+
+
+@cache
+def _words(kind: str) -> frozenset[str]:
+    """Of all languages."""
+    return frozenset(word for table in _tables().values() for word in table[kind].split())
+
+
+@cache
+def _signs(kind: str) -> tuple[str, ...]:
+    """Those that stand within a longer run of signs."""
+    return tuple(_tables()[UNSPACED][kind].split())
+
+
+@cache
+def _tables() -> dict[str, dict[str, str]]:
+    """Read once: the file is part of the program."""
+    return tomllib.loads(FILE.read_text(encoding="utf-8"))

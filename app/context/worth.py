@@ -1,0 +1,216 @@
+"""Whether a request asks memory at all, and what each item is worth to it: two logistic models over the ranking's columns.
+
+The coefficients are data (`worth.json`), fitted by `loadtests/worth` on several kinds of conversation, each left out in turn
+(loadtests/results/worth.md). At run time this is a dot product, and a look at the request's own words; no item is
+fetched for it, so a request that needs nothing fetches nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from app.context.asked import Asked
+from app.context.rank import Column, Ranking, gains, same_word
+from app.context.speech import heard
+from app.memory.consolidate_text import names
+from app.sources import Price
+from app.store.places import Scan
+
+PRICES: Mapping[Price, float] = MappingProxyType({"frugal": 6e-4, "balanced": 1.8e-4, "thorough": 1e-4})
+"""The price of a token, as a share of what answers the request: at 1.8e-4 an item of 60 tokens is shown from a likelihood of
+.011. Set so that questions which memory answers get some 300, 800 and 1,200 tokens (loadtests/results/worth.md)."""
+
+LEAST_SURE, SURE = 0.17, 0.65
+"""The probability that memory is asked from which it is looked at: where there is next to nothing to show, and where there is
+as much as `LARGE`. A token that nobody needed costs, distracts the model and breaks what was cached, so that what is large has
+to be surer of itself; one line can do little harm. Of the questions that memory answers 90 to 100 in 100 pass, of unrelated
+requests 0 to 14, by kind of conversation (loadtests/results/worth.md). It is the same at every price: whether memory is asked
+is one question, how much of it another."""
+BEARS = 0.5
+"""The probability at least where a fact about the user bears on the request ("Suggest a restaurant", of a vegetarian): as
+likely as not, so that a small memory is looked at for what else there is, and a large one is not poured out for it."""
+LARGE = 800.0
+"""Tokens of a memory from which it is a large one: what a question gets on an average (`PRICES`)."""
+SHOWN, LINE = 55.0, 10.0
+"""Tokens of a shown item at most (a passage), and of the line around it: `passages`, `assemble.BlockMeter`."""
+POOL = 400
+"""Items among which shares are reckoned, the best by score: those after them have none to speak of."""
+SHARPNESS = 4.0
+"""Factor of the score in the softmax that makes shares of it: e⁴ for a point of score, which is what all words of a question
+weigh."""
+IMPORTANCE, CONFIDENCE, REINFORCEMENT, FREQUENCY, TIED = 2.0, 0.5, 1.0, 0.5, 4.0
+"""Log-odds that a memory's history adds, for each unit of it. They cannot be fitted: in conversations nobody has rated yet they
+are constant. Importance (0..1, .5 at first) is what outcomes move: from .5 to .75 counts e^.5 = 1.6 times. ln(confidence left ÷
+what it is at first): one half counts .7 times. Reinforcement (0..1) and frequency of use (0..1) count 2.7 and 1.6 times at
+most. `TIED`: the question names the very thing that the memory is tied to, which is worth all words of the question
+(`SHARPNESS`)."""
+USUAL_IMPORTANCE, USUAL_CONFIDENCE, LEAST_CONFIDENCE = 0.5, 0.8, 0.2
+"""Of a memory that nothing has happened to; and what is left of confidence at least: what is old is doubted, not forgotten."""
+MOST_PRIOR = (
+    IMPORTANCE * (1 - USUAL_IMPORTANCE) + CONFIDENCE * math.log(1 / USUAL_CONFIDENCE) + REINFORCEMENT + FREQUENCY + TIED
+)
+"""The most that all of it adds."""
+
+_NO_WORDS = np.zeros(0, bool)
+
+ASKED_FEATURES = ("held", "together", "lost", "named", "stranger", "first_person", "mine", "talk", "task", "timed")
+"""Of `asked_features`, in its order; docs/recall.md says what each is. None is a cosine: how near two texts are that have
+nothing in common is another number for each embedder."""
+ITEM_FEATURES = ("rank", "share", "items")
+"""Of `item_features`, in its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logistic:
+    """A logistic regression over standardised features: log-odds = bias + Σ weight · (value − mean) ÷ scale."""
+
+    names: Sequence[str]
+    means: Column
+    scales: Column
+    weights: Column
+    bias: float
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Logistic:
+        """From the data file."""
+        means, scales, weights = (np.array(told[each], np.float32) for each in ("means", "scales", "weights"))
+        return cls(tuple(told["names"]), means, scales, weights, float(told["bias"]))
+
+    def odds(self, values: Column) -> Column:
+        """Log-odds (n,) of rows (n, features)."""
+        found: Column = (((values - self.means) / self.scales) @ self.weights + np.float32(self.bias)).astype(
+            np.float32
+        )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`asked`: probability that memory is asked; `passes`: whether it is looked at; `odds` (n,): log-odds of each item of the
+    ranking that it carries what is asked for."""
+
+    asked: float
+    passes: bool
+    odds: Column
+
+
+@cache
+def models() -> tuple[Logistic, Logistic]:
+    """Of requests, and of items, as shipped."""
+    told = orjson.loads((files("app.context") / "worth.json").read_bytes())
+    asked, item = Logistic.of(told["asked"]), Logistic.of(told["item"])
+    if asked.names != ASKED_FEATURES or item.names != ITEM_FEATURES:
+        raise ValueError("worth.json has other features than this version")
+    return asked, item
+
+
+def judge(ranking: Ranking, asked: Asked, scores: Column, *, bears: bool = False) -> Judgement:
+    """What the request asks of memory. `scores` (n,): what the items are ranked by. `bears`: something that is known of the
+    user bears on it."""
+    if not len(ranking):
+        return Judgement(0.0, False, scores)
+    request, item = models()
+    if asked.recap or asked.turns is not None or asked.things:
+        sure = 1.0  # it names the conversation itself, or a thing that is known
+    else:
+        sure = sigmoid(float(request.odds(asked_features(ranking, asked)[None])[0]))
+        sure = max(sure, BEARS) if bears else sure
+    likely = sigmoids(item.odds(item_features(scores)))
+    passes = sure >= least_asked(ranking.tokens)
+    likely *= np.float32(sure)
+    return Judgement(sure, passes, np.log(likely / (1.0 - likely + np.float32(1e-6))))
+
+
+def least_asked(tokens: Column) -> float:
+    """The probability that a request asks memory from which memory is looked at, by the length of what there is to show: items
+    of so many tokens (n,)."""
+    cost = float((np.minimum(tokens, np.float32(SHOWN)) + np.float32(LINE)).sum())
+    return max(LEAST_SURE, SURE * min(1.0, cost / LARGE))
+
+
+def asked_features(ranking: Ranking, asked: Asked) -> Column:
+    """What is known of a request, shape (features,): evidence that means the same for every user and every embedder."""
+    # The figures of how many have a word are brought up to date later than the words themselves.
+    held = (np.array(ranking.scan.holding) > 0) | (ranking.counts > 0).any(axis=1) if ranking.scan.words else _NO_WORDS
+    # A speaker's name says who spoke, not of what.
+    rarity = gains(ranking.scan, ranking.told) if len(held) else np.zeros(0, np.float32)
+    lost = ~held & (rarity > 0)
+    together = float((rarity @ (ranking.counts > 0)).max()) / _rarest(ranking.scan) if len(held) else 0.0
+    known, unknown = _names(ranking, held, asked.text)
+    speech = heard(asked.text)
+    values = (
+        held.sum(),
+        together,
+        lost.sum(),
+        known,
+        unknown,
+        speech.first_person,
+        speech.mine,
+        speech.talk,
+        speech.task,
+        asked.span is not None,
+    )
+    return np.array(values, np.float32)
+
+
+def _rarest(scan: Scan) -> float:
+    """What a word counts that stands nowhere: `rank.gains`."""
+    return float((scan.k1 + 1) * math.log1p((max(scan.counted, 1) + 0.5) / 0.5))
+
+
+def item_features(scores: Column) -> Column:
+    """What is known of each item beside the others, shape (n, features), from what it is ranked by: its place, its share of all
+    that might answer (softmax over the best `POOL`), and how many there are. Ranking weighs words, cosine, neighbours, speaker,
+    time and length; how far an item stands out of the others is what is left to say of it, and means the same in any
+    conversation."""
+    many = len(scores)
+    rank = np.empty(many, np.float32)
+    rank[np.argsort(-scores, kind="stable")] = np.arange(many)
+    sharp = SHARPNESS * (scores - scores.max())
+    share = sharp - np.log(np.exp(sharp[rank < POOL]).sum())
+    return np.stack([np.log1p(rank), share, np.full(many, math.log1p(many))], axis=1).astype(np.float32)
+
+
+def prior(
+    *, importance: float, confidence: float, reinforcement: float = 0.0, frequency: float = 0.0, tied: float = 0.0
+) -> float:
+    """Log-odds that a memory's history adds to what the ranking says of it. All 0..1; `confidence`: what time has left of it;
+    `tied`: the overlap of its things with those that the question names."""
+    return (
+        IMPORTANCE * (importance - USUAL_IMPORTANCE)
+        + CONFIDENCE * math.log(max(confidence, LEAST_CONFIDENCE) / USUAL_CONFIDENCE)
+        + REINFORCEMENT * reinforcement
+        + FREQUENCY * frequency
+        + TIED * tied
+    )
+
+
+def sigmoids(odds: Column) -> Column:
+    """Probabilities (n,) of log-odds."""
+    found: Column = (1.0 / (1.0 + np.exp(-odds.clip(-30, 30)))).astype(np.float32)
+    return found
+
+
+def sigmoid(odds: float) -> float:
+    return 1.0 / (1.0 + math.exp(-min(max(odds, -30.0), 30.0)))
+
+
+def _names(ranking: Ranking, held: NDArray[np.bool_], text: str) -> tuple[bool, bool]:
+    """Whether it names somebody, or something, that stands in memory; and whether it names what does not. `held` (words,):
+    which words do."""
+    known, unknown = bool(ranking.told), False
+    for name in (word.lower() for each in names(text) for word in each.split()):
+        found = [there for word, there in zip(ranking.scan.words, held, strict=True) if same_word(word, name)]
+        known = known or any(found)
+        unknown = unknown or (bool(found) and not any(found) and name not in ranking.told)
+    return known, unknown

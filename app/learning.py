@@ -1,0 +1,64 @@
+"""What learns from turns, wired: for the worker, and for a server, with a turn in which the rules find something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from app.core import Core
+from app.jobs.answering import Answers
+from app.jobs.carding import CardTaker
+from app.jobs.knowing import Hearing
+from app.jobs.noting import Notes
+from app.jobs.tasks import Learner
+from app.knowledge.ontologies import Ontologies
+from app.knowledge.resolve import Resolver
+from app.memory.candidate import Candidate, Exchange
+from app.memory.extract import extract
+from app.memory.extract_llm import extract_with_helper
+from app.memory.extract_pii import refuser
+from app.store.checking import CheckStore
+from app.store.learning import LearningStore
+from app.store.validation import Validation
+
+if TYPE_CHECKING:
+    from app.providers.helper_client import HelperClient
+
+
+async def learner(core: Core, ontologies: Ontologies, resolver: Resolver, helper: HelperClient | None) -> Learner:
+    """Learns by the rules; `helper` adds to them, in jobs of the worker. `resolver`: reads with the background pool."""
+
+    async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
+        return extract(exchange)
+
+    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+        assert helper is not None, "chosen only where there is one"
+        return await extract_with_helper(helper, exchange)
+
+    space = await core.turns.space_of(core.embedder.space)
+    refuses = refuser(core.settings.refuse_pii, core.settings.refuse_patterns)
+    tools = core.settings.card_tools
+    taker = CardTaker(core.queries, tools, core.counter.count, core.clock) if tools else None
+    pool = core.pools.background
+    return Learner(
+        LearningStore(pool, core.queries),
+        embedder=core.embedder,
+        space=space,
+        extract=by_rules,
+        helper=by_helper if helper is not None else None,
+        count=core.counter.count,
+        clock=core.clock,
+        store_secrets=core.settings.store_secrets,
+        refuses=refuses,
+        note=Notes(core.queries, core.clock, taker),
+        hearing=Hearing(
+            CheckStore(pool, core.queries), core.queries, core.clock, ontologies=ontologies, resolver=resolver
+        ),
+        answers=Answers(
+            Validation(pool, core.queries, core.clock, space=space, actor="user"),
+            embedder=core.embedder,
+            count=core.counter.count,
+            store_secrets=core.settings.store_secrets,
+            refuses=refuses,
+        ),
+    )

@@ -1,0 +1,340 @@
+"""What users tell memory to do in a chat, as the database does it: hidden, not erased, so that it can be undone.
+
+    done     memories are invalidated, and they and the messages that said them are suppressed ('forgotten_by_chat') with keyed
+             hashes: no prompt, search or summary has them, and a transcript that is sent again teaches nothing of them
+    confirm  it would be done to more than a setting allows, or to everything: the user is asked first
+    ask      it is not clear what is meant: nothing is done
+
+A row of `memory_commands` tells it, without a word of what was forgotten. Undone, the memories are as they were before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from asyncpg.exceptions import UniqueViolationError
+from asyncpg.pool import PoolConnectionProxy
+
+from app.clock import Clock
+from app.errors import Conflict, NotFound
+from app.store import ids
+from app.store.forgetting import content_hmac
+from app.store.learning import RECENT_TURNS
+from app.store.memory_rows import IN_FORCE
+from app.store.pools import Pool, halfvec
+from app.store.queries import Queries
+from app.store.records import Vector
+
+CommandOutcome = Literal["done", "ask", "confirm"]
+
+LOOKED_AT = 5000
+"""Memories, or messages, that a command is compared with: the latest."""
+
+BRIEF = 7
+"""Characters up to which a message stands for anything ("yes", "thanks"): no hash of it is kept."""
+
+NEAREST = 5
+"""Memories that a user is asked about, where it is unclear which is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A memory as it is stored. `in_force`: it is said in prompts."""
+
+    memory_id: UUID
+    text: str
+    subject: str | None
+    predicate: str | None
+    value: str | None
+    in_force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Something that a command hid, or would hide. `status`: a memory's before; `reason`: why it was hidden before."""
+
+    id: UUID
+    kind: Literal["memory", "message"]
+    status: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that may say what is to be forgotten. `length`: of its text, in characters."""
+
+    message_id: UUID
+    content_hash: bytes | None
+    length: int
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of a command. `items`: what was hidden, or would be."""
+
+    command_id: UUID
+    kind: str
+    scope: str
+    outcome: CommandOutcome
+    items: tuple[Hidden, ...] = ()
+    undone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRow:
+    """A command as its user sees it. `texts`: of the memories among its items, by id; `message_id`: that said it."""
+
+    command_id: UUID
+    user_id: UUID
+    user_external_id: str | None
+    session_id: UUID
+    message_id: UUID | None
+    kind: str
+    scope: str
+    outcome: CommandOutcome
+    items: tuple[Hidden, ...]
+    heir: UUID | None
+    at: datetime
+    undone_at: datetime | None
+    texts: dict[UUID, str] = field(default_factory=dict)
+
+
+class CommandStore:
+    """Does what users told memory to do, and undoes it."""
+
+    def __init__(self, pool: Pool, sql: Queries, clock: Clock, *, space: int | None = None) -> None:
+        """`space`: of the vectors that near memories are looked for with; None: none are."""
+        self._pool = pool
+        self._sql = sql
+        self._clock = clock
+        self._space = space
+
+    @asynccontextmanager
+    async def doing(self, tenant: UUID, user: UUID, session: UUID, *, confined: bool) -> AsyncIterator[Doing]:
+        """One transaction, in which nobody else learns about the user. `confined`: there is none, and all stays within the
+        session. Raises StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(self._sql["learning.lock"], session if confined else user)
+            scope = session if confined else ids.NIL
+            yield Doing(connection, self._sql, tenant, user, scope, self._clock.now(), self._space)
+
+    async def page(
+        self, tenant: UUID, user: UUID | None, *, after: tuple[datetime, UUID] | None, limit: int
+    ) -> list[CommandRow]:
+        """Commands, newest first, after a place in that order. `user`: None is all of the tenant's."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["commands.list"], tenant, user, *(after or (None, None)), limit)
+            found = [_row(each) for each in rows]
+            for each in found:
+                memories = [item.id for item in each.items if item.kind == "memory"]
+                if memories:
+                    said = await connection.fetch(self._sql["commands.texts"], tenant, each.user_id, memories)
+                    each.texts.update({row["memory_id"]: row["content_text"] for row in said})
+        return found
+
+    async def undo(self, tenant: UUID, command: UUID, user: UUID | None = None) -> None:
+        """Make it as it was before the command. `user`: only this one's. Raises NotFound, and Conflict where it was undone, or
+        nothing was done."""
+        async with self._pool.transaction(tenant) as connection:
+            owner = await connection.fetchval(self._sql["commands.owner"], tenant, command, user)
+            if owner is None:
+                raise NotFound("There is no such command.")
+            await connection.execute(self._sql["learning.lock"], owner)
+            held = await connection.fetchrow(self._sql["commands.hold"], tenant, owner, command)
+            if held is None:
+                raise NotFound("There is no such command.")
+            if held["undone_at"] is not None:
+                raise Conflict("This was undone already.")
+            if held["outcome"] != "done":
+                raise Conflict("Nothing was done, so there is nothing to undo.")
+            doing = Doing(connection, self._sql, tenant, owner, ids.NIL, self._clock.now(), None)
+            await doing.undo(command, _items(held["items"]), held["heir"])
+
+
+class Doing:
+    """What may be done about commands, within one transaction."""
+
+    def __init__(
+        self,
+        connection: PoolConnectionProxy[Any],
+        sql: Queries,
+        tenant: UUID,
+        user: UUID,
+        scope: UUID,
+        now: datetime,
+        space: int | None,
+    ) -> None:
+        self.connection = connection
+        self._sql = sql
+        self._tenant = tenant
+        self._user = user
+        self._scope = scope
+        self._session = scope if scope != ids.NIL else None
+        self._now = now
+        self._space = space
+
+    async def earlier(self, mark: bytes, session: UUID, since: datetime | None) -> Done | None:
+        """What was done about this very message before: in its session, or, since then, in one that was never stored."""
+        found = await self._fetch("earlier", mark, session, since)
+        return _done(found[0]) if found else None
+
+    async def pending(self, message_hash: bytes, since: datetime) -> Done | None:
+        """What the message with this hash was answered with a question for confirmation to."""
+        found = await self._fetch("pending", message_hash, since)
+        return _done(found[0]) if found else None
+
+    async def stored(self, terms: Sequence[str]) -> list[Stored]:
+        """Memories that have one of these words, in force or not."""
+        rows = await self._fetch("memories", self._scope, list(terms), LOOKED_AT) if terms else []
+        return [Stored(*row.values()) for row in rows]
+
+    async def near(self, vector: Vector, threshold: float) -> list[tuple[UUID, str]]:
+        """The memories in force nearest to a vector, above a cosine: id and text, at most `NEAREST`."""
+        if self._space is None:
+            return []
+        asked = (self._scope, self._space, [halfvec(vector)], threshold, NEAREST)
+        rows = await self.connection.fetch(self._sql["learning.near"], self._tenant, self._user, *asked)
+        said = await self._fetch("texts", [row["memory_id"] for row in rows])
+        texts = {row["memory_id"]: row["content_text"] for row in said}
+        return [(row["memory_id"], texts[row["memory_id"]]) for row in rows if row["memory_id"] in texts]
+
+    async def messages(self, keys: Collection[str]) -> list[Message]:
+        """Messages that have all of these words."""
+        rows = await self._fetch("messages", self._session, sorted(keys), LOOKED_AT) if keys else []
+        return [
+            Message(row["message_id"], row["content_hash"], len(row["content"] or ""), row["content"] or "")
+            for row in rows
+        ]
+
+    async def said_by(self, memories: Sequence[UUID]) -> list[Message]:
+        """The messages that these memories were learned from, and answers that repeat them."""
+        rows = await self._fetch("said_by", list(memories)) if memories else []
+        return [Message(*row.values()) for row in rows]
+
+    async def turn(self, session: UUID, message_hash: bytes) -> tuple[list[UUID], list[Message]]:
+        """A message of the session's with its answers, and the memories that came from these alone."""
+        said = [Message(*row.values()) for row in await self._fetch("turn", session, message_hash)]
+        learned = await self._fetch("learned_from", [each.message_id for each in said]) if said else []
+        return [row["memory_id"] for row in learned], said
+
+    async def messages_of(self, messages: Sequence[UUID]) -> list[Message]:
+        """Those of these messages that are there."""
+        return [Message(*row.values()) for row in await self._fetch("messages_of", list(messages))]
+
+    async def said_lately(self, session: UUID, items: Collection[UUID]) -> list[Stored]:
+        """Memories in force that stood in a prompt (`items`), or were said in the last turns of a session."""
+        rows = await self._fetch("said_lately", session, list(items), RECENT_TURNS)
+        return [Stored(*row.values()) for row in rows]
+
+    async def everything(self) -> tuple[list[UUID], list[Message]]:
+        """All memories and messages."""
+        memories = [row["memory_id"] for row in await self._fetch("all_memories", self._scope)]
+        return memories, [Message(*row.values()) for row in await self._fetch("all_messages", self._session)]
+
+    async def hide(self, memories: Collection[UUID], messages: Collection[Message]) -> tuple[Hidden, ...]:
+        """Hide memories, with their other wordings, and messages; what was hidden, and how it was before."""
+        key = bytes.fromhex(await self.connection.fetchval(self._sql["memories.secret"]))
+        held = await self._fetch("memories_of", sorted(memories)) if memories else []
+        wanted = {each.message_id: each for each in messages}
+        items = [each["memory_id"] for each in held] + list(wanted)
+        before = {row["item_id"]: row["reason"] for row in await self._fetch("hidden", items)}
+        marks = {each["memory_id"]: content_hmac(key, each["content_hash"]) for each in held}
+        marks |= {
+            each.message_id: content_hmac(key, each.content_hash)
+            for each in wanted.values()
+            if each.content_hash is not None and each.length > BRIEF
+        }
+        fresh = [each for each in items if before.get(each) in (None, "superseded", "resent")]
+        if fresh:
+            # First: what ends a memory would else hide its messages for another reason.
+            await self._execute("hide", fresh, [marks.get(each) for each in fresh], self._now)
+        for each in held:
+            if each["status"] in IN_FORCE:
+                await self._status(each["memory_id"], each["status"], "invalidated")
+        if held:
+            await self._fetch("drop_facts", [each["memory_id"] for each in held], self._now)
+        statuses = {each["memory_id"]: each["status"] for each in held}
+        return tuple(
+            Hidden(each, "memory" if each in statuses else "message", statuses.get(each), before.get(each))
+            for each in fresh
+        )
+
+    async def hide_words(self, item: UUID, content_hash: bytes) -> None:
+        """Let a message that is not stored yet be known by a keyed hash when it is sent again."""
+        key = bytes.fromhex(await self.connection.fetchval(self._sql["memories.secret"]))
+        await self._execute("hide", [item], [content_hmac(key, content_hash)], self._now)
+
+    async def note(
+        self,
+        command: UUID,
+        session: UUID,
+        mark: bytes,
+        message_hash: bytes | None,
+        done: Done,
+        heir: UUID | None = None,
+    ) -> None:
+        """Write a command down."""
+        told = (done.kind, done.scope, done.outcome, _told(done.items))
+        await self._execute("note", command, session, mark, message_hash, *told, heir, self._now)
+
+    async def confirmed(self, command: UUID, items: Sequence[Hidden]) -> None:
+        """A command that was asked about is done."""
+        await self._execute("confirmed", command, _told(items))
+
+    async def undo(self, command: UUID, items: Sequence[Hidden], heir: UUID | None) -> None:
+        """Show the items again, and bring memories back into force; what says the same by now stays instead."""
+        await self._fetch("unforget", [*(each.id for each in items), command])
+        hidden = [each for each in items if each.reason is not None]
+        if hidden:
+            await self._execute("hide_again", [each.id for each in hidden], [each.reason for each in hidden], self._now)
+        if heir is not None:
+            await self._status(heir, "active", "invalidated")
+        for each in items:
+            if each.kind == "memory" and each.status in IN_FORCE:
+                try:
+                    async with self.connection.transaction():
+                        await self._status(each.id, "invalidated", "active")
+                except UniqueViolationError:
+                    continue
+        await self._execute("undone", command, self._now)
+
+    async def _status(self, memory: UUID, before: str, after: str) -> None:
+        ended = self._now if after != "active" else None
+        run, sql = self.connection.execute, self._sql
+        await run(sql["memories.set_status"], self._tenant, self._user, memory, after, ended, self._now)
+        event = "restored" if after == "active" else "invalidated"
+        told = {"status": after, "reason": "chat"}
+        await run(
+            sql["memories.event"], self._tenant, self._user, memory, self._now, event, {"status": before}, told, "user"
+        )
+
+    async def _fetch(self, name: str, *arguments: object) -> list[Any]:
+        return await self.connection.fetch(self._sql[f"commands.{name}"], self._tenant, self._user, *arguments)
+
+    async def _execute(self, name: str, *arguments: object) -> None:
+        await self.connection.execute(self._sql[f"commands.{name}"], self._tenant, self._user, *arguments)
+
+
+def _told(items: Sequence[Hidden]) -> list[dict[str, Any]]:
+    fields = ("id", "kind", "status", "reason")
+    return [{name: value for name in fields if (value := getattr(each, name)) is not None} for each in items]
+
+
+def _items(told: Any) -> tuple[Hidden, ...]:
+    return tuple(Hidden(UUID(each["id"]), each["kind"], each.get("status"), each.get("reason")) for each in told)
+
+
+def _done(row: Any) -> Done:
+    return Done(
+        row["command_id"], row["kind"], row["scope"], row["outcome"], _items(row["items"]), row["undone_at"] is not None
+    )
+
+
+def _row(row: Any) -> CommandRow:
+    return CommandRow(**dict(row) | {"items": _items(row["items"])})

@@ -1,0 +1,1 @@
+"""Fits the models of app/context/worth.py (`python -m loadtests.worth`)."""

@@ -1,0 +1,169 @@
+-- What users told memory to do in a chat (app/store/commands.py), within one transaction of theirs.
+
+-- name: earlier
+-- What was done about this very message ($3: its mark): in its session ($4), or, since $5, in one that was never stored.
+SELECT c.command_id, c.kind, c.scope, c.outcome, c.items, c.undone_at FROM agent_data.memory_commands c
+WHERE c.tenant_id = $1 AND c.user_id = $2 AND c.mark = $3 AND (c.session_id = $4 OR $5::timestamptz IS NOT NULL AND c.at > $5)
+ORDER BY c.session_id = $4 DESC, c.at DESC
+LIMIT 1
+
+-- name: pending
+-- What the user was asked to confirm in the message ($3) before, since $4.
+SELECT c.command_id, c.kind, c.scope, c.outcome, c.items, c.undone_at FROM agent_data.memory_commands c
+WHERE c.tenant_id = $1 AND c.user_id = $2 AND c.message_hash = $3 AND c.outcome = 'confirm' AND c.at > $4
+ORDER BY c.at DESC
+LIMIT 1
+
+-- name: memories
+-- Memories ($3: their session, where there is no user) that have a word ($4) in them; at most $5.
+SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active
+FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.status <> 'forgotten'
+  AND (m.content_tsv @@ (SELECT string_agg(q::text, ' | ')::tsquery FROM (
+           SELECT plainto_tsquery('english', t) AS q FROM unnest($4::text[]) AS t
+           UNION ALL
+           SELECT to_tsquery('simple', '''' || replace(replace(t, '\', ''), '''', '''''') || ''':*') FROM unnest($4::text[]) AS t
+       ) x WHERE numnode(q) > 0)
+       OR m.content_text ~ '[\u3400-\u9fff]' AND EXISTS (SELECT FROM unnest($4::text[]) AS t WHERE strpos(lower(m.content_text), t) > 0))
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = m.memory_id)
+ORDER BY m.is_active DESC, m.created_at DESC
+LIMIT $5
+
+-- name: memories_of
+-- Of these memories ($3) those that are not forgotten, with their other wordings.
+SELECT m.memory_id, m.status, m.content_hash FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.status <> 'forgotten'
+  AND (m.memory_id = ANY ($3::uuid[]) OR m.superseded_by = ANY ($3::uuid[]) AND m.superseded_how = 'merged')
+ORDER BY m.memory_id
+FOR UPDATE
+
+-- name: texts
+-- What memories say.
+SELECT m.memory_id, m.content_text FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])
+
+-- name: messages
+-- Messages that have all of these words ($4), of the session $3 or (NULL) of all; at most $5.
+SELECT h.message_id, h.content, h.content_hash FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND NOT h.is_pruned
+  AND (h.content_tsv @@ (SELECT string_agg(plainto_tsquery('english', t)::text, ' & ')::tsquery FROM unnest($4::text[]) AS t
+                         WHERE numnode(plainto_tsquery('english', t)) > 0)
+       OR h.content ~ '[\u3400-\u9fff]' AND NOT EXISTS (
+           SELECT FROM unnest($4::text[]) AS t WHERE strpos(lower(h.content), t) = 0))
+ORDER BY h.created_at DESC
+LIMIT $5
+
+-- name: said_by
+-- The messages that said these memories ($3), and of the answers to them those that repeat what they say.
+SELECT DISTINCT s.message_id, s.content_hash, s.length FROM agent_data.memory_store m
+CROSS JOIN LATERAL agent_data.saying_messages(m.user_id, m.sources, m.object_value) s
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])
+
+-- name: messages_of
+-- Some messages ($3).
+SELECT h.message_id, h.content_hash, COALESCE(length(h.content), 0) AS length FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = ANY ($3::uuid[]) AND NOT h.is_pruned
+
+-- name: said_lately
+-- Memories in force that stood in a prompt ($4), themselves or by a message that said them, or were learned from the last turns ($5) of a session ($3).
+SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active
+FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.is_active
+  AND (m.memory_id = ANY ($4::uuid[]) OR m.source_message_ids && $4::uuid[]
+       OR m.session_id = $3 AND m.provenance_turn_index > (
+           SELECT max(h.turn_index) FROM agent_data.conversation_history h WHERE h.user_id = $2 AND h.session_id = $3) - $5::integer)
+ORDER BY m.created_at DESC
+
+-- name: turn
+-- A message of a session ($3), by the hash of its form ($4), with the answers to it.
+SELECT h.message_id, h.content_hash, COALESCE(length(h.content), 0) AS length
+FROM agent_data.conversation_history q
+JOIN agent_data.conversation_history h
+  ON h.user_id = $2 AND h.session_id = $3 AND (h.message_id = q.message_id OR h.role <> 1 AND h.parent_message_id = q.message_id)
+WHERE q.tenant_id = $1 AND q.user_id = $2 AND q.session_id = $3 AND q.message_hash = $4
+
+-- name: learned_from
+-- Memories of which these messages ($3) are the only sources.
+SELECT m.memory_id FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.status <> 'forgotten' AND m.source_message_ids && $3::uuid[]
+  AND m.source_message_ids <@ $3::uuid[]
+
+-- name: all_memories
+-- All that is remembered ($3: of a session, where there is no user); what is hidden by a command already is left out.
+SELECT m.memory_id FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.status <> 'forgotten'
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s
+                  WHERE s.user_id = $2 AND s.item_id = m.memory_id AND s.reason NOT IN ('superseded', 'resent'))
+
+-- name: all_messages
+-- All that was said (of the session $3, or NULL).
+SELECT h.message_id, h.content_hash, COALESCE(length(h.content), 0) AS length FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND NOT h.is_pruned
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s
+                  WHERE s.user_id = $2 AND s.item_id = h.message_id AND s.reason NOT IN ('superseded', 'resent'))
+
+-- name: hidden
+-- Why some of these ($3) are hidden already.
+SELECT s.item_id, s.reason FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.tenant_id = $1 AND s.item_id = ANY ($3::uuid[])
+
+-- name: hide
+-- Hides items ($3) with the keyed hashes of what they say ($4), by which they are known when they are sent again. What was
+-- forgotten or deleted for good stays so.
+INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac, created_at)
+SELECT $2, $1, x.item, 'forgotten_by_chat', x.mark, $5 FROM unnest($3::uuid[], $4::bytea[]) AS x (item, mark)
+ON CONFLICT (user_id, item_id) DO UPDATE SET
+    reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac, created_at = EXCLUDED.created_at
+WHERE suppressions.reason IN ('superseded', 'resent')
+
+-- name: drop_facts
+-- What these memories ($3) were the source of is no fact any more, unless another one in force says it, too.
+SELECT agent_data.drop_facts_of($1, $2, m, 'ended', $4) FROM unnest($3::uuid[]) AS m
+
+-- name: hide_again
+-- Items ($3) go back to why they were hidden before ($4).
+INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, created_at)
+SELECT $2, $1, x.item, x.reason, $5 FROM unnest($3::uuid[], $4::text[]) AS x (item, reason)
+ON CONFLICT DO NOTHING
+
+-- name: unforget
+-- Shows again what a command hid.
+SELECT u FROM agent_data.unforget($1, $2, $3) AS u
+
+-- name: note
+-- Writes down a command, or what became of one that was asked about.
+INSERT INTO agent_data.memory_commands AS c (
+    command_id, user_id, tenant_id, session_id, mark, message_hash, kind, scope, outcome, items, heir, at)
+VALUES ($3, $2, $1, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+
+-- name: confirmed
+-- A command that the user has confirmed: done to these items ($4).
+UPDATE agent_data.memory_commands c SET outcome = 'done', items = $4 WHERE c.tenant_id = $1 AND c.user_id = $2 AND c.command_id = $3
+
+-- name: hold
+-- A command, held against others.
+SELECT c.command_id, c.session_id, c.kind, c.scope, c.outcome, c.items, c.heir, c.undone_at FROM agent_data.memory_commands c
+WHERE c.tenant_id = $1 AND c.command_id = $3 AND c.user_id = $2
+FOR UPDATE
+
+-- name: undone
+-- A command was undone.
+UPDATE agent_data.memory_commands c SET undone_at = $4 WHERE c.tenant_id = $1 AND c.user_id = $2 AND c.command_id = $3
+
+-- name: owner
+-- Whose command it is.
+SELECT c.user_id FROM agent_data.memory_commands c WHERE c.tenant_id = $1 AND c.command_id = $2 AND ($3::uuid IS NULL OR c.user_id = $3)
+
+-- name: list
+-- Commands of a user ($2; NULL: of all) after ($3, $4), newest first.
+SELECT c.command_id, c.user_id, u.external_id AS user_external_id, c.session_id, c.kind, c.scope, c.outcome, c.items, c.heir, c.at,
+       c.undone_at, h.message_id
+FROM agent_data.memory_commands c
+LEFT JOIN agent_data.users u ON u.user_id = c.user_id
+LEFT JOIN LATERAL (
+    SELECT q.message_id FROM agent_data.conversation_history q
+    WHERE q.user_id = c.user_id AND q.session_id = c.session_id AND q.message_hash = c.message_hash
+    ORDER BY q.created_at DESC LIMIT 1) h ON true
+WHERE c.tenant_id = $1 AND ($2::uuid IS NULL OR c.user_id = $2)
+  AND ($3::timestamptz IS NULL OR (c.at, c.command_id) < ($3, $4::uuid))
+ORDER BY c.at DESC, c.command_id DESC
+LIMIT $5

@@ -1,0 +1,219 @@
+"""What users tell memory to do, on the real database: how much of it at once, for whom, and back again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+from prometheus_client import CollectorRegistry
+
+from app.clock import FakeClock
+from app.gateway.commands import Commander, Obeyed
+from app.gateway.dialect import ChatRequest
+from app.gateway.dialects import dialect_of
+from app.gateway.identify import Identity
+from app.gateway.reconcile import Place
+from app.metrics import Metrics
+from app.providers.embeddings import WordLlamaEmbedder
+from app.store.commands import CommandStore
+from app.store.pools import Pool
+from app.store.validation import Validation
+from tests.support.jobs import SQL, rows
+from tests.support.learning import NOW, TENANT, Talk, learner, memories, taught, texts
+
+
+def request(*said: str) -> ChatRequest:
+    """A transcript, the user's first."""
+    messages = [{"role": ("user", "assistant")[n % 2], "content": each} for n, each in enumerate(said)]
+    body = json.dumps({"model": "m", "messages": messages}).encode()
+    dialect = dialect_of("POST", "/v1/chat/completions")
+    assert dialect is not None
+    chat = dialect.read(body, json.loads(body))
+    assert chat is not None
+    return chat
+
+
+def who(talk: Talk) -> Identity:
+    return Identity(TENANT, talk.user_name or "", talk.user, talk.confined, None, None, None, 0, None)
+
+
+def at(talk: Talk) -> Place:
+    return Place(talk.session, False, "continue", False, 0, talk.user, retrieval_session=talk.session)
+
+
+class Teller:
+    """Tells memory to do things."""
+
+    def __init__(self, pool: Pool, words: WordLlamaEmbedder, space: int, *, most: int = 20) -> None:
+        self.store = CommandStore(pool, SQL, FakeClock(NOW), space=space)
+        self._commander = Commander(
+            self.store,
+            Validation(pool, SQL, FakeClock(NOW), space=space),
+            embedder=words,
+            count=lambda text: len(text.split()),
+            most=most,
+            metrics=Metrics(CollectorRegistry()),
+        )
+
+    async def tell(self, talk: Talk, *said: str) -> Obeyed:
+        return await self._commander.obey(who(talk), request(*said), at(talk), NOW, writes=True)
+
+
+async def hidden(admin: asyncpg.Connection[Any]) -> Sequence[str]:
+    found = await rows(admin, "SELECT reason FROM agent_data.suppressions ORDER BY reason")
+    return [each["reason"] for each in found]
+
+
+async def test_too_much_at_once_is_asked_about_first(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space, most=2)
+    await taught(learner(pool, words, space), pool, talk, "I work at Acme", "My favourite company is Acme")
+    order = "Please forget that I worked at Acme."
+    asked = await teller.tell(talk, order)
+    assert "Ask for confirmation" in asked.deeds[0]
+    assert await hidden(admin) == ["forgotten_by_chat"], "the order itself, when it is sent again"
+    assert (await teller.tell(talk, order)).deeds != (), "a retry is told the same"
+    assert len(await rows(admin, "SELECT FROM agent_data.memory_commands")) == 1
+    leave = "Shall I forget it?"
+    assert (await teller.tell(talk, order, leave, "No, wait.")).deeds == ()
+    assert (await teller.tell(talk, order, "Would you like a recipe?", "Yes")).deeds == (), "to another question"
+    assert (await teller.tell(talk, order, leave, "A recipe!", leave, "Yes")).deeds == (), "not the next message"
+    done = await teller.tell(talk, order, leave, "Yes, please.")
+    assert "has just forgotten" in done.deeds[0]
+    assert done.changed
+    assert await texts(admin) == []
+    assert (await teller.tell(talk, order, leave, "Yes, please.")).deeds == (), "once"
+
+
+async def test_undone_it_is_as_it_was_before(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space)
+    do = learner(pool, words, space)
+    await taught(do, pool, talk, "I live in Lisbon")
+    await taught(do, pool, talk, "No, I live in Porto")
+    before = {each["memory_id"]: each["status"] for each in await memories(admin, "true")}
+    assert set(before.values()) == {"active", "superseded"}
+    assert await hidden(admin) == ["superseded"]
+    await teller.tell(talk, "Forget that I lived in Lisbon.")
+    await teller.tell(talk, "Forget that I live in Porto.")
+    assert await texts(admin) == []
+    assert "superseded" not in await hidden(admin)
+    for each in await teller.store.page(TENANT, talk.user, after=None, limit=10):
+        await teller.store.undo(TENANT, each.command_id, talk.user)
+    assert {each["memory_id"]: each["status"] for each in await memories(admin, "true")} == before
+    assert await hidden(admin) == ["superseded"]
+
+
+@pytest.mark.parametrize("everything", [False, True])
+async def test_nobodys_session_forgets_its_own_alone(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int, everything: bool
+) -> None:
+    mine, theirs = Talk(name="mine", confined=True), Talk(name="theirs", confined=True)
+    do, teller = learner(pool, words, space), Teller(pool, words, space)
+    for talk in (mine, theirs):
+        await taught(do, pool, talk, "I live in Lisbon")
+    if everything:
+        order = "Forget everything you know about me."
+        await teller.tell(mine, order)
+        await teller.tell(mine, order, "Forget everything?", "Yes")
+    else:
+        await teller.tell(mine, "Forget that I live in Lisbon.")
+    (kept,) = await memories(admin)
+    assert kept["session_id"] == theirs.session
+
+
+async def test_said_alone_not_to_remember_this_means_the_turn_before(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space)
+    said = "I live in Lisbon"
+    hashed = request(said).transcript.hashes[0]
+    fresh = await talk.say(pool, said, message_hash=hashed)
+    await learner(pool, words, space).learn(talk.job(fresh))
+    told = await teller.tell(talk, said, "Noted.", "Don't remember this.")
+    assert "nor is the turn before it (2 items)" in told.deeds[0]
+    assert await texts(admin) == []
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ("I am 30 years old", ("What is 6 times 7?", "41.", "That's wrong, it's 42.")),
+        ("I live in London", ("What is the capital of France?", "London.", "That's wrong, it's Paris.")),
+        ("I live in London", ("When does my train go?", "Your train to London goes at 9.", "That's wrong, it's Rome.")),
+        ("My name is Bob", ("Who sang Thriller?", "Bob Dylan.", "That's wrong, it's Michael.")),
+        ("I work at Samsung", ("Who makes the iPhone?", "Samsung.", "That's wrong, it's Apple.")),
+        ("I am 30 years old", ("How far is it from London to Rome?", "30 km.", "That's wrong, it's 1434.")),
+        ("I am 30 years old", ("How old am I?", "You are 29.", "That's wrong, it's 31.")),
+        ("I live in London", ("Hi", "Hello", "Thanks", "Welcome", "That's wrong, it's Paris.")),
+        ("I live in London", ("Hi", "Hello", "That's wrong, I work at Apple.")),
+    ],
+)
+async def test_a_correction_of_anything_else_changes_nothing_and_is_not_spoken_of(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int, known: str, said: tuple[str, ...]
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space)
+    await taught(learner(pool, words, space), pool, talk, known)
+    before = await texts(admin)
+    assert (await teller.tell(talk, *said)).deeds == ()
+    assert before == await texts(admin)
+    assert await rows(admin, "SELECT FROM agent_data.memory_commands") == []
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "after"),
+    [
+        ("I am 30 years old", ("How old am I?", "You are 30.", "That's wrong, it's 31."), "Is 31 years old"),
+        ("I live in London", ("Hi", "Hello", "That's wrong, I live in Rome."), "Lives in Rome"),
+        (
+            "Ich wohne in Bonn",
+            ("Wo wohne ich?", "Du wohnst in Bonn.", "Das ist falsch, es ist Porto."),
+            "Wohnt in Porto",
+        ),
+        ("我住在里斯本", ("我住在哪里？", "你住在里斯本。", "不对，是波尔图。"), "住在波尔图"),
+    ],
+)
+async def test_what_was_said_of_the_user_is_set_right(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    known: str,
+    said: tuple[str, ...],
+    after: str,
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space)
+    await taught(learner(pool, words, space), pool, talk, known)
+    assert "has just changed" in (await teller.tell(talk, *said)).deeds[0]
+    assert await texts(admin) == [after]
+
+
+async def test_the_only_thing_that_may_be_meant_is_forgotten_when_the_next_message_confirms(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space)
+    await taught(learner(pool, words, space), pool, talk, "I am allergic to peanuts")
+    order = "Forget my nut allergy."
+    asked = await teller.tell(talk, order)
+    assert "perhaps this: Is allergic to peanuts" in asked.deeds[0]
+    assert await texts(admin) == ["Is allergic to peanuts"]
+    done = await teller.tell(talk, order, "Do you want me to forget your peanut allergy?", "Yes")
+    assert "has just forgotten" in done.deeds[0]
+    assert await texts(admin) == []
+
+
+async def test_what_was_forgotten_is_remembered_again_when_the_user_asks_for_it_and_not_before(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, do, teller = Talk(), learner(pool, words, space), Teller(pool, words, space)
+    await taught(do, pool, talk, "I am vegan")
+    await teller.tell(talk, "Please forget that I'm vegan.")
+    await taught(do, pool, talk, "As I said, I am vegan")
+    assert await texts(admin) == []
+    await taught(do, pool, talk, "Remember that I'm vegan.")
+    assert await texts(admin) == ["Is vegan"]

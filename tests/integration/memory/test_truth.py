@@ -1,0 +1,148 @@
+"""What ended, what became doubtful, and what is denied in other words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.clock import FakeClock
+from app.jobs.tasks import Learner
+from app.memory.candidate import Candidate, Ended, Exchange, Provenance, Triple
+from app.providers.embeddings import WordLlamaEmbedder
+from app.store.pools import Pool
+from app.store.validation import Validation
+from tests.support.jobs import SQL, rows
+from tests.support.learning import NOW, TENANT, Talk, learner, memories, taught, texts
+
+WORKS = Candidate(
+    "Works as a data engineer at Acme", "fact", Provenance.FACT, "", (0, 0), 0.9, 0.5,
+    triple=Triple("user", "occupation", "a data engineer at Acme"),
+)  # fmt: skip
+COMMUTES = Candidate(
+    "Commutes by tram", "fact", Provenance.FACT, "", (0, 0), 0.9, 0.5, triple=Triple("user", "commute", "by tram")
+)
+MARIA = Candidate(
+    "Wife works at Acme", "fact", Provenance.FACT, "", (0, 0), 0.9, 0.5, triple=Triple("wife", "works_at", "Acme")
+)
+LEFT = Candidate(
+    "No longer works at Acme", "correction", Provenance.CORRECTION, "", (0, 0), 0.9, 0.5,
+    triple=Triple("user", "not_works_at", "Acme"), ends=(Ended("user", "works_at", "Acme"),), doubts=("commute",),
+)  # fmt: skip
+SAYS = {"I work": WORKS, "By tram": COMMUTES, "My wife": MARIA, "I left": LEFT}
+
+
+def scripted(says: Mapping[str, Candidate]) -> Any:
+    async def extract(exchange: Exchange) -> Sequence[Candidate]:
+        return [each for begin, each in says.items() if exchange.user_text.startswith(begin)]
+
+    return extract
+
+
+@pytest.fixture
+def learn(pool: Pool, words: WordLlamaEmbedder, space: int) -> Learner:
+    return learner(pool, words, space, extract=scripted(SAYS))
+
+
+async def test_what_ended_is_closed_and_told(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    talk = Talk()
+    await taught(learn, pool, talk, "I work there", "My wife works there, too")
+    await taught(learn, pool, talk, "I left")
+    assert await texts(admin) == ["Wife works at Acme", "No longer works at Acme"]
+    (was,) = await memories(admin, "status = 'superseded'")
+    (left,) = await memories(admin, "content_text LIKE 'No longer%'")
+    assert (was["superseded_by"], was["valid_to"]) == (left["memory_id"], left["stated_at"])
+    facts = await rows(admin, "SELECT fact_key FROM agent_data.user_facts")
+    assert [each["fact_key"] for each in facts] == ["wife.works_at"]
+    (logged,) = await rows(admin, "SELECT conflict_type, resolution_outcome FROM agent_data.memory_conflicts")
+    assert (logged["conflict_type"], "close_earlier" in logged["resolution_outcome"]) == ("temporal", True)
+
+
+async def test_what_was_said_later_is_not_ended_by_what_was_said_before(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    talk = Talk()
+    await taught(learn, pool, talk, "I left")
+    await taught(learn, pool, talk, "I work there again")
+    assert "Works as a data engineer at Acme" in await texts(admin)
+
+
+async def test_what_became_doubtful_is_asked_about_until_the_user_has_spoken(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    talk = Talk()
+    await taught(learn, pool, talk, "By tram")
+    await taught(learn, pool, talk, "I left")
+    (tram,) = await memories(admin, "predicate = 'commute'")
+    assert tram["status"] == "aging"
+    validation = Validation(pool, SQL, FakeClock(NOW), space=None)
+    assert [each.content_text for each in await validation.due(TENANT, talk.user, limit=5)] == ["Commutes by tram"]
+    await admin.execute("SELECT agent_data.age_memories($1, 1000)", NOW)
+    assert (await memories(admin, "predicate = 'commute'"))[0]["status"] == "aging", "no sweep ends this doubt"
+    await validation.confirm(TENANT, talk.user, tram["memory_id"])
+    (logged,) = await rows(admin, "SELECT resolved_at, resolution_strategy FROM agent_data.memory_conflicts")
+    assert (logged["resolved_at"] is not None, logged["resolution_strategy"]) == (True, "ask_user")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "in_force", "strategy"),
+    [
+        (
+            "Wants meetings on Friday afternoons",
+            "Never wants meetings on Friday afternoons",
+            ["Never wants meetings on Friday afternoons"],
+            "trust_recent",
+        ),
+        ("Answers should be long", "Answers should be short", ["Answers should be short"], "trust_recent"),
+        (
+            "The garage door code has 4 digits",
+            "The garage door code has 6 digits",
+            ["The garage door code has 4 digits", "The garage door code has 6 digits"],
+            "both",
+        ),
+    ],
+)
+async def test_a_denial_in_other_words_stands_against_what_it_denies(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    before: str,
+    after: str,
+    in_force: list[str],
+    strategy: str,
+) -> None:
+    says = {
+        name: Candidate(text, "fact", Provenance.FACT, "", (0, 0), 0.9, 0.5)
+        for name, text in (("First", before), ("Then", after))
+    }
+    do, talk = learner(pool, words, space, extract=scripted(says)), Talk()
+    await taught(do, pool, talk, "First")
+    await taught(do, pool, talk, "Then")
+    assert await texts(admin) == in_force
+    (logged,) = await rows(admin, "SELECT conflict_type, resolution_strategy FROM agent_data.memory_conflicts")
+    assert (logged["conflict_type"], logged["resolution_strategy"]) == ("memory_vs_memory", strategy)
+
+
+@pytest.mark.parametrize(
+    ("wish", "back", "stands"),
+    [
+        ("Always answer me in bullet points.", "Stop answering in bullet points.", "Never answer in bullet points"),
+        ("Always use emojis.", "Stop using emojis.", "Never use emojis"),
+    ],
+)
+async def test_a_wish_is_taken_back(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    wish: str,
+    back: str,
+    stands: str,
+) -> None:
+    do, talk = learner(pool, words, space), Talk()
+    await taught(do, pool, talk, wish)
+    await taught(do, pool, talk, back)
+    assert await texts(admin) == [stands]

@@ -1,0 +1,150 @@
+"""Which facts a message calls for, in six languages. Sentences of our own."""
+
+from __future__ import annotations
+
+import time
+from uuid import UUID
+
+import pytest
+
+from app.context.bearing import MAX_CHARS, NOTHING_READ, answers, bears_on, languages, read
+from app.store.standing import StandingFact
+
+
+def fact(key: str, value: str) -> StandingFact:
+    return StandingFact(UUID(int=1), UUID(int=2), key, ":" in key, value, UUID(int=3), None, None)
+
+
+FACTS = {
+    "home": fact("lives_in", "Berlin"),
+    "work": fact("works_at", "Groenwerk"),
+    "trade": fact("occupation", "landscape architect"),
+    "name": fact("name", "Paula"),
+    "wife": fact("wife.name", "Marta"),
+    "nuts": fact("wife.allergic_to:peanuts", "peanuts"),
+    "girl": fact("daughter.name", "Inês"),
+    "herb": fact("dislikes:cilantro", "cilantro"),
+    "drink": fact("likes:green tea", "green tea"),
+    "thing": fact("gai-media.payment_terms", "NET30"),
+    "city": fact("born_in", "东京"),
+}
+
+
+def called_for(message: str) -> set[str]:
+    reading = read(message)
+    return {name for name, each in FACTS.items() if bears_on(each, reading, {})}
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted"),
+    [
+        ("Where do I live?", {"home"}),
+        ("hey, remind me: where do we live now?", {"home"}),
+        ("Who do I work for?", {"work", "trade"}),
+        ("What companies have I worked for?", {"work", "trade"}),
+        ("What's my name?", {"name"}),
+        ("What is my wife's name?", {"wife", "nuts"}),
+        ("What snack should I pack for a family trip?", {"wife", "nuts", "girl", "herb"}),
+        ("A recipe for pho, please", {"nuts", "herb"}),
+        ("Is Berlin warm in May?", {"home"}),
+        ("Where can I buy good green tea?", {"drink"}),
+        ("What are the terms of Gai Media?", {"thing"}),
+        ("¿Dónde vivo?", {"home"}),
+        ("¿Qué merienda preparo para mis hijos?", {"girl", "nuts", "herb"}),
+        ("Wo wohne ich gerade?", {"home"}),
+        ("Was kann meine Frau essen?", {"wife", "nuts", "herb"}),
+        ("Où est-ce que j'habite ?", {"home"}),
+        ("Une recette pour ma femme ?", {"wife", "nuts", "herb"}),
+        ("Onde eu moro?", {"home"}),
+        ("O que posso cozinhar para minha esposa?", {"wife", "nuts", "herb"}),
+        ("我现在住在哪里？", {"home"}),
+        ("我老婆晚饭能吃什么？", {"wife", "nuts", "herb"}),
+        ("东京的天气怎么样？", {"city"}),
+        *(
+            (message, set(FACTS))
+            for message in (
+                "What do you know about me?",
+                "Tell me everything you remember about me.",
+                "¿Qué sabes de mí?",
+                "Was weißt du über mich?",
+                "Qu'est-ce que tu sais de moi ?",
+                "O que você sabe sobre mim?",
+                "你知道我什么？",
+            )
+        ),
+        *(
+            (message, set[str]())
+            for message in (
+                "What is 17 times 23?",
+                "Say hi",
+                "Write a haiku",
+                "Continue",
+                "Make it shorter",
+                "What is the capital of Mongolia?",
+                "How do I sort a list of names in Python?",
+                "Schreib ein Gedicht über den Mond",
+                "Traduis « bonsoir » en finnois",
+                "写一首关于月亮的诗",
+                "¿Cuánto es 17 por 23?",
+                "",
+            )
+        ),
+    ],
+)
+def test_what_a_message_calls_for(message: str, wanted: set[str]) -> None:
+    assert called_for(message) == wanted
+
+
+@pytest.mark.parametrize(
+    ("message", "alone"),
+    [
+        ("Where do I live?", True),
+        ("Hello! Please tell me, where do I live?", True),
+        ("Where do I live, and what did we say of the neighbours?", False),
+        ("Where did I live before?", False),
+        ("Wo wohne ich?", True),
+        ("Bonjour, où est-ce que j'habite ?", True),
+        ("请问我住在哪里？", True),
+    ],
+)
+def test_a_question_that_the_fact_answers_needs_nothing_else(message: str, alone: bool) -> None:
+    assert answers(FACTS["home"], read(message)) is alone
+    assert not answers(FACTS["herb"], read(message))
+
+
+@pytest.mark.parametrize(
+    ("message", "past"),
+    [
+        ("Where did I live before?", True),
+        ("Which companies have I worked for?", True),
+        ("Where did I use to work?", True),
+        ("What was my old address?", True),
+        ("¿Dónde vivía antes?", True),
+        ("Wo habe ich früher gewohnt?", True),
+        ("Où est-ce que j'habitais ?", True),
+        ("Onde eu morava?", True),
+        ("我以前住在哪里？", True),
+        ("Where do I live?", False),
+        ("Before I forget, what is 17 times 23?", False),
+        ("What was my last message?", False),
+        ("Say it as before", False),
+    ],
+)
+def test_who_asks_for_what_was_gets_what_was(message: str, past: bool) -> None:
+    assert read(message).past is past
+
+
+def test_what_retrieval_finds_likely_bears_as_well() -> None:
+    assert bears_on(FACTS["drink"], read("Something hot, perhaps?"), {UUID(int=3): 0.8}) == "worth"
+    assert bears_on(FACTS["drink"], read("Something hot, perhaps?"), {UUID(int=3): 0.2}) is None
+    assert bears_on(FACTS["drink"], NOTHING_READ, {}) is None
+
+
+def test_a_long_message_is_looked_at_where_people_ask() -> None:
+    text = "lorem ipsum dolor " * 4000
+    assert called_for(f"{text}\nWhere do I live?") == {"home"}
+    assert called_for(f"Where do I live?\n{text}") == {"home"}
+    languages()
+    began = time.process_time()
+    read("my company where i " * 5000)
+    assert time.process_time() - began < 1, f"no more than {MAX_CHARS} characters are looked at"

@@ -1,0 +1,150 @@
+"""Whether memory is asked, and what an item is worth: the models as they are shipped."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from app.context.asked import understand
+from app.context.profiles import AUTO
+from app.context.rank import Ranking, rank
+from app.context.retrieve import ranked_by
+from app.context.worth import (
+    ASKED_FEATURES,
+    LARGE,
+    LEAST_SURE,
+    MOST_PRIOR,
+    PRICES,
+    SURE,
+    asked_features,
+    item_features,
+    judge,
+    least_asked,
+    models,
+    prior,
+    sigmoid,
+    sigmoids,
+)
+from app.store.places import PLACE, Scan
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+MANY = 300
+
+
+def ranking(
+    text: str, words: dict[str, tuple[int, ...]], many: int = MANY, cosines: np.ndarray[Any, Any] | None = None
+) -> Ranking:
+    """Of a user with so many messages of 20 tokens; `words`: of the question, with the messages that have each."""
+    places = np.zeros(many, PLACE)
+    for n in range(many):
+        places[n]["id"] = np.frombuffer(UUID(int=n + 1).bytes, ">u8")
+        places[n]["session"], places[n]["turn"], places[n]["tokens"], places[n]["role"] = (1, n // 20), n, 20, 1
+    said = sorted({n for holding in words.values() for n in holding})
+    counts = np.zeros((len(said), 16), np.uint8)
+    for column, holding in enumerate(words.values()):
+        counts[[said.index(n) for n in holding], column] = 1
+    sims = np.linspace(0.1, 0.2, many).astype(np.float32) if cosines is None else cosines
+    scan = Scan(
+        np.concatenate([places, places[said]]), sims, counts, list(words), [len(each) for each in words.values()],
+        many, 20.0, 1.2, 0.75,
+    )  # fmt: skip
+    return rank(scan, text)
+
+
+def sure(text: str, words: dict[str, tuple[int, ...]], many: int = MANY) -> tuple[float, bool]:
+    """The probability that memory is asked, and whether it is looked at."""
+    found = ranking(text, words, many)
+    judged = judge(found, understand(text, NOW), ranked_by(found, AUTO))
+    return judged.asked, judged.passes
+
+
+COMMON = tuple(range(0, MANY, 10))
+IDLE: list[tuple[str, dict[str, tuple[int, ...]]]] = [
+    ("Say hi", {"say": COMMON, "hi": (1, 2)}),
+    ("What is 17 times 23?", {"17": (), "time": COMMON, "23": ()}),
+    ("Write a haiku", {"write": COMMON, "haiku": ()}),
+    ("Continue", {"continu": (3, 50)}),
+    ("Thanks!", {"thank": COMMON}),
+    ("Explain quicksort in two sentences.", {"explain": (9,), "quicksort": (), "two": COMMON, "sentenc": ()}),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), IDLE)
+def test_what_asks_nothing_of_memory(text: str, words: dict[str, tuple[int, ...]]) -> None:
+    assert not sure(text, words)[1]
+    few = {word: tuple(n for n in holding if n < 2) for word, holding in words.items()}
+    assert not sure(text, few, 2)[1], "nor of one with two messages"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("What is my sister called?", {"sister": (7, 80), "call": COMMON}),
+        ("Where did Tom put the key of the shed?", {"tom": (40, 41), "key": (41,), "shed": (41, 90), "put": COMMON}),
+        ("Which allergies do I have to tell the caterer of?", {"allergi": (12,), "tell": COMMON, "cater": ()}),
+    ],
+)
+def test_what_asks_memory(text: str, words: dict[str, tuple[int, ...]]) -> None:
+    assert sure(text, words)[1]
+
+
+def test_what_it_says_of_itself_is_enough() -> None:
+    assert sure("What did we talk about last week?", {}) == (1.0, True)
+    assert sure("What was my last question?", {}) == (1.0, True)
+    assert judge(ranking("my key", {}, 0), understand("my key", NOW), np.zeros(0, np.float32)).passes is False
+
+
+def test_where_a_fact_bears_on_it_a_small_memory_is_looked_at() -> None:
+    text = "Suggest a nice restaurant."
+    for many, passes in ((4, True), (MANY, False)):
+        found = ranking(text, {"suggest": (), "nice": (), "restaur": ()}, many)
+        scores = ranked_by(found, AUTO)
+        assert not judge(found, understand(text, NOW), scores).passes
+        assert judge(found, understand(text, NOW), scores, bears=True).passes is passes
+
+
+def test_no_embedder_changes_whether_memory_is_asked() -> None:
+    text, words = "Where is the key of the shed?", {"key": (41,), "shed": (41, 90)}
+    asked, chance = understand(text, NOW), np.random.default_rng(1)
+    kinds = (np.zeros(0, np.float32), chance.normal(0.9, 0.01, MANY), chance.normal(0, 0.4, MANY))
+    found = [asked_features(ranking(text, words, cosines=each.astype(np.float32)), asked) for each in kinds[1:]]
+    assert len(found[0]) == len(ASKED_FEATURES)
+    assert np.array_equal(found[0], found[1])
+
+
+def test_a_small_memory_is_answered_generously() -> None:
+    lengths = np.full(MANY, 20.0, np.float32)
+    assert least_asked(lengths[:1]) == least_asked(lengths[:4]) == LEAST_SURE
+    assert least_asked(lengths[:1]) < least_asked(lengths[:10]) < least_asked(lengths) == SURE
+    assert least_asked(np.full(10, 5000.0, np.float32)) == pytest.approx(SURE * 650 / LARGE), "a passage of each"
+
+
+def test_what_stands_out_is_worth_more() -> None:
+    _, item = models()
+    alone = np.array([2.0, *[0.1] * 50], np.float32)
+    crowd = np.array([2.0, *[1.9] * 50], np.float32)
+    best = [float(item.odds(item_features(scores))[0]) for scores in (alone, crowd)]
+    assert best[0] > best[1]
+    likely = sigmoids(item.odds(item_features(alone)))
+    assert likely[0] == likely.max() > PRICES["frugal"] * 60
+
+
+def test_history_moves_what_a_memory_is_worth() -> None:
+    plain = prior(importance=0.5, confidence=0.8)
+    assert plain == 0.0
+    assert prior(importance=0.6, confidence=0.8) > plain > prior(importance=0.4, confidence=0.8)
+    assert prior(importance=0.5, confidence=0.4) < plain
+    assert prior(importance=0.5, confidence=0.8, reinforcement=1.0) > prior(
+        importance=0.5, confidence=0.8, frequency=0.5
+    )
+    most = prior(importance=1.0, confidence=1.0, reinforcement=1.0, frequency=1.0, tied=1.0)
+    assert most == pytest.approx(MOST_PRIOR)
+
+
+def test_numbers_without_bounds() -> None:
+    assert (sigmoid(-1e9), sigmoid(1e9)) == pytest.approx((0.0, 1.0), abs=1e-12)
+    assert PRICES["frugal"] > PRICES["balanced"] > PRICES["thorough"] > 0
