@@ -212,15 +212,13 @@ class Pool:
             logger.info("no further connection: %r", error)
 
     async def _add(self) -> bool:
-        """Open one, and let it be taken; False: one that was open came back first."""
-        size = self._pool.get_size()
-        found = await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
-        opened = self._pool.get_size() > size
-        await self._release(found)
-        if opened:
+        """Open one, and let it be taken; False: one that was open came back first. One may be open and not counted: two were
+        opened in place of one that was lost, because the first who asked for it could not wait."""
+        await self._release(await self._pool.acquire(timeout=CONNECT_TIMEOUT_S))
+        if added := self._pool.get_size() > self._open:
             self._open += 1
             self._free.release()
-        return opened
+        return added
 
     async def _take(self) -> PoolConnectionProxy[Any]:
         """A connection that is free, at the latest after the pool's time."""

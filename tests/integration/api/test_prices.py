@@ -217,17 +217,15 @@ async def test_a_bad_memory_is_not_worth_its_tokens_any_more(
     doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
     await say(doors, admin, *many_things())
-    ids_of = {str(await memory(admin, f"Heard that garden tool number {n} is rusty")): n for n in range(12)}
-    worst = next(iter(ids_of))
-    lengths = []
+    for number in range(12):
+        await memory(admin, f"Heard that garden tool number {number} is rusty")
+    shown = []
     for importance in (1.0, 0.5, 0.0):
-        await admin.execute(
-            "UPDATE agent_data.memory_store SET importance = $2 WHERE memory_id = $1", UUID(worst), importance
-        )
+        await admin.execute("UPDATE agent_data.memory_store SET importance = $1", importance)
         await ask(doors.journey, "Which of my garden tools is rusty?", {"x-mneme-price": "frugal"})
-        lengths.append("number 0 is" in block(doors.journey))
-    assert lengths[0] >= lengths[1] >= lengths[2]
-    assert (lengths[0], lengths[2]) == (True, False)
+        shown.append(block(doors.journey).count("is rusty"))
+    assert shown == sorted(shown, reverse=True)
+    assert shown[0] > shown[2], shown
 
 
 async def test_a_memory_is_used_where_its_message_stood_for_it(

@@ -467,6 +467,32 @@ async def test_whoever_cannot_wait_for_a_connection_leaves_it_to_the_next(
     assert await pid(one) == after
 
 
+async def test_what_was_opened_for_those_who_could_not_wait_is_used(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = await opened(empty_database, size=2, timeout_ms=200)
+    before, gate = await pid(pool), asyncio.Event()
+    prepare = pools._prepare
+
+    async def slow(*given: Any, **more: Any) -> None:
+        await gate.wait()
+        await prepare(*given, **more)
+
+    monkeypatch.setattr(pools, "_prepare", slow)
+    async with connected(empty_database) as admin:
+        await admin.execute("SELECT pg_terminate_backend($1, 5000)", before)
+    await eventually(lambda: pool.size == 0, "the loss to be noticed")
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01), pool.acquire():
+                pytest.fail("there is none yet")
+    gate.set()
+    await eventually(lambda: pool.idle == 2, "two in place of one")
+    async with pool.acquire(), pool.acquire():
+        assert pool.idle == 0
+    await pool.close()
+
+
 async def test_who_waits_when_the_pool_closes_is_told(one: Pool) -> None:
     async with one.acquire(), asyncio.TaskGroup() as group:
         waiting = group.create_task(refused(one))
