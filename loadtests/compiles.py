@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from statistics import median
 from typing import Any
 
@@ -18,12 +17,8 @@ from app.clock import SystemClock
 from app.context.known import Inquiry
 from app.context.retrieve import LIMITS
 from app.core import Core
-from app.gateway.dialect import ChatRequest
-from app.gateway.identify import Identity, Switches
-from app.gateway.paging import Paging
 from app.gateway.prepare import Prepared, Preparer
 from app.gateway.reconcile import Place
-from app.gateway.upstream import Target
 from app.proxy import Proxy
 from app.store import ids
 from app.store.places import ids_of
@@ -78,42 +73,14 @@ class Timed(Preparer):
         self.took += time.perf_counter() - began
         self.cpu += time.process_time() - used
 
-    async def find(
-        self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime, deadline_s: float | None = None
-    ) -> tuple[Place, Inquiry | None]:
+    async def find(self, *given: Any, **more: Any) -> tuple[Place, Inquiry | None]:
         self.took = self.cpu = 0.0
         with self._clocked():
-            return await self._inner.find(identity, chat, switches, now, deadline_s)
+            return await self._inner.find(*given, **more)
 
-    async def compile(
-        self,
-        identity: Identity,
-        chat: ChatRequest,
-        place: Place,
-        target: Target,
-        now: datetime,
-        *,
-        search: bool = True,
-        profile: str = "auto",
-        learns: bool = False,
-        inquiry: Inquiry | None = None,
-        deadline_s: float | None = None,
-        paging: Paging | None = None,
-    ) -> Prepared:
+    async def compile(self, *given: Any, **more: Any) -> Prepared:
         with self._clocked():
-            return await self._inner.compile(
-                identity,
-                chat,
-                place,
-                target,
-                now,
-                search=search,
-                profile=profile,
-                learns=learns,
-                inquiry=inquiry,
-                deadline_s=deadline_s,
-                paging=paging,
-            )
+            return await self._inner.compile(*given, **more)
 
 
 class Compiles:

@@ -23,7 +23,9 @@ from tests.support.replies import Recorded, Reply, Script, captured_cases, chat_
 from tests.support.responses import responses_script
 from tests.support.server import MnemeServer
 
-FEW, MANY = 12, 400
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1800)]
+
+EXAMPLES = 400
 """Cases for each operation; for the import, ten times as many."""
 LINES = "application/x-ndjson"
 AT = datetime(2026, 6, 1, tzinfo=UTC)
@@ -33,10 +35,6 @@ SCHEMA = Path(__file__).parents[2] / "mneme_replay" / "cassette.schema.json"
 NO_HTTP = "Invalid HTTP request received."
 """What the HTTP server says of a header that is none: no request reaches Mneme."""
 PATHS = r"^/api/v1/(cassettes|calls)"
-
-AMOUNTS = pytest.mark.parametrize(
-    "examples", [FEW, pytest.param(MANY, marks=[pytest.mark.heavy, pytest.mark.timeout(1800)])]
-)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +76,6 @@ def run(examples: int, strategy: Any, check: Any) -> None:
     @settings(
         max_examples=examples,
         deadline=None,
-        derandomize=examples <= 10 * FEW,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
         database=None,
@@ -89,12 +86,11 @@ def run(examples: int, strategy: Any, check: Any) -> None:
     each()
 
 
-@AMOUNTS
-def test_no_case_is_a_surprise(mneme: MnemeServer, calls: list[str], examples: int) -> None:
+def test_no_case_is_a_surprise(mneme: MnemeServer, calls: list[str]) -> None:
     """Half of the cases are about a call that is there."""
     schemathesis.serializer(LINES)(as_lines)
     schema = schemathesis.openapi.from_url(f"{mneme.base_url}/openapi.json").include(path_regex=PATHS)
-    chance, statuses = random.Random(examples), dict[str, dict[int, int]]()
+    chance, statuses = random.Random(EXAMPLES), dict[str, dict[int, int]]()
     for found in schema.get_all_operations():
         assert isinstance(found, Ok), found
         operation = found.ok()
@@ -119,7 +115,7 @@ def test_no_case_is_a_surprise(mneme: MnemeServer, calls: list[str], examples: i
                 )
 
         wrong = operation.as_strategy(generation_mode=schemathesis.GenerationMode.NEGATIVE)
-        run(examples, wrong | operation.as_strategy(), check)
+        run(EXAMPLES, wrong | operation.as_strategy(), check)
     print(f"\n{sum(sum(each.values()) for each in statuses.values())} cases: {statuses}")
     assert len(statuses) >= 10
     assert 200 in statuses["POST /api/v1/calls/{call_id}/replay"]
@@ -147,13 +143,12 @@ def cassettes_schema(url: str) -> Any:
 SEEDS = [document(captured(case)) for case in captured_cases()[:12]] + [document(cassette(7, call={"user": "x"}))]
 
 
-@AMOUNTS
-def test_what_is_taken_comes_out_as_it_went_in(mneme: MnemeServer, examples: int) -> None:
+def test_what_is_taken_comes_out_as_it_went_in(mneme: MnemeServer) -> None:
     """Cassettes made by their schema, and real ones of which a part was put in the place of another's."""
     schemathesis.serializer(LINES)(as_lines)
     (found,) = cassettes_schema(mneme.base_url).get_all_operations()
     operation = found.ok()
-    chance, counted = random.Random(examples), {"made": 0, "taken": 0, "refused": 0}
+    chance, counted = random.Random(EXAMPLES), {"made": 0, "taken": 0, "refused": 0}
     client = httpx.Client(base_url=mneme.base_url, timeout=30)
 
     def check(case: Any) -> None:
@@ -194,8 +189,8 @@ def test_what_is_taken_comes_out_as_it_went_in(mneme: MnemeServer, examples: int
 
     wrong = operation.as_strategy(generation_mode=schemathesis.GenerationMode.NEGATIVE)
     try:
-        run(examples * 10, wrong | operation.as_strategy(), check)
+        run(EXAMPLES * 10, wrong | operation.as_strategy(), check)
     finally:
         client.close()
     print(f"\n{counted}")
-    assert min(counted.values()) > examples
+    assert min(counted.values()) > EXAMPLES

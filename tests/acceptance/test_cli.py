@@ -217,6 +217,7 @@ def test_the_embedded_postgres_outlives_a_killed_server_and_is_stopped_by_a_stop
         assert not alive(first["pid"])
 
 
+@pytest.mark.heavy
 def test_an_embedded_postgres_that_dies_is_started_again(tmp_path: Path, module_upstream: ScriptedUpstream) -> None:
     asked = {"model": "m", "messages": [{"role": "user", "content": "My boat is called Maria."}]}
     with MnemeServer(tmp_path, database=None, upstream=module_upstream.url) as server:

@@ -28,7 +28,7 @@ EMBEDDED = {"README.md", "docs/first-hour.md"}
 APART = {"examples/sample-domain/README.md"}
 """One that has a Postgres of its own besides: it makes a database and a role."""
 
-FIRST = ("README.md", "docs/first-hour.md", "docs/api.md")
+FIRST = ("README.md", "docs/api.md")
 """What a newcomer reads first; the others run in `make test-all`."""
 NOT_RUN: Counter[str] = Counter(
     {

@@ -167,6 +167,7 @@ async def test_the_role_can_write_nothing(samples: tuple[SampleDomain, SampleDom
         )
 
 
+@pytest.mark.heavy
 def test_a_writer_is_not_asked_and_the_doctor_says_so(
     mneme: MnemeServer, upstream: ScriptedUpstream, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

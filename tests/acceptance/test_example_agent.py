@@ -12,6 +12,8 @@ import pytest
 from tests.acceptance.conftest import OwnServers
 from tests.support.projects import ROOT, clean
 
+pytestmark = pytest.mark.heavy
+
 EXAMPLE = ROOT / "examples" / "agent-with-paging"
 README = (EXAMPLE / "README.md").read_text()
 PAGED = re.compile(r"step \d: [\d,]+ characters of transcript; zone=\w+;tokens=(\d+);budget=(\d+);saved=(\d+);(.*)")

@@ -21,6 +21,8 @@ from tests.support.projects import ROOT, Project, clean
 EXAMPLE = ROOT / "examples" / "support-desk"
 TESTS = 13
 
+pytestmark = pytest.mark.heavy
+
 OFFLINE = """
 import socket
 

@@ -51,7 +51,7 @@ def script() -> Script:
 
 @pytest.mark.parametrize("turns", [TURNS, pytest.param(MANY_TURNS, marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("memory", ["nothing to add", "a block in each turn"])
-@pytest.mark.parametrize("managed", ["client", "server"])
+@pytest.mark.parametrize("managed", [pytest.param("client", marks=pytest.mark.heavy), "server"])
 async def test_stored_bytes_grow_linearly(
     mneme: MnemeServer, upstream: ScriptedUpstream, module_database: str, managed: str, memory: str, turns: int
 ) -> None:

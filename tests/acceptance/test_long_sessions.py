@@ -43,7 +43,7 @@ def script() -> Script:
     return chat_script(answer)
 
 
-@pytest.fixture(scope="module", params=["extractive", "helper"])
+@pytest.fixture(scope="module", params=["extractive", pytest.param("helper", marks=pytest.mark.heavy)])
 def method(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -15,6 +15,8 @@ from tests.support.clients import Api
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
+pytestmark = pytest.mark.heavy
+
 BUDGET = 8_000
 RESULTS, TOKENS, GIANT = 25, 50_000, 10_000
 WINDOW = 200_000

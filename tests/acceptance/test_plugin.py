@@ -79,6 +79,7 @@ def test_five_lines_as_the_readme_has_them(project: Project, upstream: ScriptedU
     project.run(passed=1)
 
 
+@pytest.mark.heavy
 def test_recorded_once_and_replayed_for_ever(project: Project, upstream: ScriptedUpstream) -> None:
     upstream.script = chat_script(lambda asked: f"You said {asked['messages'][-1]['content']}")
     project.write("test_suite.py", SUITE)
@@ -101,6 +102,7 @@ def test_recorded_once_and_replayed_for_ever(project: Project, upstream: Scripte
     assert len(upstream.requests) == 2 * asked
 
 
+@pytest.mark.heavy
 def test_what_is_missing_is_recorded_and_what_failed_is_not(project: Project, upstream: ScriptedUpstream) -> None:
     upstream.script = chat_script(lambda asked: f"You said {asked['messages'][-1]['content']}")
     options = ("--mneme-upstream", upstream.url)
@@ -243,6 +245,7 @@ def test_in_process(mneme_cassette):
 """
 
 
+@pytest.mark.heavy
 def test_a_client_that_gives_up_is_recorded_and_gives_up_again(project: Project, upstream: ScriptedUpstream) -> None:
     """The relay keeps back one piece: the second of the two lets the first go out."""
     pieces = [f'data: {{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}\n\n' for text in ("Hel", "lo")]
@@ -266,6 +269,7 @@ def test_a_client_that_gives_up_is_recorded_and_gives_up_again(project: Project,
     assert not upstream.requests
 
 
+@pytest.mark.heavy
 def test_keys_and_named_values_stay_out_of_recordings(project: Project, upstream: ScriptedUpstream) -> None:
     upstream.script = reply_json(
         {"id": "1", "choices": [{"index": 0, "message": {"role": "assistant", "content": KEY}}]}

@@ -76,6 +76,7 @@ async def lacking(dsn: str, space: str) -> list[str]:
         return [row["what"] for row in await admin.fetch(LACKING, space)]
 
 
+@pytest.mark.heavy
 async def test_the_embedder_changes_while_turns_are_answered_and_learned(
     own_server: OwnServers, upstream: ScriptedUpstream, new_settings: dict[str, str], database: str, tmp_path: Path
 ) -> None:
@@ -129,9 +130,9 @@ async def test_the_embedder_changes_while_turns_are_answered_and_learned(
     assert [each["name"] for each in done(command, "reembed", "--status")["spaces"]] == [NEW]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
-    "ending",
-    [pytest.param(signal.SIGINT, id="interrupted", marks=pytest.mark.heavy), pytest.param(signal.SIGKILL, id="killed")],
+    "ending", [pytest.param(signal.SIGINT, id="interrupted"), pytest.param(signal.SIGKILL, id="killed")]
 )
 def test_what_was_stopped_in_the_middle_goes_on(
     own_server: OwnServers,

@@ -125,6 +125,7 @@ async def test_bytes_pieces_errors_and_breaks_are_those_of_the_recording(
                 assert after.body == b"".join(events[:2])
 
 
+@pytest.mark.heavy
 def test_a_client_that_gave_up_gives_up_again(mneme: MnemeServer, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.script = Reply([Stall()])
 

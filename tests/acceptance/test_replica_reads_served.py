@@ -18,6 +18,8 @@ from tests.support.replies import chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 
+pytestmark = pytest.mark.heavy
+
 _READS = re.compile(
     r'^mneme_replica_reads_total\{pool="(\w+)",result="(\w+)",server="([^"]+)"\} ([0-9.]+)', re.MULTILINE
 )

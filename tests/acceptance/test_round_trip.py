@@ -58,6 +58,7 @@ async def assert_equal_when_played(cassettes: Sequence[Cassette], made: Sequence
     return pieces
 
 
+@pytest.mark.heavy
 async def test_all_captures_come_back_as_they_were(
     mneme: MnemeServer, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:

@@ -16,6 +16,8 @@ from tests.support.replies import Recorded, Reply, Stall, chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
+pytestmark = pytest.mark.heavy
+
 OLD = "wordllama-256-c1"
 CHAT = chat_script(lambda asked: "Noted.")
 PATIENT = {"RETRIEVAL_DEADLINE_MS": "20000"}

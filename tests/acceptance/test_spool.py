@@ -115,6 +115,7 @@ async def test_a_conversation_that_goes_on_through_an_outage(own_server: StartSe
         assert await asyncio.to_thread(metric, mneme, 'mneme_spool_calls_total{event="drained"}') >= 6
 
 
+@pytest.mark.heavy
 async def test_answers_that_follow_each_other_by_their_ids_go_on_too(own_server: StartServer, database: str) -> None:
     """The Responses API: who follows whom is found when what waited is stored."""
     with ScriptedUpstream(responses_script(lambda asked: "You said: " + asked_last(asked))) as upstream:
@@ -160,6 +161,7 @@ async def test_what_is_deleted_does_not_come_back_with_what_waits(own_server: St
         assert await everything_said(mneme, "ana") == [story(2)[1:]]
 
 
+@pytest.mark.heavy
 async def test_sessions_that_the_server_keeps_go_on_too(own_server: StartServer, database: str) -> None:
     """By the client's name for a session, and by the id that Mneme gave it."""
     with ScriptedUpstream(chat_script(said)) as upstream:
@@ -181,6 +183,7 @@ async def test_sessions_that_the_server_keeps_go_on_too(own_server: StartServer,
             assert await everything_said(mneme, who) == [story(5)]
 
 
+@pytest.mark.heavy
 async def test_a_turn_that_comes_before_the_drain_is_through_joins_behind_it(
     own_server: StartServer, database: str
 ) -> None:
@@ -272,6 +275,7 @@ async def test_a_server_that_is_killed_without_a_database_stores_it_later(
 # --- two at once --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 async def test_two_servers_on_one_spool(own_server: StartServer, database: str, tmp_path: Path) -> None:
     """One conversation whose turns come to either of them, in an outage; then one is killed, and the other finds what it
     was about."""
@@ -379,6 +383,7 @@ async def test_of_an_erased_user_nothing_comes_out_of_the_spool(own_server: Star
 # --- redaction --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 async def test_what_is_redacted_is_not_in_the_spool_and_the_conversation_is_one(
     own_server: StartServer, database: str
 ) -> None:
@@ -489,6 +494,7 @@ async def test_the_doctor_says_what_waits(own_server: StartServer, database: str
         assert "The spool is empty" in found.stdout
 
 
+@pytest.mark.heavy
 async def test_what_memory_is_told_to_do_is_said_to_be_not_done(own_server: StartServer, database: str) -> None:
     order = [user("Please forget that I live in Lisbon.")]
     with ScriptedUpstream(chat_script(lambda _: "All right.")) as upstream:

@@ -143,6 +143,7 @@ def test_what_is_refused_and_what_passes_through(
     assert b"hidden" not in b"".join(collector.raw)
 
 
+@pytest.mark.heavy
 def test_jobs_of_the_worker_are_traces_of_their_own(
     mneme: MnemeServer, upstream: ScriptedUpstream, collector: OtlpReceiver
 ) -> None:
@@ -155,7 +156,8 @@ def test_jobs_of_the_worker_are_traces_of_their_own(
     assert job.resource["service.instance.id"] != request.resource["service.instance.id"]
 
 
-@pytest.mark.parametrize("answers", [None, pytest.param(500, marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("answers", [None, 500])
 def test_a_collector_that_fails_keeps_nobody_waiting(
     own_server: OwnServers, monkeypatch: pytest.MonkeyPatch, answers: int | None
 ) -> None:

@@ -58,6 +58,7 @@ async def test_backends_that_are_killed(stage: Stage, ledger: Ledger) -> None:
     await stage.settled(ledger)
 
 
+@pytest.mark.heavy
 async def test_backends_that_freeze(stage: Stage, ledger: Ledger) -> None:
     talker = Talker(ledger, "frozen")
     await stage.ask(talker, "frozen-before")
@@ -81,6 +82,7 @@ async def test_a_server_that_became_read_only(stage: Stage, ledger: Ledger) -> N
     await stage.settled(ledger)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("how", ["cut", "stall", "refuse", "swallow_answers"])
 async def test_a_route_that_is_lost(stage: Stage, ledger: Ledger, how: str) -> None:
     """With swallowed answers the server cannot know whether its commit was done: it may neither lose nor double it."""
@@ -236,7 +238,8 @@ def fill(place: Path) -> Path:
     return ballast
 
 
-@pytest.mark.parametrize("what", [pytest.param("postgres", marks=pytest.mark.heavy), "postgres and spool"])
+@pytest.mark.heavy
+@pytest.mark.parametrize("what", ["postgres", "postgres and spool"])
 async def test_a_disk_that_is_full(tmp_path: Path, small_disk: Path, ledger: Ledger, what: str) -> None:
     """Postgres cannot write its WAL any more, and ends. What was not kept was not said to be."""
     settings = {"DATA_DIR": str(small_disk / "spool")} if "spool" in what else {}

@@ -13,6 +13,8 @@ from tests.support.replies import chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
+pytestmark = pytest.mark.heavy
+
 WORDS = ("xanthippe", "yolanda", "zenobia")
 """Each says nothing without her own word in it."""
 KEPT = "yolanda"

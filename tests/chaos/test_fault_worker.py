@@ -95,6 +95,7 @@ async def test_a_worker_killed_in_its_job(stage: Stage, helper: ScriptedUpstream
     assert learned(api) == ["Lives in Porto"]
 
 
+@pytest.mark.heavy
 async def test_a_worker_frozen_past_its_lease(stage: Stage, helper: ScriptedUpstream) -> None:
     """Another one does its job; when it thaws, its own end of the job is refused and nothing is learned twice."""
     await eventually(lambda: len(stage.server.workers) == 1, "the worker to start")
@@ -139,6 +140,7 @@ class other_worker:  # noqa: N801 - a context manager that reads like a function
         self._process.wait(30)
 
 
+@pytest.mark.heavy
 async def test_a_dead_letter_is_seen_and_tried_again(stage: Stage, helper: ScriptedUpstream) -> None:
     helper.script = reply_json({"error": "canary of the helper"}, "500 Internal Server Error")
     api = say(stage, "dead")

@@ -10,6 +10,8 @@ import pytest
 from tests.support.browsing import NARROW, WIDE, Visitor
 from tests.support.ui_pages import MENU, Reached, patterns
 
+pytestmark = pytest.mark.heavy
+
 FOCUS = """() => {
   const here = document.activeElement;
   if (!here || here === document.body) return null;

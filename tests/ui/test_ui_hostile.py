@@ -18,6 +18,8 @@ from tests.support.ui_pages import Reached, patterns, reachable
 from tests.support.ui_served import Served, serving
 from tests.support.ui_world import World
 
+pytestmark = pytest.mark.heavy
+
 SCRIPT = "<script>alert('run')</script>"
 BREAK = "\"'><img src=x onerror=alert('run')><svg onload=alert('run')>"
 RTL = "‮gnp.exe‬ مرحبا ​‍️"

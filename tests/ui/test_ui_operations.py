@@ -21,6 +21,7 @@ async def person(request: pytest.FixtureRequest, browser: Browser, changing: Ser
         yield visitor
 
 
+@pytest.mark.heavy
 async def test_a_dead_letter_is_tried_again(browser: Browser, changing: Served) -> None:
     (dead,) = changing.api().get("/queue/dead")["dead"]
     async with visiting(browser, changing.base, script=False) as person:
@@ -67,6 +68,7 @@ async def test_the_overview_tells_how_it_goes(person: Visitor) -> None:
     await expect(main.get_by_role("navigation", name="Window of time").locator("[aria-current=page]")).to_have_count(1)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("how", ["refused", "unreachable"])
 async def test_the_overview_says_that_its_figures_are_old(browser: Browser, changing: Served, how: str) -> None:
     async def fails(route: Route) -> None:

@@ -124,6 +124,7 @@ async def test_faults_reach_the_next_request(store: PagingStore) -> None:
     assert kinds == [FaultType.MICRO_FAULT]
 
 
+@pytest.mark.heavy
 async def test_the_labelled_questions_are_answered_from_the_store(
     store: PagingStore, admin: asyncpg.Connection[Any]
 ) -> None:

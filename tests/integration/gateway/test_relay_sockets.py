@@ -503,6 +503,7 @@ async def test_a_client_that_goes_while_the_answer_is_sealed_changes_nothing() -
 # --- a slow client, a stopping server ---------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 async def test_a_slow_reader_holds_the_upstream_up() -> None:
     event = b"data: " + b"x" * 99_992 + b"\n\n"
     count = 300

@@ -13,6 +13,8 @@ from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from tests.support.half_year import BOUGHT, DAYS, LAPSED, RECURRING, TOPICS, HalfYear, Sample, Story, plot
 
+pytestmark = pytest.mark.heavy
+
 NOISE_LIFE_DAYS = 2
 """What nobody confirmed lives a day, and is swept within another."""
 

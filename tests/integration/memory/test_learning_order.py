@@ -107,6 +107,7 @@ async def check(
     assert twice == [], "of each wording one row stands, however often it was said"
 
 
+@pytest.mark.heavy
 async def test_paraphrases_end_in_the_same_memories_in_any_order(
     database: str, admin: asyncpg.Connection[Any], wide: Pool, words: WordLlamaEmbedder, space: int
 ) -> None:

@@ -163,6 +163,7 @@ def test_a_setting_that_is_wrong_says_what_the_server_said(data_dir: Path, embed
     assert not embed(data_dir).status().running
 
 
+@pytest.mark.heavy
 async def test_long_paths_are_reached_by_tcp(tmp_path: Path, embed: Maker) -> None:
     data_dir = tmp_path / ("d" * 100) / "mneme"
     server = embed(data_dir)
@@ -226,6 +227,7 @@ async def test_a_killed_supervisor_leaves_the_server_to_the_next(data_dir: Path,
     assert server.stop()  # nobody else uses it
 
 
+@pytest.mark.heavy
 def test_two_starts_at_the_same_moment_make_one_server(new_dir: Path) -> None:
     others = [starter(new_dir) for _ in range(3)]
     said = [other.stdout.readline().split() for other in others if other.stdout is not None]
@@ -325,6 +327,7 @@ def test_a_server_that_is_not_ours_to_judge_is_left_alone(
     file.unlink()
 
 
+@pytest.mark.heavy
 def test_a_frozen_server_is_named(data_dir: Path, monkeypatch: pytest.MonkeyPatch, embed: Maker) -> None:
     monkeypatch.setattr(embedded, "LOGIN_TIMEOUT_S", 1)
     embed(data_dir).start()
@@ -334,6 +337,7 @@ def test_a_frozen_server_is_named(data_dir: Path, monkeypatch: pytest.MonkeyPatc
         embed(data_dir).start()
 
 
+@pytest.mark.heavy
 def test_a_first_run_that_was_cut_short_is_begun_again(new_dir: Path, embed: Maker) -> None:
     other = starter(new_dir)
     home = new_dir / "postgres"
@@ -450,6 +454,7 @@ def open_dir(tmp_path_factory: pytest.TempPathFactory, embed: Maker) -> Iterator
     shutil.rmtree(base)
 
 
+@pytest.mark.heavy
 @as_root
 def test_an_ordinary_user_without_a_home(open_dir: Path, embed: Maker) -> None:
     assert as_nobody(open_dir / "mneme") == "started False True"

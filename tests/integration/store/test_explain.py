@@ -23,6 +23,8 @@ from tests.support.paged import made, mark
 from tests.support.plans import S1, S2, Scan, Watch, fill, nodes, retrieve, watching
 from tests.support.teller import ANA, NOW, TENANT, Teller, said, talk
 
+pytestmark = pytest.mark.heavy
+
 SQL = Queries.load()
 BY_MONTH = ("upstream_calls", "streams", "compilations")
 """Range partitions by the time in the call's id; all others are hash partitions."""

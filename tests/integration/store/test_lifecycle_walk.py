@@ -35,6 +35,8 @@ from app.store.queries import Queries
 from app.store.validation import Validation
 from tests.support.lives import DAY, NOW, TENANT, USER, lives, put
 
+pytestmark = pytest.mark.heavy
+
 SQL = Queries.load()
 T = TypeVar("T")
 EDGE = 1e-6

@@ -20,6 +20,8 @@ from tests.support.database import MEMORY, PARTITIONS, connected
 from tests.support.replicas import Cluster, Node, login
 from tests.support.teller import TENANT
 
+pytestmark = pytest.mark.heavy
+
 SQL = Queries.load()
 USER, OTHER = UUID(int=7), UUID(int=8)
 

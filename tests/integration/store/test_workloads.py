@@ -127,6 +127,7 @@ async def test_killed_backends_are_replaced(pools: Pools, empty_database: str) -
     assert not before & await backends(pools)
 
 
+@pytest.mark.heavy
 async def test_frozen_backends_are_left_behind(pools: Pools) -> None:
     frozen = await backends(pools)
     try:
