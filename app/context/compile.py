@@ -51,7 +51,7 @@ from app.context.since import NOTHING_SINCE, Since, doubtful, since_then
 from app.context.story import SYSTEM_ROLES, Figures, Story, visible_from
 from app.context.story import tell as tell_story
 from app.context.transcript import Transcript, query_of, text_of
-from app.context.worth import PRICES
+from app.context.worth import PRICES, Rate
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
@@ -137,8 +137,8 @@ class Compiler:
         note_tokens = lru_cache(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
         self._layouts = Layouts(memory_cap, budgets, questions, note_tokens)
 
-    def _price_of(self, request: CompileRequest, profile: Profile) -> float | None:
-        """Of a token in this prompt; None where the profile knows no likelihoods, and fills what there is."""
+    def _price_of(self, request: CompileRequest, profile: Profile) -> Rate | None:
+        """Of this prompt; None where the profile knows no likelihoods, and fills what there is."""
         return PRICES[request.price or self._price] if profile.priced else None
 
     def _profile(self, name: str, asked: Asked) -> Profile:

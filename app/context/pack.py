@@ -12,6 +12,7 @@ from uuid import UUID
 
 from app.context.candidates import Candidate
 from app.context.score import Scored, by_score
+from app.context.worth import Rate
 
 _WORD = re.compile(r"[^\W_]+")
 DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3
@@ -145,7 +146,7 @@ def pack(
     limit: int | None = None,
     diversity: float | None = None,
     digests: int | None = None,
-    price: float | None = None,
+    price: Rate | None = None,
     told: Iterable[str] = (),
 ) -> Packed:
     """The greedy knapsack of seed 000 §6.3, but one that skips what does not fit and goes on.
@@ -154,8 +155,9 @@ def pack(
     `suppressed`: ids of items or of messages; a memory is visible, or suppressed, with the only message that it comes
     from. `outranked`: ids of memories alone; the message that says the same is what was said, and stays.
     `digests`: most tokens of items that sum up others, together; what they leave out is over budget.
-    `price`: scores are likelihoods, and an item is taken only where its own, less what it repeats, is more than what its tokens
-    cost at this price each; then a message gives way to a memory that is chosen already and says the same in fewer words.
+    `price`: scores are likelihoods, and an item is taken only where its own, less what it repeats, is at least what the price
+    asks of one that costs so many tokens; then a message gives way to a memory that is chosen already and says the same in
+    fewer words.
     `told`: lines that the prompt has already; what repeats one of them is worth what it adds, too.
     `diversity`: λ of `diverse`, in whose order they are taken then. `floor`: lowest score taken. `limit`: most items taken
     (what it leaves out is over budget). A meter that costs more than `budget` before any item is added (a summary too long for
@@ -164,12 +166,12 @@ def pack(
     The same words go in once: of two items with one content hash the first, and of a raw message and a memory that
     comes from it alone the message, which says all that the memory says; a memory already chosen makes room for it.
     """
-    state = _Packing(budget, meter, limit, digests, price, told)
     gone, seen = frozenset(suppressed), frozenset(visible)
     if diversity is not None:
         ordered = diverse(list(scored), diversity)
     else:
         ordered = sorted(scored, key=_by_efficiency if order == "efficiency" else by_score)
+    state = _Packing(budget, meter, limit, digests, price, max((each.score for each in ordered), default=0.0), told)
     for item in ordered:
         candidate = item.candidate
         origin = candidate.origin
@@ -193,11 +195,13 @@ class _Packing:
         meter: Meter,
         limit: int | None,
         digests: int | None,
-        price: float | None = None,
-        told: Iterable[str] = (),
+        price: Rate | None,
+        best: float,
+        told: Iterable[str],
     ) -> None:
         self.budget = budget
         self.price = price
+        self._best = best
         # Words of each line that is there, and of each chosen item.
         self._told = [frozenset(_WORD.findall(line.lower())) for line in told] if price is not None else []
         self.digests = digests  # tokens left for them
@@ -233,10 +237,10 @@ class _Packing:
             self._derived.pop(candidate.id, None)
             self._add(item, origin)
 
-    def _worth(self, item: Scored, price: float) -> bool:
+    def _worth(self, item: Scored, price: Rate) -> bool:
         """Whether what it adds to the chosen ones pays for its tokens."""
-        cost = price * self.meter.cost(item.candidate)
-        return item.score >= cost and item.score * (1.0 - self._repeats(item.candidate)) >= cost
+        least = price.least(self.meter.cost(item.candidate), self._best)
+        return bool(item.score >= least and item.score * (1.0 - self._repeats(item.candidate)) >= least)
 
     def _repeats(self, candidate: Candidate) -> float:
         """The share of it that a chosen item tells already; 0 where that is less than `TELLING`."""

@@ -19,7 +19,7 @@ from app.context.candidates import SUMMARIES, Candidate
 from app.context.passages import PASSAGE_TOKENS, Cutter
 from app.context.profiles import Profile
 from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Column, Ranking, gains, rank
-from app.context.worth import MOST_PRIOR, Judgement, judge, sigmoids
+from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
 from app.errors import Unavailable
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
@@ -87,9 +87,9 @@ class Wanted(NamedTuple):
     further: str = ""
     related: Callable[[], frozenset[str]] = frozenset
     """Ids of what the things that the question names lead to, as far as they are known by now."""
-    price: float | None = None
-    """What a token costs (`worth.PRICES`): what cannot be worth its own is not fetched, and nothing where memory is not asked.
-    None: the best, as much as is wanted."""
+    price: Rate | None = None
+    """What an item must be worth (`worth.PRICES`): what cannot be is not fetched, and nothing where memory is not asked. None:
+    the best, as much as is wanted."""
     bears: bool = False
     """Something that is known of the user bears on the question (`bearing`)."""
     wait_s: float | None = None
@@ -314,10 +314,13 @@ def _parts_of(
         begin = end
 
 
-def _affordable(ranking: Ranking, judgement: Judgement, price: float) -> NDArray[np.bool_]:
+def _affordable(ranking: Ranking, judgement: Judgement, price: Rate) -> NDArray[np.bool_]:
     """Which items (n,) may turn out to be worth their tokens, once what only rows tell of memories is known."""
     most = judgement.odds + np.where(ranking.memory > 0, np.float32(MOST_PRIOR), np.float32(0.0))
-    return sigmoids(most) > np.float32(price) * np.minimum(ranking.tokens, PASSAGE_TOKENS)
+    affordable: NDArray[np.bool_] = sigmoids(most) > price.least(
+        np.minimum(ranking.tokens, PASSAGE_TOKENS) + LINE, float(sigmoids(judgement.odds.max()))
+    )
+    return affordable
 
 
 def _worths(ranking: Ranking, judgement: Judgement) -> Mapping[UUID, float]:

@@ -19,7 +19,7 @@ from uuid import UUID
 from app.context.asked import Asked
 from app.context.candidates import LONG, Candidate
 from app.context.profiles import Profile
-from app.context.worth import TIED, prior, sigmoid
+from app.context.worth import TIED, prior, said, sigmoid
 from app.memory.candidate import Provenance
 from app.memory.lifecycle import effective_confidence
 
@@ -338,7 +338,8 @@ def likely(scored: Sequence[Scored], query: QuerySignals, now: datetime) -> list
         if item.odds is None:
             p = 0.0
         elif item.source == "message":
-            p = sigmoid(item.odds + TIED * (tied if query.things else 0.0))
+            own = said(item.text, item.whole_tokens or item.token_count)
+            p = sigmoid(item.odds + own + TIED * (tied if query.things else 0.0))
         else:
             left = item.confidence
             if item.kind in BELIEVED:

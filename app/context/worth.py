@@ -8,12 +8,13 @@ fetched for it, so a request that needs nothing fetches nothing.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -26,9 +27,29 @@ from app.memory.consolidate_text import names
 from app.sources import Price
 from app.store.places import Scan
 
-PRICES: Mapping[Price, float] = MappingProxyType({"frugal": 6e-4, "balanced": 1.8e-4, "thorough": 1e-4})
-"""The price of a token, as a share of what answers the request: at 1.8e-4 an item of 60 tokens is shown from a likelihood of
-.011. Set so that questions which memory answers get some 300, 800 and 1,200 tokens (loadtests/results/worth.md)."""
+SHOWN, LINE = 55.0, 10.0
+"""Tokens of a shown item at most (a passage), and of the line around it: `passages`, `assemble.BlockMeter`."""
+
+
+class Rate(NamedTuple):
+    """What an item must be worth. `token`: the price of a token, as a share of what answers the request; `share`: of the
+    likeliest item's likelihood, what each of the others must have at least: where one item is sure to be the answer, those that
+    might be one only distract."""
+
+    token: float
+    share: float
+
+    def least(self, cost: NDArray[np.floating[Any]] | float, best: float) -> Any:
+        """The likelihood from which items are shown that cost so many tokens (n, or one), beside the likeliest. None costs less
+        than a passage: a line takes the reader's attention however short it is. (At equal recall a prompt is a sixth shorter
+        than by tokens alone.)"""
+        return np.maximum(self.token * np.maximum(cost, SHOWN + LINE), self.share * best)
+
+
+PRICES: Mapping[Price, Rate] = MappingProxyType(
+    {"frugal": Rate(2e-4, 0.08), "balanced": Rate(1e-4, 0.04), "thorough": Rate(6e-5, 0.02)}
+)
+"""Set so that questions which memory answers get some 400, 800 and 1,100 tokens (loadtests/results/worth.md)."""
 
 LEAST_SURE, SURE = 0.17, 0.65
 """The probability that memory is asked from which it is looked at: where there is next to nothing to show, and where there is
@@ -41,8 +62,6 @@ BEARS = 0.5
 likely as not, so that a small memory is looked at for what else there is, and a large one is not poured out for it."""
 LARGE = 800.0
 """Tokens of a memory from which it is a large one: what a question gets on an average (`PRICES`)."""
-SHOWN, LINE = 55.0, 10.0
-"""Tokens of a shown item at most (a passage), and of the line around it: `passages`, `assemble.BlockMeter`."""
 POOL = 400
 """Items among which shares are reckoned, the best by score: those after them have none to speak of."""
 SHARPNESS = 4.0
@@ -60,6 +79,14 @@ MOST_PRIOR = (
     IMPORTANCE * (1 - USUAL_IMPORTANCE) + CONFIDENCE * math.log(1 / USUAL_CONFIDENCE) + REINFORCEMENT + FREQUENCY + TIED
 )
 """The most that all of it adds."""
+
+SHORT = 16
+"""Tokens of a message at most of which `said` looks whether it states anything."""
+STATES_NOTHING = -2.2
+"""Log-odds of a short message that only asks, or speaks of nothing but the talk ("Where do I live?", "Say hi"): one in nine as
+often evidence as others of its rank, by a fit over all kinds of conversation (loadtests/results/worth.md)."""
+_SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]*")
+_ASKED = ("?", "？")
 
 _NO_WORDS = np.zeros(0, bool)
 
@@ -193,6 +220,17 @@ def prior(
         + FREQUENCY * frequency
         + TIED * tied
     )
+
+
+def said(text: str, tokens: int) -> float:
+    """Log-odds that the words of a message add."""
+    if tokens > SHORT:
+        return 0.0
+    sentences = [each.strip() for each in _SENTENCE.findall(text)]
+    if all(each.endswith(_ASKED) for each in sentences):
+        return STATES_NOTHING
+    speech = heard(text)
+    return STATES_NOTHING if speech.talk or speech.task else 0.0
 
 
 def sigmoids(odds: Column) -> Column:

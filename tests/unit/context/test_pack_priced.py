@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 
 from app.context.pack import Packed, PlainMeter, pack
 from app.context.score import Scored
+from app.context.worth import Rate
 from tests.support.context_samples import memory, message, scored, source
 
-PRICE = 1e-3
+PRICE = 0.5e-3  # and an item costs 65 tokens at least
 AMPLE = 10_000
 
 
-def packed(*items: Scored, price: float = PRICE, told: tuple[str, ...] = ()) -> Packed:
-    return pack(items, AMPLE, PlainMeter(), order="score", price=price, told=told)
+def packed(*items: Scored, price: float = PRICE, share: float = 0.0, told: tuple[str, ...] = ()) -> Packed:
+    return pack(items, AMPLE, PlainMeter(), order="score", price=Rate(price, share), told=told)
 
 
 def chosen(found: Packed) -> list[int]:
@@ -41,6 +42,12 @@ def test_a_dearer_token_buys_no_more(pool: list[tuple[float, int]], price: float
     cheap, dear = (packed(*items, price=each) for each in (price, price * times))
     assert set(chosen(dear)) <= set(chosen(cheap))
     assert dear.tokens <= cheap.tokens
+
+
+def test_beside_a_sure_answer_what_only_might_be_one_is_left_out() -> None:
+    sure, perhaps = scored(message(1, "one", token_count=9), 0.9), scored(message(2, "two", token_count=9), 0.05)
+    assert chosen(packed(sure, perhaps, share=0.1)) == [1]
+    assert chosen(packed(perhaps, share=0.1)) == [2]
 
 
 def test_what_repeats_a_chosen_item_is_worth_what_it_adds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -17,15 +18,21 @@ from app.context.worth import (
     ASKED_FEATURES,
     LARGE,
     LEAST_SURE,
+    LINE,
     MOST_PRIOR,
     PRICES,
+    SHORT,
+    SHOWN,
+    STATES_NOTHING,
     SURE,
+    Rate,
     asked_features,
     item_features,
     judge,
     least_asked,
     models,
     prior,
+    said,
     sigmoid,
     sigmoids,
 )
@@ -130,7 +137,7 @@ def test_what_stands_out_is_worth_more() -> None:
     best = [float(item.odds(item_features(scores))[0]) for scores in (alone, crowd)]
     assert best[0] > best[1]
     likely = sigmoids(item.odds(item_features(alone)))
-    assert likely[0] == likely.max() > PRICES["frugal"] * 60
+    assert likely[0] == likely.max() > PRICES["frugal"].least(60.0, 0.0)
 
 
 def test_history_moves_what_a_memory_is_worth() -> None:
@@ -147,4 +154,28 @@ def test_history_moves_what_a_memory_is_worth() -> None:
 
 def test_numbers_without_bounds() -> None:
     assert (sigmoid(-1e9), sigmoid(1e9)) == pytest.approx((0.0, 1.0), abs=1e-12)
-    assert PRICES["frugal"] > PRICES["balanced"] > PRICES["thorough"] > 0
+
+
+def test_a_price_asks_more_of_what_is_long_and_of_what_stands_beside_a_sure_answer() -> None:
+    for cheaper, dearer in pairwise((Rate(0.0, 0.0), PRICES["thorough"], PRICES["balanced"], PRICES["frugal"])):
+        assert dearer.token > cheaper.token and dearer.share > cheaper.share
+    rate = Rate(1e-3, 0.1)
+    assert rate.least(10.0, 0.0) == rate.least(SHOWN + LINE, 0.0) < rate.least(200.0, 0.0) == pytest.approx(0.2)
+    assert rate.least(10.0, 0.9) == pytest.approx(0.09)
+
+
+@pytest.mark.parametrize(
+    ("text", "states"),
+    [
+        ("Where do I live?", False),
+        ("Say hi", False),
+        ("Noted, thanks.", False),
+        ("你好吗？", False),
+        ("I moved to Ghent. Do you know it?", True),
+        ("My sister is a vet.", True),
+        ("Rex is afraid of thunder", True),
+    ],
+)
+def test_a_short_message_that_states_nothing_is_hardly_evidence(text: str, states: bool) -> None:
+    assert said(text, 6) == (0.0 if states else STATES_NOTHING)
+    assert said(text, SHORT + 1) == 0.0
