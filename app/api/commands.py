@@ -25,14 +25,15 @@ class CommandItem(BaseModel):
 
 
 class CommandOut(BaseModel):
-    """A command. `outcome`: done; ask: it was not clear what was meant; confirm: it was too much to do unasked.
+    """A command. `kind`: `stop` and `allow` take a standing wish back, to do something or not to. `outcome`: done; ask: it
+    was not clear what was meant; confirm: it was too much to do unasked.
     `correction`: of `correct`, the memory that says what is right. `message_id`: that said it."""
 
     id: UUID
     user: str | None
     session_id: UUID
     message_id: UUID | None
-    kind: Literal["forget", "correct"]
+    kind: Literal["forget", "correct", "stop", "allow"]
     scope: Literal["thing", "this", "everything"]
     outcome: Literal["done", "ask", "confirm"]
     items: list[CommandItem]

@@ -5,6 +5,8 @@ can say truthfully what became of it.
               for confirmation, which the next message gives
     correct   what is stated outright takes the place of what was said; "it's ..." only where the answer before quoted a
               memory to the user's question about themselves. Else it may be about anything: nothing is done, nothing is said
+    stop      the standing wish that asks for something is taken back; `allow`: the one that forbids something. Where no wish
+              speaks of it, it was plain talk: nothing is done, nothing is said
     recall    the prompt says all that is known of the user
     remember  is learned with the turn (app/memory/extract.py)
 
@@ -33,8 +35,8 @@ from app.languages.data import all_of, language
 from app.languages.detect import language_of
 from app.memory.answers import Note, reply_to
 from app.memory.candidate import Candidate, Exchange, Triple
-from app.memory.command_match import Aim, aim_of, matched, quotes, says, value_keys
-from app.memory.commands import Command, commands, of_self
+from app.memory.command_match import Aim, aim_of, matched, quotes, says, taken_back, value_keys
+from app.memory.commands import WITHDRAWS, Command, commands, of_self
 from app.memory.extract import extract
 from app.memory.ingest_text import content_hash, normalise, strip_injected
 from app.metrics import Metrics
@@ -77,14 +79,20 @@ _FORGOTTEN = (
 )
 _REST = ", and that mentions of it in other words may remain in older conversations"
 _NOT_KEPT = "This message and its answer are not remembered, as the user asks{count}. Say so briefly."
-_UNDONE = (
-    "What the user asks to forget in this message was forgotten, and that was undone since. Nothing else was done."
-)
+_UNDONE = "What the user asks of memory in this message was done, and that was undone since. Nothing else was done."
 _WHICH = "The user asks to forget something, and it is not clear what: nothing was forgotten. Ask which is meant{candidates}."
 _WHAT_ELSE = (
     "The user corrects something, and it is not clear what: nothing was changed. Ask what is wrong, and what is so."
 )
 _CORRECTED = "Mneme has just changed what it remembers as the user says in this message. Confirm it briefly."
+_TAKEN_BACK = (
+    "The user takes a standing wish back in this message: Mneme has just dropped it ({count}), do not follow it any more. It "
+    "can be undone on the user's page of Mneme."
+)
+_WHICH_WISH = (
+    "The user seems to take back a standing wish in this message, or a part of one ({candidates}): nothing was changed. Ask "
+    "what is to go and what is to stay."
+)
 _CONFIRM = (
     "What the user asks to forget in this message is {what}: nothing was forgotten yet. Ask for confirmation that it is to be "
     "forgotten; it is done when the next message says yes."
@@ -268,7 +276,7 @@ class Commander:
         """Do what the newest message asks of memory, once. `writes`: whether memory may be changed. Raises nothing."""
         wanted = told(chat)
         about_user = any(each.kind == "recall" for each in wanted)
-        orders = [each for each in wanted if each.kind in ("forget", "correct")]
+        orders = [each for each in wanted if each.kind in _DONE_BY]
         forgets = any(each.kind == "forget" for each in orders)
         if orders and not writes:
             self._metrics.commanded(orders[0].kind, "read_only")
@@ -299,7 +307,7 @@ class Commander:
             if not orders:
                 await self._confirmed(turn)
             for n, order in enumerate(orders):
-                await (self._forget(turn, n, order, near) if order.kind == "forget" else self._correct(turn, n, order))
+                await _DONE_BY[order.kind](self, turn, n, order, near)
         return Obeyed(tuple(turn.deeds), tuple(turn.items), changed=turn.changed, account=tuple(turn.account))
 
     async def _vector(self, about: str) -> Any:
@@ -383,8 +391,12 @@ class Commander:
             turn.say(_UNDONE, before)
         elif before.outcome == "done" and before.kind == "correct":
             turn.say(_CORRECTED, before)
+        elif before.outcome == "done" and before.kind in WITHDRAWS:
+            turn.say(_TAKEN_BACK.format(count=_counted(len(before.items))), before)
         elif before.outcome == "done":
             self._say_done(turn, before)
+        elif before.kind in WITHDRAWS:
+            turn.say(_WHICH_WISH.format(candidates="named before"), before)
         elif before.kind == "correct":
             turn.say(_WHAT_ELSE, before)
         elif before.outcome == "confirm":
@@ -480,7 +492,7 @@ class Commander:
 
     # --- correct ----------------------------------------------------------------------------------------------------------
 
-    async def _correct(self, turn: _Turn, n: int, order: Command) -> None:
+    async def _correct(self, turn: _Turn, n: int, order: Command, near: dict[str, Any]) -> None:
         before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
         if before is not None:
             self._again(turn, before)
@@ -501,6 +513,31 @@ class Commander:
             await turn.doing.note(done.command_id, turn.session, turn.mark(n), turn.message_hash, done)
             self._metrics.commanded("correct", "ask")
             turn.say(_WHAT_ELSE, done)
+
+    # --- stop, allow ------------------------------------------------------------------------------------------------------
+
+    async def _withdraw(self, turn: _Turn, n: int, order: Command, near: dict[str, Any]) -> None:
+        before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
+        if before is not None:
+            self._again(turn, before)
+            return
+        stored = await turn.doing.wishes()
+        found = taken_back(order.about, stored, order.language, allows=order.kind == "allow")
+        if not found.wishes:
+            return
+        memories = [each.memory_id for each in found.wishes]
+        outcome: CommandOutcome = "done" if found.clear else "ask"
+        items = await turn.doing.end(memories) if found.clear else ()
+        done = Done(ids.uuid7(turn.now), order.kind, order.scope, outcome, items)
+        await turn.doing.note(done.command_id, turn.session, turn.mark(n), turn.message_hash, done)
+        self._metrics.commanded(order.kind, outcome)
+        turn.changed = turn.changed or found.clear
+        if found.clear:
+            turn.say(_TAKEN_BACK.format(count=_counted(len(items))), done)
+        else:
+            turn.say(
+                _WHICH_WISH.format(candidates="; ".join(neutralise(each.text) for each in found.wishes)), done, memories
+            )
 
     async def _change(self, turn: _Turn, n: int, old: Stored, text: str, value: str | None) -> None:
         identity, user = turn.identity, turn.place.user_id
@@ -554,6 +591,15 @@ class Commander:
     async def _ready(self, text: str) -> MemoryText:
         vector = await self._vector(text)
         return MemoryText(text, content_hash(text), self._count(text), vector)
+
+
+_DONE_BY = {
+    "forget": Commander._forget,
+    "correct": Commander._correct,
+    "stop": Commander._withdraw,
+    "allow": Commander._withdraw,
+}
+"""What does a command, by its kind. The others are done elsewhere: in the prompt, or with the turn."""
 
 
 def _read_rules(text: str) -> None:

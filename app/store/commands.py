@@ -232,6 +232,10 @@ class Doing:
         rows = await self._fetch("said_lately", session, list(items), RECENT_TURNS)
         return [Stored(*row.values()) for row in rows]
 
+    async def wishes(self) -> list[Stored]:
+        """The standing wishes in force."""
+        return [Stored(*row.values()) for row in await self._fetch("wishes", self._scope)]
+
     async def everything(self) -> tuple[list[UUID], list[Message]]:
         """All memories and messages."""
         memories = [row["memory_id"] for row in await self._fetch("all_memories", self._scope)]
@@ -264,6 +268,13 @@ class Doing:
             Hidden(each, "memory" if each in statuses else "message", statuses.get(each), before.get(each))
             for each in fresh
         )
+
+    async def end(self, memories: Collection[UUID]) -> tuple[Hidden, ...]:
+        """Take memories out of force; said again, they are learned again. What was ended, and how it was before."""
+        held = [each for each in await self._fetch("memories_of", sorted(memories)) if each["status"] in IN_FORCE]
+        for each in held:
+            await self._status(each["memory_id"], each["status"], "invalidated")
+        return tuple(Hidden(each["memory_id"], "memory", each["status"]) for each in held)
 
     async def hide_words(self, item: UUID, content_hash: bytes) -> None:
         """Let a message that is not stored yet be known by a keyed hash when it is sent again."""

@@ -74,6 +74,14 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.is_active
            SELECT max(h.turn_index) FROM agent_data.conversation_history h WHERE h.user_id = $2 AND h.session_id = $3) - $5::integer)
 ORDER BY m.created_at DESC
 
+-- name: wishes
+-- What the user has asked for always ($3: the session, where there is no user), and is in force.
+SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active
+FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active AND m.kind = 'instruction'
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = m.memory_id)
+ORDER BY m.created_at DESC
+
 -- name: turn
 -- A message of a session ($3), by the hash of its form ($4), with the answers to it.
 SELECT h.message_id, h.content_hash, COALESCE(length(h.content), 0) AS length

@@ -203,6 +203,28 @@ def test_everything_is_forgotten_when_the_next_message_confirms(mneme: MnemeServ
     assert in_force(mneme, "carl") == ["Lives in Lisbon"]
 
 
+def test_a_standing_wish_is_taken_back(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    headers = {"x-mneme-user": "paul"}
+    said = [user("Always answer me in bullet points.")]
+    ask(mneme, said, headers=headers)
+    question = [user("What is the capital of France?")]
+    ask(mneme, question, headers=headers)
+    assert "bullet points" in block_of(upstream)
+    back = [*question, assistant("- Paris"), user("No more bullet points please.")]
+    ask(mneme, back, headers=headers)
+    assert "takes a standing wish back" in block_of(upstream)
+    assert "Always answer" not in block_of(upstream), "nor does it stand in the conversation's earlier block"
+    assert "Always answer" not in "".join(in_force(mneme, "paul"))
+    ask(mneme, "What is 17 times 23?", headers=headers)
+    assert "bullet points" not in block_of(upstream)
+    (done,) = commands(mneme, "paul")
+    assert (done["kind"], done["outcome"]) == ("stop", "done")
+    assert 'mneme_commands_total{kind="stop",outcome="done"}' in mneme.http.get("/metrics").text
+    mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
+    ask(mneme, "What is 18 times 23?", headers=headers)
+    assert "Always answer me in bullet points" in block_of(upstream)
+
+
 def test_memory_that_is_only_read_is_not_changed(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     headers = {"x-mneme-user": "dora"}
     ask(mneme, "I live in Lisbon.", headers=headers)

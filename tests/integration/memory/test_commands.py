@@ -217,3 +217,64 @@ async def test_what_was_forgotten_is_remembered_again_when_the_user_asks_for_it_
     assert await texts(admin) == []
     await taught(do, pool, talk, "Remember that I'm vegan.")
     assert await texts(admin) == ["Is vegan"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "back", "outcome"),
+    [
+        ("Always answer me in bullet points.", "No more bullet points please", "done"),
+        ("Always answer me in bullet points.", "you don't have to answer in bullet points any more", "done"),
+        ("Never suggest cilantro.", "You can suggest cilantro again.", "done"),
+        ("Responde siempre con viñetas.", "No más viñetas, por favor.", "done"),
+        ("Antworte mir immer in Stichpunkten.", "Bitte keine Stichpunkte mehr.", "done"),
+        ("Antworte mir immer in Stichpunkten.", "Du musst nicht mehr in Stichpunkten antworten.", "done"),
+        ("Réponds-moi toujours avec des listes à puces.", "Arrête les listes à puces, s'il te plaît.", "done"),
+        ("Responda sempre em tópicos.", "Chega de tópicos, por favor.", "done"),
+        ("请总是用要点回答。", "不要再用要点回答了。", "done"),
+        ("请永远不要推荐香菜。", "你又可以推荐香菜了。", "done"),
+        ("Always answer in French and cite your sources.", "You don't have to cite your sources any more.", "ask"),
+        ("Always answer in French.", "No more bullet points please", None),
+        ("Never use bullet points.", "No more bullet points please", None),
+        ("Always suggest cilantro.", "You can suggest cilantro again.", None),
+        ("Always answer me in bullet points.", 'Is "no more bullet points" right?', None),
+        ("Always answer me in bullet points.", "No more bullet points, my boss says.", None),
+        ("Always answer me in bullet points.", "No more bullet points in this answer.", None),
+    ],
+)
+async def test_a_standing_wish_is_taken_back_where_one_speaks_of_it(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    wish: str,
+    back: str,
+    outcome: str | None,
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space)
+    await taught(learner(pool, words, space), pool, talk, wish)
+    before = await texts(admin)
+    assert before
+    deeds = (await teller.tell(talk, "Hi", "Hello", back)).deeds
+    assert len(deeds) == (outcome is not None)
+    assert (await teller.tell(talk, "Hi", "Hello", back)).deeds[:1] == deeds or outcome == "ask", (
+        "a retry is told the same"
+    )
+    assert await texts(admin) == ([] if outcome == "done" else before)
+    done = await teller.store.page(TENANT, talk.user, after=None, limit=10)
+    assert [each.outcome for each in done] == ([outcome] if outcome else [])
+    if outcome == "done":
+        await teller.store.undo(TENANT, done[0].command_id, talk.user)
+        assert await texts(admin) == before
+
+
+async def test_a_wish_that_was_taken_back_may_be_asked_for_again(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, do, teller = Talk(), learner(pool, words, space), Teller(pool, words, space)
+    wish = "Always answer me in bullet points."
+    await taught(do, pool, talk, wish)
+    before = await texts(admin)
+    await teller.tell(talk, "No more bullet points please")
+    assert await texts(admin) == []
+    await taught(do, pool, talk, wish)
+    assert await texts(admin) == before
