@@ -442,7 +442,7 @@ def _marks(items: Sequence[Candidate], asked: Asked, standing: Standing) -> Mark
     """`since`: as the fact knows it that a memory stands behind; what corrected something is so since it was said."""
     since = {each.id: each.created_at for each in items if each.provenance_type == Provenance.CORRECTION}
     since |= {each.memory: each.since for each in standing.facts if each.memory is not None and each.since is not None}
-    return Marks(_sure(items, asked), since)
+    return Marks(_sure(items, asked), since, doubted=standing.doubted)
 
 
 def _length(messages: Sequence[Mapping[str, Any]]) -> int:
@@ -479,7 +479,7 @@ def _block(
     anchor = full.chains[last] if last is not None else None
     hashed = full.hashes[last] if last is not None else None
     quoted = summary or any(not states(each) for each in packed.candidates)
-    note = NOTE_TOKENS if (said.before or said.after) and not quoted else 0
+    note = NOTE_TOKENS if said.before and not quoted else 0
     old = {each.memory for each in since.used}
     ids = [each.candidate.id for each in packed.chosen if each.candidate.id not in old]
     # What they say goes with the block when it is forgotten, but that it is in force no more is what the line says (`shown`).

@@ -127,6 +127,8 @@ class NotesThen:
     wishes: tuple[WishThen, ...] = ()
     borne: frozenset[UUID] = frozenset()
     """Notes of facts on which something bore that is not known again."""
+    doubted: frozenset[UUID] = frozenset()
+    """Of what was found, and behind the facts, memories in doubt."""
 
 
 class KnownThen(NamedTuple):
@@ -293,6 +295,9 @@ def keep_notes(
         kept["wishes"] = [[str(each.memory), [*map(str, each.messages)]] for each in wishes]
     if borne := [note for note, why in opened.why.items() if why in ("worth", "then")]:
         kept["borne"] = [*map(str, borne)]
+    told = {*audit["items"]["id"], *(each.memory for each in facts)}
+    if doubted := sorted(map(str, standing.doubted & told)):
+        kept["doubted"] = doubted
     if due := due_now(standing, learns=request.learns and request.search):
         found = [each for each in audit["items"]["id"] if each in due]
         kept["due"] = {str(each): due[each].isoformat() for each in found}
@@ -450,6 +455,7 @@ def _notes(kept: Mapping[str, Any]) -> NotesThen:
         {UUID(each): datetime.fromisoformat(since) for each, since in due.items()} if due is not None else None,
         tuple(WishThen(UUID(memory), _ids(messages)) for memory, messages in kept.get("wishes", ())),
         frozenset(_ids(kept.get("borne", ()))),
+        frozenset(_ids(kept.get("doubted", ()))),
     )
 
 

@@ -286,7 +286,8 @@ class Recompiler:
         for fact, note, memory, since, said in notes.facts:
             if (found := words.get(note)) is not None:
                 told = (found.key, found.many, found.value)
-                facts.append(StandingFact(fact, note, *told, memory, None, None, since, said))
+                doubted = memory in notes.doubted
+                facts.append(StandingFact(fact, note, *told, memory, None, None, since, said, doubted))
         wishes = [
             Wish(each.memory, item.text, None, None, each.messages)
             for each in notes.wishes
@@ -302,7 +303,9 @@ class Recompiler:
         # What was due and not found is not kept; that something was had its room in the block.
         due = notes.due or {UUID(int=0): kept.now} if notes.due is not None else None
         own = notes.profile_note if profile is not None else None
-        standing = Standing(profile, own, tuple(facts), due, wishes=tuple(wishes), borne=notes.borne)
+        standing = Standing(
+            profile, own, tuple(facts), due, wishes=tuple(wishes), borne=notes.borne, doubted=notes.doubted
+        )
         return standing if standing != NOTHING else NOTHING
 
     async def _inquiry(
