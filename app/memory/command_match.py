@@ -16,6 +16,7 @@ from typing import NamedTuple
 from app.languages.data import language
 from app.languages.detect import function_word, language_of
 from app.memory.candidate import Triple
+from app.memory.ingest_claims import Relation, relation
 from app.memory.same_value import same_value
 from app.store.commands import Stored
 
@@ -117,6 +118,15 @@ def taken_back(about: str, wishes: Sequence[Stored], code: str, *, allows: bool)
 
 def _forbids(wish: str, code: str) -> bool:
     return language(language_of(wish) or code or "en").pattern("negates").search(wish) is not None
+
+
+def contrary(one: Stored, other: Stored) -> bool:
+    """Whether two memories cannot both be so: "lives in Lisbon", "lives in Porto"."""
+    return relation(_triple(one), _triple(other)) is Relation.CONFLICT
+
+
+def _triple(each: Stored) -> Triple:
+    return Triple(each.subject or "", each.predicate or "", each.value or "")
 
 
 def value_keys(each: Stored) -> frozenset[str]:

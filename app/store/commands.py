@@ -5,12 +5,13 @@
     confirm  it would be done to more than a setting allows, or to everything: the user is asked first
     ask      it is not clear what is meant: nothing is done
 
-A row of `memory_commands` tells it, without a word of what was forgotten. Undone, the memories are as they were before.
+A row of `memory_commands` tells it, without a word of what was forgotten. Undone, the memories are as they were before; where
+something else is so by now, only the one that was said last is in force, as if nothing had been forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -108,12 +109,22 @@ class CommandRow:
 class CommandStore:
     """Does what users told memory to do, and undoes it."""
 
-    def __init__(self, pool: Pool, sql: Queries, clock: Clock, *, space: int | None = None) -> None:
-        """`space`: of the vectors that near memories are looked for with; None: none are."""
+    def __init__(
+        self,
+        pool: Pool,
+        sql: Queries,
+        clock: Clock,
+        *,
+        space: int | None = None,
+        contrary: Callable[[Stored, Stored], bool] = lambda one, other: False,
+    ) -> None:
+        """`space`: of the vectors that near memories are looked for with; None: none are. `contrary`: whether two memories
+        cannot both be so, for what is undone."""
         self._pool = pool
         self._sql = sql
         self._clock = clock
         self._space = space
+        self._contrary = contrary
 
     @asynccontextmanager
     async def doing(self, tenant: UUID, user: UUID, session: UUID, *, confined: bool) -> AsyncIterator[Doing]:
@@ -154,7 +165,7 @@ class CommandStore:
             if held["outcome"] != "done":
                 raise Conflict("Nothing was done, so there is nothing to undo.")
             doing = Doing(connection, self._sql, tenant, owner, ids.NIL, self._clock.now(), None)
-            await doing.undo(command, _items(held["items"]), held["heir"])
+            await doing.undo(command, _items(held["items"]), held["heir"], self._contrary)
 
 
 class Doing:
@@ -298,8 +309,11 @@ class Doing:
         """A command that was asked about is done."""
         await self._execute("confirmed", command, _told(items))
 
-    async def undo(self, command: UUID, items: Sequence[Hidden], heir: UUID | None) -> None:
-        """Show the items again, and bring memories back into force; what says the same by now stays instead."""
+    async def undo(
+        self, command: UUID, items: Sequence[Hidden], heir: UUID | None, contrary: Callable[[Stored, Stored], bool]
+    ) -> None:
+        """Show the items again, and bring memories back into force; what says the same by now stays instead, and what took
+        their place since stays in it."""
         await self._fetch("unforget", [*(each.id for each in items), command])
         hidden = [each for each in items if each.reason is not None]
         if hidden:
@@ -313,17 +327,36 @@ class Doing:
                         await self._status(each.id, "invalidated", "active")
                 except UniqueViolationError:
                     continue
+        await self._give_way([each.id for each in items if each.kind == "memory"], contrary)
         await self._execute("undone", command, self._now)
+
+    async def _give_way(self, restored: Collection[UUID], contrary: Callable[[Stored, Stored], bool]) -> None:
+        """Of these memories and those that they contradict by now, close all but the one that was said last, as replaced."""
+        rows = await self._fetch("in_force_beside", list(restored)) if restored else []
+        found = [(Stored(*list(row.values())[:6]), row["valid_from"]) for row in rows]
+        gone: set[UUID] = set()
+        for n, (later, since) in enumerate(found):
+            for earlier, _ in found[n + 1 :]:
+                if gone & {later.memory_id, earlier.memory_id} or not contrary(earlier, later):
+                    continue
+                gone.add(earlier.memory_id)
+                how = (earlier.memory_id, later.memory_id, since, self._now)
+                await self._execute("give_way", *how)
+                after = {"status": "superseded", "superseded_by": later.memory_id, "reason": "chat"}
+                await self._event(earlier.memory_id, "superseded", {"status": "active"}, after)
+        if gone:
+            await self._fetch("drop_facts", list(gone), self._now)
 
     async def _status(self, memory: UUID, before: str, after: str) -> None:
         ended = self._now if after != "active" else None
-        run, sql = self.connection.execute, self._sql
-        await run(sql["memories.set_status"], self._tenant, self._user, memory, after, ended, self._now)
+        asked = (self._tenant, self._user, memory, after, ended, self._now)
+        await self.connection.execute(self._sql["memories.set_status"], *asked)
         event = "restored" if after == "active" else "invalidated"
-        told = {"status": after, "reason": "chat"}
-        await run(
-            sql["memories.event"], self._tenant, self._user, memory, self._now, event, {"status": before}, told, "user"
-        )
+        await self._event(memory, event, {"status": before}, {"status": after, "reason": "chat"})
+
+    async def _event(self, memory: UUID, event: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+        told = (self._tenant, self._user, memory, self._now, event, before, after, "user")
+        await self.connection.execute(self._sql["memories.event"], *told)
 
     async def _fetch(self, name: str, *arguments: object) -> list[Any]:
         return await self.connection.fetch(self._sql[f"commands.{name}"], self._tenant, self._user, *arguments)

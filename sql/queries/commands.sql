@@ -133,6 +133,22 @@ INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, create
 SELECT $2, $1, x.item, x.reason, $5 FROM unnest($3::uuid[], $4::text[]) AS x (item, reason)
 ON CONFLICT DO NOTHING
 
+-- name: in_force_beside
+-- Of these memories ($3) and others about the same subjects those in force, the one that was said last first.
+SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active, m.valid_from
+FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.is_active AND m.predicate IS NOT NULL AND m.object_value IS NOT NULL
+  AND EXISTS (SELECT FROM agent_data.memory_store r
+              WHERE r.user_id = $2 AND r.memory_id = ANY ($3::uuid[]) AND r.dedup_scope = m.dedup_scope
+                AND r.subject_entity_id = m.subject_entity_id)
+ORDER BY COALESCE(m.stated_at, m.created_at) DESC, m.memory_id DESC
+
+-- name: give_way
+-- A memory ($3) is replaced by another ($4), which is so since $5.
+UPDATE agent_data.memory_store m SET
+    status = 'superseded', superseded_by = $4, superseded_how = 'conflict', valid_to = COALESCE(m.valid_to, $5), updated_at = $6
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = $3
+
 -- name: unforget
 -- Shows again what a command hid.
 SELECT u FROM agent_data.unforget($1, $2, $3) AS u

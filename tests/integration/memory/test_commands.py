@@ -16,6 +16,7 @@ from app.gateway.dialect import ChatRequest
 from app.gateway.dialects import dialect_of
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place
+from app.memory.command_match import contrary
 from app.metrics import Metrics
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.commands import CommandStore
@@ -48,7 +49,7 @@ class Teller:
     """Tells memory to do things."""
 
     def __init__(self, pool: Pool, words: WordLlamaEmbedder, space: int, *, most: int = 20) -> None:
-        self.store = CommandStore(pool, SQL, FakeClock(NOW), space=space)
+        self.store = CommandStore(pool, SQL, FakeClock(NOW), space=space, contrary=contrary)
         self._commander = Commander(
             self.store,
             Validation(pool, SQL, FakeClock(NOW), space=space),
@@ -107,6 +108,40 @@ async def test_undone_it_is_as_it_was_before(
         await teller.store.undo(TENANT, each.command_id, talk.user)
     assert {each["memory_id"]: each["status"] for each in await memories(admin, "true")} == before
     assert await hidden(admin) == ["superseded"]
+
+
+@pytest.mark.parametrize(
+    ("known", "order", "since", "facts"),
+    [
+        ("I live in Lisbon", "Forget that I live in Lisbon.", "I live in Porto", ["Porto"]),
+        ("I like coffee", "Forget that I like coffee.", "I hate coffee", ["coffee"]),
+        ("I work at Acme", "Forget that I work at Acme.", "I don't work at Acme any more", []),
+    ],
+)
+async def test_undone_what_took_its_place_since_stays(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    known: str,
+    order: str,
+    since: str,
+    facts: list[str],
+) -> None:
+    talk, do, teller = Talk(), learner(pool, words, space), Teller(pool, words, space)
+    await taught(do, pool, talk, known)
+    await teller.tell(talk, order)
+    await taught(do, pool, talk, since)
+    (left,) = await texts(admin)
+    (done,) = await teller.store.page(TENANT, talk.user, after=None, limit=10)
+    await teller.store.undo(TENANT, done.command_id, talk.user)
+    assert await texts(admin) == [left]
+    (heir,) = await memories(admin)
+    (old,) = await memories(admin, "NOT is_active")
+    assert (old["status"], old["superseded_how"], old["superseded_by"]) == ("superseded", "conflict", heir["memory_id"])
+    assert old["valid_to"] == heir["valid_from"]
+    found = await rows(admin, "SELECT fact_value FROM agent_data.user_facts")
+    assert [json.loads(each["fact_value"]) for each in found] == facts
 
 
 @pytest.mark.parametrize("everything", [False, True])
