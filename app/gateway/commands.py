@@ -27,7 +27,7 @@ from uuid import UUID
 
 from app.context.assemble import neutralise
 from app.context.transcript import text_of
-from app.errors import MnemeError
+from app.errors import MnemeError, StoreUnavailable
 from app.gateway.dialect import ChatRequest
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place, question_chain
@@ -50,6 +50,9 @@ log = logging.getLogger("mneme.commands")
 
 WITHIN_S = 5.0
 """Seconds that a request waits for a command: a message in a thousand has one. Forgetting 1,000 items takes some 2 s."""
+
+LOOK_S = 1.0
+"""Seconds more, where it could not be done, for a look whether another request did it: two queries by an index."""
 
 RETRIED_WITHIN = timedelta(hours=1)
 """How long a message of a conversation that was never stored may be a retry: as `agent_data.recognise` has it."""
@@ -286,8 +289,14 @@ class Commander:
             return Obeyed(about_user=about_user)
         try:
             async with asyncio.timeout(WITHIN_S):
-                return replace(await self._obey(identity, chat, place, orders, text, now), about_user=about_user)
+                try:
+                    obeyed = await self._obey(identity, chat, place, orders, text, now)
+                except StoreUnavailable:  # two waited for each other, or a connection was lost: nothing was done
+                    obeyed = await self._obey(identity, chat, place, orders, text, now)
+                return replace(obeyed, about_user=about_user)
         except Exception as error:  # boundary: a command that fails must not keep the request from its answer
+            if (done := await self._by_another(identity, chat, place, orders, text, now)) is not None:
+                return replace(done, about_user=about_user)
             self._metrics.commanded(orders[0].kind if orders else "forget", "failed")
             expected = isinstance(error, MnemeError | TimeoutError)
             log.warning(
@@ -310,6 +319,25 @@ class Commander:
                 await _DONE_BY[order.kind](self, turn, n, order, near)
         return Obeyed(tuple(turn.deeds), tuple(turn.items), changed=turn.changed, account=tuple(turn.account))
 
+    async def _by_another(
+        self, identity: Identity, chat: ChatRequest, place: Place, orders: Sequence[Command], text: str, now: datetime
+    ) -> Obeyed | None:
+        """What another request did that said the very same; None: nobody did all of it, as far as can be seen."""
+        session = place.retrieval_session or place.session_id
+        look = self._store.doing(identity.tenant_id, place.user_id, session, confined=identity.confined, alone=False)
+        try:
+            async with asyncio.timeout(LOOK_S), look as doing:
+                turn = _Turn(doing, identity, chat, place, text, question_chain(place, chat.transcript), now)
+                for n in range(len(orders)):
+                    before = await doing.earlier(turn.mark(n), session, self._retried_since(turn))
+                    if before is None:
+                        return None
+                    self._again(turn, before)
+        except (MnemeError, TimeoutError):
+            return None
+        # What was found before it was done is found anew.
+        return Obeyed(tuple(turn.deeds), changed=True, account=tuple(turn.account)) if orders else None
+
     async def _vector(self, about: str) -> Any:
         """For asking what is meant; without, the user is asked openly."""
         if not self._embedder.dimensions:
@@ -324,7 +352,7 @@ class Commander:
 
     async def _forget(self, turn: _Turn, n: int, order: Command, near: dict[str, Any]) -> None:
         before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
-        if before is not None and not turn.place.new:
+        if before is not None and (not turn.place.new or before.outcome != "done"):
             self._again(turn, before)
             return
         candidates: Sequence[tuple[UUID, str]] = ()
@@ -348,6 +376,15 @@ class Commander:
         if outcome == "ask" and len(candidates) == 1:
             memories = [candidates[0][0]]
             messages, outcome = await turn.doing.said_by(memories), "confirm"
+        if (
+            outcome == "done" and before is not None and not before.undone
+        ):  # what came since the first attempt goes with it
+            items = await turn.doing.hide(memories, messages)
+            turn.changed = turn.changed or bool(items)
+            done = replace(before, items=(*before.items, *items))
+            await turn.doing.confirmed(done.command_id, done.items)
+            self._say_done(turn, done, whole=whole)
+            return
         command = ids.uuid7(turn.now)
         if outcome == "done":
             items = await turn.doing.hide(memories, messages)
@@ -477,6 +514,9 @@ class Commander:
             return
         pending = await turn.doing.pending(asked.message_hash, turn.now - CONFIRMED_WITHIN)
         if pending is None:
+            return
+        if pending.outcome == "done":  # said yes twice, or to what was done unasked
+            self._again(turn, pending)
             return
         if pending.scope == "everything":
             memories, messages = await turn.doing.everything()

@@ -127,11 +127,14 @@ class CommandStore:
         self._contrary = contrary
 
     @asynccontextmanager
-    async def doing(self, tenant: UUID, user: UUID, session: UUID, *, confined: bool) -> AsyncIterator[Doing]:
-        """One transaction, in which nobody else learns about the user. `confined`: there is none, and all stays within the
-        session. Raises StoreUnavailable."""
+    async def doing(
+        self, tenant: UUID, user: UUID, session: UUID, *, confined: bool, alone: bool = True
+    ) -> AsyncIterator[Doing]:
+        """One transaction, in which nobody else learns about the user (not `alone`: to look only). `confined`: there is none,
+        and all stays within the session. Raises StoreUnavailable."""
         async with self._pool.transaction(tenant) as connection:
-            await connection.execute(self._sql["learning.lock"], session if confined else user)
+            if alone:
+                await connection.execute(self._sql["learning.lock"], session if confined else user)
             scope = session if confined else ids.NIL
             yield Doing(connection, self._sql, tenant, user, scope, self._clock.now(), self._space)
 
@@ -196,7 +199,7 @@ class Doing:
         return _done(found[0]) if found else None
 
     async def pending(self, message_hash: bytes, since: datetime) -> Done | None:
-        """What the message with this hash was answered with a question for confirmation to."""
+        """What the message with this hash asked to forget, and was asked to confirm, or what became of it."""
         found = await self._fetch("pending", message_hash, since)
         return _done(found[0]) if found else None
 

@@ -8,9 +8,10 @@ ORDER BY c.session_id = $4 DESC, c.at DESC
 LIMIT 1
 
 -- name: pending
--- What the user was asked to confirm in the message ($3) before, since $4.
+-- What the user asked to forget in the message ($3) before, since $4: to be confirmed, or done by now.
 SELECT c.command_id, c.kind, c.scope, c.outcome, c.items, c.undone_at FROM agent_data.memory_commands c
-WHERE c.tenant_id = $1 AND c.user_id = $2 AND c.message_hash = $3 AND c.outcome = 'confirm' AND c.at > $4
+WHERE c.tenant_id = $1 AND c.user_id = $2 AND c.message_hash = $3 AND c.kind = 'forget' AND c.outcome IN ('confirm', 'done')
+  AND c.at > $4
 ORDER BY c.at DESC
 LIMIT 1
 
@@ -43,13 +44,15 @@ SELECT m.memory_id, m.content_text FROM agent_data.memory_store m
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])
 
 -- name: messages
--- Messages that have all of these words ($4), of the session $3 or (NULL) of all; at most $5.
+-- Messages that have all of these words ($4), of the session $3 or (NULL) of all, and are not forgotten; at most $5.
 SELECT h.message_id, h.content, h.content_hash FROM agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND NOT h.is_pruned
   AND (h.content_tsv @@ (SELECT string_agg(plainto_tsquery('english', t)::text, ' & ')::tsquery FROM unnest($4::text[]) AS t
                          WHERE numnode(plainto_tsquery('english', t)) > 0)
        OR h.content ~ '[\u3400-\u9fff]' AND NOT EXISTS (
            SELECT FROM unnest($4::text[]) AS t WHERE strpos(lower(h.content), t) = 0))
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s
+                  WHERE s.user_id = $2 AND s.item_id = h.message_id AND s.reason NOT IN ('superseded', 'resent'))
 ORDER BY h.created_at DESC
 LIMIT $5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -223,6 +224,22 @@ def test_a_standing_wish_is_taken_back(mneme: MnemeServer, upstream: ScriptedUps
     mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
     ask(mneme, "What is 18 times 23?", headers=headers)
     assert "Always answer me in bullet points" in block_of(upstream)
+
+
+def test_five_requests_that_say_the_same_are_told_the_same(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    headers = {"x-mneme-user": "quin"}
+    said: list[dict[str, str]] = []
+    for each in ("I work at Acme.", "Acme is a nice company.", "My wife works at Acme.", "I like Acme phones."):
+        said += [user(each)]
+        ask(mneme, said, headers=headers)
+        said += [assistant("I see.")]
+    upstream.requests.clear()
+    order = [*said, user("Please forget that I work at Acme.")]
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(lambda _: ask(mneme, order, headers=headers), range(5)))
+    assert ["has just forgotten" in prompt_of(each) for each in upstream.requests] == [True] * 5
+    assert not any("(0 items)" in prompt_of(each) for each in upstream.requests)
+    assert len(commands(mneme, "quin")) == 1
 
 
 def test_memory_that_is_only_read_is_not_changed(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from app.clock import FakeClock
+from app.errors import StoreUnavailable
 from app.gateway.commands import Commander, Obeyed
 from app.gateway.dialect import ChatRequest
 from app.gateway.dialects import dialect_of
@@ -19,7 +21,7 @@ from app.gateway.reconcile import Place
 from app.memory.command_match import contrary
 from app.metrics import Metrics
 from app.providers.embeddings import WordLlamaEmbedder
-from app.store.commands import CommandStore
+from app.store.commands import CommandStore, Doing
 from app.store.pools import Pool
 from app.store.validation import Validation
 from tests.support.jobs import SQL, rows
@@ -87,7 +89,10 @@ async def test_too_much_at_once_is_asked_about_first(
     assert "has just forgotten" in done.deeds[0]
     assert done.changed
     assert await texts(admin) == []
-    assert (await teller.tell(talk, order, leave, "Yes, please.")).deeds == (), "once"
+    again = await teller.tell(talk, order, leave, "Yes, please.")
+    assert (again.deeds[0].partition(";")[0], again.changed) == (done.deeds[0].partition(";")[0], False), (
+        "done once, told again"
+    )
 
 
 async def test_undone_it_is_as_it_was_before(
@@ -313,3 +318,56 @@ async def test_a_wish_that_was_taken_back_may_be_asked_for_again(
     assert await texts(admin) == []
     await taught(do, pool, talk, wish)
     assert await texts(admin) == before
+
+
+async def test_the_same_command_at_once_is_done_once_and_told_to_all(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space, most=4)
+    await taught(
+        learner(pool, words, space), pool, talk, "I work at Acme", "Acme is nice", "My favourite company is Acme"
+    )
+    for order, told in (
+        ("Forget that I work at Acme.", "Ask for confirmation"),
+        ("Forget everything you know about me.", "Ask for confirmation"),
+        ("Forget that my favourite company is Acme.", ""),
+    ):
+        said = await asyncio.gather(*(teller.tell(talk, order) for _ in range(5)))
+        assert {told in each.deeds[0] for each in said} == {True}, order
+        assert len({each.account[0]["id"] for each in said}) == 1, "one command"
+    assert len(await rows(admin, "SELECT FROM agent_data.memory_commands")) == 3
+
+
+async def test_who_waits_too_long_is_told_what_another_request_did(
+    pool: Pool, words: WordLlamaEmbedder, space: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.gateway.commands.WITHIN_S", 0.2)
+    talk, teller = Talk(), Teller(pool, words, space)
+    await taught(learner(pool, words, space), pool, talk, "I work at Acme")
+    order, other = "Forget that I work at Acme.", "Forget that I work at Globex."
+    await teller.tell(talk, order)
+    async with pool.transaction(TENANT) as connection:
+        await connection.execute(SQL["learning.lock"], talk.user)
+        assert "has just forgotten" in (await teller.tell(talk, order)).deeds[0]
+        assert "could not do now" in (await teller.tell(talk, other)).deeds[0]
+
+
+async def test_a_command_that_gave_way_is_done_at_the_second_try(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space)
+    await taught(learner(pool, words, space), pool, talk, "I work at Acme")
+    hide = Doing.hide
+    failed: list[Any] = []
+
+    async def deadlocked(self: Doing, *given: Any) -> Any:
+        found = await hide(self, *given)
+        if not failed:
+            failed.append(found)
+            raise StoreUnavailable("Two waited for each other.")
+        return found
+
+    monkeypatch.setattr(Doing, "hide", deadlocked)
+    assert "has just forgotten" in (await teller.tell(talk, "Forget that I work at Acme.")).deeds[0]
+    assert await texts(admin) == []
+    assert len(await rows(admin, "SELECT FROM agent_data.memory_commands")) == 1
