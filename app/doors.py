@@ -94,6 +94,7 @@ def open_doors(
     eraser = Eraser(as_eraser, sql, clock, elsewhere=[erasing(settings.spool_folder)])
     deleter = Deleter(as_eraser, sql, clock)
     default_model = settings.default_model or STORED_COUNTS
+    commands = CommandStore(pool, sql, clock, contrary=contrary)
     return [
         ops_router(probes),
         search_router(
@@ -111,8 +112,8 @@ def open_doors(
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
-        commands_router(gate, CommandStore(pool, sql, clock, contrary=contrary)),
-        me_router(gate),
+        commands_router(gate, commands),
+        me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, cards, scribe, deleter),
         history_router(gate, sessions, history, cards, scribe, deleter),

@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Name, decode_cursor, paged
+from app.api.common import DEFAULT_PAGE, PREFIX, Cursor, Limit, Name, decode_cursor, paged
 from app.api.scope import Admitted, Gate
 from app.errors import NotFound
 from app.store import ids
@@ -26,8 +26,9 @@ class CommandItem(BaseModel):
 
 class CommandOut(BaseModel):
     """A command. `kind`: `stop` and `allow` take a standing wish back, to do something or not to. `outcome`: done; ask: it
-    was not clear what was meant; confirm: it was too much to do unasked.
-    `correction`: of `correct`, the memory that says what is right. `message_id`: that said it."""
+    was not clear what was meant; confirm: it was too much to do unasked. `correction`: of `correct`, the memory that says
+    what is right. `message_id`: that said it. `undo`: the path to POST to, for it to be as it was before; null: nothing was
+    done, or it was undone."""
 
     id: UUID
     user: str | None
@@ -40,6 +41,7 @@ class CommandOut(BaseModel):
     correction: UUID | None
     at: datetime
     undone_at: datetime | None
+    undo: str | None
 
 
 class CommandPage(BaseModel):
@@ -70,7 +72,7 @@ def commands_router(gate: Gate, commands: CommandStore) -> APIRouter:
             scope.tenant, named.id if named else None, after=after and (after[0], after[1]), limit=limit + 1
         )
         page, following = paged(rows, limit, lambda row: (row.at, row.command_id))
-        return CommandPage(commands=[_shown(row) for row in page], next=following)
+        return CommandPage(commands=[shown(row) for row in page], next=following)
 
     async def undo(scope: Admitted, command_id: str) -> Undone:
         """Make memory as it was before a command: what it hid is found and said again. 409: it was undone already, or it did
@@ -87,7 +89,9 @@ def commands_router(gate: Gate, commands: CommandStore) -> APIRouter:
     return router
 
 
-def _shown(row: CommandRow) -> CommandOut:
+def shown(row: CommandRow) -> CommandOut:
+    """A command as its user sees it."""
+    undoable = row.outcome == "done" and row.undone_at is None
     return CommandOut(
         id=row.command_id,
         user=row.user_external_id,
@@ -100,4 +104,5 @@ def _shown(row: CommandRow) -> CommandOut:
         correction=row.heir,
         at=row.at,
         undone_at=row.undone_at,
+        undo=f"{PREFIX}/commands/{row.command_id}/undo" if undoable else None,
     )

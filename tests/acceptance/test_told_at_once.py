@@ -71,6 +71,9 @@ def test_what_is_forgotten_in_a_chat_does_not_come_up_again(mneme: MnemeServer, 
     assert (done["kind"], done["outcome"], done["undone_at"]) == ("forget", "done", None)
     assert {each["kind"] for each in done["items"]} == {"memory", "message"}
     assert any("Acme" in (each["text"] or "") for each in done["items"])
+    assert Api(mneme, user="bob").get("/me")["commands"] == [done]
+    assert Api(mneme, user="rosa").get("/me")["commands"] == []
+    assert done["undo"] == f"/api/v1/commands/{done['id']}/undo"
     explained = Api(mneme, user="bob").get(f"/calls/{call_of(asked)}/context")
     assert explained["commands"] == [
         {"id": done["id"], "kind": "forget", "scope": "thing", "outcome": "done", "items": len(done["items"])}
@@ -93,6 +96,7 @@ def test_what_is_forgotten_in_a_chat_does_not_come_up_again(mneme: MnemeServer, 
     undone = mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
     assert undone.json() == {"id": done["id"], "undone": True}
     assert mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers).status_code == 409
+    assert Api(mneme, user="bob").get("/me")["commands"][0]["undo"] is None
     ask(mneme, "Tell me about Acme.", headers=headers)
     assert "Acme" in block_of(upstream)
     assert 'mneme_commands_total{kind="forget",outcome="done"}' in mneme.http.get("/metrics").text
