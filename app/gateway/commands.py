@@ -561,7 +561,7 @@ class Commander:
         if before is not None:
             self._again(turn, before)
             return
-        stored = await turn.doing.wishes()
+        stored = await turn.doing.wishes(turn.now)
         found = taken_back(order.about, stored, order.language, allows=order.kind == "allow")
         if not found.wishes:
             return

@@ -39,6 +39,10 @@ LOOKED_AT = 5000
 BRIEF = 7
 """Characters up to which a message stands for anything ("yes", "thanks"): no hash of it is kept."""
 
+SAID_SINCE = 500
+"""Messages after a wish that are looked at for one that takes it back, where they were learned from before it: the order of an
+import's sessions is nobody's. Some 20 ms; of a wish that has just been said there are none."""
+
 NEAREST = 5
 """Memories that a user is asked about, where it is unclear which is meant."""
 
@@ -246,9 +250,18 @@ class Doing:
         rows = await self._fetch("said_lately", session, list(items), RECENT_TURNS)
         return [Stored(*row.values()) for row in rows]
 
-    async def wishes(self) -> list[Stored]:
-        """The standing wishes in force."""
-        return [Stored(*row.values()) for row in await self._fetch("wishes", self._scope)]
+    async def wishes(self, before: datetime) -> list[Stored]:
+        """The standing wishes in force that were said before."""
+        return [Stored(*row.values()) for row in await self._fetch("wishes", self._scope, before)]
+
+    async def said_since(self, at: datetime, length: int) -> dict[UUID, tuple[str, datetime]]:
+        """The next messages of the user's own that are no longer than this (characters), and when each was said."""
+        rows = await self._fetch("said_since", self._session, at, length, SAID_SINCE)
+        return {row["message_id"]: (row["content"], row["created_at"]) for row in rows}
+
+    async def obeyed(self, message: UUID) -> bool:
+        """Whether a request did what a message tells memory to do."""
+        return bool(await self._fetch("obeyed", message))
 
     async def everything(self) -> tuple[list[UUID], list[Message]]:
         """All memories and messages."""
@@ -285,7 +298,8 @@ class Doing:
 
     async def end(self, memories: Collection[UUID]) -> tuple[Hidden, ...]:
         """Take memories out of force; said again, they are learned again. What was ended, and how it was before."""
-        held = [each for each in await self._fetch("memories_of", sorted(memories)) if each["status"] in IN_FORCE]
+        rows = await self._fetch("memories_of", sorted(memories)) if memories else []
+        held = [each for each in rows if each["status"] in IN_FORCE]
         for each in held:
             await self._status(each["memory_id"], each["status"], "invalidated")
         return tuple(Hidden(each["memory_id"], "memory", each["status"]) for each in held)

@@ -78,12 +78,30 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.is_active
 ORDER BY m.created_at DESC
 
 -- name: wishes
--- What the user has asked for always ($3: the session, where there is no user), and is in force.
+-- What the user has asked for always ($3: the session, where there is no user) before $4, and is in force.
 SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active
 FROM agent_data.memory_store m
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active AND m.kind = 'instruction'
+  AND COALESCE(m.stated_at, m.created_at) < $4
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = m.memory_id)
 ORDER BY m.created_at DESC
+
+-- name: obeyed
+-- What was done about a message ($3).
+SELECT FROM agent_data.memory_commands c
+JOIN agent_data.conversation_history h ON h.user_id = $2 AND h.message_id = $3 AND h.message_hash = c.message_hash
+    AND h.session_id = c.session_id
+WHERE c.tenant_id = $1 AND c.user_id = $2
+LIMIT 1
+
+-- name: said_since
+-- The next messages of the user's own after $4 (of the session $3, or NULL: of all), at most $6 of at most $5 characters.
+SELECT h.message_id, h.content, h.created_at FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND h.created_at > $4 AND h.role = 1
+  AND NOT h.is_pruned AND h.content_tsv IS NOT NULL AND length(h.content) <= $5
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = h.message_id)
+ORDER BY h.created_at
+LIMIT $6
 
 -- name: turn
 -- A message of a session ($3), by the hash of its form ($4), with the answers to it.

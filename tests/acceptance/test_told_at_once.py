@@ -224,6 +224,9 @@ def test_a_standing_wish_is_taken_back(mneme: MnemeServer, upstream: ScriptedUps
     assert "bullet points" not in block_of(upstream)
     (done,) = commands(mneme, "paul")
     assert (done["kind"], done["outcome"]) == ("stop", "done")
+    again = [*said, assistant("All right."), *back, assistant("All right."), user("And 18 times 23?")]
+    ask(mneme, again, headers=headers | {"x-mneme-session": "resent"})
+    assert "Always answer" not in "".join(in_force(mneme, "paul")), "nor where the whole talk comes again"
     assert 'mneme_commands_total{kind="stop",outcome="done"}' in mneme.http.get("/metrics").text
     mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
     ask(mneme, "What is 18 times 23?", headers=headers)

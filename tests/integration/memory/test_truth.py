@@ -131,6 +131,14 @@ async def test_a_denial_in_other_words_stands_against_what_it_denies(
     [
         ("Always answer me in bullet points.", "Stop answering in bullet points.", "Never answer in bullet points"),
         ("Always use emojis.", "Stop using emojis.", "Never use emojis"),
+        ("Always answer me in bullet points.", "No more bullet points please", None),
+        ("Never suggest cilantro.", "You can suggest cilantro again.", None),
+        ("No more bullet points please", "Always answer me in bullet points.", "Always answer me in bullet points"),
+        (
+            "Always answer in French and cite your sources.",
+            "You don't have to cite your sources any more.",
+            "Always answer in French and cite your sources",
+        ),
     ],
 )
 async def test_a_wish_is_taken_back(
@@ -140,9 +148,9 @@ async def test_a_wish_is_taken_back(
     space: int,
     wish: str,
     back: str,
-    stands: str,
+    stands: str | None,
 ) -> None:
     do, talk = learner(pool, words, space), Talk()
     await taught(do, pool, talk, wish)
     await taught(do, pool, talk, back)
-    assert await texts(admin) == [stands]
+    assert await texts(admin) == ([stands] if stands else [])
