@@ -112,7 +112,7 @@ def open_doors(
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
-        commands_router(gate, commands),
+        commands_router(gate, commands, metrics),
         me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, cards, scribe, deleter),

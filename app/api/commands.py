@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from app.api.common import DEFAULT_PAGE, PREFIX, Cursor, Limit, Name, decode_cursor, paged
 from app.api.scope import Admitted, Gate
 from app.errors import NotFound
+from app.metrics import Metrics
 from app.store import ids
 from app.store.commands import CommandRow, CommandStore
 
@@ -56,7 +57,7 @@ class Undone(BaseModel):
     undone: Literal[True] = True
 
 
-def commands_router(gate: Gate, commands: CommandStore) -> APIRouter:
+def commands_router(gate: Gate, commands: CommandStore, metrics: Metrics) -> APIRouter:
     """The routes of /api/v1/commands."""
 
     async def listing(
@@ -80,7 +81,8 @@ def commands_router(gate: Gate, commands: CommandStore) -> APIRouter:
         command, named = ids.issued(command_id), scope.named()
         if command is None:
             raise NotFound("There is no such command.")
-        await commands.undo(scope.tenant, command, named.id if named else None)
+        kind = await commands.undo(scope.tenant, command, named.id if named else None)
+        metrics.commanded(kind, "undone")
         return Undone(id=command)
 
     router = gate.router("memories")

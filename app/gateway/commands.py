@@ -279,6 +279,9 @@ class Commander:
         """Do what the newest message asks of memory, once. `writes`: whether memory may be changed. Raises nothing."""
         wanted = told(chat)
         about_user = any(each.kind == "recall" for each in wanted)
+        for each in wanted:
+            if each.kind not in _DONE_BY:  # in the prompt, or with the turn
+                self._metrics.commanded(each.kind, "heard")
         orders = [each for each in wanted if each.kind in _DONE_BY]
         forgets = any(each.kind == "forget" for each in orders)
         if orders and not writes:
@@ -372,6 +375,7 @@ class Commander:
             self._again(turn, before)  # the first attempt did it, and was not stored
             return
         if outcome == "ask" and not candidates:
+            self._metrics.commanded("forget", "nothing")
             return  # nothing of the kind is known: the model answers as it would
         if outcome == "ask" and len(candidates) == 1:
             memories = [candidates[0][0]]
@@ -424,6 +428,7 @@ class Commander:
 
     def _again(self, turn: _Turn, before: Done) -> None:
         """What was done before about this very message is told again."""
+        self._metrics.commanded(before.kind, "again")
         if before.undone:
             turn.say(_UNDONE, before)
         elif before.outcome == "done" and before.kind == "correct":

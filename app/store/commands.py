@@ -156,9 +156,9 @@ class CommandStore:
                     each.texts.update({row["memory_id"]: row["content_text"] for row in said})
         return found
 
-    async def undo(self, tenant: UUID, command: UUID, user: UUID | None = None) -> None:
-        """Make it as it was before the command. `user`: only this one's. Raises NotFound, and Conflict where it was undone, or
-        nothing was done."""
+    async def undo(self, tenant: UUID, command: UUID, user: UUID | None = None) -> str:
+        """Make it as it was before the command; its kind. `user`: only this one's. Raises NotFound, and Conflict where it was
+        undone, or nothing was done."""
         async with self._pool.transaction(tenant) as connection:
             owner = await connection.fetchval(self._sql["commands.owner"], tenant, command, user)
             if owner is None:
@@ -173,6 +173,7 @@ class CommandStore:
                 raise Conflict("Nothing was done, so there is nothing to undo.")
             doing = Doing(connection, self._sql, tenant, owner, ids.NIL, self._clock.now(), None)
             await doing.undo(command, _items(held["items"]), held["heir"], self._contrary)
+        return str(held["kind"])
 
 
 class Doing:

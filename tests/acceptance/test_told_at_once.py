@@ -99,7 +99,9 @@ def test_what_is_forgotten_in_a_chat_does_not_come_up_again(mneme: MnemeServer, 
     assert Api(mneme, user="bob").get("/me")["commands"][0]["undo"] is None
     ask(mneme, "Tell me about Acme.", headers=headers)
     assert "Acme" in block_of(upstream)
-    assert 'mneme_commands_total{kind="forget",outcome="done"}' in mneme.http.get("/metrics").text
+    counted = mneme.http.get("/metrics").text
+    for kind, outcome in (("forget", "done"), ("forget", "undone"), ("recall", "heard")):
+        assert f'mneme_commands_total{{kind="{kind}",outcome="{outcome}"}}' in counted
 
 
 @pytest.mark.parametrize(

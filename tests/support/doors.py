@@ -277,6 +277,7 @@ async def build_doors(
     entities = EntityStore(pool, queries, clock)
     resolver = Resolver(entities, finder, clock)
     registry = process_registry()
+    metrics = Metrics(registry)
     journey = build_journey(
         TurnStore(pool, queries),
         embedder=HashEmbedder(),
@@ -299,7 +300,7 @@ async def build_doors(
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
-        lambda: commands_router(gate, CommandStore(pool, queries, clock, contrary=contrary)),
+        lambda: commands_router(gate, CommandStore(pool, queries, clock, contrary=contrary), metrics),
         lambda: me_router(gate, CommandStore(pool, queries, clock)),
         lambda: users_router(
             gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
@@ -338,7 +339,7 @@ async def build_doors(
     app.add_middleware(DoorMiddleware, max_bytes=MAX_BODY)
     return Doors(
         app=app, clock=clock, tenancy=tenancy, authenticator=authenticator, sessions=sessions, history=history,
-        memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=Metrics(registry), searcher=searcher,
+        memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=metrics, searcher=searcher,
         previewer=previewer, checks=checks, journey=journey,
     )  # fmt: skip
 
