@@ -87,6 +87,34 @@ async def test_what_became_doubtful_is_asked_about_until_the_user_has_spoken(
 
 
 @pytest.mark.parametrize(
+    ("said", "in_force"),
+    [
+        (["I work as a data engineer at Acme in Porto", "I left Acme"], ["Works as a data engineer", "Left Acme"]),
+        (
+            ["I work at Acme in Porto", "We moved to Berlin last month. And I left Acme."],
+            ["Lives in Berlin", "Left Acme"],
+        ),
+        (["I work at Acme in Porto", "I work in Porto", "I left Acme"], ["Works in Porto", "Left Acme"]),
+        (["I work at Acme in Porto", "I left Globex"], ["Works at Acme", "Works in Porto", "Left Globex"]),
+    ],
+)
+async def test_what_belonged_to_what_ended_ends_with_it(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    said: list[str],
+    in_force: list[str],
+) -> None:
+    do, talk = learner(pool, words, space), Talk()
+    for each in said:
+        await taught(do, pool, talk, each)
+    assert sorted(await texts(admin)) == sorted(in_force)
+    facts = await rows(admin, "SELECT fact_key FROM agent_data.user_facts")
+    assert ("work_location" in {each["fact_key"] for each in facts}) == ("Works in Porto" in in_force)
+
+
+@pytest.mark.parametrize(
     ("before", "after", "in_force", "strategy"),
     [
         (
