@@ -219,13 +219,14 @@ class Compiler:
         packed, since = await self._since(request, reading, layout, packed, figures.scale)
         said, known = self._layouts.say(request, asked, learned, layout, packed, figures.scale)
         items = [each.candidate for each in packed.chosen]
-        deed_tokens = ceil(sum(counter.count(each) for each in request.deeds) * figures.scale)
+        deeds = [each.sentence for each in request.deeds]
+        deed_tokens = ceil(sum(map(counter.count, deeds)) * figures.scale)
         nonce = session_nonce(self._nonce_key(), request.session_id)
         text = render(
             nonce,
             items,
             summary,
-            deeds=request.deeds,
+            deeds=deeds,
             wishes=said.wishes,
             about=said.about,
             before=said.before,
@@ -233,7 +234,7 @@ class Compiler:
             marks=_marks(items, asked, request.standing)._replace(ended=since.words),
         )
         said.tokens += deed_tokens
-        said.ids += request.deed_items
+        said.ids += [item for each in request.deeds for item, _ in each.items]
         block = _block(text, packed, said, since, story.transcript, figures.scale, summary) if text else None
         worthy = packed.eligible if not found.judged else packed.afforded
         eta = efficiency(packed.chosen, worthy, shares.memories, packed.tokens) if scored else _UNSCORED

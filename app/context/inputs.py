@@ -5,7 +5,8 @@ and span stand in the audit, in the same order; its words are read again from hi
 shown. Numbers are packed (base64 of little-endian columns): as JSON they would take three times the space and ten times as
 long. Of the notes in a block a fact is kept by its ids (its words stand in the fact's own history, and go with it), the
 tenant's profile with its text; of the cards that a message asks for their ids. What was known of the things that the question
-names stands in the audit (`explaining`), but for what that does not tell.
+names stands in the audit (`explaining`), but for what that does not tell. What Mneme did at the user's word is kept in words of
+Mneme's own.
 """
 
 from __future__ import annotations
@@ -131,6 +132,13 @@ class NotesThen:
     """Of what was found, and behind the facts, memories in doubt."""
 
 
+class DeedThen(NamedTuple):
+    """What the block said that Mneme had done: its own words, and the memories that they named."""
+
+    words: str
+    items: tuple[UUID, ...]
+
+
 class KnownThen(NamedTuple):
     """What was known beyond what the audit tells. `related`: ids of what the ontology led to."""
 
@@ -175,6 +183,7 @@ class Kept:
     packed: Mapping[str, str]
     price: Price | None = None
     asked: bool = True
+    deeds: tuple[DeedThen, ...] = ()
 
     def terms(self, taken: str) -> Terms:
         """How the compiler was set; `taken`: the name of the profile that was taken."""
@@ -244,6 +253,8 @@ def keep(
         kept["retrieval"] = _text(request.scope.session)
     if request.scope.ancestors:
         kept["ancestors"] = [str(each) for each in request.scope.ancestors]
+    if request.deeds:
+        kept["deeds"] = [[each.words, [str(item) for item, _ in each.items]] for each in request.deeds]
     if request.gone:
         kept["gone"] = sorted(str(each) for each in request.gone)
     if audit["rebased"] is not None:  # those that were dropped: what they held decided it
@@ -385,6 +396,7 @@ def read(inputs: Mapping[str, Any]) -> Kept | None:
         ),
         price=inputs.get("price"),
         asked=inputs.get("asked", True),
+        deeds=tuple(DeedThen(words, _ids(items)) for words, items in inputs.get("deeds", ())),
         packed={name: inputs[name] for name in _COLUMNS if name in inputs},
     )
 

@@ -25,7 +25,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from app.context.assemble import neutralise
+from app.context.deeds import NAMED, Deed
 from app.context.transcript import text_of
 from app.errors import MnemeError, StoreUnavailable
 from app.gateway.dialect import ChatRequest
@@ -111,18 +111,22 @@ _FAILED = (
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """What became of a message's commands. `deeds`: as `CompileRequest` has them, `items`: memories that they name; `account`:
-    for the call's explanation; `changed`: memory is not as it was before."""
+    """What became of a message's commands. `told`: as `CompileRequest.deeds` has it; `account`: for the call's explanation;
+    `changed`: memory is not as it was before."""
 
-    deeds: tuple[str, ...] = ()
-    items: tuple[UUID, ...] = ()
+    told: tuple[Deed, ...] = ()
     about_user: bool = False
     changed: bool = False
     account: tuple[dict[str, Any], ...] = ()
 
+    @property
+    def deeds(self) -> tuple[str, ...]:
+        """What the model is told, as sentences."""
+        return tuple(each.sentence for each in self.told)
+
 
 NOTHING_TOLD = Obeyed()
-FAILED = Obeyed((_FAILED,))
+FAILED = Obeyed((Deed(_FAILED),))
 
 
 def told(chat: ChatRequest) -> tuple[Command, ...]:
@@ -212,8 +216,7 @@ class _Turn:
     text: str
     chain: bytes
     now: datetime
-    deeds: list[str] = field(default_factory=list)
-    items: list[UUID] = field(default_factory=list)
+    deeds: list[Deed] = field(default_factory=list)
     account: list[dict[str, Any]] = field(default_factory=list)
     changed: bool = False
 
@@ -229,9 +232,8 @@ class _Turn:
     def mark(self, n: int) -> bytes:
         return sha256(b"command %d\0" % n + self.chain).digest()
 
-    def say(self, sentence: str, done: Done | None = None, items: Sequence[UUID] = ()) -> None:
-        self.deeds.append(sentence)
-        self.items.extend(items)
+    def say(self, words: str, done: Done | None = None, items: Sequence[tuple[UUID, str]] = ()) -> None:
+        self.deeds.append(Deed(words, tuple(items)))
         if done is not None:
             told = {"id": str(done.command_id), "kind": done.kind, "scope": done.scope, "outcome": done.outcome}
             self.account.append(told | {"items": len(done.items)})
@@ -286,7 +288,7 @@ class Commander:
         forgets = any(each.kind == "forget" for each in orders)
         if orders and not writes:
             self._metrics.commanded(orders[0].kind, "read_only")
-            return Obeyed((_READ_ONLY,) if forgets else (), about_user=about_user)
+            return Obeyed((Deed(_READ_ONLY),) if forgets else (), about_user=about_user)
         text = newest(chat) or ""
         if not orders and not (writes and confirms(text)):
             return Obeyed(about_user=about_user)
@@ -320,7 +322,7 @@ class Commander:
                 await self._confirmed(turn)
             for n, order in enumerate(orders):
                 await _DONE_BY[order.kind](self, turn, n, order, near)
-        return Obeyed(tuple(turn.deeds), tuple(turn.items), changed=turn.changed, account=tuple(turn.account))
+        return Obeyed(tuple(turn.deeds), changed=turn.changed, account=tuple(turn.account))
 
     async def _by_another(
         self, identity: Identity, chat: ChatRequest, place: Place, orders: Sequence[Command], text: str, now: datetime
@@ -410,15 +412,11 @@ class Commander:
             if order.scope == "everything":
                 what = f"everything that is known of the user ({count})"
             elif candidates:
-                what = f"perhaps this: {neutralise(candidates[0][1])}"
-            turn.say(_CONFIRM.format(what=what), done, [memory for memory, _ in candidates])
+                what = f"perhaps this: {NAMED}"
+            turn.say(_CONFIRM.format(what=what), done, candidates)
         elif outcome == "ask":
-            named = "; ".join(neutralise(text) for _, text in candidates)
-            turn.say(
-                _WHICH.format(candidates=f", perhaps one of these: {named}" if named else ""),
-                done,
-                [memory for memory, _ in candidates],
-            )
+            named = f", perhaps one of these: {NAMED}" if candidates else ""
+            turn.say(_WHICH.format(candidates=named), done, candidates)
         else:
             self._say_done(turn, done, whole=whole)
 
@@ -580,9 +578,8 @@ class Commander:
         if found.clear:
             turn.say(_TAKEN_BACK.format(count=_counted(len(items))), done)
         else:
-            turn.say(
-                _WHICH_WISH.format(candidates="; ".join(neutralise(each.text) for each in found.wishes)), done, memories
-            )
+            named = [(each.memory_id, each.text) for each in found.wishes]
+            turn.say(_WHICH_WISH.format(candidates=NAMED), done, named)
 
     async def _change(self, turn: _Turn, n: int, old: Stored, text: str, value: str | None) -> None:
         identity, user = turn.identity, turn.place.user_id

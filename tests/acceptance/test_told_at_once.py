@@ -235,6 +235,28 @@ def test_a_standing_wish_is_taken_back(mneme: MnemeServer, upstream: ScriptedUps
     assert "Always answer me in bullet points" in block_of(upstream)
 
 
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [
+        ("a-done", "Please forget that I am allergic to peanuts."),
+        ("a-named", "Forget my nut allergy."),
+        ("a-all", "Forget everything you know about me."),
+        ("a-wish", "No more bullet points please."),
+    ],
+)
+def test_compiled_again_as_of_then_the_prompt_tells_the_same(
+    mneme: MnemeServer, upstream: ScriptedUpstream, name: str, order: str
+) -> None:
+    headers = {"x-mneme-user": name}
+    for said in ("I am allergic to peanuts.", "Always answer me in bullet points."):
+        ask(mneme, said, headers=headers)
+    call = call_of(ask(mneme, order, headers=headers))
+    sent = block_of(upstream)
+    assert "The user" in sent or "Mneme has just" in sent or "What the user" in sent
+    again = Api(mneme, user=name).post(f"/calls/{call}/replay", {"mode": "as_of"})
+    assert again["identical"], again
+
+
 def test_five_requests_that_say_the_same_are_told_the_same(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     headers = {"x-mneme-user": "quin"}
     said: list[dict[str, str]] = []
