@@ -44,6 +44,7 @@ from app.context.transcript import chain, tail_hash
 from app.core import STORED_COUNTS, Core
 from app.jobs.working import WorkingMemory
 from app.knowing import Knowledge
+from app.memory.command_match import contrary
 from app.memory.extract_pii import unwelcome
 from app.metrics import Metrics
 from app.proxy import Proxy
@@ -93,6 +94,7 @@ def open_doors(
     eraser = Eraser(as_eraser, sql, clock, elsewhere=[erasing(settings.spool_folder)])
     deleter = Deleter(as_eraser, sql, clock)
     default_model = settings.default_model or STORED_COUNTS
+    commands = CommandStore(pool, sql, clock, contrary=contrary)
     return [
         ops_router(probes),
         search_router(
@@ -110,8 +112,8 @@ def open_doors(
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
-        commands_router(gate, CommandStore(pool, sql, clock)),
-        me_router(gate),
+        commands_router(gate, commands, metrics),
+        me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         sessions_router(gate, sessions, history, cards, scribe, deleter),
         history_router(gate, sessions, history, cards, scribe, deleter),

@@ -10,6 +10,7 @@ from app.jobs.answering import Answers
 from app.jobs.carding import CardTaker
 from app.jobs.knowing import Hearing
 from app.jobs.noting import Notes
+from app.jobs.taking_back import TakingBack
 from app.jobs.tasks import Learner
 from app.knowledge.ontologies import Ontologies
 from app.knowledge.resolve import Resolver
@@ -54,6 +55,7 @@ async def learner(core: Core, ontologies: Ontologies, resolver: Resolver, helper
         hearing=Hearing(
             CheckStore(pool, core.queries), core.queries, core.clock, ontologies=ontologies, resolver=resolver
         ),
+        taking_back=TakingBack(core.queries, core.clock),
         answers=Answers(
             Validation(pool, core.queries, core.clock, space=space, actor="user"),
             embedder=core.embedder,

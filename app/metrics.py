@@ -93,7 +93,7 @@ class Metrics:
         )
         self._commands = counter(
             "mneme_commands",
-            "What users told memory to do in a chat, by kind and what came of it.",
+            "What users told memory to do in a chat, by kind and what came of it (heard: in the prompt, or with the turn).",
             ["kind", "outcome"],
         )
         # prompts

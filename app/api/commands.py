@@ -9,9 +9,10 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Name, decode_cursor, paged
+from app.api.common import DEFAULT_PAGE, PREFIX, Cursor, Limit, Name, decode_cursor, paged
 from app.api.scope import Admitted, Gate
 from app.errors import NotFound
+from app.metrics import Metrics
 from app.store import ids
 from app.store.commands import CommandRow, CommandStore
 
@@ -25,20 +26,23 @@ class CommandItem(BaseModel):
 
 
 class CommandOut(BaseModel):
-    """A command. `outcome`: done; ask: it was not clear what was meant; confirm: it was too much to do unasked.
-    `correction`: of `correct`, the memory that says what is right. `message_id`: that said it."""
+    """A command. `kind`: `stop` and `allow` take a standing wish back, to do something or not to. `outcome`: done; ask: it
+    was not clear what was meant; confirm: it was too much to do unasked. `correction`: of `correct`, the memory that says
+    what is right. `message_id`: that said it. `undo`: the path to POST to, for it to be as it was before; null: nothing was
+    done, or it was undone."""
 
     id: UUID
     user: str | None
     session_id: UUID
     message_id: UUID | None
-    kind: Literal["forget", "correct"]
+    kind: Literal["forget", "correct", "stop", "allow"]
     scope: Literal["thing", "this", "everything"]
     outcome: Literal["done", "ask", "confirm"]
     items: list[CommandItem]
     correction: UUID | None
     at: datetime
     undone_at: datetime | None
+    undo: str | None
 
 
 class CommandPage(BaseModel):
@@ -53,7 +57,7 @@ class Undone(BaseModel):
     undone: Literal[True] = True
 
 
-def commands_router(gate: Gate, commands: CommandStore) -> APIRouter:
+def commands_router(gate: Gate, commands: CommandStore, metrics: Metrics) -> APIRouter:
     """The routes of /api/v1/commands."""
 
     async def listing(
@@ -69,7 +73,7 @@ def commands_router(gate: Gate, commands: CommandStore) -> APIRouter:
             scope.tenant, named.id if named else None, after=after and (after[0], after[1]), limit=limit + 1
         )
         page, following = paged(rows, limit, lambda row: (row.at, row.command_id))
-        return CommandPage(commands=[_shown(row) for row in page], next=following)
+        return CommandPage(commands=[shown(row) for row in page], next=following)
 
     async def undo(scope: Admitted, command_id: str) -> Undone:
         """Make memory as it was before a command: what it hid is found and said again. 409: it was undone already, or it did
@@ -77,7 +81,8 @@ def commands_router(gate: Gate, commands: CommandStore) -> APIRouter:
         command, named = ids.issued(command_id), scope.named()
         if command is None:
             raise NotFound("There is no such command.")
-        await commands.undo(scope.tenant, command, named.id if named else None)
+        kind = await commands.undo(scope.tenant, command, named.id if named else None)
+        metrics.commanded(kind, "undone")
         return Undone(id=command)
 
     router = gate.router("memories")
@@ -86,7 +91,9 @@ def commands_router(gate: Gate, commands: CommandStore) -> APIRouter:
     return router
 
 
-def _shown(row: CommandRow) -> CommandOut:
+def shown(row: CommandRow) -> CommandOut:
+    """A command as its user sees it."""
+    undoable = row.outcome == "done" and row.undone_at is None
     return CommandOut(
         id=row.command_id,
         user=row.user_external_id,
@@ -99,4 +106,5 @@ def _shown(row: CommandRow) -> CommandOut:
         correction=row.heir,
         at=row.at,
         undone_at=row.undone_at,
+        undo=f"{PREFIX}/commands/{row.command_id}/undo" if undoable else None,
     )

@@ -76,11 +76,13 @@ def _may_open(text: str) -> bool:
 
 class Marks(NamedTuple):
     """What lines say of items besides their texts. `sure`: memories that say how sure they are. `since`: since when
-    what memories say is so. `ended`: of items that say what is so no more, the words behind them (neutralised)."""
+    what memories say is so. `ended`: of items that say what is so no more, the words behind them (neutralised).
+    `doubted`: memories that may be so no more."""
 
     sure: Collection[UUID] = frozenset()
     since: Mapping[UUID, datetime] = MappingProxyType({})
     ended: Mapping[UUID, str] = MappingProxyType({})
+    doubted: Collection[UUID] = frozenset()
 
 
 NO_MARKS = Marks()
@@ -100,7 +102,7 @@ def render(
 ) -> str:
     """The memory block, in three parts of which each is there only if it has something to say: `wishes`; `about` the user, and
     what memories that were learned of the user's own words say; and quoted, `before`, other memories in the order given, raw
-    turns by session and time, `after`. No line feed at its end.
+    turns by session and time. Behind all of it `after`: lines that say themselves what they are. No line feed at its end.
 
     `deeds`: what Mneme did at the user's word, first. `summary`: of this session's own turns that no longer fit.
     `wishes`, `about`, `before`, `after`: lines, neutralised already
@@ -122,9 +124,8 @@ def render(
             f"{_speaker(each)}: {neutralise(each.text)}{marks.ended.get(each.id, '')}"
             for each in sorted(turns, key=_place)
         ]
-    lines += after
     parts = [(WISHES, wishes), (ABOUT, known), (NOTE, lines)]
-    told_lines = [*deeds, *(line for heading, own in parts if own for line in (heading, *own))]
+    told_lines = [*deeds, *(line for heading, own in parts if own for line in (heading, *own)), *after]
     return "\n".join([f"<{TAG} {nonce}>", *told_lines, f"</{TAG} {nonce}>"]) if told_lines else ""
 
 
@@ -151,6 +152,17 @@ def since_of(at: datetime) -> str:
     return f"{day:%Y-%m}" if day.day == 1 else day.isoformat()
 
 
+DOUBTED = "to be confirmed"
+"""Behind what may be so no more."""
+
+
+def behind(since: datetime | None, *, doubted: bool) -> str:
+    """What stands behind a fact, in brackets: since when it is so, and that it may be so no more."""
+    told = [f"since {since_of(since)}"] if since is not None else []
+    told += [DOUBTED] if doubted else []
+    return f" ({', '.join(told)})" if told else ""
+
+
 def _statement_line(item: Candidate, marks: Marks) -> str:
     told = []
     if (since := marks.since.get(item.id)) is not None:
@@ -159,12 +171,15 @@ def _statement_line(item: Candidate, marks: Marks) -> str:
         told.append(_day(item).isoformat())
     if item.id in marks.sure:
         told.append(f"confidence {item.confidence:.2f}")
-    behind = f" ({', '.join(told)})" if told else ""
-    return f"- {neutralise(item.text)}{behind}{marks.ended.get(item.id, '')}"
+    if item.id in marks.doubted:
+        told.append(DOUBTED)
+    own = f" ({', '.join(told)})" if told else ""
+    return f"- {neutralise(item.text)}{own}{marks.ended.get(item.id, '')}"
 
 
 def _memory_line(item: Candidate, marks: Marks) -> str:
     told = f", confidence {item.confidence:.2f}" if item.id in marks.sure else ""
+    told += f", {DOUBTED}" if item.id in marks.doubted else ""
     ended = marks.ended.get(item.id, "")
     return f"- [{_kind(item)}] {neutralise(item.text)} ({_day(item).isoformat()}{told}){ended}"
 
@@ -215,6 +230,8 @@ MEMORY_LINE_TOKENS = 11
 """`- [`, `] `, ` (2026-11-20)` and the line's end around a memory's kind and text, tokens of o200k."""
 SURE_TOKENS = 6
 """`, confidence 0.85` behind a memory's date, tokens of o200k."""
+DOUBTED_TOKENS = 6
+"""` (to be confirmed)` behind it, tokens of o200k."""
 DATE_LINE_TOKENS = 8
 """`2026-11-20:` and the line's end, tokens of o200k."""
 TURN_LINE_TOKENS = 2
@@ -318,6 +335,7 @@ class BlockMeter:
         text = candidate.token_count + _growth(candidate.text) + TEXT_SLACK
         if candidate.source == "memory":
             told = SURE_TOKENS if candidate.id in self._marks.sure else 0
+            told += DOUBTED_TOKENS if candidate.id in self._marks.doubted else 0
             if states(candidate):
                 dated = candidate.kind == "event" or candidate.id in self._marks.since
                 return text + STATEMENT_LINE_TOKENS + told + (SINCE_TOKENS if dated else 0)

@@ -219,13 +219,14 @@ class Compiler:
         packed, since = await self._since(request, reading, layout, packed, figures.scale)
         said, known = self._layouts.say(request, asked, learned, layout, packed, figures.scale)
         items = [each.candidate for each in packed.chosen]
-        deed_tokens = ceil(sum(counter.count(each) for each in request.deeds) * figures.scale)
+        deeds = [each.sentence for each in request.deeds]
+        deed_tokens = ceil(sum(map(counter.count, deeds)) * figures.scale)
         nonce = session_nonce(self._nonce_key(), request.session_id)
         text = render(
             nonce,
             items,
             summary,
-            deeds=request.deeds,
+            deeds=deeds,
             wishes=said.wishes,
             about=said.about,
             before=said.before,
@@ -233,7 +234,7 @@ class Compiler:
             marks=_marks(items, asked, request.standing)._replace(ended=since.words),
         )
         said.tokens += deed_tokens
-        said.ids += request.deed_items
+        said.ids += [item for each in request.deeds for item, _ in each.items]
         block = _block(text, packed, said, since, story.transcript, figures.scale, summary) if text else None
         worthy = packed.eligible if not found.judged else packed.afforded
         eta = efficiency(packed.chosen, worthy, shares.memories, packed.tokens) if scored else _UNSCORED
@@ -442,7 +443,7 @@ def _marks(items: Sequence[Candidate], asked: Asked, standing: Standing) -> Mark
     """`since`: as the fact knows it that a memory stands behind; what corrected something is so since it was said."""
     since = {each.id: each.created_at for each in items if each.provenance_type == Provenance.CORRECTION}
     since |= {each.memory: each.since for each in standing.facts if each.memory is not None and each.since is not None}
-    return Marks(_sure(items, asked), since)
+    return Marks(_sure(items, asked), since, doubted=standing.doubted)
 
 
 def _length(messages: Sequence[Mapping[str, Any]]) -> int:
@@ -479,7 +480,7 @@ def _block(
     anchor = full.chains[last] if last is not None else None
     hashed = full.hashes[last] if last is not None else None
     quoted = summary or any(not states(each) for each in packed.candidates)
-    note = NOTE_TOKENS if (said.before or said.after) and not quoted else 0
+    note = NOTE_TOKENS if said.before and not quoted else 0
     old = {each.memory for each in since.used}
     ids = [each.candidate.id for each in packed.chosen if each.candidate.id not in old]
     # What they say goes with the block when it is forgotten, but that it is in force no more is what the line says (`shown`).

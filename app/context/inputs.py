@@ -5,7 +5,8 @@ and span stand in the audit, in the same order; its words are read again from hi
 shown. Numbers are packed (base64 of little-endian columns): as JSON they would take three times the space and ten times as
 long. Of the notes in a block a fact is kept by its ids (its words stand in the fact's own history, and go with it), the
 tenant's profile with its text; of the cards that a message asks for their ids. What was known of the things that the question
-names stands in the audit (`explaining`), but for what that does not tell.
+names stands in the audit (`explaining`), but for what that does not tell. What Mneme did at the user's word is kept in words of
+Mneme's own.
 """
 
 from __future__ import annotations
@@ -127,6 +128,15 @@ class NotesThen:
     wishes: tuple[WishThen, ...] = ()
     borne: frozenset[UUID] = frozenset()
     """Notes of facts on which something bore that is not known again."""
+    doubted: frozenset[UUID] = frozenset()
+    """Of what was found, and behind the facts, memories in doubt."""
+
+
+class DeedThen(NamedTuple):
+    """What the block said that Mneme had done: its own words, and the memories that they named."""
+
+    words: str
+    items: tuple[UUID, ...]
 
 
 class KnownThen(NamedTuple):
@@ -173,6 +183,7 @@ class Kept:
     packed: Mapping[str, str]
     price: Price | None = None
     asked: bool = True
+    deeds: tuple[DeedThen, ...] = ()
 
     def terms(self, taken: str) -> Terms:
         """How the compiler was set; `taken`: the name of the profile that was taken."""
@@ -242,6 +253,8 @@ def keep(
         kept["retrieval"] = _text(request.scope.session)
     if request.scope.ancestors:
         kept["ancestors"] = [str(each) for each in request.scope.ancestors]
+    if request.deeds:
+        kept["deeds"] = [[each.words, [str(item) for item, _ in each.items]] for each in request.deeds]
     if request.gone:
         kept["gone"] = sorted(str(each) for each in request.gone)
     if audit["rebased"] is not None:  # those that were dropped: what they held decided it
@@ -293,6 +306,9 @@ def keep_notes(
         kept["wishes"] = [[str(each.memory), [*map(str, each.messages)]] for each in wishes]
     if borne := [note for note, why in opened.why.items() if why in ("worth", "then")]:
         kept["borne"] = [*map(str, borne)]
+    told = {*audit["items"]["id"], *(each.memory for each in facts)}
+    if doubted := sorted(map(str, standing.doubted & told)):
+        kept["doubted"] = doubted
     if due := due_now(standing, learns=request.learns and request.search):
         found = [each for each in audit["items"]["id"] if each in due]
         kept["due"] = {str(each): due[each].isoformat() for each in found}
@@ -380,6 +396,7 @@ def read(inputs: Mapping[str, Any]) -> Kept | None:
         ),
         price=inputs.get("price"),
         asked=inputs.get("asked", True),
+        deeds=tuple(DeedThen(words, _ids(items)) for words, items in inputs.get("deeds", ())),
         packed={name: inputs[name] for name in _COLUMNS if name in inputs},
     )
 
@@ -450,6 +467,7 @@ def _notes(kept: Mapping[str, Any]) -> NotesThen:
         {UUID(each): datetime.fromisoformat(since) for each, since in due.items()} if due is not None else None,
         tuple(WishThen(UUID(memory), _ids(messages)) for memory, messages in kept.get("wishes", ())),
         frozenset(_ids(kept.get("borne", ()))),
+        frozenset(_ids(kept.get("doubted", ()))),
     )
 
 

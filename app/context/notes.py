@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, neutralise, since_of
+from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, behind, neutralise
 from app.context.bearing import Reading, Why, answers, bears_on
 from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason
@@ -329,7 +329,7 @@ def fact_lines(facts: Sequence[StandingFact]) -> list[str]:
 def _told(fact: StandingFact) -> tuple[str, str]:
     """Its key and its value, as they are shown."""
     key, value = _shown(fact.key.partition(":")[0] if fact.many else fact.key, fact.value[:VALUE_CHARS])
-    return key, value if fact.since is None else f"{value} (since {since_of(fact.since)})"
+    return key, value + behind(fact.since, doubted=fact.doubted)
 
 
 @lru_cache(FACTS_KEPT)

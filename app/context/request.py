@@ -11,6 +11,7 @@ from uuid import UUID
 from app.context.assemble import Block, Edit
 from app.context.candidates import Candidate
 from app.context.card_section import Reading
+from app.context.deeds import Deed
 from app.context.known import Inquiry
 from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored
@@ -74,11 +75,8 @@ class CompileRequest:
     cards: Reading | None = None
     costs: Sequence[int] | None = None
     window: int | None = None
-    deeds: Sequence[str] = ()
-    """What Mneme has just done because the user's message asked for it, as sentences that quote nothing: the block says them
-    first."""
-    deed_items: Sequence[UUID] = ()
-    """Memories that these sentences name."""
+    deeds: Sequence[Deed] = ()
+    """What Mneme has just done because the user's message asked for it: the block says it first."""
     about_user: bool = False
     """The message asks what is known of the user: all facts in force are said."""
     search: bool = True

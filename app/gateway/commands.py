@@ -5,6 +5,8 @@ can say truthfully what became of it.
               for confirmation, which the next message gives
     correct   what is stated outright takes the place of what was said; "it's ..." only where the answer before quoted a
               memory to the user's question about themselves. Else it may be about anything: nothing is done, nothing is said
+    stop      the standing wish that asks for something is taken back; `allow`: the one that forbids something. Where no wish
+              speaks of it, it was plain talk: nothing is done, nothing is said
     recall    the prompt says all that is known of the user
     remember  is learned with the turn (app/memory/extract.py)
 
@@ -23,9 +25,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from app.context.assemble import neutralise
+from app.context.deeds import NAMED, Deed
 from app.context.transcript import text_of
-from app.errors import MnemeError
+from app.errors import MnemeError, StoreUnavailable
 from app.gateway.dialect import ChatRequest
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place, question_chain
@@ -33,8 +35,8 @@ from app.languages.data import all_of, language
 from app.languages.detect import language_of
 from app.memory.answers import Note, reply_to
 from app.memory.candidate import Candidate, Exchange, Triple
-from app.memory.command_match import Aim, aim_of, matched, quotes, says, value_keys
-from app.memory.commands import Command, commands, of_self
+from app.memory.command_match import Aim, aim_of, matched, quotes, says, taken_back, value_keys
+from app.memory.commands import WITHDRAWS, Command, commands, of_self
 from app.memory.extract import extract
 from app.memory.ingest_text import content_hash, normalise, strip_injected
 from app.metrics import Metrics
@@ -48,6 +50,9 @@ log = logging.getLogger("mneme.commands")
 
 WITHIN_S = 5.0
 """Seconds that a request waits for a command: a message in a thousand has one. Forgetting 1,000 items takes some 2 s."""
+
+LOOK_S = 1.0
+"""Seconds more, where it could not be done, for a look whether another request did it: two queries by an index."""
 
 RETRIED_WITHIN = timedelta(hours=1)
 """How long a message of a conversation that was never stored may be a retry: as `agent_data.recognise` has it."""
@@ -77,14 +82,20 @@ _FORGOTTEN = (
 )
 _REST = ", and that mentions of it in other words may remain in older conversations"
 _NOT_KEPT = "This message and its answer are not remembered, as the user asks{count}. Say so briefly."
-_UNDONE = (
-    "What the user asks to forget in this message was forgotten, and that was undone since. Nothing else was done."
-)
+_UNDONE = "What the user asks of memory in this message was done, and that was undone since. Nothing else was done."
 _WHICH = "The user asks to forget something, and it is not clear what: nothing was forgotten. Ask which is meant{candidates}."
 _WHAT_ELSE = (
     "The user corrects something, and it is not clear what: nothing was changed. Ask what is wrong, and what is so."
 )
 _CORRECTED = "Mneme has just changed what it remembers as the user says in this message. Confirm it briefly."
+_TAKEN_BACK = (
+    "The user takes a standing wish back in this message: Mneme has just dropped it ({count}), do not follow it any more. It "
+    "can be undone on the user's page of Mneme."
+)
+_WHICH_WISH = (
+    "The user seems to take back a standing wish in this message, or a part of one ({candidates}): nothing was changed. Ask "
+    "what is to go and what is to stay."
+)
 _CONFIRM = (
     "What the user asks to forget in this message is {what}: nothing was forgotten yet. Ask for confirmation that it is to be "
     "forgotten; it is done when the next message says yes."
@@ -100,18 +111,22 @@ _FAILED = (
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """What became of a message's commands. `deeds`: as `CompileRequest` has them, `items`: memories that they name; `account`:
-    for the call's explanation; `changed`: memory is not as it was before."""
+    """What became of a message's commands. `told`: as `CompileRequest.deeds` has it; `account`: for the call's explanation;
+    `changed`: memory is not as it was before."""
 
-    deeds: tuple[str, ...] = ()
-    items: tuple[UUID, ...] = ()
+    told: tuple[Deed, ...] = ()
     about_user: bool = False
     changed: bool = False
     account: tuple[dict[str, Any], ...] = ()
 
+    @property
+    def deeds(self) -> tuple[str, ...]:
+        """What the model is told, as sentences."""
+        return tuple(each.sentence for each in self.told)
+
 
 NOTHING_TOLD = Obeyed()
-FAILED = Obeyed((_FAILED,))
+FAILED = Obeyed((Deed(_FAILED),))
 
 
 def told(chat: ChatRequest) -> tuple[Command, ...]:
@@ -201,8 +216,7 @@ class _Turn:
     text: str
     chain: bytes
     now: datetime
-    deeds: list[str] = field(default_factory=list)
-    items: list[UUID] = field(default_factory=list)
+    deeds: list[Deed] = field(default_factory=list)
     account: list[dict[str, Any]] = field(default_factory=list)
     changed: bool = False
 
@@ -218,9 +232,8 @@ class _Turn:
     def mark(self, n: int) -> bytes:
         return sha256(b"command %d\0" % n + self.chain).digest()
 
-    def say(self, sentence: str, done: Done | None = None, items: Sequence[UUID] = ()) -> None:
-        self.deeds.append(sentence)
-        self.items.extend(items)
+    def say(self, words: str, done: Done | None = None, items: Sequence[tuple[UUID, str]] = ()) -> None:
+        self.deeds.append(Deed(words, tuple(items)))
         if done is not None:
             told = {"id": str(done.command_id), "kind": done.kind, "scope": done.scope, "outcome": done.outcome}
             self.account.append(told | {"items": len(done.items)})
@@ -268,18 +281,27 @@ class Commander:
         """Do what the newest message asks of memory, once. `writes`: whether memory may be changed. Raises nothing."""
         wanted = told(chat)
         about_user = any(each.kind == "recall" for each in wanted)
-        orders = [each for each in wanted if each.kind in ("forget", "correct")]
+        for each in wanted:
+            if each.kind not in _DONE_BY:  # in the prompt, or with the turn
+                self._metrics.commanded(each.kind, "heard")
+        orders = [each for each in wanted if each.kind in _DONE_BY]
         forgets = any(each.kind == "forget" for each in orders)
         if orders and not writes:
             self._metrics.commanded(orders[0].kind, "read_only")
-            return Obeyed((_READ_ONLY,) if forgets else (), about_user=about_user)
+            return Obeyed((Deed(_READ_ONLY),) if forgets else (), about_user=about_user)
         text = newest(chat) or ""
         if not orders and not (writes and confirms(text)):
             return Obeyed(about_user=about_user)
         try:
             async with asyncio.timeout(WITHIN_S):
-                return replace(await self._obey(identity, chat, place, orders, text, now), about_user=about_user)
+                try:
+                    obeyed = await self._obey(identity, chat, place, orders, text, now)
+                except StoreUnavailable:  # two waited for each other, or a connection was lost: nothing was done
+                    obeyed = await self._obey(identity, chat, place, orders, text, now)
+                return replace(obeyed, about_user=about_user)
         except Exception as error:  # boundary: a command that fails must not keep the request from its answer
+            if (done := await self._by_another(identity, chat, place, orders, text, now)) is not None:
+                return replace(done, about_user=about_user)
             self._metrics.commanded(orders[0].kind if orders else "forget", "failed")
             expected = isinstance(error, MnemeError | TimeoutError)
             log.warning(
@@ -299,8 +321,27 @@ class Commander:
             if not orders:
                 await self._confirmed(turn)
             for n, order in enumerate(orders):
-                await (self._forget(turn, n, order, near) if order.kind == "forget" else self._correct(turn, n, order))
-        return Obeyed(tuple(turn.deeds), tuple(turn.items), changed=turn.changed, account=tuple(turn.account))
+                await _DONE_BY[order.kind](self, turn, n, order, near)
+        return Obeyed(tuple(turn.deeds), changed=turn.changed, account=tuple(turn.account))
+
+    async def _by_another(
+        self, identity: Identity, chat: ChatRequest, place: Place, orders: Sequence[Command], text: str, now: datetime
+    ) -> Obeyed | None:
+        """What another request did that said the very same; None: nobody did all of it, as far as can be seen."""
+        session = place.retrieval_session or place.session_id
+        look = self._store.doing(identity.tenant_id, place.user_id, session, confined=identity.confined, alone=False)
+        try:
+            async with asyncio.timeout(LOOK_S), look as doing:
+                turn = _Turn(doing, identity, chat, place, text, question_chain(place, chat.transcript), now)
+                for n in range(len(orders)):
+                    before = await doing.earlier(turn.mark(n), session, self._retried_since(turn))
+                    if before is None:
+                        return None
+                    self._again(turn, before)
+        except (MnemeError, TimeoutError):
+            return None
+        # What was found before it was done is found anew.
+        return Obeyed(tuple(turn.deeds), changed=True, account=tuple(turn.account)) if orders else None
 
     async def _vector(self, about: str) -> Any:
         """For asking what is meant; without, the user is asked openly."""
@@ -316,7 +357,7 @@ class Commander:
 
     async def _forget(self, turn: _Turn, n: int, order: Command, near: dict[str, Any]) -> None:
         before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
-        if before is not None and not turn.place.new:
+        if before is not None and (not turn.place.new or before.outcome != "done"):
             self._again(turn, before)
             return
         candidates: Sequence[tuple[UUID, str]] = ()
@@ -336,10 +377,20 @@ class Commander:
             self._again(turn, before)  # the first attempt did it, and was not stored
             return
         if outcome == "ask" and not candidates:
+            self._metrics.commanded("forget", "nothing")
             return  # nothing of the kind is known: the model answers as it would
         if outcome == "ask" and len(candidates) == 1:
             memories = [candidates[0][0]]
             messages, outcome = await turn.doing.said_by(memories), "confirm"
+        if (
+            outcome == "done" and before is not None and not before.undone
+        ):  # what came since the first attempt goes with it
+            items = await turn.doing.hide(memories, messages)
+            turn.changed = turn.changed or bool(items)
+            done = replace(before, items=(*before.items, *items))
+            await turn.doing.confirmed(done.command_id, done.items)
+            self._say_done(turn, done, whole=whole)
+            return
         command = ids.uuid7(turn.now)
         if outcome == "done":
             items = await turn.doing.hide(memories, messages)
@@ -361,15 +412,11 @@ class Commander:
             if order.scope == "everything":
                 what = f"everything that is known of the user ({count})"
             elif candidates:
-                what = f"perhaps this: {neutralise(candidates[0][1])}"
-            turn.say(_CONFIRM.format(what=what), done, [memory for memory, _ in candidates])
+                what = f"perhaps this: {NAMED}"
+            turn.say(_CONFIRM.format(what=what), done, candidates)
         elif outcome == "ask":
-            named = "; ".join(neutralise(text) for _, text in candidates)
-            turn.say(
-                _WHICH.format(candidates=f", perhaps one of these: {named}" if named else ""),
-                done,
-                [memory for memory, _ in candidates],
-            )
+            named = f", perhaps one of these: {NAMED}" if candidates else ""
+            turn.say(_WHICH.format(candidates=named), done, candidates)
         else:
             self._say_done(turn, done, whole=whole)
 
@@ -379,12 +426,17 @@ class Commander:
 
     def _again(self, turn: _Turn, before: Done) -> None:
         """What was done before about this very message is told again."""
+        self._metrics.commanded(before.kind, "again")
         if before.undone:
             turn.say(_UNDONE, before)
         elif before.outcome == "done" and before.kind == "correct":
             turn.say(_CORRECTED, before)
+        elif before.outcome == "done" and before.kind in WITHDRAWS:
+            turn.say(_TAKEN_BACK.format(count=_counted(len(before.items))), before)
         elif before.outcome == "done":
             self._say_done(turn, before)
+        elif before.kind in WITHDRAWS:
+            turn.say(_WHICH_WISH.format(candidates="named before"), before)
         elif before.kind == "correct":
             turn.say(_WHAT_ELSE, before)
         elif before.outcome == "confirm":
@@ -466,6 +518,9 @@ class Commander:
         pending = await turn.doing.pending(asked.message_hash, turn.now - CONFIRMED_WITHIN)
         if pending is None:
             return
+        if pending.outcome == "done":  # said yes twice, or to what was done unasked
+            self._again(turn, pending)
+            return
         if pending.scope == "everything":
             memories, messages = await turn.doing.everything()
         else:
@@ -480,7 +535,7 @@ class Commander:
 
     # --- correct ----------------------------------------------------------------------------------------------------------
 
-    async def _correct(self, turn: _Turn, n: int, order: Command) -> None:
+    async def _correct(self, turn: _Turn, n: int, order: Command, near: dict[str, Any]) -> None:
         before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
         if before is not None:
             self._again(turn, before)
@@ -501,6 +556,30 @@ class Commander:
             await turn.doing.note(done.command_id, turn.session, turn.mark(n), turn.message_hash, done)
             self._metrics.commanded("correct", "ask")
             turn.say(_WHAT_ELSE, done)
+
+    # --- stop, allow ------------------------------------------------------------------------------------------------------
+
+    async def _withdraw(self, turn: _Turn, n: int, order: Command, near: dict[str, Any]) -> None:
+        before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
+        if before is not None:
+            self._again(turn, before)
+            return
+        stored = await turn.doing.wishes(turn.now)
+        found = taken_back(order.about, stored, order.language, allows=order.kind == "allow")
+        if not found.wishes:
+            return
+        memories = [each.memory_id for each in found.wishes]
+        outcome: CommandOutcome = "done" if found.clear else "ask"
+        items = await turn.doing.end(memories) if found.clear else ()
+        done = Done(ids.uuid7(turn.now), order.kind, order.scope, outcome, items)
+        await turn.doing.note(done.command_id, turn.session, turn.mark(n), turn.message_hash, done)
+        self._metrics.commanded(order.kind, outcome)
+        turn.changed = turn.changed or found.clear
+        if found.clear:
+            turn.say(_TAKEN_BACK.format(count=_counted(len(items))), done)
+        else:
+            named = [(each.memory_id, each.text) for each in found.wishes]
+            turn.say(_WHICH_WISH.format(candidates=NAMED), done, named)
 
     async def _change(self, turn: _Turn, n: int, old: Stored, text: str, value: str | None) -> None:
         identity, user = turn.identity, turn.place.user_id
@@ -554,6 +633,15 @@ class Commander:
     async def _ready(self, text: str) -> MemoryText:
         vector = await self._vector(text)
         return MemoryText(text, content_hash(text), self._count(text), vector)
+
+
+_DONE_BY = {
+    "forget": Commander._forget,
+    "correct": Commander._correct,
+    "stop": Commander._withdraw,
+    "allow": Commander._withdraw,
+}
+"""What does a command, by its kind. The others are done elsewhere: in the prompt, or with the turn."""
 
 
 def _read_rules(text: str) -> None:

@@ -124,8 +124,7 @@ class Preparer:
             learns=learns,
             now=at_home(now, place.standing),  # "yesterday" is the user's
             inquiry=inquiry,
-            deeds=obeyed.deeds,
-            deed_items=obeyed.items,
+            deeds=obeyed.told,
             about_user=obeyed.about_user,
             cards=self._cards.begin(identity.tenant_id, chat, place, deadline_s) if search and self._cards else None,
         )

@@ -23,6 +23,7 @@ from app.clock import Clock
 from app.context.assemble import Block
 from app.context.card_section import Read, came_with
 from app.context.compile import Compilation, Compiler, CompileRequest
+from app.context.deeds import Deed
 from app.context.explaining import quoted_memories, recalled
 from app.context.inputs import Kept, digest, read
 from app.context.knowing import is_item, shown
@@ -152,7 +153,7 @@ class Recompiler:
         blocks, lost = await self._blocks(captured)
         quoted = captured.quoted = {item for block in blocks for item in block.item_ids}
         wanted = {UUID(each) for each in captured.audit["items"]["id"]} | {each for each in quoted if is_item(each)}
-        wanted |= {each.memory for each in kept.notes.wishes}
+        wanted |= {each.memory for each in kept.notes.wishes} | {item for each in kept.deeds for item in each.items}
         wanted |= {each for ended in kept.ended for each in (ended.memory, ended.heir) if each is not None}
         captured.items = await self._replays.items(tenant, captured.user, wanted, kept.now)
         place = await self._place(captured, mode)
@@ -272,6 +273,10 @@ class Recompiler:
             profile=captured.audit["strategy"] if mode == "as_of" else kept.profile,
             price=kept.price,
             search=kept.search or mode == "today",
+            deeds=[
+                Deed(each.words, tuple((one, item.text) for one in each.items if (item := captured.items.get(one))))
+                for each in kept.deeds
+            ],
         )
         return over_held(request, place) if place.upstream_holds else request
 
@@ -286,7 +291,8 @@ class Recompiler:
         for fact, note, memory, since, said in notes.facts:
             if (found := words.get(note)) is not None:
                 told = (found.key, found.many, found.value)
-                facts.append(StandingFact(fact, note, *told, memory, None, None, since, said))
+                doubted = memory in notes.doubted
+                facts.append(StandingFact(fact, note, *told, memory, None, None, since, said, doubted))
         wishes = [
             Wish(each.memory, item.text, None, None, each.messages)
             for each in notes.wishes
@@ -302,7 +308,9 @@ class Recompiler:
         # What was due and not found is not kept; that something was had its room in the block.
         due = notes.due or {UUID(int=0): kept.now} if notes.due is not None else None
         own = notes.profile_note if profile is not None else None
-        standing = Standing(profile, own, tuple(facts), due, wishes=tuple(wishes), borne=notes.borne)
+        standing = Standing(
+            profile, own, tuple(facts), due, wishes=tuple(wishes), borne=notes.borne, doubted=notes.doubted
+        )
         return standing if standing != NOTHING else NOTHING
 
     async def _inquiry(

@@ -25,6 +25,7 @@ import orjson
 from app.clock import Clock
 from app.errors import BadBody, Conflict
 from app.jobs.answering import Answers, Verdict
+from app.jobs.taking_back import TakingBack
 from app.memory.candidate import Candidate, Exchange, Triple
 from app.memory.drafts import Draft, Place, make_drafts
 from app.memory.extract_amend import Earlier, amended, amends
@@ -160,6 +161,7 @@ class Learner:
         note: Note | None = None,
         answers: Answers | None = None,
         hearing: Hearing | None = None,
+        taking_back: TakingBack | None = None,
     ) -> None:
         """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
         text that it must not be kept. `extract`: the rules. `helper`: adds to them, in a job for each exchange, since
@@ -176,6 +178,7 @@ class Learner:
         self._note = note
         self._answers = answers
         self._hearing = hearing
+        self._taking_back = taking_back
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
@@ -224,6 +227,8 @@ class Learner:
                     return True
                 await self._index(effect, found)
                 memories = await self._take_in(job, setting, effect, statements) if statements else []
+                if self._taking_back is not None and exchanges and not job.indexed:
+                    await self._taking_back.act(job, effect, exchanges, statements)
                 if self._answers is not None and verdicts:
                     await self._answers.act(effect, job.tenant, job.user, verdicts, statements)
                 indexed = [] if job.indexed else [each.message_id for each in messages]

@@ -11,10 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from app.languages.data import language
-from app.languages.detect import function_word
+from app.languages.detect import function_word, language_of
 from app.memory.candidate import Triple
+from app.memory.ingest_claims import Relation, relation
 from app.memory.same_value import same_value
 from app.store.commands import Stored
 
@@ -25,6 +27,8 @@ _STEM = 4
 _TELLS = 3
 """Letters from which a word of a memory tells what its value is: "old", not "in"."""
 _ASKING = frozenset(["where", "when", "what", "which", "that", "this", "about", "from", "with", "have"])
+_JOINED = re.compile(r"[,;，；、]|\b(?:and|or|but|y|o|pero|und|oder|aber|et|ou|mais|e|mas)\b|[和或]", re.IGNORECASE)
+"""A wish that has it may ask for two things, of which one is taken back."""
 _OF_SELF = re.compile(
     r"(?:i|i'm|i've|my|me|we|our|yo|mi|mis|me|ich|mein\w*|wir|unser\w*|je|j'\w+|mon|ma|mes|nous|eu|meu|minha|meus|minhas|nós)\b|我",
     re.IGNORECASE,
@@ -94,6 +98,35 @@ def matched(aim: Aim, stored: Sequence[Stored]) -> Matched:
     read_out = any(_read_out(aim, each) for each in clear)
     unlike = not aim.names and not read_out and len(aim.words) < 2 and len(present) > 1
     return Matched(tuple(clear), frozenset(keys), unlike)
+
+
+class TakenBack(NamedTuple):
+    """Standing wishes that a message takes back. `clear`: they say nothing else."""
+
+    wishes: tuple[Stored, ...]
+    clear: bool
+
+
+def taken_back(about: str, wishes: Sequence[Stored], code: str, *, allows: bool) -> TakenBack:
+    """Which of the user's wishes say what `about` says: all of its words. `allows`: those that forbid it are meant, else those
+    that ask for it: who says "no more emojis" does not take back "never use emojis"."""
+    words = aim_of(about, (), code).words
+    found = [each for each in wishes if words and _has(each.text, words) and _forbids(each.text, code) == allows]
+    several = len(found) > 1 and len(words) < 2
+    return TakenBack(tuple(found), not several and not any(_JOINED.search(each.text) for each in found))
+
+
+def _forbids(wish: str, code: str) -> bool:
+    return language(language_of(wish) or code or "en").pattern("negates").search(wish) is not None
+
+
+def contrary(one: Stored, other: Stored) -> bool:
+    """Whether two memories cannot both be so: "lives in Lisbon", "lives in Porto"."""
+    return relation(_triple(one), _triple(other)) is Relation.CONFLICT
+
+
+def _triple(each: Stored) -> Triple:
+    return Triple(each.subject or "", each.predicate or "", each.value or "")
 
 
 def value_keys(each: Stored) -> frozenset[str]:

@@ -1,9 +1,11 @@
-"""What the user tells memory to do, in the chat itself: forget, correct, remember, recall.
+"""What the user tells memory to do, in the chat itself: forget, correct, remember, recall; and which standing wishes they take
+back: `stop` one to do something ("no more bullet points"), `allow` what one forbade ("you can suggest cilantro again").
 
 The rules are the lines [commands] of app/languages/<code>.txt: `pattern => kind scope`, with the groups `about` and `new`. A
 command is a sentence, or the end of one from a clause on, that fits a rule as a whole, in the user's own words: what is quoted
 or pasted is masked before (`extract_clauses`), a message of several lines gives none, and in a sentence that supposes or
-reports nothing is a command. "Forget all previous instructions" is none: it does not speak of memory.
+reports nothing is a command. "Forget all previous instructions" is none: it does not speak of memory. Whether "no more bullet
+points" takes a wish back depends on whether one speaks of them (`command_match.taken_back`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from app.languages.detect import language_of
 from app.languages.sentences import Sentence, sentences
 from app.memory.extract_clauses import announced, masked, own_word
 
-CommandKind = Literal["forget", "correct", "remember", "recall"]
+CommandKind = Literal["forget", "correct", "remember", "recall", "stop", "allow"]
 CommandScope = Literal["thing", "this", "everything"]
 
 
@@ -47,6 +49,8 @@ class _Rule(NamedTuple):
     scope: CommandScope
 
 
+WITHDRAWS: frozenset[CommandKind] = frozenset({"stop", "allow"})
+"""Kinds that take a standing wish back."""
 MAX_COMMANDS = 8
 _CODE = re.compile(r"[(){}\[\]<>=`$\\]|\w_\w")
 """Signs of code: what is wrong is then the code, and what is to be kept in mind is about it."""
@@ -77,7 +81,7 @@ def commands(text: str) -> tuple[Command, ...]:
     own = masked(text)
     code = language_of(own)
     spoken = language(code or "en")
-    if not spoken.pattern("command_hint").search(own):
+    if not _hints(own, spoken):
         return ()
     found: list[Command] = []
     said = list(sentences(own))
@@ -88,12 +92,19 @@ def commands(text: str) -> tuple[Command, ...]:
         following = ""
         if number + 1 < len(said) and _ON_THE_OTHER.fullmatch(own, sentence.end, said[number + 1].start):
             following = own[said[number + 1].start : said[number + 1].end]
-        if spoken.pattern("joke").search(whole) or not spoken.pattern("command_hint").search(whole):
+        if spoken.pattern("joke").search(whole) or not _hints(whole, spoken):
             continue
         command = _of_sentence(whole, sentence.start, spoken, following, asked=sentence.asked)
-        if command is not None and (not _deletes(command) or _said_plainly(own, said, number, spoken)):
+        if command is None or (_deletes(command) and not _said_plainly(own, said, number, spoken)):
+            continue
+        if command.kind not in WITHDRAWS or _of_own_accord(own, said, number, spoken):
             found.append(command)
     return tuple(each for each in found[:MAX_COMMANDS] if not announced(text, each.span[0]))
+
+
+def _hints(text: str, spoken: Language) -> bool:
+    """Whether a text has a word that commands have."""
+    return any(spoken.pattern(name).search(text) is not None for name in ("command_hint", "wish_hint"))
 
 
 def _deletes(command: Command) -> bool:
@@ -111,6 +122,17 @@ def _said_plainly(own: str, said: Sequence[Sentence], number: int, spoken: Langu
     if spoken.pattern("supposed").search(own[sentence.start : sentence.end]):
         return False
     return not any(spoken.pattern("cancels").match(own[each.start : each.end]) for each in said[number + 1 :])
+
+
+def _of_own_accord(own: str, said: Sequence[Sentence], number: int, spoken: Language) -> bool:
+    """Whether the sentence with this number takes a wish back for good, and nobody else is told to have said so."""
+    sentence = said[number]
+    return (
+        not sentence.asked
+        and spoken.pattern("reported").search(own) is None
+        and spoken.pattern("supposed").search(own[sentence.start : sentence.end]) is None
+        and not any(spoken.pattern("cancels").match(own[each.start : each.end]) for each in said[number + 1 :])
+    )
 
 
 def _of_sentence(whole: str, start: int, spoken: Language, following: str, *, asked: bool) -> Command | None:
@@ -149,6 +171,9 @@ def _made(
             or not (groups.get("meant") is not None or spoken.pattern("asserts").match(new))
         ):
             return None
+    elif rule.kind in WITHDRAWS:
+        if _CODE.search(about) or spoken.pattern("once").search(about):
+            return None  # "no more bullet points in this answer" is of one answer
     elif rule.scope == "thing" and (not about or spoken.pattern("not_about").match(about)):
         return None
     elif rule.kind == "forget" and _FURTHER.search(about):

@@ -22,6 +22,7 @@ from typing import Any
 from uuid import UUID
 
 from app.memory.candidate import Provenance
+from app.memory.doubts import ends_with
 from app.memory.drafts import SEMANTIC, SESSION, Draft, Place
 from app.memory.ingest_claims import (
     AUTHORITY,
@@ -270,10 +271,27 @@ class Ingest:
                     continue
                 if item.stated_at > draft.stated_at or kept.heir is not None:
                     continue
-                until = item.valid_to or ended.since or draft.stated_at
-                self._log(draft, kept, item, "both", kept.id, temporal=True, until=until)
-                self._supersede(item, kept, CONFLICT, until)
-                self._ended.append(item.id)
+                for each in (item, *self._said_with(item)):
+                    until = each.valid_to or ended.since or draft.stated_at
+                    self._log(draft, kept, each, "both", kept.id, temporal=True, until=until)
+                    self._supersede(each, kept, CONFLICT, until)
+                    self._ended.append(each.id)
+
+    def _said_with(self, ended: Item) -> list[Item]:
+        """What was said in one breath with what ended, belongs to it, and was not said again since: the city of a job."""
+        if ended.triple is None:
+            return []
+        names, breaths = ends_with(ended.triple.predicate), _breaths(ended)
+        return [
+            each
+            for each in self._items.values()
+            if each.heir is None
+            and each.id != ended.id
+            and each.triple is not None
+            and each.triple.subject == ended.triple.subject
+            and each.triple.predicate in names
+            and _breaths(each) <= breaths
+        ]
 
     def _doubt(self, draft: Draft, kept: Item) -> None:
         """What the statement makes doubtful is left to the user: it is in doubt until he says that it still is so."""
@@ -392,6 +410,11 @@ class Ingest:
 
     def _tell(self, item: Item, event: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
         self._events.append(Event(item.id, event, before, after))
+
+
+def _breaths(item: Item) -> frozenset[tuple[str, str]]:
+    """The clauses that say it, each by its message and its words."""
+    return frozenset((str(each["message_id"]), each.get("quote") or "") for each in (*item.sources, *item.added))
 
 
 def _side(item: Item) -> Side:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from app.memory.contrast import Contrast, contrast
 from app.memory.drafts import Draft
-from app.memory.extract_words import words
 from app.memory.ingest_claims import Relation, ends, relation, replaces
 from app.memory.ingest_items import Item, like, member_item
-from app.memory.ingest_text import Contrast, contrast, same_claim
+from app.memory.ingest_text import same_claim
 from app.store.learning import Member
 
 CONTRARY = 0.6
@@ -33,7 +33,8 @@ def says_same(draft: Draft, item: Item, cosine: float | None, threshold: float) 
     if cosine is None and draft.vector is not None and item.draft is not None and item.draft.vector is not None:
         cosine = float(draft.vector @ item.draft.vector)
     near = (cosine is not None and cosine > threshold) or draft.gist == item.gist
-    return near and not _apart(draft, item) and same_claim(draft.text, item.text)
+    denied = near and contrast(draft.text, item.text) == "denied"  # `same_claim` knows no other language's negation
+    return near and not denied and not _apart(draft, item) and same_claim(draft.text, item.text)
 
 
 def concerned(
@@ -70,7 +71,7 @@ def opposed(draft: Draft, item: Item, cosine: float | None) -> Contrast | None:
     if cosine is None and draft.vector is not None and item.draft is not None and item.draft.vector is not None:
         cosine = float(draft.vector @ item.draft.vector)
     near = cosine is not None and cosine > CONTRARY
-    return contrast(draft.text, item.text, words("antonyms")) if near else None
+    return contrast(draft.text, item.text) if near else None
 
 
 def _contrary(draft: Draft, item: Item, cosine: float | None) -> bool:

@@ -9,7 +9,6 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from typing import Literal
 
 _ODD = re.compile(r"[^\w -~]")
 """What may be invisible. No letter or figure of any script is, nor what ASCII prints."""
@@ -109,32 +108,8 @@ def same_claim(one: str, other: str) -> bool:
     return not (swapped and _ORDERING.intersection(ours)) and not _replaced(one, other)
 
 
-Contrast = Literal["denied", "changed"]
-
-
-def contrast(one: str, other: str, antonyms: frozenset[str]) -> Contrast | None:
-    """What two texts whose vectors are near are to each other, the same both ways round.
-
-    denied: they have the same words but for those of tone, and one denies and the other does not; or but for one word in the
-    place of its antonym (`antonyms`: "likes/hates"). changed: but for one number in the place of another: the value may have
-    changed, or both may be so. None: more differs.
-    """
-    (denied, ours), (too, theirs) = gist(one), gist(other)
-    if ours == theirs:
-        return "denied" if denied != too else None
-    left, right = ours - theirs, theirs - ours
-    pairs = {frozenset(_singular(word) for word in pair.split("/")) for pair in antonyms}
-    if len(left | right) == 1 and denied != too:  # "hates" only denies, where "likes" is a word
-        return "denied" if any(pair & (left | right) for pair in pairs) else None
-    if len(left) != 1 or len(right) != 1 or not ours & theirs or denied != too:
-        return None
-    (a,), (b,) = left, right
-    if a[0].isdigit() and b[0].isdigit():
-        return "changed"
-    return "denied" if frozenset((a, b)) in pairs else None
-
-
-def _singular(word: str) -> str:
+def singular(word: str) -> str:
+    """A word without the s of a plural."""
     return word[:-1] if len(word) > 3 and word[-1] == "s" != word[-2] else word
 
 
@@ -175,7 +150,7 @@ def gist(text: str) -> Gist:
     says whether the order of words matters."""
     found = _words(text)
     said = set(found) - _EMPTY - _NEGATIVE - _TONE
-    return _denies(found), frozenset(_singular(word) for word in said)
+    return _denies(found), frozenset(singular(word) for word in said)
 
 
 _TONE = frozenset(

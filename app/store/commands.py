@@ -5,12 +5,13 @@
     confirm  it would be done to more than a setting allows, or to everything: the user is asked first
     ask      it is not clear what is meant: nothing is done
 
-A row of `memory_commands` tells it, without a word of what was forgotten. Undone, the memories are as they were before.
+A row of `memory_commands` tells it, without a word of what was forgotten. Undone, the memories are as they were before; where
+something else is so by now, only the one that was said last is in force, as if nothing had been forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,6 +38,10 @@ LOOKED_AT = 5000
 
 BRIEF = 7
 """Characters up to which a message stands for anything ("yes", "thanks"): no hash of it is kept."""
+
+SAID_SINCE = 500
+"""Messages after a wish that are looked at for one that takes it back, where they were learned from before it: the order of an
+import's sessions is nobody's. Some 20 ms; of a wish that has just been said there are none."""
 
 NEAREST = 5
 """Memories that a user is asked about, where it is unclear which is meant."""
@@ -108,19 +113,32 @@ class CommandRow:
 class CommandStore:
     """Does what users told memory to do, and undoes it."""
 
-    def __init__(self, pool: Pool, sql: Queries, clock: Clock, *, space: int | None = None) -> None:
-        """`space`: of the vectors that near memories are looked for with; None: none are."""
+    def __init__(
+        self,
+        pool: Pool,
+        sql: Queries,
+        clock: Clock,
+        *,
+        space: int | None = None,
+        contrary: Callable[[Stored, Stored], bool] = lambda one, other: False,
+    ) -> None:
+        """`space`: of the vectors that near memories are looked for with; None: none are. `contrary`: whether two memories
+        cannot both be so, for what is undone."""
         self._pool = pool
         self._sql = sql
         self._clock = clock
         self._space = space
+        self._contrary = contrary
 
     @asynccontextmanager
-    async def doing(self, tenant: UUID, user: UUID, session: UUID, *, confined: bool) -> AsyncIterator[Doing]:
-        """One transaction, in which nobody else learns about the user. `confined`: there is none, and all stays within the
-        session. Raises StoreUnavailable."""
+    async def doing(
+        self, tenant: UUID, user: UUID, session: UUID, *, confined: bool, alone: bool = True
+    ) -> AsyncIterator[Doing]:
+        """One transaction, in which nobody else learns about the user (not `alone`: to look only). `confined`: there is none,
+        and all stays within the session. Raises StoreUnavailable."""
         async with self._pool.transaction(tenant) as connection:
-            await connection.execute(self._sql["learning.lock"], session if confined else user)
+            if alone:
+                await connection.execute(self._sql["learning.lock"], session if confined else user)
             scope = session if confined else ids.NIL
             yield Doing(connection, self._sql, tenant, user, scope, self._clock.now(), self._space)
 
@@ -138,9 +156,9 @@ class CommandStore:
                     each.texts.update({row["memory_id"]: row["content_text"] for row in said})
         return found
 
-    async def undo(self, tenant: UUID, command: UUID, user: UUID | None = None) -> None:
-        """Make it as it was before the command. `user`: only this one's. Raises NotFound, and Conflict where it was undone, or
-        nothing was done."""
+    async def undo(self, tenant: UUID, command: UUID, user: UUID | None = None) -> str:
+        """Make it as it was before the command; its kind. `user`: only this one's. Raises NotFound, and Conflict where it was
+        undone, or nothing was done."""
         async with self._pool.transaction(tenant) as connection:
             owner = await connection.fetchval(self._sql["commands.owner"], tenant, command, user)
             if owner is None:
@@ -154,7 +172,8 @@ class CommandStore:
             if held["outcome"] != "done":
                 raise Conflict("Nothing was done, so there is nothing to undo.")
             doing = Doing(connection, self._sql, tenant, owner, ids.NIL, self._clock.now(), None)
-            await doing.undo(command, _items(held["items"]), held["heir"])
+            await doing.undo(command, _items(held["items"]), held["heir"], self._contrary)
+        return str(held["kind"])
 
 
 class Doing:
@@ -185,7 +204,7 @@ class Doing:
         return _done(found[0]) if found else None
 
     async def pending(self, message_hash: bytes, since: datetime) -> Done | None:
-        """What the message with this hash was answered with a question for confirmation to."""
+        """What the message with this hash asked to forget, and was asked to confirm, or what became of it."""
         found = await self._fetch("pending", message_hash, since)
         return _done(found[0]) if found else None
 
@@ -232,6 +251,19 @@ class Doing:
         rows = await self._fetch("said_lately", session, list(items), RECENT_TURNS)
         return [Stored(*row.values()) for row in rows]
 
+    async def wishes(self, before: datetime) -> list[Stored]:
+        """The standing wishes in force that were said before."""
+        return [Stored(*row.values()) for row in await self._fetch("wishes", self._scope, before)]
+
+    async def said_since(self, at: datetime, length: int) -> dict[UUID, tuple[str, datetime]]:
+        """The next messages of the user's own that are no longer than this (characters), and when each was said."""
+        rows = await self._fetch("said_since", self._session, at, length, SAID_SINCE)
+        return {row["message_id"]: (row["content"], row["created_at"]) for row in rows}
+
+    async def obeyed(self, message: UUID) -> bool:
+        """Whether a request did what a message tells memory to do."""
+        return bool(await self._fetch("obeyed", message))
+
     async def everything(self) -> tuple[list[UUID], list[Message]]:
         """All memories and messages."""
         memories = [row["memory_id"] for row in await self._fetch("all_memories", self._scope)]
@@ -265,6 +297,14 @@ class Doing:
             for each in fresh
         )
 
+    async def end(self, memories: Collection[UUID]) -> tuple[Hidden, ...]:
+        """Take memories out of force; said again, they are learned again. What was ended, and how it was before."""
+        rows = await self._fetch("memories_of", sorted(memories)) if memories else []
+        held = [each for each in rows if each["status"] in IN_FORCE]
+        for each in held:
+            await self._status(each["memory_id"], each["status"], "invalidated")
+        return tuple(Hidden(each["memory_id"], "memory", each["status"]) for each in held)
+
     async def hide_words(self, item: UUID, content_hash: bytes) -> None:
         """Let a message that is not stored yet be known by a keyed hash when it is sent again."""
         key = bytes.fromhex(await self.connection.fetchval(self._sql["memories.secret"]))
@@ -287,8 +327,11 @@ class Doing:
         """A command that was asked about is done."""
         await self._execute("confirmed", command, _told(items))
 
-    async def undo(self, command: UUID, items: Sequence[Hidden], heir: UUID | None) -> None:
-        """Show the items again, and bring memories back into force; what says the same by now stays instead."""
+    async def undo(
+        self, command: UUID, items: Sequence[Hidden], heir: UUID | None, contrary: Callable[[Stored, Stored], bool]
+    ) -> None:
+        """Show the items again, and bring memories back into force; what says the same by now stays instead, and what took
+        their place since stays in it."""
         await self._fetch("unforget", [*(each.id for each in items), command])
         hidden = [each for each in items if each.reason is not None]
         if hidden:
@@ -302,17 +345,36 @@ class Doing:
                         await self._status(each.id, "invalidated", "active")
                 except UniqueViolationError:
                     continue
+        await self._give_way([each.id for each in items if each.kind == "memory"], contrary)
         await self._execute("undone", command, self._now)
+
+    async def _give_way(self, restored: Collection[UUID], contrary: Callable[[Stored, Stored], bool]) -> None:
+        """Of these memories and those that they contradict by now, close all but the one that was said last, as replaced."""
+        rows = await self._fetch("in_force_beside", list(restored)) if restored else []
+        found = [(Stored(*list(row.values())[:6]), row["valid_from"]) for row in rows]
+        gone: set[UUID] = set()
+        for n, (later, since) in enumerate(found):
+            for earlier, _ in found[n + 1 :]:
+                if gone & {later.memory_id, earlier.memory_id} or not contrary(earlier, later):
+                    continue
+                gone.add(earlier.memory_id)
+                how = (earlier.memory_id, later.memory_id, since, self._now)
+                await self._execute("give_way", *how)
+                after = {"status": "superseded", "superseded_by": later.memory_id, "reason": "chat"}
+                await self._event(earlier.memory_id, "superseded", {"status": "active"}, after)
+        if gone:
+            await self._fetch("drop_facts", list(gone), self._now)
 
     async def _status(self, memory: UUID, before: str, after: str) -> None:
         ended = self._now if after != "active" else None
-        run, sql = self.connection.execute, self._sql
-        await run(sql["memories.set_status"], self._tenant, self._user, memory, after, ended, self._now)
+        asked = (self._tenant, self._user, memory, after, ended, self._now)
+        await self.connection.execute(self._sql["memories.set_status"], *asked)
         event = "restored" if after == "active" else "invalidated"
-        told = {"status": after, "reason": "chat"}
-        await run(
-            sql["memories.event"], self._tenant, self._user, memory, self._now, event, {"status": before}, told, "user"
-        )
+        await self._event(memory, event, {"status": before}, {"status": after, "reason": "chat"})
+
+    async def _event(self, memory: UUID, event: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+        told = (self._tenant, self._user, memory, self._now, event, before, after, "user")
+        await self.connection.execute(self._sql["memories.event"], *told)
 
     async def _fetch(self, name: str, *arguments: object) -> list[Any]:
         return await self.connection.fetch(self._sql[f"commands.{name}"], self._tenant, self._user, *arguments)

@@ -23,7 +23,7 @@ FACT_FLOOR = 50
 
 class StandingFact(NamedTuple):
     """A fact. `note`: the id of what it says now. `memory`: the one that said so last, `session` and `turn` where.
-    `since`: since when it is so, where that is known. `messages`: those that say it."""
+    `since`: since when it is so, where that is known. `messages`: those that say it. `doubted`: it may be so no more."""
 
     fact_id: UUID
     note: UUID
@@ -35,6 +35,7 @@ class StandingFact(NamedTuple):
     turn: int | None
     since: datetime | None = None
     messages: tuple[UUID, ...] = ()
+    doubted: bool = False
 
 
 class Wish(NamedTuple):
@@ -73,7 +74,7 @@ class Procedure(NamedTuple):
 class Standing:
     """`due`: memories to ask the user about, and since when each stands unconfirmed. `kept`: notes in the session's blocks that
     are so still, of whichever fact. `borne`: notes of facts that bear on the request whatever its words are (of a compile that
-    is run again)."""
+    is run again). `doubted`: memories that may be so no more, until the user has confirmed them."""
 
     profile: str | None = None
     profile_note: UUID | None = None
@@ -83,6 +84,7 @@ class Standing:
     kept: frozenset[UUID] = frozenset()
     wishes: tuple[Wish, ...] = ()
     borne: frozenset[UUID] = frozenset()
+    doubted: frozenset[UUID] = frozenset()
 
     @cached_property
     def notes(self) -> frozenset[UUID]:
@@ -96,6 +98,7 @@ _FACT_COLUMNS = (
     "fact_ids", "fact_notes", "fact_keys", "fact_many", "fact_values", "fact_memories", "fact_sessions", "fact_turns",
     "fact_since",
 )  # fmt: skip
+_MEMORY = _FACT_COLUMNS.index("fact_memories")
 _WISH_COLUMNS = ("wish_ids", "wish_texts", "wish_sessions", "wish_turns")
 
 
@@ -106,19 +109,20 @@ def take_standing(fields: dict[str, Any]) -> Standing:
     wishes = _rows(fields, _WISH_COLUMNS, "wish_messages")
     due, noted = fields.pop("due", None), fields.pop("due_noted", None)
     procedures, details = fields.pop("procedures", None), fields.pop("procedure_details", None)
-    kept = fields.pop("notes_kept", None)
-    if profile is None and not facts and not wishes and due is None and procedures is None:
+    kept, doubted = fields.pop("notes_kept", None), frozenset(fields.pop("doubted", None) or ())
+    if profile is None and not facts and not wishes and not doubted and procedures is None:
         return NOTHING
     return Standing(
         profile,
         note,
-        tuple(map(StandingFact._make, facts)),
+        tuple(StandingFact._make((*each, each[_MEMORY] in doubted)) for each in facts),
         dict(zip(due, noted, strict=True)) if due else None,
         tuple(Procedure(each, orjson.loads(text)) for each, text in zip(procedures, details, strict=True))
         if procedures
         else (),
         frozenset(kept or ()),
         tuple(map(Wish._make, wishes)),
+        doubted=doubted,
     )
 
 

@@ -8,9 +8,10 @@ ORDER BY c.session_id = $4 DESC, c.at DESC
 LIMIT 1
 
 -- name: pending
--- What the user was asked to confirm in the message ($3) before, since $4.
+-- What the user asked to forget in the message ($3) before, since $4: to be confirmed, or done by now.
 SELECT c.command_id, c.kind, c.scope, c.outcome, c.items, c.undone_at FROM agent_data.memory_commands c
-WHERE c.tenant_id = $1 AND c.user_id = $2 AND c.message_hash = $3 AND c.outcome = 'confirm' AND c.at > $4
+WHERE c.tenant_id = $1 AND c.user_id = $2 AND c.message_hash = $3 AND c.kind = 'forget' AND c.outcome IN ('confirm', 'done')
+  AND c.at > $4
 ORDER BY c.at DESC
 LIMIT 1
 
@@ -43,13 +44,15 @@ SELECT m.memory_id, m.content_text FROM agent_data.memory_store m
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])
 
 -- name: messages
--- Messages that have all of these words ($4), of the session $3 or (NULL) of all; at most $5.
+-- Messages that have all of these words ($4), of the session $3 or (NULL) of all, and are not forgotten; at most $5.
 SELECT h.message_id, h.content, h.content_hash FROM agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND NOT h.is_pruned
   AND (h.content_tsv @@ (SELECT string_agg(plainto_tsquery('english', t)::text, ' & ')::tsquery FROM unnest($4::text[]) AS t
                          WHERE numnode(plainto_tsquery('english', t)) > 0)
        OR h.content ~ '[\u3400-\u9fff]' AND NOT EXISTS (
            SELECT FROM unnest($4::text[]) AS t WHERE strpos(lower(h.content), t) = 0))
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s
+                  WHERE s.user_id = $2 AND s.item_id = h.message_id AND s.reason NOT IN ('superseded', 'resent'))
 ORDER BY h.created_at DESC
 LIMIT $5
 
@@ -73,6 +76,32 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.is_active
        OR m.session_id = $3 AND m.provenance_turn_index > (
            SELECT max(h.turn_index) FROM agent_data.conversation_history h WHERE h.user_id = $2 AND h.session_id = $3) - $5::integer)
 ORDER BY m.created_at DESC
+
+-- name: wishes
+-- What the user has asked for always ($3: the session, where there is no user) before $4, and is in force.
+SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active
+FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active AND m.kind = 'instruction'
+  AND COALESCE(m.stated_at, m.created_at) < $4
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = m.memory_id)
+ORDER BY m.created_at DESC
+
+-- name: obeyed
+-- What was done about a message ($3).
+SELECT FROM agent_data.memory_commands c
+JOIN agent_data.conversation_history h ON h.user_id = $2 AND h.message_id = $3 AND h.message_hash = c.message_hash
+    AND h.session_id = c.session_id
+WHERE c.tenant_id = $1 AND c.user_id = $2
+LIMIT 1
+
+-- name: said_since
+-- The next messages of the user's own after $4 (of the session $3, or NULL: of all), at most $6 of at most $5 characters.
+SELECT h.message_id, h.content, h.created_at FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND h.created_at > $4 AND h.role = 1
+  AND NOT h.is_pruned AND h.content_tsv IS NOT NULL AND length(h.content) <= $5
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = h.message_id)
+ORDER BY h.created_at
+LIMIT $6
 
 -- name: turn
 -- A message of a session ($3), by the hash of its form ($4), with the answers to it.
@@ -124,6 +153,22 @@ SELECT agent_data.drop_facts_of($1, $2, m, 'ended', $4) FROM unnest($3::uuid[]) 
 INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, created_at)
 SELECT $2, $1, x.item, x.reason, $5 FROM unnest($3::uuid[], $4::text[]) AS x (item, reason)
 ON CONFLICT DO NOTHING
+
+-- name: in_force_beside
+-- Of these memories ($3) and others about the same subjects those in force, the one that was said last first.
+SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active, m.valid_from
+FROM agent_data.memory_store m
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.is_active AND m.predicate IS NOT NULL AND m.object_value IS NOT NULL
+  AND EXISTS (SELECT FROM agent_data.memory_store r
+              WHERE r.user_id = $2 AND r.memory_id = ANY ($3::uuid[]) AND r.dedup_scope = m.dedup_scope
+                AND r.subject_entity_id = m.subject_entity_id)
+ORDER BY COALESCE(m.stated_at, m.created_at) DESC, m.memory_id DESC
+
+-- name: give_way
+-- A memory ($3) is replaced by another ($4), which is so since $5.
+UPDATE agent_data.memory_store m SET
+    status = 'superseded', superseded_by = $4, superseded_how = 'conflict', valid_to = COALESCE(m.valid_to, $5), updated_at = $6
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = $3
 
 -- name: unforget
 -- Shows again what a command hid.

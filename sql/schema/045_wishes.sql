@@ -46,6 +46,7 @@ CREATE INDEX memory_ended ON agent_data.memory_store (user_id)
 -- `fact_messages`: for each fact the messages that say it, as JSON. A wish is an instruction in force that was learned from
 -- messages of the user's own: `provenance_type` 0 (stated), 2 (correction), 5 (instruction), and no source is known to have another
 -- role. What came by the API has no source, whoever asked it to be written, and is none. `wish_messages` as `fact_messages`.
+-- `doubted`: memories in doubt, which are said to be so; `due`: those of them that the user may be asked about.
 CREATE FUNCTION agent_data.standing(
     p_tenant uuid, p_user uuid, p_pooled boolean, p_facts integer, p_floor integer, p_wishes integer,
     OUT profile text, OUT profile_note uuid,
@@ -54,11 +55,10 @@ CREATE FUNCTION agent_data.standing(
     OUT fact_since timestamptz[], OUT fact_messages text,
     OUT due uuid[], OUT due_noted timestamptz[],
     OUT procedures uuid[], OUT procedure_details text[],
-    OUT wish_ids uuid[], OUT wish_texts text[], OUT wish_sessions uuid[], OUT wish_turns integer[], OUT wish_messages text
+    OUT wish_ids uuid[], OUT wish_texts text[], OUT wish_sessions uuid[], OUT wish_turns integer[], OUT wish_messages text,
+    OUT doubted uuid[]
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
-DECLARE
-    doubted uuid[];
 BEGIN
     SELECT t.profile, f.ids, f.notes, f.keys, f.many, f.facts, f.memories, f.sessions, f.turns, f.since, f.messages::text,
            m.doubted, m.habits, m.details, w.ids, w.texts, w.sessions, w.turns, w.messages::text

@@ -11,7 +11,7 @@ CREATE TABLE agent_data.memory_commands (
     -- Hash of the conversation up to the message, with the number of the command in it: a retry is the same.
     mark         bytea NOT NULL,
     message_hash bytea,                        -- of the message that said it
-    kind         text NOT NULL CHECK (kind IN ('forget', 'correct')),
+    kind         text NOT NULL CHECK (kind IN ('forget', 'correct', 'stop', 'allow')),
     scope        text NOT NULL CHECK (scope IN ('thing', 'this', 'everything')),
     outcome      text NOT NULL CHECK (outcome IN ('done', 'ask', 'confirm')),
     items        jsonb NOT NULL DEFAULT '[]',  -- of 'confirm': what it would be done to

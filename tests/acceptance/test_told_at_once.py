@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -70,6 +71,9 @@ def test_what_is_forgotten_in_a_chat_does_not_come_up_again(mneme: MnemeServer, 
     assert (done["kind"], done["outcome"], done["undone_at"]) == ("forget", "done", None)
     assert {each["kind"] for each in done["items"]} == {"memory", "message"}
     assert any("Acme" in (each["text"] or "") for each in done["items"])
+    assert Api(mneme, user="bob").get("/me")["commands"] == [done]
+    assert Api(mneme, user="rosa").get("/me")["commands"] == []
+    assert done["undo"] == f"/api/v1/commands/{done['id']}/undo"
     explained = Api(mneme, user="bob").get(f"/calls/{call_of(asked)}/context")
     assert explained["commands"] == [
         {"id": done["id"], "kind": "forget", "scope": "thing", "outcome": "done", "items": len(done["items"])}
@@ -92,9 +96,12 @@ def test_what_is_forgotten_in_a_chat_does_not_come_up_again(mneme: MnemeServer, 
     undone = mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
     assert undone.json() == {"id": done["id"], "undone": True}
     assert mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers).status_code == 409
+    assert Api(mneme, user="bob").get("/me")["commands"][0]["undo"] is None
     ask(mneme, "Tell me about Acme.", headers=headers)
     assert "Acme" in block_of(upstream)
-    assert 'mneme_commands_total{kind="forget",outcome="done"}' in mneme.http.get("/metrics").text
+    counted = mneme.http.get("/metrics").text
+    for kind, outcome in (("forget", "done"), ("forget", "undone"), ("recall", "heard")):
+        assert f'mneme_commands_total{{kind="{kind}",outcome="{outcome}"}}' in counted
 
 
 @pytest.mark.parametrize(
@@ -201,6 +208,69 @@ def test_everything_is_forgotten_when_the_next_message_confirms(mneme: MnemeServ
     (done,) = commands(mneme, "carl")
     mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
     assert in_force(mneme, "carl") == ["Lives in Lisbon"]
+
+
+def test_a_standing_wish_is_taken_back(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    headers = {"x-mneme-user": "paul"}
+    said = [user("Always answer me in bullet points.")]
+    ask(mneme, said, headers=headers)
+    question = [user("What is the capital of France?")]
+    ask(mneme, question, headers=headers)
+    assert "bullet points" in block_of(upstream)
+    back = [*question, assistant("- Paris"), user("No more bullet points please.")]
+    ask(mneme, back, headers=headers)
+    assert "takes a standing wish back" in block_of(upstream)
+    assert "Always answer" not in block_of(upstream), "nor does it stand in the conversation's earlier block"
+    assert "Always answer" not in "".join(in_force(mneme, "paul"))
+    ask(mneme, "What is 17 times 23?", headers=headers)
+    assert "bullet points" not in block_of(upstream)
+    (done,) = commands(mneme, "paul")
+    assert (done["kind"], done["outcome"]) == ("stop", "done")
+    again = [*said, assistant("All right."), *back, assistant("All right."), user("And 18 times 23?")]
+    ask(mneme, again, headers=headers | {"x-mneme-session": "resent"})
+    assert "Always answer" not in "".join(in_force(mneme, "paul")), "nor where the whole talk comes again"
+    assert 'mneme_commands_total{kind="stop",outcome="done"}' in mneme.http.get("/metrics").text
+    mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
+    ask(mneme, "What is 18 times 23?", headers=headers)
+    assert "Always answer me in bullet points" in block_of(upstream)
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [
+        ("a-done", "Please forget that I am allergic to peanuts."),
+        ("a-named", "Forget my nut allergy."),
+        ("a-all", "Forget everything you know about me."),
+        ("a-wish", "No more bullet points please."),
+    ],
+)
+def test_compiled_again_as_of_then_the_prompt_tells_the_same(
+    mneme: MnemeServer, upstream: ScriptedUpstream, name: str, order: str
+) -> None:
+    headers = {"x-mneme-user": name}
+    for said in ("I am allergic to peanuts.", "Always answer me in bullet points."):
+        ask(mneme, said, headers=headers)
+    call = call_of(ask(mneme, order, headers=headers))
+    sent = block_of(upstream)
+    assert "The user" in sent or "Mneme has just" in sent or "What the user" in sent
+    again = Api(mneme, user=name).post(f"/calls/{call}/replay", {"mode": "as_of"})
+    assert again["identical"], again
+
+
+def test_five_requests_that_say_the_same_are_told_the_same(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    headers = {"x-mneme-user": "quin"}
+    said: list[dict[str, str]] = []
+    for each in ("I work at Acme.", "Acme is a nice company.", "My wife works at Acme.", "I like Acme phones."):
+        said += [user(each)]
+        ask(mneme, said, headers=headers)
+        said += [assistant("I see.")]
+    upstream.requests.clear()
+    order = [*said, user("Please forget that I work at Acme.")]
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(lambda _: ask(mneme, order, headers=headers), range(5)))
+    assert ["has just forgotten" in prompt_of(each) for each in upstream.requests] == [True] * 5
+    assert not any("(0 items)" in prompt_of(each) for each in upstream.requests)
+    assert len(commands(mneme, "quin")) == 1
 
 
 def test_memory_that_is_only_read_is_not_changed(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:

@@ -26,6 +26,7 @@ from app.api.calls import calls_router
 from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
+from app.api.commands import commands_router
 from app.api.common import DoorMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
 from app.api.context import PreviewRequest, context_router
@@ -62,6 +63,7 @@ from app.gateway.fault_answers import Writer
 from app.jobs.working import WorkingMemory
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve import Finder, Resolver
+from app.memory.command_match import contrary
 from app.memory.extract_pii import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.providers.tokens import CountCache
@@ -69,6 +71,7 @@ from app.settings import Settings
 from app.store.captures import Captures
 from app.store.cards import Cards
 from app.store.cassettes import CassetteStore
+from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
 from app.store.deleting import Deleter
@@ -274,6 +277,7 @@ async def build_doors(
     entities = EntityStore(pool, queries, clock)
     resolver = Resolver(entities, finder, clock)
     registry = process_registry()
+    metrics = Metrics(registry)
     journey = build_journey(
         TurnStore(pool, queries),
         embedder=HashEmbedder(),
@@ -296,7 +300,8 @@ async def build_doors(
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
-        lambda: me_router(gate),
+        lambda: commands_router(gate, CommandStore(pool, queries, clock, contrary=contrary), metrics),
+        lambda: me_router(gate, CommandStore(pool, queries, clock)),
         lambda: users_router(
             gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
         ),
@@ -334,7 +339,7 @@ async def build_doors(
     app.add_middleware(DoorMiddleware, max_bytes=MAX_BODY)
     return Doors(
         app=app, clock=clock, tenancy=tenancy, authenticator=authenticator, sessions=sessions, history=history,
-        memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=Metrics(registry), searcher=searcher,
+        memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=metrics, searcher=searcher,
         previewer=previewer, checks=checks, journey=journey,
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ import orjson
 from app.clock import Clock, FakeClock
 from app.errors import Unavailable
 from app.jobs.answering import Answers
+from app.jobs.taking_back import TakingBack
 from app.jobs.tasks import Extract, Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
@@ -129,6 +130,7 @@ def learner(
         refuses=refuses,
         helper=helper,
         answers=answers,
+        taking_back=TakingBack(SQL, clock or FakeClock(NOW)),
     )
 
 

@@ -10,7 +10,7 @@ from tests.support.doors import Doors, error_of
 async def test_an_open_server_is_about_its_local_user(doors: Doors) -> None:
     async with doors.client() as client:
         told = (await client.get("/api/v1/me")).json()
-        assert told == {"tenant": str(LOCAL_TENANT), "user": "local", "scopes": sorted(SCOPES)}
+        assert told == {"tenant": str(LOCAL_TENANT), "user": "local", "scopes": sorted(SCOPES), "commands": []}
         assert (await client.get("/api/v1/me", params={"user": "ana"})).json()["user"] == "ana"
         header = {b"X-Mneme-User": "Zoë".encode()}
         assert (await client.get("/api/v1/me", headers=header)).json()["user"] == "Zoë"
@@ -24,6 +24,7 @@ async def test_a_key_says_who_and_what_it_may(locked: Doors) -> None:
             "tenant": str(of.tenant_id),
             "user": None,
             "scopes": ["read"],
+            "commands": [],
         }
     async with locked.client(own) as client:
         assert (await client.get("/api/v1/me")).json()["user"] == "ana"

@@ -182,3 +182,17 @@ async def test_since_when_a_fact_is_so(world: World) -> None:
     assert len(found.messages) == 1
     lines = await block_of(world, "Where do I live?")
     assert lines[1:-1] == [ABOUT, "- lives in: Berlin (since 2026-10)"], "the fact, and not its message"
+
+
+async def test_a_fact_in_doubt_is_said_to_be_so(world: World) -> None:
+    memories = [await asks(world, text, kind="fact", provenance=4) for text in ("Lives in Berlin", "Commutes by tram")]
+    for memory, key, value in zip(memories, ("lives_in", "commute"), ("Berlin", "by tram"), strict=True):
+        await world.admin.execute(
+            "SELECT agent_data.keep_fact($1, $2, 'personal', $4, false, to_jsonb($5::text), 90, $3, now(), now())",
+            ids.LOCAL_TENANT, USER, memory, key, value,
+        )  # fmt: skip
+    await world.admin.execute("UPDATE agent_data.memory_store SET status = 'aging' WHERE memory_id = $1", memories[1])
+    lines = await block_of(world, "What do you know about me?")
+    assert {"- lives in: Berlin", "- commute: by tram (to be confirmed)"} <= set(lines)
+    (row,) = await world.rows("SELECT inputs FROM agent_data.compilations ORDER BY call_id DESC LIMIT 1")
+    assert json.loads(row["inputs"])["notes"]["doubted"] == [str(memories[1])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -11,14 +12,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from app.clock import FakeClock
+from app.errors import StoreUnavailable
 from app.gateway.commands import Commander, Obeyed
 from app.gateway.dialect import ChatRequest
 from app.gateway.dialects import dialect_of
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place
+from app.memory.command_match import contrary
 from app.metrics import Metrics
 from app.providers.embeddings import WordLlamaEmbedder
-from app.store.commands import CommandStore
+from app.store.commands import CommandStore, Doing
 from app.store.pools import Pool
 from app.store.validation import Validation
 from tests.support.jobs import SQL, rows
@@ -48,7 +51,7 @@ class Teller:
     """Tells memory to do things."""
 
     def __init__(self, pool: Pool, words: WordLlamaEmbedder, space: int, *, most: int = 20) -> None:
-        self.store = CommandStore(pool, SQL, FakeClock(NOW), space=space)
+        self.store = CommandStore(pool, SQL, FakeClock(NOW), space=space, contrary=contrary)
         self._commander = Commander(
             self.store,
             Validation(pool, SQL, FakeClock(NOW), space=space),
@@ -86,7 +89,10 @@ async def test_too_much_at_once_is_asked_about_first(
     assert "has just forgotten" in done.deeds[0]
     assert done.changed
     assert await texts(admin) == []
-    assert (await teller.tell(talk, order, leave, "Yes, please.")).deeds == (), "once"
+    again = await teller.tell(talk, order, leave, "Yes, please.")
+    assert (again.deeds[0].partition(";")[0], again.changed) == (done.deeds[0].partition(";")[0], False), (
+        "done once, told again"
+    )
 
 
 async def test_undone_it_is_as_it_was_before(
@@ -107,6 +113,40 @@ async def test_undone_it_is_as_it_was_before(
         await teller.store.undo(TENANT, each.command_id, talk.user)
     assert {each["memory_id"]: each["status"] for each in await memories(admin, "true")} == before
     assert await hidden(admin) == ["superseded"]
+
+
+@pytest.mark.parametrize(
+    ("known", "order", "since", "facts"),
+    [
+        ("I live in Lisbon", "Forget that I live in Lisbon.", "I live in Porto", ["Porto"]),
+        ("I like coffee", "Forget that I like coffee.", "I hate coffee", ["coffee"]),
+        ("I work at Acme", "Forget that I work at Acme.", "I don't work at Acme any more", []),
+    ],
+)
+async def test_undone_what_took_its_place_since_stays(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    known: str,
+    order: str,
+    since: str,
+    facts: list[str],
+) -> None:
+    talk, do, teller = Talk(), learner(pool, words, space), Teller(pool, words, space)
+    await taught(do, pool, talk, known)
+    await teller.tell(talk, order)
+    await taught(do, pool, talk, since)
+    (left,) = await texts(admin)
+    (done,) = await teller.store.page(TENANT, talk.user, after=None, limit=10)
+    await teller.store.undo(TENANT, done.command_id, talk.user)
+    assert await texts(admin) == [left]
+    (heir,) = await memories(admin)
+    (old,) = await memories(admin, "NOT is_active")
+    assert (old["status"], old["superseded_how"], old["superseded_by"]) == ("superseded", "conflict", heir["memory_id"])
+    assert old["valid_to"] == heir["valid_from"]
+    found = await rows(admin, "SELECT fact_value FROM agent_data.user_facts")
+    assert [json.loads(each["fact_value"]) for each in found] == facts
 
 
 @pytest.mark.parametrize("everything", [False, True])
@@ -217,3 +257,117 @@ async def test_what_was_forgotten_is_remembered_again_when_the_user_asks_for_it_
     assert await texts(admin) == []
     await taught(do, pool, talk, "Remember that I'm vegan.")
     assert await texts(admin) == ["Is vegan"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "back", "outcome"),
+    [
+        ("Always answer me in bullet points.", "No more bullet points please", "done"),
+        ("Always answer me in bullet points.", "you don't have to answer in bullet points any more", "done"),
+        ("Never suggest cilantro.", "You can suggest cilantro again.", "done"),
+        ("Responde siempre con viñetas.", "No más viñetas, por favor.", "done"),
+        ("Antworte mir immer in Stichpunkten.", "Bitte keine Stichpunkte mehr.", "done"),
+        ("Antworte mir immer in Stichpunkten.", "Du musst nicht mehr in Stichpunkten antworten.", "done"),
+        ("Réponds-moi toujours avec des listes à puces.", "Arrête les listes à puces, s'il te plaît.", "done"),
+        ("Responda sempre em tópicos.", "Chega de tópicos, por favor.", "done"),
+        ("请总是用要点回答。", "不要再用要点回答了。", "done"),
+        ("请永远不要推荐香菜。", "你又可以推荐香菜了。", "done"),
+        ("Always answer in French and cite your sources.", "You don't have to cite your sources any more.", "ask"),
+        ("Always answer in French.", "No more bullet points please", None),
+        ("Never use bullet points.", "No more bullet points please", None),
+        ("Always suggest cilantro.", "You can suggest cilantro again.", None),
+        ("Always answer me in bullet points.", 'Is "no more bullet points" right?', None),
+        ("Always answer me in bullet points.", "No more bullet points, my boss says.", None),
+        ("Always answer me in bullet points.", "No more bullet points in this answer.", None),
+    ],
+)
+async def test_a_standing_wish_is_taken_back_where_one_speaks_of_it(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    wish: str,
+    back: str,
+    outcome: str | None,
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space)
+    await taught(learner(pool, words, space), pool, talk, wish)
+    before = await texts(admin)
+    assert before
+    deeds = (await teller.tell(talk, "Hi", "Hello", back)).deeds
+    assert len(deeds) == (outcome is not None)
+    assert (await teller.tell(talk, "Hi", "Hello", back)).deeds[:1] == deeds or outcome == "ask", (
+        "a retry is told the same"
+    )
+    assert await texts(admin) == ([] if outcome == "done" else before)
+    done = await teller.store.page(TENANT, talk.user, after=None, limit=10)
+    assert [each.outcome for each in done] == ([outcome] if outcome else [])
+    if outcome == "done":
+        await teller.store.undo(TENANT, done[0].command_id, talk.user)
+        assert await texts(admin) == before
+
+
+async def test_a_wish_that_was_taken_back_may_be_asked_for_again(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, do, teller = Talk(), learner(pool, words, space), Teller(pool, words, space)
+    wish = "Always answer me in bullet points."
+    await taught(do, pool, talk, wish)
+    before = await texts(admin)
+    await teller.tell(talk, "No more bullet points please")
+    assert await texts(admin) == []
+    await taught(do, pool, talk, wish)
+    assert await texts(admin) == before
+
+
+async def test_the_same_command_at_once_is_done_once_and_told_to_all(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space, most=4)
+    await taught(
+        learner(pool, words, space), pool, talk, "I work at Acme", "Acme is nice", "My favourite company is Acme"
+    )
+    for order, told in (
+        ("Forget that I work at Acme.", "Ask for confirmation"),
+        ("Forget everything you know about me.", "Ask for confirmation"),
+        ("Forget that my favourite company is Acme.", ""),
+    ):
+        said = await asyncio.gather(*(teller.tell(talk, order) for _ in range(5)))
+        assert {told in each.deeds[0] for each in said} == {True}, order
+        assert len({each.account[0]["id"] for each in said}) == 1, "one command"
+    assert len(await rows(admin, "SELECT FROM agent_data.memory_commands")) == 3
+
+
+async def test_who_waits_too_long_is_told_what_another_request_did(
+    pool: Pool, words: WordLlamaEmbedder, space: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.gateway.commands.WITHIN_S", 0.2)
+    talk, teller = Talk(), Teller(pool, words, space)
+    await taught(learner(pool, words, space), pool, talk, "I work at Acme")
+    order, other = "Forget that I work at Acme.", "Forget that I work at Globex."
+    await teller.tell(talk, order)
+    async with pool.transaction(TENANT) as connection:
+        await connection.execute(SQL["learning.lock"], talk.user)
+        assert "has just forgotten" in (await teller.tell(talk, order)).deeds[0]
+        assert "could not do now" in (await teller.tell(talk, other)).deeds[0]
+
+
+async def test_a_command_that_gave_way_is_done_at_the_second_try(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space)
+    await taught(learner(pool, words, space), pool, talk, "I work at Acme")
+    hide = Doing.hide
+    failed: list[Any] = []
+
+    async def deadlocked(self: Doing, *given: Any) -> Any:
+        found = await hide(self, *given)
+        if not failed:
+            failed.append(found)
+            raise StoreUnavailable("Two waited for each other.")
+        return found
+
+    monkeypatch.setattr(Doing, "hide", deadlocked)
+    assert "has just forgotten" in (await teller.tell(talk, "Forget that I work at Acme.")).deeds[0]
+    assert await texts(admin) == []
+    assert len(await rows(admin, "SELECT FROM agent_data.memory_commands")) == 1

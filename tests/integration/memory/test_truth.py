@@ -87,6 +87,34 @@ async def test_what_became_doubtful_is_asked_about_until_the_user_has_spoken(
 
 
 @pytest.mark.parametrize(
+    ("said", "in_force"),
+    [
+        (["I work as a data engineer at Acme in Porto", "I left Acme"], ["Works as a data engineer", "Left Acme"]),
+        (
+            ["I work at Acme in Porto", "We moved to Berlin last month. And I left Acme."],
+            ["Lives in Berlin", "Left Acme"],
+        ),
+        (["I work at Acme in Porto", "I work in Porto", "I left Acme"], ["Works in Porto", "Left Acme"]),
+        (["I work at Acme in Porto", "I left Globex"], ["Works at Acme", "Works in Porto", "Left Globex"]),
+    ],
+)
+async def test_what_belonged_to_what_ended_ends_with_it(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    said: list[str],
+    in_force: list[str],
+) -> None:
+    do, talk = learner(pool, words, space), Talk()
+    for each in said:
+        await taught(do, pool, talk, each)
+    assert sorted(await texts(admin)) == sorted(in_force)
+    facts = await rows(admin, "SELECT fact_key FROM agent_data.user_facts")
+    assert ("work_location" in {each["fact_key"] for each in facts}) == ("Works in Porto" in in_force)
+
+
+@pytest.mark.parametrize(
     ("before", "after", "in_force", "strategy"),
     [
         (
@@ -96,6 +124,19 @@ async def test_what_became_doubtful_is_asked_about_until_the_user_has_spoken(
             "trust_recent",
         ),
         ("Answers should be long", "Answers should be short", ["Answers should be short"], "trust_recent"),
+        (
+            "Die Antworten sollen lang sein",
+            "Die Antworten sollen kurz sein",
+            ["Die Antworten sollen kurz sein"],
+            "trust_recent",
+        ),
+        (
+            "Quiere las reuniones el viernes",
+            "No quiere las reuniones el viernes",
+            ["No quiere las reuniones el viernes"],
+            "trust_recent",
+        ),
+        ("喜欢周五下午开会", "不喜欢周五下午开会", ["不喜欢周五下午开会"], "trust_recent"),
         (
             "The garage door code has 4 digits",
             "The garage door code has 6 digits",
@@ -131,6 +172,14 @@ async def test_a_denial_in_other_words_stands_against_what_it_denies(
     [
         ("Always answer me in bullet points.", "Stop answering in bullet points.", "Never answer in bullet points"),
         ("Always use emojis.", "Stop using emojis.", "Never use emojis"),
+        ("Always answer me in bullet points.", "No more bullet points please", None),
+        ("Never suggest cilantro.", "You can suggest cilantro again.", None),
+        ("No more bullet points please", "Always answer me in bullet points.", "Always answer me in bullet points"),
+        (
+            "Always answer in French and cite your sources.",
+            "You don't have to cite your sources any more.",
+            "Always answer in French and cite your sources",
+        ),
     ],
 )
 async def test_a_wish_is_taken_back(
@@ -140,9 +189,9 @@ async def test_a_wish_is_taken_back(
     space: int,
     wish: str,
     back: str,
-    stands: str,
+    stands: str | None,
 ) -> None:
     do, talk = learner(pool, words, space), Talk()
     await taught(do, pool, talk, wish)
     await taught(do, pool, talk, back)
-    assert await texts(admin) == [stands]
+    assert await texts(admin) == ([stands] if stands else [])

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.extract_words import words
 from app.memory.ingest_text import (
     content_hash,
-    contrast,
     gist,
     injected_spans,
     normalise,
@@ -202,21 +200,3 @@ def test_nothing_of_a_block_is_left(parts: list[str]) -> None:
 @pytest.mark.parametrize("unit", ["<mneme-memory a>", "</mneme-memory b>", "<mneme-memory ", "</mneme-memory a"])
 def test_a_text_full_of_delimiters_is_no_burden(unit: str) -> None:
     assert len(strip_injected(unit * 20_000)) <= len(unit * 20_000)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "how"),
-    [
-        ("Wants meetings on Friday", "Never wants meetings on Friday", "denied"),
-        ("Likes early meetings", "Hates early meetings", "denied"),
-        ("Answers should be long", "Answers should be short", "denied"),
-        ("Has 2 cats", "Has 3 cats", "changed"),
-        ("Wants no sugar in tea", "Wants no milk in tea", None),
-        ("Has 2 cats", "Has 3 dogs", None),
-        ("Drinks tea", "Drinks coffee", None),
-        ("Likes tea", "Likes tea a lot", None),
-    ],
-)
-def test_one_text_denies_another(one: str, other: str, how: str | None) -> None:
-    assert contrast(one, other, words("antonyms")) == how
-    assert contrast(other, one, words("antonyms")) == how

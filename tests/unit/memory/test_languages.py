@@ -145,6 +145,10 @@ SECONDS = 2.0
         "a: ",
         "no, ",
         "ahora ",
+        "no more ",
+        "you can use ",
+        "keine ",
+        "别再用",
     ],
 )
 def test_hostile_input_takes_no_time(piece: str) -> None:
