@@ -77,8 +77,6 @@ class CompileRequest:
     window: int | None = None
     deeds: Sequence[Deed] = ()
     """What Mneme has just done because the user's message asked for it: the block says it first."""
-    about_user: bool = False
-    """The message asks what is known of the user: all facts in force are said."""
     search: bool = True
     """False: nothing is looked for; history and earlier blocks are all there is."""
 

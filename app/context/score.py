@@ -19,7 +19,7 @@ from uuid import UUID
 from app.context.asked import Asked
 from app.context.candidates import LONG, Candidate
 from app.context.profiles import Profile
-from app.context.worth import TIED, prior, said, sigmoid
+from app.context.worth import TIED, prior, sigmoid, states
 from app.memory.candidate import Provenance
 from app.memory.lifecycle import effective_confidence
 
@@ -332,14 +332,16 @@ def likely(scored: Sequence[Scored], query: QuerySignals, now: datetime) -> list
         signal(candidates, context)
         for signal in (_reinforcement, _access_frequency, _entity_overlap)
     ]  # fmt: skip
+    talk = query.timed or query.recap  # then what was asked may be what is asked for
     found = []
     for each, again, used, tied in zip(scored, *columns, strict=True):
         item = each.candidate
-        if item.odds is None:
+        if item.odds is None or (
+            item.source == "message" and not talk and not states(item.text, item.whole_tokens or item.token_count)
+        ):
             p = 0.0
         elif item.source == "message":
-            own = said(item.text, item.whole_tokens or item.token_count)
-            p = sigmoid(item.odds + own + TIED * (tied if query.things else 0.0))
+            p = sigmoid(item.odds + TIED * (tied if query.things else 0.0))
         else:
             left = item.confidence
             if item.kind in BELIEVED:

@@ -112,10 +112,11 @@ _FAILED = (
 @dataclass(frozen=True, slots=True)
 class Obeyed:
     """What became of a message's commands. `told`: as `CompileRequest.deeds` has it; `account`: for the call's explanation;
-    `changed`: memory is not as it was before."""
+    `changed`: memory is not as it was before. `alone`: the message says nothing but commands, so that
+    nothing need be looked for."""
 
     told: tuple[Deed, ...] = ()
-    about_user: bool = False
+    alone: bool = False
     changed: bool = False
     account: tuple[dict[str, Any], ...] = ()
 
@@ -165,14 +166,19 @@ def without_orders(chat: ChatRequest) -> Mapping[str, Any] | None:
     message = chat.messages[last] if last is not None else None
     if text is None or not orders or any(each.scope == "this" for each in orders):
         return None
-    rest, done = "", 0
-    for each in orders:
-        start, end = each.span
-        rest, done = rest + text[done:start], end
-    rest = (rest + text[done:]).strip(" .,;:!?。！？\n")
+    rest = _beside(text, orders)
     if len(rest) <= LEFT_CHARS or not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
         return None
     return {**message, "content": rest}
+
+
+def _beside(text: str, orders: Sequence[Command]) -> str:
+    """What a message says beside these commands."""
+    rest, done = "", 0
+    for each in orders:
+        start, end = each.span
+        rest, done = rest + text[done:start], max(done, end)
+    return (rest + text[done:]).strip(" .,;:!?。！？\n")
 
 
 def confirms(text: str) -> bool:
@@ -280,7 +286,8 @@ class Commander:
     async def obey(self, identity: Identity, chat: ChatRequest, place: Place, now: datetime, *, writes: bool) -> Obeyed:
         """Do what the newest message asks of memory, once. `writes`: whether memory may be changed. Raises nothing."""
         wanted = told(chat)
-        about_user = any(each.kind == "recall" for each in wanted)
+        text = newest(chat) or ""
+        alone = bool(wanted) and len(_beside(text, wanted)) <= LEFT_CHARS
         for each in wanted:
             if each.kind not in _DONE_BY:  # in the prompt, or with the turn
                 self._metrics.commanded(each.kind, "heard")
@@ -288,20 +295,19 @@ class Commander:
         forgets = any(each.kind == "forget" for each in orders)
         if orders and not writes:
             self._metrics.commanded(orders[0].kind, "read_only")
-            return Obeyed((Deed(_READ_ONLY),) if forgets else (), about_user=about_user)
-        text = newest(chat) or ""
+            return Obeyed((Deed(_READ_ONLY),) if forgets else (), alone=alone)
         if not orders and not (writes and confirms(text)):
-            return Obeyed(about_user=about_user)
+            return Obeyed(alone=alone)
         try:
             async with asyncio.timeout(WITHIN_S):
                 try:
                     obeyed = await self._obey(identity, chat, place, orders, text, now)
                 except StoreUnavailable:  # two waited for each other, or a connection was lost: nothing was done
                     obeyed = await self._obey(identity, chat, place, orders, text, now)
-                return replace(obeyed, about_user=about_user)
+                return replace(obeyed, alone=alone)
         except Exception as error:  # boundary: a command that fails must not keep the request from its answer
             if (done := await self._by_another(identity, chat, place, orders, text, now)) is not None:
-                return replace(done, about_user=about_user)
+                return replace(done, alone=alone)
             self._metrics.commanded(orders[0].kind if orders else "forget", "failed")
             expected = isinstance(error, MnemeError | TimeoutError)
             log.warning(
@@ -309,7 +315,7 @@ class Commander:
                 extra={"error": type(error).__name__},
                 exc_info=None if expected else error,
             )
-            return replace(FAILED if forgets or not orders else NOTHING_TOLD, about_user=about_user)
+            return replace(FAILED if forgets or not orders else NOTHING_TOLD, alone=alone)
 
     async def _obey(
         self, identity: Identity, chat: ChatRequest, place: Place, orders: Sequence[Command], text: str, now: datetime

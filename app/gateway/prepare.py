@@ -125,12 +125,12 @@ class Preparer:
             now=at_home(now, place.standing),  # "yesterday" is the user's
             inquiry=inquiry,
             deeds=obeyed.told,
-            about_user=obeyed.about_user,
             cards=self._cards.begin(identity.tenant_id, chat, place, deadline_s) if search and self._cards else None,
         )
         if paging is not None:
             request = paged(request, paging.costs, paging.schemas, paging.window)
-        compiled = await self._compiler.compile(request if search else replace(request, search=False))
+        looked = search and not obeyed.alone
+        compiled = await self._compiler.compile(request if looked else replace(request, search=False))
         if (path := path_of(place)) is not None:
             compiled = replace(compiled, inputs={**compiled.inputs, "path": path})
         if paging is not None:

@@ -63,8 +63,8 @@ Column = NDArray[np.float32]
 
 @dataclass(slots=True)
 class Row:
-    """A request with its features. `items` (n, features), `share` (n,) of the evidence, `tokens` (n,), `finds`: which
-    evidence."""
+    """A request with its features, without messages that state nothing. `items` (n, features), `share` (n,) of the evidence,
+    `tokens` (n,), `finds`: which evidence."""
 
     set: str
     whole: bool
@@ -130,7 +130,7 @@ def fit_items(rows: Sequence[Row], left: Sequence[str]) -> worth.Logistic:
 
 
 def choose(
-    row: Row, asked: worth.Logistic, item: worth.Logistic, price: float, cap: float = 1450.0
+    row: Row, asked: worth.Logistic, item: worth.Logistic, price: worth.Rate, cap: float = 1450.0
 ) -> tuple[float, float]:
     """Recall and tokens of a prompt, roughly: the greedy choice, with mean costs; no tokens where it does not pass."""
     sure = worth.sigmoid(float(asked.odds(row.request[None])[0]))
@@ -139,9 +139,10 @@ def choose(
         return 0.0, 0.0
     likely = sure * likely
     cost = np.where(row.tokens > WHOLE, PASSAGE, row.tokens) + worth.LINE
+    least = price.least(cost, float(likely.max()))
     used, found = 0.0, frozenset[str]()
     for n in np.argsort(-likely, kind="stable"):
-        if likely[n] >= price * cost[n] and used + cost[n] + FRAME <= cap:
+        if likely[n] >= least[n] and used + cost[n] + FRAME <= cap:
             used += cost[n]
             found |= row.finds[n]
     evidence = row.ask.evidence
@@ -162,13 +163,16 @@ async def rows_of(core: Any, persons: Sequence[Person], sentences: Sentences, rn
             *person.asks,
             *(Ask(text, kind) for texts, many, kind in several for text in rng.sample(list(texts), many // part)),
         ]
-        evidence = {}
+        evidence, idle = {}, set()
         async with core.pools.background.transaction(ids.LOCAL_TENANT) as connection:
             for each in await connection.fetch(
-                "SELECT message_id, metadata ->> 'id' AS id FROM agent_data.conversation_history WHERE user_id = $1",
+                "SELECT message_id, metadata ->> 'id' AS id, content, token_count FROM agent_data.conversation_history"
+                " WHERE user_id = $1",
                 user,
             ):
                 evidence[each["message_id"].bytes] = frozenset({each["id"]})
+                if not worth.states(each["content"] or "", each["token_count"]):
+                    idle.add(each["message_id"].bytes)
             for each in await connection.fetch(
                 "SELECT memory_id, source_message_ids AS of FROM agent_data.memory_store WHERE user_id = $1", user
             ):
@@ -188,8 +192,10 @@ async def rows_of(core: Any, persons: Sequence[Person], sentences: Sentences, rn
                 continue
             scores = ranked_by(ranking, AUTO)
             best = np.argsort(-scores, kind="stable")[:KEPT]
-            finds = [evidence.get(each.tobytes(), frozenset()) & ask.evidence for each in
-                     np.ascontiguousarray(ranking.places(best)["id"])]  # fmt: skip
+            those = [each.tobytes() for each in np.ascontiguousarray(ranking.places(best)["id"])]
+            stating = np.array([each not in idle for each in those])
+            best, those = best[stating], [each for each in those if each not in idle]
+            finds = [evidence.get(each, frozenset()) & ask.evidence for each in those]
             share = np.array([len(each) / max(1, len(ask.evidence)) for each in finds])
             found.append(Row(person.set, person.whole, ask, ask.text not in held,
                              worth.asked_features(ranking, asked), worth.item_features(scores)[best], share,
