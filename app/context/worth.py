@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from app.context.asked import Asked
 from app.context.rank import Column, Ranking, gains, same_word
-from app.context.speech import heard
+from app.languages.speech import heard
 from app.memory.consolidate_text import names
 from app.sources import Price
 from app.store.places import Scan
@@ -86,6 +86,10 @@ short messages that state nothing; of all that friends say 11 % are."""
 _SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]*")
 _ASKED = ("?", "？")
 
+ECHO = 0.98
+"""Cosine from which an item is the question itself, asked before: the same text has 1 in any embedder. It answers nothing, and
+must not keep the answer out."""
+
 _NO_WORDS = np.zeros(0, bool)
 
 ASKED_FEATURES = ("held", "together", "lost", "named", "stranger", "first_person", "mine", "talk", "task", "timed")
@@ -145,15 +149,26 @@ def judge(ranking: Ranking, asked: Asked, scores: Column, *, bears: bool = False
     if not len(ranking):
         return Judgement(0.0, False, scores)
     request, item = models()
+    echoes = ranking.similarity >= np.float32(ECHO)
+    if echoes.any():
+        ranking, scores = _without(ranking, echoes), np.where(echoes, scores.min(), scores)
     if asked.recap or asked.turns is not None or asked.things:
         sure = 1.0  # it names the conversation itself, or a thing that is known
     else:
         sure = sigmoid(float(request.odds(asked_features(ranking, asked)[None])[0]))
         sure = max(sure, BEARS) if bears else sure
     likely = sigmoids(item.odds(item_features(scores)))
-    passes = sure >= least_asked(ranking.tokens)
+    passes = sure >= least_asked(ranking.tokens[~echoes])
     likely *= np.float32(sure)
     return Judgement(sure, passes, np.log(likely / (1.0 - likely + np.float32(1e-6))))
+
+
+def _without(ranking: Ranking, echoes: NDArray[np.bool_]) -> Ranking:
+    """The ranking as if no word of the question stood in these items (n,)."""
+    scan, said = ranking.scan, (ranking.counts > 0) & echoes
+    holding = [max(0, n - int(m)) for n, m in zip(scan.holding, said.sum(axis=1), strict=False)]
+    scan = scan._replace(holding=holding, counted=max(0, scan.counted - int(echoes.sum())))
+    return replace(ranking, scan=scan, counts=np.where(echoes, np.float32(0.0), ranking.counts))
 
 
 def least_asked(tokens: Column) -> float:

@@ -33,6 +33,7 @@ from app.gateway.identify import Identity
 from app.gateway.reconcile import Place, question_chain
 from app.languages.data import all_of, language
 from app.languages.detect import language_of
+from app.languages.speech import heard
 from app.memory.answers import Note, reply_to
 from app.memory.candidate import Candidate, Exchange, Triple
 from app.memory.command_match import Aim, aim_of, matched, quotes, says, taken_back, value_keys
@@ -287,7 +288,7 @@ class Commander:
         """Do what the newest message asks of memory, once. `writes`: whether memory may be changed. Raises nothing."""
         wanted = told(chat)
         text = newest(chat) or ""
-        alone = bool(wanted) and len(_beside(text, wanted)) <= LEFT_CHARS
+        alone = bool(wanted) and not any(each.kind == "recall" for each in wanted) and heard(_beside(text, wanted)).talk
         for each in wanted:
             if each.kind not in _DONE_BY:  # in the prompt, or with the turn
                 self._metrics.commanded(each.kind, "heard")
@@ -304,7 +305,7 @@ class Commander:
                     obeyed = await self._obey(identity, chat, place, orders, text, now)
                 except StoreUnavailable:  # two waited for each other, or a connection was lost: nothing was done
                     obeyed = await self._obey(identity, chat, place, orders, text, now)
-                return replace(obeyed, alone=alone)
+                return replace(obeyed, alone=alone and len(obeyed.told) >= len(orders))
         except Exception as error:  # boundary: a command that fails must not keep the request from its answer
             if (done := await self._by_another(identity, chat, place, orders, text, now)) is not None:
                 return replace(done, alone=alone)
@@ -567,12 +568,14 @@ class Commander:
 
     async def _withdraw(self, turn: _Turn, n: int, order: Command, near: dict[str, Any]) -> None:
         before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
-        if before is not None:
+        if before is not None and (not turn.place.new or before.outcome != "done"):
             self._again(turn, before)
             return
         stored = await turn.doing.wishes(turn.now)
         found = taken_back(order.about, stored, order.language, allows=order.kind == "allow")
         if not found.wishes:
+            if before is not None:
+                self._again(turn, before)  # the first attempt did it, and was not stored
             return
         memories = [each.memory_id for each in found.wishes]
         outcome: CommandOutcome = "done" if found.clear else "ask"

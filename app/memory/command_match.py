@@ -22,6 +22,8 @@ from app.store.commands import Stored
 
 _WORD = re.compile(r"[^\W_]+(?:['’.&-][^\W_]+)*")
 _HAN = re.compile(r"[\u3400-\u9fff]{2,}")
+_ENDINGS = re.compile(r"(\w+?)(?:e?s|e|e?d|ing|e?n|er|[oa]s?)?\n\1(?:e?s|e|e?d|ing|e?n|er|[oa]s?)?")
+"""Two words on a line each that differ in nothing but how European languages inflect."""
 _STEM = 4
 """Letters by which two forms are one word ("worked", "works"), as in `ingest_text`."""
 _TELLS = 3
@@ -111,7 +113,12 @@ def taken_back(about: str, wishes: Sequence[Stored], code: str, *, allows: bool)
     """Which of the user's wishes say what `about` says: all of its words. `allows`: those that forbid it are meant, else those
     that ask for it: who says "no more emojis" does not take back "never use emojis"."""
     words = aim_of(about, (), code).words
-    found = [each for each in wishes if words and _has(each.text, words) and _forbids(each.text, code) == allows]
+    spelled = [token for token in _tokens(about) if _stem(token) in words]
+    found = [
+        each
+        for each in wishes
+        if words and _has(each.text, words) and _forbids(each.text, code) == allows and _inflected(spelled, each.text)
+    ]
     several = len(found) > 1 and len(words) < 2
     return TakenBack(tuple(found), not several and not any(_JOINED.search(each.text) for each in found))
 
@@ -203,7 +210,9 @@ def _spoken_of(aim: Aim, stored: Sequence[Stored]) -> frozenset[str]:
 def _subject_fits(aim: Aim, each: Stored, spoken_of: Collection[str]) -> bool:
     """ "I worked at Acme" is not about a wife who does."""
     if spoken_of:
-        return each.subject in spoken_of or (each.subject is None and _has(each.text, {_stem(s) for s in spoken_of}))
+        return each.subject in spoken_of or (
+            each.subject is None and ("user" in spoken_of or _has(each.text, {_stem(s) for s in spoken_of}))
+        )
     return not aim.of_self or each.subject in (None, "user")
 
 
@@ -227,6 +236,12 @@ def _tokens(text: str) -> list[str]:
 
 def _stem(word: str) -> str:
     return word[:_STEM] if len(word) > _STEM and word.isascii() and word.isalpha() else word
+
+
+def _inflected(words: Sequence[str], text: str) -> bool:
+    """Whether all of these words stand in a text, at most in another form: "commas" is no form of "comments"."""
+    tokens = _tokens(text)
+    return all(any(_ENDINGS.fullmatch(f"{word}\n{token}") for token in tokens) for word in words)
 
 
 def _names_all(text: str, names: Collection[str]) -> bool:

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple, cast, get_args
 from app.languages.data import Language, language
 from app.languages.detect import language_of
 from app.languages.sentences import Sentence, sentences
+from app.languages.speech import heard
 from app.memory.extract_clauses import announced, masked, own_word
 
 CommandKind = Literal["forget", "correct", "remember", "recall", "stop", "allow"]
@@ -58,6 +59,7 @@ _EDGES = " \t,.;:!?¿¡\"'“”„«»()，、：。；的"
 _JOINTS = re.compile(r"(?:[,，;–—]\s*|\s(?=(?:and|but|so|y|pero|und|aber|et|mais|e|mas) ))")
 _JOINER = re.compile(r"(?:and|but|so|y|pero|und|aber|et|mais|e|mas) ", re.IGNORECASE)
 _FURTHER = re.compile(r"[,，;；]|\s[–—-]\s")
+_SET_OFF = re.compile(r"[*`_]\w|``")
 _ON_THE_OTHER = re.compile(r"[.!。！\s]{1,3}")
 """Between "That's wrong." and the sentence that says what is so."""
 
@@ -121,17 +123,31 @@ def _said_plainly(own: str, said: Sequence[Sentence], number: int, spoken: Langu
         return False
     if spoken.pattern("supposed").search(own[sentence.start : sentence.end]):
         return False
-    return not any(spoken.pattern("cancels").match(own[each.start : each.end]) for each in said[number + 1 :])
+    return not _unsaid(own, said[number + 1 :], spoken)
+
+
+def _unsaid(own: str, later: Sequence[Sentence], spoken: Language) -> bool:
+    """Whether what follows takes it back, or says that it was a joke."""
+    rest = [own[each.start : each.end] for each in later]
+    return any(
+        spoken.pattern("cancels").match(each)
+        or any(spoken.pattern(name).search(each) for name in ("joke", "retracted"))
+        for each in rest
+    )
 
 
 def _of_own_accord(own: str, said: Sequence[Sentence], number: int, spoken: Language) -> bool:
-    """Whether the sentence with this number takes a wish back for good, and nobody else is told to have said so."""
+    """Whether the sentence with this number takes a wish back for good, and nobody else is told to have said so: before it
+    stand at most words about the talk ("Thanks.") and other commands, not "Fix the grammar."; and it is not set off (*…*, `…`)."""
     sentence = said[number]
+    before = [own[each.start : each.end] for each in said[:number]]
     return (
         not sentence.asked
+        and all(heard(each).talk or _of_sentence(each, 0, spoken, "", asked=False) for each in before)
+        and _SET_OFF.search(own[: sentence.end]) is None
         and spoken.pattern("reported").search(own) is None
         and spoken.pattern("supposed").search(own[sentence.start : sentence.end]) is None
-        and not any(spoken.pattern("cancels").match(own[each.start : each.end]) for each in said[number + 1 :])
+        and not _unsaid(own, said[number + 1 :], spoken)
     )
 
 

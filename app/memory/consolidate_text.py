@@ -85,7 +85,7 @@ def names(text: str) -> list[str]:
             words = name.split()
             while words and words[0].lower() in EMPTY:
                 words = words[1:]
-            opens = match.start() == 0 and len(words) < 2
+            opens = not sentence[: match.start()].strip(" ¿¡") and len(words) < 2
             if words and not opens and len(words[0]) > 1 and not words[0].isdigit():
                 found.setdefault(" ".join(words))
     return list(found)[:MAX_NAMES]

@@ -290,7 +290,7 @@ class Doing:
             if each["status"] in IN_FORCE:
                 await self._status(each["memory_id"], each["status"], "invalidated")
         if held:
-            await self._fetch("drop_facts", [each["memory_id"] for each in held], self._now)
+            await self._fetch("drop_facts", [each["memory_id"] for each in held], self._now, "forgotten")
         statuses = {each["memory_id"]: each["status"] for each in held}
         return tuple(
             Hidden(each, "memory" if each in statuses else "message", statuses.get(each), before.get(each))
@@ -363,7 +363,7 @@ class Doing:
                 after = {"status": "superseded", "superseded_by": later.memory_id, "reason": "chat"}
                 await self._event(earlier.memory_id, "superseded", {"status": "active"}, after)
         if gone:
-            await self._fetch("drop_facts", list(gone), self._now)
+            await self._fetch("drop_facts", list(gone), self._now, "ended")
 
     async def _status(self, memory: UUID, before: str, after: str) -> None:
         ended = self._now if after != "active" else None

@@ -374,7 +374,7 @@ class Effect:
         if changes.conflicts:
             await self._run("log_conflicts", [each._asdict() for each in changes.conflicts], scope, self._now)
         if changes.ended:
-            asked = (self._tenant, self._user, list(changes.ended), self._now)
+            asked = (self._tenant, self._user, list(changes.ended), self._now, "ended")
             await self.connection.fetch(self._sql["commands.drop_facts"], *asked)
         if changes.doubted:
             await self._run("doubt", [each._asdict() for each in changes.doubted], self._now)

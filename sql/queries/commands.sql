@@ -145,8 +145,9 @@ ON CONFLICT (user_id, item_id) DO UPDATE SET
 WHERE suppressions.reason IN ('superseded', 'resent')
 
 -- name: drop_facts
--- What these memories ($3) were the source of is no fact any more, unless another one in force says it, too.
-SELECT agent_data.drop_facts_of($1, $2, m, 'ended', $4) FROM unnest($3::uuid[]) AS m
+-- What these memories ($3) were the source of is no fact any more ($5: 'ended', 'forgotten'), unless another one in force says it,
+-- too.
+SELECT agent_data.drop_facts_of($1, $2, m, $5, $4) FROM unnest($3::uuid[]) AS m
 
 -- name: hide_again
 -- Items ($3) go back to why they were hidden before ($4).

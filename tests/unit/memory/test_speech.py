@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.context.speech import Speech, heard
+from app.languages.speech import Speech, heard
 
 
 @pytest.mark.parametrize(
