@@ -266,6 +266,25 @@ class LearningStore:
             rows = await connection.fetch(self._sql["learning.recent"], *asked)
         return [(row["quote"] or "", row["subject"], row["predicate"], row["value"]) for row in rows]
 
+    async def beside(
+        self, tenant: UUID, user: UUID, scope: UUID, space: int, messages: Sequence[UUID], threshold: float
+    ) -> tuple[list[tuple[KnownMemory, KnownMemory, float]], list[frozenset[UUID]]]:
+        """Memories in force that were learned from these messages, each with those above a cosine of it and that cosine, the
+        nearest `NEAREST` of them; and the memories of each contradiction that any of these took part in."""
+        async with self._pool.transaction(tenant) as connection:
+            asked = (tenant, user, scope, space, list(messages), threshold, NEAREST)
+            near = await connection.fetch(self._sql["learning.beside"], *asked)
+            found = list({each for row in near for each in (row["memory_id"], row["beside"])})
+            rows = await connection.fetch(self._sql["learning.in_force"], user, scope, found)
+            logged = await connection.fetch(self._sql["learning.logged"], user, found)
+        known = {row["memory_id"]: KnownMemory(**dict(row)) for row in rows}
+        pairs = [
+            (known[row["memory_id"]], known[row["beside"]], row["similarity"])
+            for row in near
+            if row["memory_id"] in known and row["beside"] in known
+        ]
+        return pairs, [frozenset(row["memory_ids"]) for row in logged]
+
     @contextlib.asynccontextmanager
     async def effect(
         self,
@@ -340,6 +359,11 @@ class Effect:
             return []
         rows = await self.connection.fetch(self._sql["learning.known"], self._user, scope, list(memories))
         return [KnownMemory(**dict(row)) for row in rows]
+
+    async def logged(self, memories: Collection[UUID]) -> list[frozenset[UUID]]:
+        """The memories of each contradiction that one of these took part in."""
+        rows = await self.connection.fetch(self._sql["learning.logged"], self._user, list(memories))
+        return [frozenset(row["memory_ids"]) for row in rows]
 
     async def forgotten(self, key: bytes | None, hashes: Sequence[bytes]) -> frozenset[bytes]:
         """Those of the content hashes that belong to something the user had forgotten."""
