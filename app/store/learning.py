@@ -272,16 +272,20 @@ class LearningStore:
         """Memories in force that were learned from these messages, each with those above a cosine of it and that cosine, the
         nearest `NEAREST` of them; and the memories of each contradiction that any of these took part in."""
         async with self._pool.transaction(tenant) as connection:
-            asked = (tenant, user, scope, space, list(messages), threshold, NEAREST)
-            near = await connection.fetch(self._sql["learning.beside"], *asked)
-            found = list({each for row in near for each in (row["memory_id"], row["beside"])})
-            rows = await connection.fetch(self._sql["learning.in_force"], user, scope, found)
+            fresh = await connection.fetch(self._sql["learning.fresh"], tenant, user, scope, space, list(messages))
+            if not fresh:
+                return [], []
+            asked = (tenant, user, scope, space, [halfvec(row["vector"]) for row in fresh], threshold, NEAREST)
+            rows = await connection.fetch(self._sql["learning.near"], *asked)
+            near = [(fresh[row["n"] - 1]["memory_id"], row["memory_id"], row["similarity"]) for row in rows]
+            found = list({each for one, other, _ in near for each in (one, other)})
+            here = await connection.fetch(self._sql["learning.in_force"], user, scope, found)
             logged = await connection.fetch(self._sql["learning.logged"], user, found)
-        known = {row["memory_id"]: KnownMemory(**dict(row)) for row in rows}
+        known = {row["memory_id"]: KnownMemory(**dict(row)) for row in here}
         pairs = [
-            (known[row["memory_id"]], known[row["beside"]], row["similarity"])
-            for row in near
-            if row["memory_id"] in known and row["beside"] in known
+            (known[one], known[other], cosine)
+            for one, other, cosine in near
+            if one != other and one in known and other in known
         ]
         return pairs, [frozenset(row["memory_ids"]) for row in logged]
 

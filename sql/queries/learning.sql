@@ -107,31 +107,19 @@ WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.memory_id = ANY ($3::uuid[]) A
 ORDER BY m.memory_id
 FOR NO KEY UPDATE
 
--- name: beside
--- The memories in force that were learned from these messages ($5), and the memories in force nearer to each of them than a
--- threshold. Other wordings of a memory are left out, and what must not surface.
-WITH fresh AS (
-    SELECT m.memory_id, e.vector, row_number() OVER (ORDER BY m.memory_id) AS n
-    FROM agent_data.memory_store m
-    JOIN agent_data.embeddings e ON e.user_id = $2 AND e.space = $4 AND e.item_kind = 1 AND e.item_id = m.memory_id
-    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.provenance_turn_id = ANY ($5::uuid[]) AND m.is_active
-), asked AS (
-    SELECT array_agg(f.vector ORDER BY f.n) AS vectors FROM fresh f
-)
-SELECT f.memory_id, x.memory_id AS beside, x.similarity
-FROM asked a
-CROSS JOIN LATERAL agent_data.near_memories($1, $2, $3, $4::smallint, a.vectors, $6::real, $7) x
-JOIN fresh f ON f.n = x.n AND f.memory_id <> x.memory_id
-JOIN agent_data.memory_store m ON m.user_id = $2 AND m.memory_id = x.memory_id AND m.is_active
-WHERE NOT EXISTS (
-    SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id IN (f.memory_id, x.memory_id))
+-- name: fresh
+-- The memories in force that were learned from these messages ($5), with their vectors.
+SELECT m.memory_id, e.vector
+FROM agent_data.memory_store m
+JOIN agent_data.embeddings e ON e.user_id = $2 AND e.space = $4 AND e.item_kind = 1 AND e.item_id = m.memory_id
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.provenance_turn_id = ANY ($5::uuid[]) AND m.is_active
 
 -- name: logged
 -- The memories of each contradiction that one of these took part in, whatever became of it.
 SELECT c.memory_ids FROM agent_data.memory_conflicts c WHERE c.user_id = $1 AND c.memory_ids && $2::uuid[]
 
 -- name: in_force
--- As `known`, and held against nobody.
+-- As `known`, and held against nobody; not what must not surface.
 SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scope, m.session_id, m.kind, m.confidence,
        m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.validated_by,
        m.provenance_type, COALESCE(m.valid_from, m.created_at) AS valid_from,
@@ -139,6 +127,7 @@ SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scop
        m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated
 FROM agent_data.memory_store m
 WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = m.memory_id)
 
 -- name: forgotten
 -- Which of these keyed hashes belong to something that was forgotten or erased.

@@ -41,7 +41,7 @@ class Scripted:
     """A helper LLM that finds the steak in the message about it, and says that who grills one is no vegetarian. `answers`: what
     it says of the pairs instead; `meanwhile`: what happens while it thinks. `told`: the pairs that it was asked about."""
 
-    answers: list[httpx.Response] = field(default_factory=list)
+    answers: list[httpx.Response | Exception] = field(default_factory=list)
     meanwhile: Callable[[], Awaitable[None]] | None = None
     told: list[list[dict[str, Any]]] = field(default_factory=list)
     extractions: int = 0
@@ -58,7 +58,10 @@ class Scripted:
         if self.meanwhile is not None:
             await self.meanwhile()
         if self.answers:
-            return self.answers.pop(0)
+            answer = self.answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
         verdicts = [
             {"pair": each["pair"], "verdict": "contradiction", "reason": "Steak is meat."}
             for each in pairs
@@ -145,7 +148,9 @@ async def test_a_job_that_is_done_twice_makes_one_contradiction(
     assert (len(await logged(pool)), len(script.told)) == (1, 1), "nor is what was noticed asked about again"
 
 
-AWAY = {
+AWAY: dict[str, httpx.Response | Exception] = {
+    "away": httpx.ConnectError("refused"),
+    "slow": httpx.ReadTimeout("too slow"),
     "refused": httpx.Response(500, text="away"),
     "prose": httpx.Response(200, json={"choices": [{"message": {"content": "They do."}, "finish_reason": "stop"}]}),
     "of no pair": answered({"verdicts": [{"pair": 7, "verdict": "contradiction", "reason": ""}]}),
