@@ -145,6 +145,8 @@ def _shown(found: ConflictOut, as_json: bool) -> None:
         click.echo(f"{found.id}  {found.status}  {found.type}")
         click.echo(f"  {told(found)}")
         click.echo(f"  strategy: {found.strategy}")
+        if found.data.get("reason"):
+            click.echo(f"  noticed because: {found.data['reason']} (the helper LLM's judgement)")
         if found.outcome:
             why = found.outcome.get("rationale") or found.outcome.get("note") or ""
             click.echo(f"  outcome: {found.outcome.get('action', '')}  {why}".rstrip())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.core import Core
 from app.jobs.answering import Answers
 from app.jobs.carding import CardTaker
+from app.jobs.comparing import Comparing
 from app.jobs.knowing import Hearing
 from app.jobs.noting import Notes
 from app.jobs.taking_back import TakingBack
@@ -15,6 +16,7 @@ from app.jobs.tasks import Learner
 from app.knowledge.ontologies import Ontologies
 from app.knowledge.resolve import Resolver
 from app.memory.candidate import Candidate, Exchange
+from app.memory.compare_llm import Pair, Verdict, judged
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.extract_pii import refuser
@@ -36,17 +38,26 @@ async def learner(core: Core, ontologies: Ontologies, resolver: Resolver, helper
         assert helper is not None, "chosen only where there is one"
         return await extract_with_helper(helper, exchange)
 
+    async def by_judgement(pairs: Sequence[Pair]) -> Mapping[int, Verdict]:
+        assert helper is not None, "chosen only where there is one"
+        return await judged(helper, pairs)
+
     space = await core.turns.space_of(core.embedder.space)
     refuses = refuser(core.settings.refuse_pii, core.settings.refuse_patterns)
     tools = core.settings.card_tools
     taker = CardTaker(core.queries, tools, core.counter.count, core.clock) if tools else None
     pool = core.pools.background
+    store = LearningStore(pool, core.queries)
+    comparing = None
+    if helper is not None and space is not None:
+        comparing = Comparing(store, by_judgement, core.clock, space=space)
     return Learner(
-        LearningStore(pool, core.queries),
+        store,
         embedder=core.embedder,
         space=space,
         extract=by_rules,
         helper=by_helper if helper is not None else None,
+        comparing=comparing,
         count=core.counter.count,
         clock=core.clock,
         store_secrets=core.settings.store_secrets,

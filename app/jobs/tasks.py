@@ -4,6 +4,7 @@ read the messages ─> vectors, where no turn waits for them ─> statements by 
     └── nothing is held meanwhile; then, in one transaction that notes the job as done:
         vectors, words, new memories and what they repeat or replace; where there is a helper LLM, a job for each exchange
         └── such a job: statements by the helper ─> in one transaction that notes it as done: those that the rules did not find
+              └── then what the exchange taught is compared with what was known (`app/jobs/comparing.py`)
 
 A server does the first job with the turn where the rules find something in it (`app/jobs/inline.py`); the queued one then finds
 it done. While the helper is away, what the rules found is there.
@@ -25,6 +26,7 @@ import orjson
 from app.clock import Clock
 from app.errors import BadBody, Conflict
 from app.jobs.answering import Answers, Verdict
+from app.jobs.comparing import Comparing
 from app.jobs.taking_back import TakingBack
 from app.memory.candidate import Candidate, Exchange, Triple
 from app.memory.drafts import Draft, Place, make_drafts
@@ -158,6 +160,7 @@ class Learner:
         store_secrets: bool = False,
         refuses: Callable[[str], bool] = lambda _: False,
         helper: Extract | None = None,
+        comparing: Comparing | None = None,
         note: Note | None = None,
         answers: Answers | None = None,
         hearing: Hearing | None = None,
@@ -165,7 +168,7 @@ class Learner:
     ) -> None:
         """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
         text that it must not be kept. `extract`: the rules. `helper`: adds to them, in a job for each exchange, since
-        each costs a call of an LLM; None: nothing does."""
+        each costs a call of an LLM; None: nothing does. `comparing`: asks in these jobs what contradicts what."""
         self._store = store
         self._embedder = embedder
         self._space = space if embedder.dimensions else None
@@ -175,6 +178,7 @@ class Learner:
         self._store_secrets = store_secrets
         self._refuses = refuses
         self._helper = helper
+        self._comparing = comparing
         self._note = note
         self._answers = answers
         self._hearing = hearing
@@ -191,6 +195,9 @@ class Learner:
         job = LearnJob.parse(payload)
         while not await self._attempt(job):
             log.info("a message was deleted while it was learned from", extra={"job_key": job.key})
+        # After the effect, with one of its own: a helper that fails here is asked again, and what it found before stays.
+        if job.indexed and self._comparing is not None:
+            await self._comparing.compare(job, self._alone(job))
 
     async def _attempt(self, job: LearnJob) -> bool:
         """Read, find and write. False: something that was read is gone by now, and nothing was written."""
@@ -211,7 +218,7 @@ class Learner:
         # Waiting here holds no connection; other workers are waited for in Postgres.
         try:
             async with (
-                self._turns.setdefault(job.alone, asyncio.Lock()),
+                self._alone(job),
                 self._store.effect(
                     job.tenant,
                     job.user,
@@ -244,6 +251,9 @@ class Learner:
         except Conflict:
             return False
         return True
+
+    def _alone(self, job: LearnJob) -> asyncio.Lock:
+        return self._turns.setdefault(job.alone, asyncio.Lock())
 
     async def _message_vectors(self, messages: Sequence[SourceMessage]) -> list[tuple[SourceMessage, Vector]]:
         wanted = [each for each in messages if each.role in EMBEDDED_ROLES and each.content.strip()]

@@ -35,7 +35,7 @@ from app.memory.ingest_claims import (
     replaces,
 )
 from app.memory.ingest_compare import opposed, says_same
-from app.memory.ingest_items import Item, known_item, like, member_item, new_row, reinforcement, shown
+from app.memory.ingest_items import Item, known_item, like, logged_side, member_item, new_row, reinforcement, shown
 from app.store.learning import MAX_SOURCES, Changes, Contradiction, Doubted, Event, KnownMemory, Member, Superseded
 from app.store.memory_rows import TTL
 
@@ -337,16 +337,7 @@ class Ingest:
         until: datetime | None = None,
     ) -> UUID:
         """Log that two contradict each other; the log's id. `until`: when the other one ended."""
-        sides = [
-            {
-                "memory_id": each.id,
-                "predicate": each.triple.predicate if each.triple else None,
-                "value": each.triple.value if each.triple else None,
-                "confidence": round(each.confidence, 4),
-                "stated_at": each.stated_at,
-            }
-            for each in (one, other)
-        ]
+        sides = [logged_side(each) for each in (one, other)]
         subject = one.triple.subject if one.triple else None
         data = {"conflict_type": "memory_vs_memory", "subject": subject}
         outcome: dict[str, Any] | None = None

@@ -74,6 +74,17 @@ def shown(item: Item) -> dict[str, Any]:
     return {"text": item.text, "tier": item.tier, "kind": item.kind}
 
 
+def logged_side(item: Item) -> dict[str, Any]:
+    """What the log of contradictions tells of one side."""
+    return {
+        "memory_id": item.id,
+        "predicate": item.triple.predicate if item.triple else None,
+        "value": item.triple.value if item.triple else None,
+        "confidence": round(item.confidence, 4),
+        "stated_at": item.stated_at,
+    }
+
+
 def _triple(subject: str | None, predicate: str | None, value: str | None) -> Triple | None:
     return Triple(subject, predicate, value or "") if subject and predicate else None
 

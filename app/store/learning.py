@@ -266,6 +266,29 @@ class LearningStore:
             rows = await connection.fetch(self._sql["learning.recent"], *asked)
         return [(row["quote"] or "", row["subject"], row["predicate"], row["value"]) for row in rows]
 
+    async def beside(
+        self, tenant: UUID, user: UUID, scope: UUID, space: int, messages: Sequence[UUID], threshold: float
+    ) -> tuple[list[tuple[KnownMemory, KnownMemory, float]], list[frozenset[UUID]]]:
+        """Memories in force that were learned from these messages, each with those above a cosine of it and that cosine, the
+        nearest `NEAREST` of them; and the memories of each contradiction that any of these took part in."""
+        async with self._pool.transaction(tenant) as connection:
+            fresh = await connection.fetch(self._sql["learning.fresh"], tenant, user, scope, space, list(messages))
+            if not fresh:
+                return [], []
+            asked = (tenant, user, scope, space, [halfvec(row["vector"]) for row in fresh], threshold, NEAREST)
+            rows = await connection.fetch(self._sql["learning.near"], *asked)
+            near = [(fresh[row["n"] - 1]["memory_id"], row["memory_id"], row["similarity"]) for row in rows]
+            found = list({each for one, other, _ in near for each in (one, other)})
+            here = await connection.fetch(self._sql["learning.in_force"], user, scope, found)
+            logged = await connection.fetch(self._sql["learning.logged"], user, found)
+        known = {row["memory_id"]: KnownMemory(**dict(row)) for row in here}
+        pairs = [
+            (known[one], known[other], cosine)
+            for one, other, cosine in near
+            if one != other and one in known and other in known
+        ]
+        return pairs, [frozenset(row["memory_ids"]) for row in logged]
+
     @contextlib.asynccontextmanager
     async def effect(
         self,
@@ -340,6 +363,11 @@ class Effect:
             return []
         rows = await self.connection.fetch(self._sql["learning.known"], self._user, scope, list(memories))
         return [KnownMemory(**dict(row)) for row in rows]
+
+    async def logged(self, memories: Collection[UUID]) -> list[frozenset[UUID]]:
+        """The memories of each contradiction that one of these took part in."""
+        rows = await self.connection.fetch(self._sql["learning.logged"], self._user, list(memories))
+        return [frozenset(row["memory_ids"]) for row in rows]
 
     async def forgotten(self, key: bytes | None, hashes: Sequence[bytes]) -> frozenset[bytes]:
         """Those of the content hashes that belong to something the user had forgotten."""

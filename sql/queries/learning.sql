@@ -107,6 +107,28 @@ WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.memory_id = ANY ($3::uuid[]) A
 ORDER BY m.memory_id
 FOR NO KEY UPDATE
 
+-- name: fresh
+-- The memories in force that were learned from these messages ($5), with their vectors.
+SELECT m.memory_id, e.vector
+FROM agent_data.memory_store m
+JOIN agent_data.embeddings e ON e.user_id = $2 AND e.space = $4 AND e.item_kind = 1 AND e.item_id = m.memory_id
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.provenance_turn_id = ANY ($5::uuid[]) AND m.is_active
+
+-- name: logged
+-- The memories of each contradiction that one of these took part in, whatever became of it.
+SELECT c.memory_ids FROM agent_data.memory_conflicts c WHERE c.user_id = $1 AND c.memory_ids && $2::uuid[]
+
+-- name: in_force
+-- As `known`, and held against nobody; not what must not surface.
+SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scope, m.session_id, m.kind, m.confidence,
+       m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.validated_by,
+       m.provenance_type, COALESCE(m.valid_from, m.created_at) AS valid_from,
+       COALESCE(m.stated_at, m.created_at) AS stated_at, m.sources, m.source_message_ids,
+       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated
+FROM agent_data.memory_store m
+WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = m.memory_id)
+
 -- name: forgotten
 -- Which of these keyed hashes belong to something that was forgotten or erased.
 SELECT s.content_hmac FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.content_hmac = ANY ($2::bytea[])

@@ -15,6 +15,7 @@ import orjson
 from app.clock import Clock, FakeClock
 from app.errors import Unavailable
 from app.jobs.answering import Answers
+from app.jobs.comparing import Comparing, Judge
 from app.jobs.taking_back import TakingBack
 from app.jobs.tasks import Extract, Learner
 from app.memory.candidate import Candidate, Exchange
@@ -118,19 +119,23 @@ def learner(
     helper: Extract | None = None,
     tokens: Callable[[str], int] = lambda text: len(text.split()),
     answers: Answers | None = None,
+    judge: Judge | None = None,
 ) -> Learner:
+    store, clock = LearningStore(pool, SQL), clock or FakeClock(NOW)
+    comparing = Comparing(store, judge, clock, space=space) if judge is not None and space is not None else None
     return Learner(
-        LearningStore(pool, SQL),
+        store,
         embedder=embedder,
         space=space,
         extract=extract,
         count=tokens,
-        clock=clock or FakeClock(NOW),
+        clock=clock,
         store_secrets=store_secrets,
         refuses=refuses,
         helper=helper,
+        comparing=comparing,
         answers=answers,
-        taking_back=TakingBack(SQL, clock or FakeClock(NOW)),
+        taking_back=TakingBack(SQL, clock),
     )
 
 
