@@ -113,7 +113,7 @@ def taken_back(about: str, wishes: Sequence[Stored], code: str, *, allows: bool)
     """Which of the user's wishes say what `about` says: all of its words. `allows`: those that forbid it are meant, else those
     that ask for it: who says "no more emojis" does not take back "never use emojis"."""
     words = aim_of(about, (), code).words
-    spelled = [token for token in _tokens(about) if _stem(token) in words]
+    spelled = [token for token in _tokens(about) if _stem(token) in words and not _HAN.search(token)]
     found = [
         each
         for each in wishes

@@ -138,12 +138,16 @@ def _unsaid(own: str, later: Sequence[Sentence], spoken: Language) -> bool:
 
 def _of_own_accord(own: str, said: Sequence[Sentence], number: int, spoken: Language) -> bool:
     """Whether the sentence with this number takes a wish back for good, and nobody else is told to have said so: before it
-    stand at most words about the talk ("Thanks.") and other commands, not "Fix the grammar."; and it is not set off (*…*, `…`)."""
+    stand at most words about the talk ("Thanks.") and other commands, not "Fix the grammar."; and it is not set off (*…*)."""
     sentence = said[number]
-    before = [own[each.start : each.end] for each in said[:number]]
+    before = [(own[each.start : each.end], each.asked) for each in said[:number]]
     return (
         not sentence.asked
-        and all(heard(each).talk or _of_sentence(each, 0, spoken, "", asked=False) for each in before)
+        and all(
+            ((speech := heard(each)).talk and not speech.task and not asked)
+            or _of_sentence(each, 0, spoken, "", asked=asked) is not None
+            for each, asked in before
+        )
         and _SET_OFF.search(own[: sentence.end]) is None
         and spoken.pattern("reported").search(own) is None
         and spoken.pattern("supposed").search(own[sentence.start : sentence.end]) is None

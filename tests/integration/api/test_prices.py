@@ -177,6 +177,16 @@ async def test_a_memory_of_two_lines_is_answered(
         assert block(doors.journey) == "", idle
 
 
+async def test_the_same_question_again_does_not_hide_the_answer(
+    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+) -> None:
+    await say(doors, admin, "My dog Rex is afraid of thunder.", "We moved to the lake in spring.", "I like jazz.")
+    for n in range(10):
+        answer = await doors.journey.ask([user("What is Rex afraid of?")])
+        assert answer.status == 200
+        assert "thunder" in block(doors.journey), n
+
+
 # --- what is learned of answers ---------------------------------------------------------------------------------------------
 
 

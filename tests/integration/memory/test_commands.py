@@ -167,6 +167,27 @@ async def test_nobodys_session_forgets_its_own_alone(
     assert kept["session_id"] == theirs.session
 
 
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ("Please forget that I live in Lisbon.", True),
+        ("Thanks! Forget that I live in Lisbon.", True),
+        ("Do you remember where my spare key is?", False),
+        ("What do you know about my mother's surgery?", False),
+        ("Was weißt du über unseren Urlaub in Japan?", False),
+        ("Tell me the pancake recipe again", False),
+        ("I don't need the dentist appointment anymore", False),
+        ("No more bullet points. Spare key?", False),
+    ],
+)
+async def test_a_message_that_says_nothing_but_commands_looks_for_nothing(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int, text: str, alone: bool
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space)
+    await taught(learner(pool, words, space), pool, talk, "I live in Lisbon.")
+    assert (await teller.tell(talk, "Hi", "Hello", text)).alone == alone
+
+
 async def test_said_alone_not_to_remember_this_means_the_turn_before(
     pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
 ) -> None:

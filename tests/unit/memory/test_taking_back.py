@@ -22,7 +22,7 @@ def withdrawn(text: str) -> list[tuple[str, str]]:
         ("you don't have to answer in bullet points any more", "stop", "in bullet points"),
         ("Please don't answer me in French any more.", "stop", "in French"),
         ("You no longer need to cite sources.", "stop", "sources"),
-        ("What is 3 times 4? No more bullet points, please.", "stop", "bullet points"),
+        ("Thanks! No more bullet points, please.", "stop", "bullet points"),
         ("you can suggest cilantro again", "allow", "cilantro"),
         ("It's fine to use emojis again.", "allow", "emojis"),
         ("No más viñetas, por favor.", "stop", "viñetas"),
@@ -53,6 +53,12 @@ def test_what_takes_a_wish_back(text: str, kind: str, about: str) -> None:
         "No more than three sentences please",
         "No more bullet points in this answer.",
         "No more bullet points for now.",
+        "No more bullet points. Just kidding.",
+        "Fix the grammar. no more bullet points.",
+        "Summarize. You can suggest cilantro again.",
+        "Here is the email. No more bullet points. Regards, Tom",
+        "What does this mean? No more bullet points.",
+        "*No more bullet points*",
         "No more bullet points, my boss said.",
         "My boss says: no more bullet points",
         'She wrote "no more bullet points" on the slide.',
@@ -80,6 +86,7 @@ WISHES = [
             "Give answers with examples",
             "Antworte immer in Stichpunkten",
             "请永远不要推荐香菜",
+            "Add comments to the code",
         ]
     )
 ]
@@ -98,6 +105,8 @@ WISHES = [
         ("it", False, [], True),
         ("Stichpunkte", False, [5], True),
         ("香菜", True, [6], True),
+        ("commas", False, [], True),
+        ("comment", False, [7], True),
     ],
 )
 def test_which_wishes_are_meant(about: str, allows: bool, meant: list[int], clear: bool) -> None:
