@@ -30,7 +30,8 @@ def heard(text: str) -> Speech:
     words = _WORD.findall(lowered)
     spoken, own = frozenset(words), _words("mine")
     mine = not own.isdisjoint(spoken) or any(each in lowered for each in _signs("mine"))
-    first = mine or not _words("me").isdisjoint(spoken) or any(each in lowered for each in _signs("me"))
+    plain = _toward().sub(" ", lowered)
+    first = mine or not _words("me").isdisjoint(_WORD.findall(plain)) or any(each in plain for each in _signs("me"))
     begins = next((word for word in words if word not in _words("please")), "")
     task = begins in _words("task") or begins.lstrip("".join(_signs("please"))).startswith(_signs("task"))
     return Speech(first, mine, spoken <= _words("talk"), task)
@@ -40,6 +41,12 @@ def heard(text: str) -> Speech:
 def _words(kind: str) -> frozenset[str]:
     """Of all languages."""
     return frozenset(word for table in _tables().values() for word in table[kind].split())
+
+
+@cache
+def _toward() -> re.Pattern[str]:
+    """ "Tell me …" says nothing of the speaker."""
+    return re.compile("|".join(table["toward"] for table in _tables().values() if "toward" in table))
 
 
 @cache

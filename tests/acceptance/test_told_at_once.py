@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -255,6 +256,18 @@ def test_compiled_again_as_of_then_the_prompt_tells_the_same(
     assert "The user" in sent or "Mneme has just" in sent or "What the user" in sent
     again = Api(mneme, user=name).post(f"/calls/{call}/replay", {"mode": "as_of"})
     assert again["identical"], again
+
+
+def test_compiled_again_as_of_then_what_was_forgotten_since_is_not_said(
+    mneme: MnemeServer, upstream: ScriptedUpstream
+) -> None:
+    headers = {"x-mneme-user": "a-since"}
+    ask(mneme, "I live in Berlin.", headers=headers)
+    call = call_of(ask(mneme, "Where do I live?", headers=headers))
+    assert "Berlin" in block_of(upstream)
+    ask(mneme, "Forget that I live in Berlin.", headers=headers)
+    again = Api(mneme, user="a-since").post(f"/calls/{call}/replay", {"mode": "as_of"})
+    assert "Berlin" not in json.dumps(again), again
 
 
 def test_five_requests_that_say_the_same_are_told_the_same(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:

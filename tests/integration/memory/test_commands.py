@@ -188,6 +188,17 @@ async def test_a_message_that_says_nothing_but_commands_looks_for_nothing(
     assert (await teller.tell(talk, "Hi", "Hello", text)).alone == alone
 
 
+async def test_what_says_that_it_ended_is_forgotten_with_it(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, teller = Talk(), Teller(pool, words, space)
+    for said in ("I work at Acme.", "I left Acme."):
+        await taught(learner(pool, words, space), pool, talk, said)
+    assert any("Acme" in each for each in await texts(admin))
+    await teller.tell(talk, "Hi", "Hello", "Forget that I work at Acme.")
+    assert not any("Acme" in each for each in await texts(admin))
+
+
 async def test_said_alone_not_to_remember_this_means_the_turn_before(
     pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
 ) -> None:

@@ -9,7 +9,9 @@ from app.languages.speech import Speech, heard
     ("text", "first_person", "mine"),
     [
         ("Where did I park?", True, False),
-        ("Tell me what Ana said", True, False),
+        ("Tell me what Ana said", False, False),
+        ("Tell me where I parked", True, False),
+        ("给我讲个笑话", False, False),
         ("What's my sister's name?", True, True),
         ("When do we deploy?", True, True),
         ("Was weiß Ana über mich?", True, False),
