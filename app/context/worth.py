@@ -51,7 +51,7 @@ PRICES: Mapping[Price, Rate] = MappingProxyType(
 )
 """Set so that questions which memory answers get some 400, 800 and 1,100 tokens (loadtests/results/worth.md)."""
 
-LEAST_SURE, SURE = 0.17, 0.65
+LEAST_SURE, SURE = 0.2, 0.65
 """The probability that memory is asked from which it is looked at: where there is next to nothing to show, and where there is
 as much as `LARGE`. A token that nobody needed costs, distracts the model and breaks what was cached, so that what is large has
 to be surer of itself; one line can do little harm. Of the questions that memory answers 90 to 100 in 100 pass, of unrelated
