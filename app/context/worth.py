@@ -87,8 +87,8 @@ _SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]*")
 _ASKED = ("?", "？")
 
 ECHO = 0.98
-"""Cosine from which an item is the question itself, asked before: the same text has 1 in any embedder. It answers nothing, and
-must not keep the answer out."""
+"""Cosine from which a message is the question itself, asked before: the same text has 1 in any embedder. It answers nothing,
+and must not keep the answer out."""
 
 _NO_WORDS = np.zeros(0, bool)
 
@@ -149,7 +149,7 @@ def judge(ranking: Ranking, asked: Asked, scores: Column, *, bears: bool = False
     if not len(ranking):
         return Judgement(0.0, False, scores)
     request, item = models()
-    echoes = ranking.similarity >= np.float32(ECHO)
+    echoes = (ranking.similarity >= np.float32(ECHO)) & (ranking.memory == 0)
     if echoes.any():
         ranking, scores = _without(ranking, echoes), np.where(echoes, scores.min(), scores)
     if asked.recap or asked.turns is not None or asked.things:

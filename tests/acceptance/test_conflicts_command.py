@@ -10,6 +10,8 @@ import pytest
 from tests.support.clients import Api, ask
 from tests.support.server import MnemeServer
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def worker() -> bool:

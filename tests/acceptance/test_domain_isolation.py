@@ -103,6 +103,7 @@ def settings(watched: tuple[Watched, Watched], pen: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.heavy
 def test_a_question_reaches_its_own_business_alone(
     mneme: MnemeServer,
     upstream: ScriptedUpstream,

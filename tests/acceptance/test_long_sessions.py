@@ -14,6 +14,8 @@ from tests.support.long_session import FACTS, TURNS, exchanges
 from tests.support.replies import Script, chat_script
 from tests.support.server import MnemeServer, wait_until
 
+pytestmark = pytest.mark.heavy
+
 SMALL = "small-window"
 WINDOW = 6000
 HELPER = "the-helper"
@@ -43,7 +45,7 @@ def script() -> Script:
     return chat_script(answer)
 
 
-@pytest.fixture(scope="module", params=["extractive", pytest.param("helper", marks=pytest.mark.heavy)])
+@pytest.fixture(scope="module", params=["extractive", "helper"])
 def method(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -294,6 +294,7 @@ async def test_what_is_no_message_is_refused(mneme: MnemeServer, keys: dict[str,
     assert not complaints(mneme)
 
 
+@pytest.mark.heavy
 async def test_over_stdio_it_is_a_tool_that_says_so(mneme: MnemeServer, tmp_path: Path) -> None:
     async def with_an_unknown_key() -> str:
         async with over_stdio(mneme.base_url, tmp_path, "--user", "ana", key=UNKNOWN) as agent:

@@ -12,6 +12,8 @@ from tests.support.database import connected
 from tests.support.sample_domain import ONTOLOGY_YAML, SAMPLE, SampleDomain, sample_domain
 from tests.support.server import MnemeServer
 
+pytestmark = pytest.mark.heavy
+
 ONTOLOGY = str(SAMPLE / "ontology.yaml")
 SECRET = "se-cret-word"
 

@@ -125,6 +125,7 @@ def test_what_is_missing_is_recorded_and_what_failed_is_not(project: Project, up
     project.run(passed=1)
 
 
+@pytest.mark.heavy
 def test_a_miss_that_the_code_swallows_fails_the_test(project: Project) -> None:
     head = SUITE.partition("def test_one")[0]
     swallowing = (

@@ -185,6 +185,7 @@ def test_what_was_stopped_in_the_middle_goes_on(
     assert (again["embedded"], again["left"]) == (lines - 256, 0)
 
 
+@pytest.mark.heavy
 def test_a_user_is_exported_and_imported_again(
     own_server: OwnServers, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:

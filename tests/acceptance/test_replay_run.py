@@ -13,6 +13,8 @@ import pytest
 from tests.support.clients import Api, ask, call_of
 from tests.support.server import MnemeServer
 
+pytestmark = pytest.mark.heavy
+
 QUESTIONS = ("What do I play on Mondays?", "Where is my chess club?", "And with whom do I play chess?")
 
 

@@ -12,6 +12,8 @@ from tests.support.clients import Api, ask, call_of, prompt_of
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
+pytestmark = pytest.mark.heavy
+
 USER = "ana"
 MONTHS = {
     "garden": (

@@ -12,6 +12,8 @@ from tests.support.browsing import Visitor, visiting
 from tests.support.ui_served import Served
 from tests.support.ui_world import ANA
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(params=[pytest.param("script", marks=pytest.mark.heavy), "plain"])
 async def person(request: pytest.FixtureRequest, browser: Browser, changing: Served) -> AsyncIterator[Visitor]:

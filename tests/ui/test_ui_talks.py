@@ -12,6 +12,8 @@ from tests.support.server import wait_until
 from tests.support.ui_served import Served
 from tests.support.ui_world import CHIARA
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(params=["script", pytest.param("plain", marks=pytest.mark.heavy)])
 async def person(request: pytest.FixtureRequest, browser: Browser, changing: Served) -> AsyncIterator[Visitor]:

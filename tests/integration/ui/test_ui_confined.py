@@ -91,6 +91,7 @@ async def test_a_key_of_one_user_reaches_nothing_of_another(locked: Page, pool: 
         assert await _state(api) == before
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("value", [NOBODY, "\0", "a/../b", "9" * 5000])
 async def test_a_page_of_nothing_or_nonsense_says_so(page: Page, value: str) -> None:
     """An empty database, and whatever a path and its parameters may hold."""
