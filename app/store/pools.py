@@ -155,8 +155,10 @@ class Pool:
             _terminate(connection)
             raise StoreUnavailable("The connection to the database was lost; try again.") from error
         finally:
-            await self._release(connection)
-            self._free.release()
+            try:
+                await self._release(connection)
+            finally:  # who is cancelled meanwhile has given it back, too: asyncpg goes on with it
+                self._free.release()
 
     @contextlib.asynccontextmanager
     async def transaction(self, tenant: UUID | None) -> AsyncIterator[PoolConnectionProxy[Any]]:

@@ -493,6 +493,27 @@ async def test_what_was_opened_for_those_who_could_not_wait_is_used(
     await pool.close()
 
 
+async def test_who_is_cancelled_while_giving_a_connection_back_has_given_it_back(
+    one: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, giving, gate = asyncpg.Pool.release, asyncio.Event(), asyncio.Event()
+
+    async def slow(pool: Any, connection: Any, *, timeout: float) -> None:
+        giving.set()
+        await asyncio.shield(asyncio.gather(gate.wait(), release(pool, connection, timeout=timeout)))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncpg.Pool, "release", slow)
+        async with asyncio.TaskGroup() as group:
+            user = group.create_task(pid(one))
+            await giving.wait()
+            user.cancel()
+        assert user.cancelled()
+        gate.set()
+    async with asyncio.timeout(1):
+        assert await pid(one)
+
+
 async def test_who_waits_when_the_pool_closes_is_told(one: Pool) -> None:
     async with one.acquire(), asyncio.TaskGroup() as group:
         waiting = group.create_task(refused(one))
