@@ -294,6 +294,19 @@ def test_many_words_in_common_leave_those_that_have_the_most() -> None:
     assert (scan.counts[:, :2] == 1).all()
 
 
+def test_what_stands_in_the_prompt_takes_no_places_from_the_rest() -> None:
+    """Only where there are not places for all."""
+    items = [Item(n, "apple", (1.0,) * DIMENSIONS, session=1 if n < 30 else 2, turn=n) for n in range(1, 40)]
+    index = UserIndex.of([each.row() for each in items], DIMENSIONS)
+    question = np.full(DIMENSIONS, DIMENSIONS**-0.5, np.float32)
+    for limit, found in ((1, items[29:]), (5, items)):
+        scan = index.scan(
+            asked("apple"), question, vectors=10 * limit, texts=limit, session=UUID(int=1), ancestors=[UUID(int=9)]
+        )
+        assert ids(scan, slice(len(scan.sims), None)) == [each.id for each in found]
+        assert set(ids(scan, slice(len(scan.sims)))) <= {each.id for each in found}
+
+
 def test_an_item_takes_as_much_room_as_it_should() -> None:
     rng = np.random.default_rng(1)
     words = [f"w{n}" for n in range(3000)]
