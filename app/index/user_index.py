@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.index.analyse import HASH_BYTES, HEAD_BYTES, LANGUAGES, MOST_COUNTED, VERSION, Term
-from app.store.places import PLACE, Places, Scan, columns_of
+from app.store.places import MEMORY_KIND, PLACE, Places, Scan, columns_of
 
 WORDS = 16
 """Words of a question that are looked for at most, as `Scan` has them."""
@@ -38,6 +38,9 @@ LEVELS = 127
 """Steps of a vector's numbers on each side of 0."""
 HALFVEC_HEAD = 4
 """Bytes before the numbers: how many there are (2), and 2 that are not used (pgvector's `halfvec_send`)."""
+OF_SESSION = 10
+"""The role in the place of a memory that sums up a session. Its turns have said what it says: counted once more, the words that
+find them would be half as rare."""
 LEAST_SHARE = 0.01
 """Of all texts at least so many are in a language of the user's: of 6,000 English messages of chat 1 in 750 is taken for
 something else."""
@@ -157,12 +160,13 @@ class UserIndex:
             wanted = wanted & ~_among(places, hidden)
         lines = _Lines(places, session, visible_from, ancestors)
         near, sims = self._near(vector, vectors, wanted, lines)
-        words, holding, counts = self._counted(terms if texts > 0 else ())
+        documents = self._live & ~((places["kind"] == MEMORY_KIND) & (places["role"] == OF_SESSION))
+        words, holding, counts = self._counted(terms if texts > 0 else (), documents)
         said = _said(holding, counts, wanted, lines, texts)
         table = np.zeros((len(said), WORDS), np.uint8)
         table[:, : len(words)] = counts[:, said].T
-        there = len(self)
-        mean = max(1.0, float(places["tokens"].sum(where=self._live)) / max(1, there))
+        there = int(np.count_nonzero(documents))
+        mean = max(1.0, float(places["tokens"].sum(where=documents)) / max(1, there))
         found = np.concatenate([numbers if len(near) == len(places) else numbers[near], numbers[said]])
         return Scan(_places(found), sims, table, words, holding, there, mean, k1, b)
 
@@ -186,13 +190,16 @@ class UserIndex:
             near = _highest(cosines, np.flatnonzero(lines.without(wanted)), limit)
         return near, cosines[near]
 
-    def _counted(self, terms: Sequence[Term]) -> tuple[list[str], list[int], NDArray[np.uint8]]:
-        """The rarest of these words, in how many items each stands, and how often in each item: shape (words, n)."""
+    def _counted(
+        self, terms: Sequence[Term], documents: NDArray[np.bool_]
+    ) -> tuple[list[str], list[int], NDArray[np.uint8]]:
+        """The rarest of these words, in how many of the documents (n,) each stands, and how often in each item: (words, n)."""
         hashes = np.array([each for term in terms for each in term.hashes], np.uint64)
         spans = iter(
             zip(_spans(self._base.hashes, self._starts, hashes), _spans(self._tail.hashes, None, hashes), strict=True)
         )
         whole, before = bool(self._live.all()), len(self._base.places)
+        all_count = bool(documents.all())
         found: list[tuple[bool, int, str, list[_Posted]]] = []
         for term in terms:
             lists: list[_Posted] = []
@@ -203,13 +210,13 @@ class UserIndex:
                     lists.append((self._tail.owners[new].astype(np.intp) + before, self._tail.counts[new]))
             if not whole:
                 lists = [(owners[alive], many[alive]) for owners, many in lists for alive in (self._live[owners],)]
-            holding = sum(len(owners) for owners, _ in lists)
+            holding = sum(len(owners) if all_count else np.count_nonzero(documents[owners]) for owners, _ in lists)
             if len(term.hashes) > 1 and len(lists) > 1:  # one item may have two of them
                 marked = np.zeros(len(self._live), bool)
                 for owners, _ in lists:
                     marked[owners] = True
-                holding = int(np.count_nonzero(marked))
-            found.append((term.pair and not holding, holding, term.word, lists))
+                holding = np.count_nonzero(marked & documents)
+            found.append((term.pair and not holding, int(holding), term.word, lists))
         found.sort(key=lambda each: each[:3])
         del found[WORDS:]
         counts = np.zeros((len(found), len(self._live)), np.uint8)
