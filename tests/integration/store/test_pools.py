@@ -39,6 +39,18 @@ async def opened(dsn: str, **changed: Any) -> Pool:
     return await open_pool(dsn, **{**options, **changed})
 
 
+def held_back(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """New connections wait for this before they are set up."""
+    prepare, gate = pools._prepare, asyncio.Event()
+
+    async def slow(*given: Any, **more: Any) -> None:
+        await gate.wait()
+        await prepare(*given, **more)
+
+    monkeypatch.setattr(pools, "_prepare", slow)
+    return gate
+
+
 @pytest.fixture
 async def one(empty_database: str) -> AsyncIterator[Pool]:
     """A pool of one connection, whose statements must be quick."""
@@ -258,14 +270,7 @@ async def test_a_pool_grows_beside_those_who_wait(empty_database: str) -> None:
 async def test_who_finds_all_in_use_takes_the_first_that_comes_back(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool, gate = await opened(empty_database, size=2), asyncio.Event()
-    prepare = pools._prepare
-
-    async def slow(*given: Any, **more: Any) -> None:
-        await gate.wait()
-        await prepare(*given, **more)
-
-    monkeypatch.setattr(pools, "_prepare", slow)
+    pool, gate = await opened(empty_database, size=2), held_back(monkeypatch)
     first, second = await asyncio.gather(pid(pool), pid(pool))
     assert first == second
     gate.set()
@@ -445,14 +450,7 @@ async def test_whoever_cannot_wait_for_a_connection_leaves_it_to_the_next(
     one: Pool, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A deadline shorter than it takes to connect must not keep a pool empty."""
-    before, gate = await pid(one), asyncio.Event()
-    prepare = pools._prepare
-
-    async def slow(*given: Any, **more: Any) -> None:
-        await gate.wait()
-        await prepare(*given, **more)
-
-    monkeypatch.setattr(pools, "_prepare", slow)
+    before, gate = await pid(one), held_back(monkeypatch)
     async with connected(empty_database) as admin:
         await admin.execute("SELECT pg_terminate_backend($1, 5000)", before)
     await eventually(lambda: one.size == 0, "the loss to be noticed")
@@ -471,14 +469,7 @@ async def test_what_was_opened_for_those_who_could_not_wait_is_used(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = await opened(empty_database, size=2, timeout_ms=200)
-    before, gate = await pid(pool), asyncio.Event()
-    prepare = pools._prepare
-
-    async def slow(*given: Any, **more: Any) -> None:
-        await gate.wait()
-        await prepare(*given, **more)
-
-    monkeypatch.setattr(pools, "_prepare", slow)
+    before, gate = await pid(pool), held_back(monkeypatch)
     async with connected(empty_database) as admin:
         await admin.execute("SELECT pg_terminate_backend($1, 5000)", before)
     await eventually(lambda: pool.size == 0, "the loss to be noticed")
