@@ -89,6 +89,8 @@ _ASKED = ("?", "？")
 ECHO = 0.98
 """Cosine from which a message is the question itself, asked before: the same text has 1 in any embedder. It answers nothing,
 and must not keep the answer out."""
+SAME_COSINE = 5
+"""Decimals in which the cosines of equal texts agree."""
 
 _NO_WORDS = np.zeros(0, bool)
 
@@ -149,7 +151,7 @@ def judge(ranking: Ranking, asked: Asked, scores: Column, *, bears: bool = False
     if not len(ranking):
         return Judgement(0.0, False, scores)
     request, item = models()
-    echoes = (ranking.similarity >= np.float32(ECHO)) & (ranking.memory == 0)
+    echoes = _repeated(ranking, scores)
     if echoes.any():
         ranking, scores = _without(ranking, echoes), np.where(echoes, scores.min(), scores)
     if asked.recap or asked.turns is not None or asked.things:
@@ -161,6 +163,20 @@ def judge(ranking: Ranking, asked: Asked, scores: Column, *, bears: bool = False
     passes = sure >= least_asked(ranking.tokens[~echoes])
     likely *= np.float32(sure)
     return Judgement(sure, passes, np.log(likely / (1.0 - likely + np.float32(1e-6))))
+
+
+def _repeated(ranking: Ranking, scores: Column) -> NDArray[np.bool_]:
+    """Which messages (n,) add nothing: the question itself, and of the best `POOL` those that say what a better one says, word
+    for word, as answers to a question asked often do; likelihood shared among copies would keep all of them out. Equal texts
+    have equal cosines, lengths and words of the question."""
+    repeated: NDArray[np.bool_] = (ranking.similarity >= np.float32(ECHO)) & (ranking.memory == 0)
+    best = np.argsort(-scores, kind="stable")[:POOL]
+    best = best[(ranking.memory[best] == 0) & ~repeated[best]]
+    told = np.vstack([ranking.similarity[best].round(SAME_COSINE), ranking.tokens[best], ranking.counts[:, best]])
+    order = np.lexsort(told[::-1])  # stable: of equal ones the best first
+    copies = (np.diff(told[:, order]) == 0).all(axis=0)  # a cosine that is not known is not equal
+    repeated[best[order[1:]][copies]] = True
+    return repeated
 
 
 def _without(ranking: Ranking, echoes: NDArray[np.bool_]) -> Ranking:

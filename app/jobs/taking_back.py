@@ -12,7 +12,7 @@ from app.memory.commands import WITHDRAWS, commands
 from app.memory.drafts import Draft
 from app.memory.extract_clauses import MAX_OWN_WORD
 from app.store import ids
-from app.store.commands import Doing
+from app.store.commands import Doing, Done
 from app.store.learning import Effect, SourceMessage
 from app.store.queries import Queries
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TakingBack:
-    """Ends the wishes that messages take back; one that says something else besides stays, for there is nobody to ask."""
+    """Ends the wishes that messages take back, as a command that can be undone; one that says something else besides stays, for there is nobody to ask."""
 
     def __init__(self, sql: Queries, clock: Clock) -> None:
         self._sql = sql
@@ -44,9 +44,14 @@ class TakingBack:
             said |= await doing.said_since(min(asked), MAX_OWN_WORD)
         for message, (text, at) in said.items():
             orders = [each for each in commands(text) if each.kind in WITHDRAWS]
-            if not orders or await doing.obeyed(message):
+            place = await doing.unheeded(message) if orders else None
+            if place is None:
                 continue
+            session, message_hash = place
             for order in orders:
                 found = taken_back(order.about, await doing.wishes(at), order.language, allows=order.kind == "allow")
-                if found.clear:
-                    await doing.end([each.memory_id for each in found.wishes])
+                if not found.wishes or not found.clear:
+                    continue
+                items = await doing.end([each.memory_id for each in found.wishes])
+                done = Done(ids.uuid7(self._clock.now()), order.kind, order.scope, "done", items)
+                await doing.note(done.command_id, session, message.bytes, message_hash, done)

@@ -260,9 +260,11 @@ class Doing:
         rows = await self._fetch("said_since", self._session, at, length, SAID_SINCE)
         return {row["message_id"]: (row["content"], row["created_at"]) for row in rows}
 
-    async def obeyed(self, message: UUID) -> bool:
-        """Whether a request did what a message tells memory to do."""
-        return bool(await self._fetch("obeyed", message))
+    async def unheeded(self, message: UUID) -> tuple[UUID, bytes | None] | None:
+        """The session of a message and the hash of its form, where nothing was done yet that it tells memory to do, nor undone
+        since; else None."""
+        found = await self._fetch("unheeded", message)
+        return (found[0]["session_id"], found[0]["message_hash"]) if found else None
 
     async def everything(self) -> tuple[list[UUID], list[Message]]:
         """All memories and messages."""
@@ -319,7 +321,8 @@ class Doing:
         done: Done,
         heir: UUID | None = None,
     ) -> None:
-        """Write a command down."""
+        """Write a command down. `mark`: by which it is found when the same is asked again; of what learning does, the id of
+        the message."""
         told = (done.kind, done.scope, done.outcome, _told(done.items))
         await self._execute("note", command, session, mark, message_hash, *told, heir, self._now)
 

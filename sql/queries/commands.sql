@@ -86,13 +86,13 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = m.memory_id)
 ORDER BY m.created_at DESC
 
--- name: obeyed
--- What was done about a message ($3).
-SELECT FROM agent_data.memory_commands c
-JOIN agent_data.conversation_history h ON h.user_id = $2 AND h.message_id = $3 AND h.message_hash = c.message_hash
-    AND h.session_id = c.session_id
-WHERE c.tenant_id = $1 AND c.user_id = $2
-LIMIT 1
+-- name: unheeded
+-- Where a message ($3) stands about which nothing was done.
+SELECT h.session_id, h.message_hash FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3
+  AND NOT EXISTS (SELECT FROM agent_data.memory_commands c
+                  WHERE c.tenant_id = $1 AND c.user_id = $2
+                    AND (c.mark = uuid_send($3) OR c.session_id = h.session_id AND c.message_hash = h.message_hash))
 
 -- name: said_since
 -- The next messages of the user's own after $4 (of the session $3, or NULL: of all), at most $6 of at most $5 characters.

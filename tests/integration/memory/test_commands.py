@@ -352,6 +352,21 @@ async def test_a_wish_that_was_taken_back_may_be_asked_for_again(
     assert await texts(admin) == before
 
 
+async def test_what_learning_takes_back_is_told_and_undone_for_good(
+    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, do, store = Talk(), learner(pool, words, space), Teller(pool, words, space).store
+    await taught(do, pool, talk, "Always answer me in bullet points.", "Always suggest cilantro.")
+    before = await texts(admin)
+    await taught(do, pool, talk, "No more bullet points please")
+    (done,) = await store.page(TENANT, talk.user, after=None, limit=10)
+    assert (done.kind, done.outcome, list(done.texts.values())) == ("stop", "done", ["Always answer me in bullet points"])
+    await store.undo(TENANT, done.command_id, talk.user)
+    assert await texts(admin) == before
+    await taught(do, pool, talk, "Always answer me in bullet points.", "Always use emojis.")
+    assert sorted(await texts(admin)) == sorted([*before, "Always use emojis"]), "what was undone is not done again"
+
+
 async def test_the_same_command_at_once_is_done_once_and_told_to_all(
     pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
 ) -> None:

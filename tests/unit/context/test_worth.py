@@ -139,6 +139,20 @@ def test_what_stands_out_is_worth_more() -> None:
     assert likely[0] == likely.max() > PRICES["frugal"].least(60.0, 0.0)
 
 
+def test_copies_of_an_answer_do_not_share_its_likelihood() -> None:
+    cosines = np.linspace(0.1, 0.2, MANY).astype(np.float32)
+    cosines[7] = 0.6
+    once = ranking("Where is Ana?", {"ana": (7,)}, cosines=cosines)
+    alike = cosines.copy()
+    copies = [7, *range(MANY - 10, MANY)]
+    alike[copies] = cosines[7]
+    often = ranking("Where is Ana?", {"ana": tuple(copies)}, cosines=alike)
+    asked = understand("Where is Ana?", NOW)
+    odds = [judge(each, asked, ranked_by(each, AUTO)).odds for each in (once, often)]
+    assert odds[1].max() > odds[0].max() - 1, "nearly as likely as if it had been said once"
+    assert (odds[1] > odds[1].max() - 1).sum() == 1, "said once"
+
+
 def test_history_moves_what_a_memory_is_worth() -> None:
     plain = prior(importance=0.5, confidence=0.8)
     assert plain == 0.0
