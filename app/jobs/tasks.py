@@ -33,7 +33,7 @@ from app.memory.drafts import Draft, Place, make_drafts
 from app.memory.extract_amend import Earlier, amended, amends
 from app.memory.ingest import Ingest
 from app.memory.ingest_claims import opposite
-from app.memory.ingest_compare import CONTRARY, concerned
+from app.memory.ingest_compare import CONTRARY, belonging, concerned
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
@@ -319,6 +319,7 @@ class Learner:
         claims = {pair for each in statements for pair in _claims(each)}
         hashes = [each.content_hash for each in statements]
         claims |= {("user", name) for each in statements for name in each.candidate.doubts}
+        claims |= {pair for each in statements for pair in belonging(each)}
         ended = {each.subject for draft in statements for each in draft.candidate.ends}
         close = {each for found in near.values() for each in found}
         members = await effect.members(scope, hashes, claims, close, ended)

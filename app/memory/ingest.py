@@ -313,17 +313,24 @@ class Ingest:
         if turns is not None:
             earlier, later = turns
             if earlier.valid_to is None:
-                self._log(draft, later, earlier, "both", later.id, temporal=True)
-                self._supersede(earlier, later, CONFLICT, _closed(earlier, later))
+                belongs = self._said_with(earlier)
+                for each in (earlier, *belongs):
+                    self._log(draft, later, each, "both", later.id, temporal=True)
+                    self._supersede(each, later, CONFLICT, _closed(each, later))
+                self._ended += [each.id for each in belongs]
             elif kept.draft is draft:
                 self._log(draft, later, earlier, "both", later.id, temporal=True)
             return
         stands, strategy = prefer(_side(kept), _side(item))
         winner, loser = (kept, item) if stands else (item, kept)
-        corrected = winner.corrects and strategy == "trust_recent"
-        if not corrected:
-            self._log(draft, winner, loser, strategy, winner.id)
-        self._supersede(loser, winner, CORRECTED if corrected else CONFLICT, _closed(loser, winner))
+        if winner.corrects and strategy == "trust_recent":
+            self._supersede(loser, winner, CORRECTED, _closed(loser, winner))
+            return
+        belongs = self._said_with(loser)
+        for each in (loser, *belongs):
+            self._log(draft, winner, each, strategy, winner.id)
+            self._supersede(each, winner, CONFLICT, _closed(each, winner))
+        self._ended += [each.id for each in belongs]
 
     def _log(
         self,

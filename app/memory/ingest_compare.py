@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from app.memory.contrast import Contrast, contrast
+from app.memory.doubts import ends_with
 from app.memory.drafts import Draft
 from app.memory.ingest_claims import Relation, ends, relation, replaces
 from app.memory.ingest_items import Item, like, member_item
@@ -56,10 +57,17 @@ def concerned(
 
 
 def touches(draft: Draft, item: Item) -> bool:
-    """Whether a statement ends what a memory says, or puts it in doubt."""
+    """Whether a statement ends what a memory says, or what belongs to it, or puts it in doubt."""
     triple = item.triple
     doubted = triple is not None and triple.subject == "user" and triple.predicate in draft.candidate.doubts
-    return doubted or any(ends(each, triple) for each in draft.candidate.ends)
+    belongs = triple is not None and (triple.subject, triple.predicate) in belonging(draft)
+    return doubted or belongs or any(ends(each, triple) for each in draft.candidate.ends)
+
+
+def belonging(draft: Draft) -> set[tuple[str, str]]:
+    """What belongs to what a statement may take the place of, as subjects and predicates: the city of another job."""
+    triple = draft.candidate.triple
+    return {(triple.subject, name) for name in ends_with(triple.predicate)} if triple is not None else set()
 
 
 def opposed(draft: Draft, item: Item, cosine: float | None) -> Contrast | None:
