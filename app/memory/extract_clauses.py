@@ -374,7 +374,7 @@ def _sentences(text: str) -> list[tuple[int, int]]:
 def _stated(text: str, start: int, end: int, number: int) -> list[Clause]:
     """The clauses of one sentence that are stated: not asked, not supposed, not said by somebody else."""
     start = _BULLET.match(text, start, end).end()  # type: ignore[union-attr]  # it matches the empty text
-    sentence = text[start:end].rstrip(".!… )")
+    sentence = text[start:end].rstrip(".!…; )")
     asked = sentence.endswith("?")
     sentence = sentence.rstrip("?.!… ")
     to_remember = _ASKED_TO_REMEMBER.search(sentence) is not None

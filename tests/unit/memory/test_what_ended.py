@@ -26,6 +26,7 @@ def over(said: str, predicate: str, value: str) -> bool:
     ("said", "predicate", "value"),
     [
         ("I left Acme.", "works_at", "Acme"),
+        ("I left Acme; it was time.", "works_at", "Acme"),
         ("I left Acme.", "occupation", "a data engineer at Acme"),
         ("I don't work at Acme any more.", "works_at", "Acme"),
         ("We left Paris for good.", "lives_in", "Paris"),
