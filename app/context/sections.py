@@ -35,6 +35,8 @@ class Budgets:
     """Seed 001 §6, step 5, has 2,000 of 8,000. None: the share of seed 000 §6.1 alone."""
 
 
+FIRST = 4
+"""Of a room that is too small, wishes and facts may take a quarter each: half of it is left to what is looked for."""
 KNOWN_SECTIONS = ("domain", "conflicts", "unclear")
 """Those that only requests have that name things which are known."""
 
@@ -77,15 +79,19 @@ def wanted(wants: Wants, budgets: Budgets) -> Wants:
 def share_out(room: int, wants: Wants, budgets: Budgets, memories: int) -> Shares:
     """`room` of a block shared out among its sections; `memories`: what these may take at most.
 
-    With room for all, each has what it wants. With less, each has the part of the room that its budget is of all budgets, or
-    what it wants, if that is less; memories have the rest. Where hardly more than the frame would be left to them, they have
-    all of it.
+    With room for all, each has what it wants. With less, wishes and facts come first, each with a quarter of the room
+    (`FIRST`) at most: a line of theirs says what takes a passage to find out. Of what is left each other section has the part
+    that its budget is of all of theirs, or what it wants, if that is less; memories have the rest. Where hardly more than the
+    frame would be left to them, they have all of it.
     """
     own = wanted(wants, budgets)
     if sum(own) + memories > room:
+        facts, wishes = min(own.facts, room // FIRST), min(own.wishes, room // FIRST)
+        left = room - facts - wishes
         limits = Wants(*(limit if want else 0 for want, limit in zip(own, _limits(budgets), strict=True)))
-        whole = sum(limits) + memories
-        own = Wants(*(min(want, room * limit // max(1, whole)) for want, limit in zip(own, limits, strict=True)))
+        whole = sum(limits._replace(facts=0, wishes=0)) + memories
+        own = Wants(*(min(want, left * limit // max(1, whole)) for want, limit in zip(own, limits, strict=True)))
+        own = own._replace(facts=facts, wishes=wishes)
         if room - sum(own) < LEAST:
             own = NOTHING
     left = max(0, min(memories, room - sum(own)))

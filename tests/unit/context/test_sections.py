@@ -53,9 +53,10 @@ def test_the_worked_table_of_seed_001_section_6() -> None:
         (1900, Wants(200, 200), Shares(200, 200, 0, 1500)),
         (1900, Wants(900, 900), Shares(200, 200, 0, 1500)),  # no more than its budget
         (1980, Wants(200, 200, 80), Shares(200, 200, 80, 1500)),
-        (950, Wants(200, 200), Shares(100, 100, 0, 750)),  # half the room: half of each
-        (950, Wants(30, 200), Shares(30, 100, 0, 820)),  # what one does not want, memories have
-        (180, Wants(200, 200), Shares(18, 18, 0, 144)),
+        (950, Wants(200, 200), Shares(88, 200, 0, 662)),  # facts first
+        (950, Wants(30, 200), Shares(30, 200, 0, 720)),  # what one does not want, memories have
+        (180, Wants(200, 200), Shares(15, 45, 0, 120)),  # a quarter of the room
+        (400, Wants(facts=200, wishes=200), Shares(0, 100, 0, 200, wishes=100)),
         (100, Wants(200, 200), Shares(0, 0, 0, 100)),  # hardly more than the frame is left: memories have it
         (0, Wants(200, 200), Shares(0, 0, 0, 0)),
         (4260, Wants(200, 200, 80, 2000, 200, 80), Shares(200, 200, 80, 1500, 2000, 200, 80)),
