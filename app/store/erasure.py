@@ -154,9 +154,7 @@ class Eraser:
         is nothing gets a receipt all the same. Raises Conflict while the same user is being erased, StoreUnavailable; asked
         again, it goes on.
         """
-        async with connected(self._connect) as connection:
-            if not await connection.fetchval(self._sql["erasure.alone"], user):
-                raise Conflict("This user is being erased already.")
+        async with connected(self._connect) as connection, self._alone(connection, user):
             await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
             run = _Run(connection, self._sql, tenant, user, self._batch, progress or (lambda _table, _rows: None))
             key = bytes.fromhex(await connection.fetchval(self._sql["erasure.hmac_key"]))
@@ -167,6 +165,17 @@ class Eraser:
                 if not await run.sweep() and not await self._elsewhere_too(run):
                     return await run.finish(self._clock.now(), tombstones=tombstones)
         raise Conflict("Somebody keeps writing for this user: stop that, and erase again.")
+
+    @asynccontextmanager
+    async def _alone(self, connection: asyncpg.Connection[Any], user: UUID) -> AsyncIterator[None]:
+        if not await connection.fetchval(self._sql["erasure.alone"], user):
+            raise Conflict("This user is being erased already.")
+        try:
+            yield
+        finally:
+            # Of a connection that was closed the server lets go later: who asks again at once would find the lock held.
+            if not connection.is_closed():
+                await connection.execute(self._sql["erasure.alone_no_more"], user)
 
     async def _elsewhere_too(self, run: _Run) -> int:
         total = 0

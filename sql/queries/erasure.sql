@@ -12,6 +12,10 @@ SELECT tenant_id FROM agent_data.tenants WHERE name = $1
 -- One erasure of a user at a time; the lock goes with the connection.
 SELECT pg_try_advisory_lock(hashtextextended('mneme.erase:' || $1::uuid::text, 0))
 
+-- name: alone_no_more
+-- Another erasure of the user may begin.
+SELECT pg_advisory_unlock(hashtextextended('mneme.erase:' || $1::uuid::text, 0))
+
 -- name: hmac_key
 -- Keys the hashes that remain.
 SELECT value #>> '{}' FROM agent_data.system_config WHERE key = 'content_hmac_key'

@@ -118,7 +118,7 @@ async def test_cut_off_in_a_worker_the_job_comes_again_by_itself(
     async def done() -> bool:
         return await queue.counts() == Counts(0, 0, 0)
 
-    async with working(database, learn.handlers(), lease_s=0.4):
+    async with working(database, learn.handlers(), lease_s=2.0):
         await until(done)
     assert cuts == 2
     assert len(await memories(admin, "true")) == 3
