@@ -36,7 +36,7 @@ from app.languages.detect import language_of
 from app.languages.speech import heard
 from app.memory.answers import Note, reply_to
 from app.memory.candidate import Candidate, Exchange, Triple
-from app.memory.command_match import Aim, aim_of, matched, quotes, says, taken_back, value_keys
+from app.memory.command_match import Aim, aim_of, matched, quotes, says, says_all, says_any, taken_back, value_keys
 from app.memory.commands import WITHDRAWS, Command, commands, of_self
 from app.memory.extract import extract
 from app.memory.ingest_text import content_hash, normalise, strip_injected
@@ -65,6 +65,9 @@ NEAR = 0.4
 """Cosine of the command's words from which a memory is one that the user may mean, to be asked about; never to be forgotten for
 it alone."""
 
+FEW = 3
+"""Messages with a word up to which it stands for what they say: "narcolepsy", not "meeting"."""
+
 MAX_YES_CHARS = 80
 """Characters of a message that confirms."""
 
@@ -85,6 +88,11 @@ _REST = ", and that mentions of it in other words may remain in older conversati
 _NOT_KEPT = "This message and its answer are not remembered, as the user asks{count}. Say so briefly."
 _UNDONE = "What the user asks of memory in this message was done, and that was undone since. Nothing else was done."
 _WHICH = "The user asks to forget something, and it is not clear what: nothing was forgotten. Ask which is meant{candidates}."
+_NOTHING = "Mneme finds nothing of what the user asks to forget in this message: nothing was forgotten. Say so briefly."
+_BESIDE = (
+    "The user may ask Mneme in this message to forget something, beside something else: nothing was forgotten. If they mean "
+    "it, tell them to ask for it in a message that says nothing else."
+)
 _WHAT_ELSE = (
     "The user corrects something, and it is not clear what: nothing was changed. Ask what is wrong, and what is so."
 )
@@ -133,6 +141,10 @@ FAILED = Obeyed((Deed(_FAILED),))
 
 def told(chat: ChatRequest) -> tuple[Command, ...]:
     """The commands in the user's newest message: in the user's own words, where it is the last thing said."""
+    return tuple(each for each in _heard(chat) if each.plain)
+
+
+def _heard(chat: ChatRequest) -> tuple[Command, ...]:
     text = newest(chat)
     return commands(text) if text is not None else ()
 
@@ -286,8 +298,7 @@ class Commander:
 
     async def obey(self, identity: Identity, chat: ChatRequest, place: Place, now: datetime, *, writes: bool) -> Obeyed:
         """Do what the newest message asks of memory, once. `writes`: whether memory may be changed. Raises nothing."""
-        wanted = told(chat)
-        text = newest(chat) or ""
+        wanted, text = told(chat), newest(chat) or ""
         alone = bool(wanted) and not any(each.kind == "recall" for each in wanted) and heard(_beside(text, wanted)).talk
         for each in wanted:
             if each.kind not in _DONE_BY:  # in the prompt, or with the turn
@@ -298,7 +309,7 @@ class Commander:
             self._metrics.commanded(orders[0].kind, "read_only")
             return Obeyed((Deed(_READ_ONLY),) if forgets else (), alone=alone)
         if not orders and not (writes and confirms(text)):
-            return Obeyed(alone=alone)
+            return Obeyed((Deed(_BESIDE),) if len(wanted) < len(_heard(chat)) else (), alone=alone)
         try:
             async with asyncio.timeout(WITHIN_S):
                 try:
@@ -385,7 +396,8 @@ class Commander:
             return
         if outcome == "ask" and not candidates:
             self._metrics.commanded("forget", "nothing")
-            return  # nothing of the kind is known: the model answers as it would
+            turn.say(_NOTHING)
+            return
         if outcome == "ask" and len(candidates) == 1:
             memories = [candidates[0][0]]
             messages, outcome = await turn.doing.said_by(memories), "confirm"
@@ -500,15 +512,28 @@ class Commander:
         memories = [each.memory_id for each in found.memories]
         messages = {each.message_id: each for each in await turn.doing.said_by(memories)}
         keys = {value_keys(each) for each in found.memories}
+        others = [each for each in stored if each.in_force and each.memory_id not in set(memories)]
         for words in [*sorted(keys | {found.keys}, key=sorted)][
             : self._most + 1
         ]:  # of more the user is asked in any case
+            # What stays says it, too: the name alone tells nothing.
+            shared = any(says(words, each.text) for each in others)
             for each in await turn.doing.messages(words):
-                if says(words, each.text):
+                if says(words, each.text) and (not shared or says_all(aim, each.text)):
                     messages.setdefault(each.message_id, each)
         if memories or messages:
             return _Meant(memories, list(messages.values()), whole=frozenset() not in keys)
-        return _Meant(candidates=await turn.doing.near(vector, NEAR) if vector is not None else ())
+        return await self._untold(turn, aim) or _Meant(
+            candidates=await turn.doing.near(vector, NEAR) if vector is not None else ()
+        )
+
+    async def _untold(self, turn: _Turn, aim: Aim) -> _Meant | None:
+        """What no memory says: messages that have all the words, and what was learned from those words."""
+        said = [each for each in await turn.doing.messages(aim.spelled) if says_all(aim, each.text)]
+        if not said or (len(aim.words) < 2 and len(said) > FEW):
+            return None
+        learned = await turn.doing.learned_from([each.message_id for each in said])
+        return _Meant([memory for memory, quotes in learned if says_any(aim, quotes)], said, whole=False)
 
     def _aim(self, turn: _Turn, order: Command) -> Aim:
         found: list[Triple] = []

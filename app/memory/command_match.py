@@ -1,7 +1,9 @@
 """What a command to forget is about: which stored texts say it. Pure.
 
-    "I worked at Acme" ── a rule reads a triple out of it, or it names something: whatever says that name is meant
-                       ── else all of its words have to stand there: "my peanut allergy"
+    "I live in Porto"          what a rule reads the same out of, and what says all of its words: not "Loves hiking in Porto"
+    "I worked at Acme"         no rule reads anything out of it, but it names something: whatever says that name
+    "Maria has depression"     it names somebody who is known as "wife": of her, what says the other words
+    "my peanut allergy"        else all of its words have to stand there
 
 Clear is what one name, one triple or two words agree on; where a single common word fits several memories, the user is asked.
 """
@@ -10,13 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from app.languages.data import language
 from app.languages.detect import function_word, language_of
 from app.memory.candidate import Triple
-from app.memory.ingest_claims import Relation, relation
+from app.memory.doubts import ends_with
+from app.memory.ingest_claims import Relation, opposite, relation
 from app.memory.same_value import same_value
 from app.store.commands import Stored
 
@@ -40,19 +43,28 @@ _OF_SELF = re.compile(
 @dataclass(frozen=True, slots=True)
 class Aim:
     """What a command is about. `names`: its words that name somebody or something; `words`: all that say something, by their
-    stems; `triples`: what the rules read out of it; `of_self`: it speaks of the user; `language`: as `language_of` gives it."""
+    stems, `spelled`: as they stand; `triples`: what the rules read out of it; `of_self`: it speaks of the user; `language`: as
+    `language_of` gives it; `subjects`: whom it names, as memories call them ("wife")."""
 
     names: frozenset[str]
     words: frozenset[str]
     triples: tuple[Triple, ...]
     of_self: bool
     language: str = "en"
+    spelled: frozenset[str] = frozenset()
+    subjects: frozenset[str] = frozenset()
 
     @property
     def terms(self) -> list[str]:
         """By which anything it may be about is found: any of these stands in it."""
         values = (word for each in self.triples for word in _tokens(each.value))
         return sorted(self.names | self.words | {word for word in values if not function_word(word)})
+
+    @property
+    def more(self) -> frozenset[str]:
+        """The words beside its names and what the rules read out of it."""
+        values = (word for each in self.triples for word in _tokens(each.value))
+        return self.words - {_stem(word) for word in (*self.names, *values)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +98,45 @@ def aim_of(about: str, triples: Iterable[Triple], code: str = "en") -> Aim:
         tuple(triples),
         _OF_SELF.match(about) is not None,
         code,
+        frozenset([*words, *spoken]),
     )
 
 
 def matched(aim: Aim, stored: Sequence[Stored]) -> Matched:
     """What of what is stored is meant."""
+    aim = _of_whom(aim, stored)
     about = [each for each in stored if _subject_fits(aim, each, _spoken_of(aim, stored))]
     clear = [each for each in about if _said_by(aim, each)]
     keys = aim.names or _names_within(aim, clear)
-    if keys:
+    if any(_read_out(aim, each) for each in about):
+        clear = [each for each in about if _read_out(aim, each) or (each in clear and _says_it(aim, each))]
+    elif keys:
         clear = [each for each in about if _said_by(aim, each) or _names_all(each.text, keys)]
     present = {(each.subject, each.predicate, each.value or each.text) for each in clear if each.in_force}
     read_out = any(_read_out(aim, each) for each in clear)
     unlike = not aim.names and not read_out and len(aim.words) < 2 and len(present) > 1
     return Matched(tuple(clear), frozenset(keys), unlike)
+
+
+def _of_whom(aim: Aim, stored: Sequence[Stored]) -> Aim:
+    """The aim with the names of people whom memories call otherwise as its subjects: Maria is the wife. One that speaks of the
+    user, or says nothing but a name, stays as it is."""
+    called = {
+        name: each.subject
+        for each in stored
+        if each.predicate == "name" and each.subject not in (None, "user")
+        for name in aim.names.intersection(_tokens(each.value or ""))
+    }
+    rest = aim.words - {_stem(name) for name in called}
+    if aim.of_self or not called or not rest:
+        return aim
+    subjects = frozenset(each for each in called.values() if each is not None)
+    return replace(aim, names=aim.names - called.keys(), words=rest, subjects=subjects)
+
+
+def _says_it(aim: Aim, each: Stored) -> bool:
+    """Beside what says the very same: what has all the words, and what says nothing but that it ended ("Left Acme")."""
+    return says_all(aim, each.text) or (each.kind == "correction" and each.predicate is None)
 
 
 class TakenBack(NamedTuple):
@@ -150,6 +187,16 @@ def says(keys: Collection[str], text: str) -> bool:
     return bool(keys) and _names_all(text, keys)
 
 
+def says_all(aim: Aim, text: str) -> bool:
+    """Whether a text has all words of a command, in any form, and these are more than names."""
+    return bool(aim.more) and _has(text, aim.words)
+
+
+def says_any(aim: Aim, text: str) -> bool:
+    """Whether a clause has any word of a command, in any form."""
+    return any(_has(text, {each}) for each in aim.words)
+
+
 def quotes(each: Stored, question: str, answer: str) -> bool:
     """Whether an answer gives a memory's value, and question or answer name what of: "Rome" is not always where one lives."""
     if not each.value or not _stands(each.value, answer):
@@ -172,14 +219,19 @@ def _said_by(aim: Aim, each: Stored) -> bool:
     if _read_out(aim, each):
         return True
     if aim.names:
-        return _names_all(each.text, aim.names)
+        # What somebody is called says nothing else of them.
+        bare = each.predicate != "name" or aim.words <= {_stem(name) for name in aim.names}
+        return bare and _names_all(each.text, aim.names)
     return bool(aim.words) and _has(each.text, aim.words)
 
 
 def _read_out(aim: Aim, each: Stored) -> bool:
-    """Whether a rule read the same of the same subject out of both."""
+    """Whether a rule read the same of the same subject out of both, or what belongs to it: "a data engineer at Acme"."""
     return each.value is not None and any(
-        triple.subject == each.subject and _within(triple.value, each.value) for triple in aim.triples
+        triple.subject == each.subject
+        and each.predicate in {triple.predicate, opposite(triple.predicate), *ends_with(triple.predicate)}
+        and _within(triple.value, each.value)
+        for triple in aim.triples
     )
 
 
@@ -199,7 +251,7 @@ def _names_within(aim: Aim, clear: Sequence[Stored]) -> frozenset[str]:
 
 def _spoken_of(aim: Aim, stored: Sequence[Stored]) -> frozenset[str]:
     """The subjects that the command names, other than the user: "my wife"."""
-    subjects = {triple.subject for triple in aim.triples}
+    subjects = aim.subjects or {triple.subject for triple in aim.triples}
     others = {each.subject for each in stored if each.subject not in (None, "user")}
     kin = {meaning for word, meaning in language(aim.language or "en").kin.items() if _stem(word) in aim.words}
     return frozenset(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, NamedTuple, cast, get_args
 
@@ -33,7 +33,8 @@ class Command:
     `about`: the user's words for what it is about ("I worked at Acme"); empty where it is about the message itself or
     everything. `scope`: `thing` ("forget that I worked at Acme"), `this` ("don't remember this"), `everything` ("forget
     everything about me"). `replacement`: of `correct`, what is so ("it's ..."), else empty. `language`: as `language_of`
-    gives it. `span`: its place (start, end, in characters) in the user's message as it came.
+    gives it. `span`: its place (start, end, in characters) in the user's message as it came. `plain`: it is meant as one for
+    certain; one that asks to forget and stands after or beside something else is not, and may be of the moment.
     """
 
     kind: CommandKind
@@ -42,6 +43,7 @@ class Command:
     replacement: str
     language: str
     span: tuple[int, int]
+    plain: bool = True
 
 
 class _Rule(NamedTuple):
@@ -59,6 +61,7 @@ _EDGES = " \t,.;:!?¿¡\"'“”„«»()，、：。；的"
 _JOINTS = re.compile(r"(?:[,，;–—]\s*|\s(?=(?:and|but|so|y|pero|und|aber|et|mais|e|mas) ))")
 _JOINER = re.compile(r"(?:and|but|so|y|pero|und|aber|et|mais|e|mas) ", re.IGNORECASE)
 _FURTHER = re.compile(r"[,，;；]|\s[–—-]\s")
+_GOES_ON = re.compile(r"\s?(?:[,:;，：；]|[–—-]\s)")
 _SET_OFF = re.compile(r"[*`_]\w|``")
 _ON_THE_OTHER = re.compile(r"[.!。！\s]{1,3}")
 """Between "That's wrong." and the sentence that says what is so."""
@@ -97,8 +100,12 @@ def commands(text: str) -> tuple[Command, ...]:
         if spoken.pattern("joke").search(whole) or not _hints(whole, spoken):
             continue
         command = _of_sentence(whole, sentence.start, spoken, following, asked=sentence.asked)
-        if command is None or (_deletes(command) and not _said_plainly(own, said, number, spoken)):
+        if command is None:
             continue
+        if _deletes(command) and not _said_plainly(own, said, number, spoken):
+            if not _said_beside(own, said, number, spoken):
+                continue
+            command = replace(command, plain=False)
         if command.kind not in WITHDRAWS or _of_own_accord(own, said, number, spoken):
             found.append(command)
     return tuple(each for each in found[:MAX_COMMANDS] if not announced(text, each.span[0]))
@@ -121,9 +128,21 @@ def _said_plainly(own: str, said: Sequence[Sentence], number: int, spoken: Langu
         return False
     if any(each.asked for each in said if each is not sentence):
         return False
-    if spoken.pattern("supposed").search(own[sentence.start : sentence.end]):
-        return False
-    return not _unsaid(own, said[number + 1 :], spoken)
+    return _stands(own, said, number, spoken)
+
+
+def _said_beside(own: str, said: Sequence[Sentence], number: int, spoken: Language) -> bool:
+    """Whether it may mean it all the same: what is said before it is a question, or the user's own talk, no task."""
+    before = [(heard(own[each.start : each.end]), each.asked) for each in said[:number]]
+    return all(asked or (speech.talk and not speech.task) for speech, asked in before) and _stands(
+        own, said, number, spoken
+    )
+
+
+def _stands(own: str, said: Sequence[Sentence], number: int, spoken: Language) -> bool:
+    """Whether nothing in the sentence supposes it, and nothing after takes it back."""
+    supposed = spoken.pattern("supposed").search(own[said[number].start : said[number].end])
+    return supposed is None and not _unsaid(own, said[number + 1 :], spoken)
 
 
 def _unsaid(own: str, later: Sequence[Sentence], spoken: Language) -> bool:
@@ -150,8 +169,7 @@ def _of_own_accord(own: str, said: Sequence[Sentence], number: int, spoken: Lang
         )
         and _SET_OFF.search(own[: sentence.end]) is None
         and spoken.pattern("reported").search(own) is None
-        and spoken.pattern("supposed").search(own[sentence.start : sentence.end]) is None
-        and not _unsaid(own, said[number + 1 :], spoken)
+        and _stands(own, said, number, spoken)
     )
 
 
@@ -170,6 +188,8 @@ def _of_sentence(whole: str, start: int, spoken: Language, following: str, *, as
         for place in dict.fromkeys((at, lead.end() if lead else at)):
             for rule in read_commands(spoken.code):
                 match = rule.pattern.fullmatch(whole, place)
+                if match is None and rule.scope == "this" and (said := rule.pattern.match(whole, place)) is not None:
+                    match = said if _GOES_ON.match(whole, said.end()) else None  # "Don't remember this: I was fired"
                 command = _made(rule, match, spoken, start, following, asked=asked) if match else None
                 if command is not None and (not begin or not _deletes(command)):
                     return command

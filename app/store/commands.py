@@ -49,7 +49,7 @@ NEAREST = 5
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A memory as it is stored. `in_force`: it is said in prompts."""
+    """A memory as it is stored. `in_force`: it is said in prompts. `kind`: as `Candidate` has it."""
 
     memory_id: UUID
     text: str
@@ -57,6 +57,7 @@ class Stored:
     predicate: str | None
     value: str | None
     in_force: bool
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +240,12 @@ class Doing:
     async def turn(self, session: UUID, message_hash: bytes) -> tuple[list[UUID], list[Message]]:
         """A message of the session's with its answers, and the memories that came from these alone."""
         said = [Message(*row.values()) for row in await self._fetch("turn", session, message_hash)]
-        learned = await self._fetch("learned_from", [each.message_id for each in said]) if said else []
-        return [row["memory_id"] for row in learned], said
+        return [memory for memory, _ in await self.learned_from([each.message_id for each in said])], said
+
+    async def learned_from(self, messages: Sequence[UUID]) -> list[tuple[UUID, str]]:
+        """Memories that came from these messages alone, and the words of theirs that say them."""
+        rows = await self._fetch("learned_from", list(messages)) if messages else []
+        return [(row["memory_id"], row["quotes"]) for row in rows]
 
     async def messages_of(self, messages: Sequence[UUID]) -> list[Message]:
         """Those of these messages that are there."""
@@ -354,7 +359,7 @@ class Doing:
     async def _give_way(self, restored: Collection[UUID], contrary: Callable[[Stored, Stored], bool]) -> None:
         """Of these memories and those that they contradict by now, close all but the one that was said last, as replaced."""
         rows = await self._fetch("in_force_beside", list(restored)) if restored else []
-        found = [(Stored(*list(row.values())[:6]), row["valid_from"]) for row in rows]
+        found = [(Stored(*list(row.values())[:7]), row["valid_from"]) for row in rows]
         gone: set[UUID] = set()
         for n, (later, since) in enumerate(found):
             for earlier, _ in found[n + 1 :]:

@@ -17,7 +17,7 @@ LIMIT 1
 
 -- name: memories
 -- Memories ($3: their session, where there is no user) that have a word ($4) in them; at most $5.
-SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active
+SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active, m.kind
 FROM agent_data.memory_store m
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.status <> 'forgotten'
   AND (m.content_tsv @@ (SELECT string_agg(q::text, ' | ')::tsquery FROM (
@@ -69,7 +69,7 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = ANY ($3::uuid[]) AN
 
 -- name: said_lately
 -- Memories in force that stood in a prompt ($4), themselves or by a message that said them, or were learned from the last turns ($5) of a session ($3).
-SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active
+SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active, m.kind
 FROM agent_data.memory_store m
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.is_active
   AND (m.memory_id = ANY ($4::uuid[]) OR m.source_message_ids && $4::uuid[]
@@ -79,7 +79,7 @@ ORDER BY m.created_at DESC
 
 -- name: wishes
 -- What the user has asked for always ($3: the session, where there is no user) before $4, and is in force.
-SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active
+SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active, m.kind
 FROM agent_data.memory_store m
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active AND m.kind = 'instruction'
   AND COALESCE(m.stated_at, m.created_at) < $4
@@ -112,8 +112,9 @@ JOIN agent_data.conversation_history h
 WHERE q.tenant_id = $1 AND q.user_id = $2 AND q.session_id = $3 AND q.message_hash = $4
 
 -- name: learned_from
--- Memories of which these messages ($3) are the only sources.
-SELECT m.memory_id FROM agent_data.memory_store m
+-- Memories of which these messages ($3) are the only sources, and the words of them that say it.
+SELECT m.memory_id, COALESCE((SELECT string_agg(q->>'quote', E'\n') FROM jsonb_array_elements(m.sources) AS q), '') AS quotes
+FROM agent_data.memory_store m
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.status <> 'forgotten' AND m.source_message_ids && $3::uuid[]
   AND m.source_message_ids <@ $3::uuid[]
 
@@ -157,7 +158,7 @@ ON CONFLICT DO NOTHING
 
 -- name: in_force_beside
 -- Of these memories ($3) and others about the same subjects those in force, the one that was said last first.
-SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active, m.valid_from
+SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active, m.kind, m.valid_from
 FROM agent_data.memory_store m
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.is_active AND m.predicate IS NOT NULL AND m.object_value IS NOT NULL
   AND EXISTS (SELECT FROM agent_data.memory_store r

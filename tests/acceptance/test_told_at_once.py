@@ -167,9 +167,10 @@ def test_what_has_no_name_is_forgotten_wherever_it_was_said(
 @pytest.mark.parametrize(
     ("name", "message", "told"),
     [
-        ("c-nothing", "Forget that I own a submarine.", ""),
+        ("c-nothing", "Forget that I own a submarine.", "nothing was forgotten"),
         ("c-all", "Forget everything you know about me.", "Ask for confirmation"),
         ("c-this", "I see a therapist on Mondays. Don't remember this.", "are not remembered"),
+        ("c-colon", "Don't remember this: I was fired from Acme.", "are not remembered"),
     ],
 )
 def test_what_the_model_is_told_of_a_command(
@@ -179,10 +180,9 @@ def test_what_the_model_is_told_of_a_command(
     ask(mneme, "I live in Lisbon.", headers=headers)
     ask(mneme, message, headers=headers)
     assert told in block_of(upstream)
-    assert told or "forg" not in block_of(upstream)
     assert in_force(mneme, name) == ["Lives in Lisbon"], "nothing was forgotten, nor learned"
     ask(mneme, "Do I own a submarine, and where is my therapist?", headers=headers)
-    assert not told or message not in block_of(upstream)
+    assert message not in block_of(upstream)
 
 
 def test_what_stands_beside_a_command_is_learned(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:

@@ -352,6 +352,68 @@ async def test_a_wish_that_was_taken_back_may_be_asked_for_again(
     assert await texts(admin) == before
 
 
+@pytest.mark.parametrize(
+    ("said", "order", "stays", "told"),
+    [
+        (["My wife Maria has depression."], "Forget that Maria has depression.", ["Wife's name is Maria"], "forgotten"),
+        (["My sister Ana is pregnant."], "Forget that Ana is pregnant.", ["Sister's name is Ana"], "forgotten"),
+        (["I was fired from my job for stealing."], "Please forget that I was fired for stealing.", [], "forgotten"),
+        (["I have narcolepsy."], "Forget that I have narcolepsy.", [], "forgotten"),
+        (["Tengo narcolepsia."], "Olvida que tengo narcolepsia.", [], "forgotten"),
+        (["我有嗜睡症。"], "忘记我有嗜睡症。", [], "forgotten"),
+        (
+            ["My therapist thinks I drink too much."],
+            "Forget that my therapist thinks I drink too much.",
+            [],
+            "forgotten",
+        ),
+        (
+            ["I love hiking in Porto.", "I live in Porto.", "My brother studies in Porto."],
+            "Forget that I live in Porto.",
+            ["Loves hiking in Porto"],
+            "forgotten",
+        ),
+        (
+            ["I was born in Rome.", "I visited Rome in May.", "My favourite city is Rome."],
+            "Forget that I was born in Rome.",
+            ["Favourite city is Rome", "Visited Rome in May 2026"],
+            "forgotten",
+        ),
+        (["I have a meeting at ten."] * 5, "Forget that I have a meeting.", None, "nothing was forgotten"),
+        (["I live in Porto."], "Forget that I own a submarine.", ["Lives in Porto"], "nothing was forgotten"),
+        (
+            ["I live in Porto."],
+            "Forget that I live in Porto. What is the capital of Peru?",
+            ["Lives in Porto"],
+            "nothing was forgotten",
+        ),
+    ],
+)
+async def test_what_is_meant_goes_and_nothing_else_does(
+    pool: Pool,
+    admin: asyncpg.Connection[Any],
+    words: WordLlamaEmbedder,
+    space: int,
+    said: list[str],
+    order: str,
+    stays: list[str] | None,
+    told: str,
+) -> None:
+    talk, teller, do = Talk(), Teller(pool, words, space), learner(pool, words, space)
+    for each in said:
+        await taught(do, pool, talk, each)
+    before = await texts(admin)
+    deeds = (await teller.tell(talk, "Hi", "Hello", order)).deeds
+    assert told in deeds[0]
+    assert sorted(await texts(admin)) == sorted(before if stays is None else stays)
+    hidden_said = await rows(
+        admin,
+        "SELECT h.content FROM agent_data.conversation_history h JOIN agent_data.suppressions s ON s.item_id = h.message_id"
+        " WHERE s.reason = 'forgotten_by_chat'",
+    )
+    assert len(hidden_said) == (told == "forgotten"), "the message that says it, and no other"
+
+
 async def test_what_learning_takes_back_is_told_and_undone_for_good(
     pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
 ) -> None:
@@ -379,7 +441,7 @@ async def test_the_same_command_at_once_is_done_once_and_told_to_all(
         learner(pool, words, space), pool, talk, "I work at Acme", "Acme is nice", "My favourite company is Acme"
     )
     for order, told in (
-        ("Forget that I work at Acme.", "Ask for confirmation"),
+        ("Forget that I worked at Acme.", "Ask for confirmation"),
         ("Forget everything you know about me.", "Ask for confirmation"),
         ("Forget that my favourite company is Acme.", ""),
     ):

@@ -20,8 +20,13 @@ STORED = [
     ("Has a dentist appointment on May 3", None, None, None),
     ("Has an appointment with the bank", None, None, None),
     ("住在里斯本", "user", "lives_in", "里斯本"),
+    ("Wife has depression", "wife", "condition", "depression"),
+    ("Loves hiking in Porto", "user", "likes", "hiking in Porto"),
+    ("Was born in Porto", "user", "born_in", "Porto"),
+    ("Met Maria in Paris", None, None, None),
 ]
-MEMORIES = [Stored(UUID(int=n), *row, True) for n, row in enumerate(STORED)]
+ENDED = {1}
+MEMORIES = [Stored(UUID(int=n), *row, True, "correction" if n in ENDED else "fact") for n, row in enumerate(STORED)]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +36,9 @@ MEMORIES = [Stored(UUID(int=n), *row, True) for n, row in enumerate(STORED)]
         ("i worked at acme", [0, 1]),
         ("my wife works at Acme", [2]),
         ("my wife's peanut allergy", [3]),
-        ("Maria", [4]),
+        ("Maria", [4, 12]),
+        ("Maria has depression", [9]),
+        ("I met Maria in Paris", [12]),
         ("where I live", [5]),
         ("que vivo en Berlin", [5]),
         ("dass ich in Berlin wohne", [5]),
@@ -80,6 +87,15 @@ def test_a_german_noun_is_no_name(about: str, names: list[str], unlike: bool) ->
 def test_what_a_rule_reads_out_of_it_counts_before_its_words() -> None:
     triple = Triple("wife", "works_at", "Acme")
     assert [each.memory_id.int for each in matched(aim_of("she works at Acme", [triple]), MEMORIES).memories] == [2]
+
+
+def test_another_memory_with_the_same_name_stays() -> None:
+    for about, triple, meant in (
+        ("I was born in Porto", Triple("user", "born_in", "Porto"), [11]),
+        ("I work at Acme", Triple("user", "works_at", "Acme"), [0, 1]),
+    ):
+        found = matched(aim_of(about, [triple]), MEMORIES)
+        assert [each.memory_id.int for each in found.memories] == meant
 
 
 @pytest.mark.parametrize(
