@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from app.clock import Clock
 from app.memory.candidate import Exchange
 from app.memory.command_match import taken_back
-from app.memory.commands import WITHDRAWS, commands
+from app.memory.commands import WITHDRAWS, Command, commands
 from app.memory.drafts import Draft
 from app.memory.extract_clauses import MAX_OWN_WORD
 from app.store import ids
@@ -45,14 +47,31 @@ class TakingBack:
             said |= await doing.said_since(min(asked), MAX_OWN_WORD)
         for message, (text, at) in said.items():
             orders = [each for each in commands(text) if each.kind in WITHDRAWS]
-            place = await doing.unheeded(message) if orders else None
-            if place is None:
+            place = await doing.heeded(message) if orders else None
+            if place is not None:
+                await self._take_back(doing, message, orders, at, *place)
+
+    async def _take_back(
+        self,
+        doing: Doing,
+        message: UUID,
+        orders: Sequence[Command],
+        at: datetime,
+        session: UUID,
+        message_hash: bytes | None,
+        done: Done | None,
+    ) -> None:
+        """What was done about the message before it does to older wishes, too, that were learned since; undone, it does no
+        more."""
+        if done is not None and (done.undone or done.outcome != "done"):
+            return
+        for order in orders:
+            found = taken_back(order.about, await doing.wishes(at), order.language, allows=order.kind == "allow")
+            if not found.wishes or not found.clear:
                 continue
-            session, message_hash = place
-            for order in orders:
-                found = taken_back(order.about, await doing.wishes(at), order.language, allows=order.kind == "allow")
-                if not found.wishes or not found.clear:
-                    continue
-                items = await doing.end([each.memory_id for each in found.wishes])
-                done = Done(ids.uuid7(self._clock.now()), order.kind, order.scope, "done", items)
-                await doing.note(done.command_id, session, message.bytes, message_hash, done)
+            items = await doing.end([each.memory_id for each in found.wishes])
+            if done is not None:
+                await doing.confirmed(done.command_id, (*done.items, *items))
+            else:
+                new = Done(ids.uuid7(self._clock.now()), order.kind, order.scope, "done", items)
+                await doing.note(new.command_id, session, message.bytes, message_hash, new)

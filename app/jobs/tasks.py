@@ -76,6 +76,10 @@ IMPORT_INDEX = "import_index"
 """The entrypoints. An imported batch is learned from as a turn is."""
 
 
+Told = tuple[Exchange, Sequence[SourceMessage]]
+"""An exchange, and its messages, the user's own first."""
+
+
 @dataclass(frozen=True, slots=True)
 class LearnJob:
     """The payload of `learn`. `messages`: those that the turn added, in order, said between `since` and `until`.
@@ -209,7 +213,7 @@ class Learner:
         if setting.done:
             return True
         found = [] if self._embedder.local or job.indexed else await self._message_vectors(messages)
-        exchanges = exchanges_of(messages, setting.instructions) if job.learn else []
+        exchanges = await self._told(job, exchanges_of(messages, setting.instructions) if job.learn else [])
         spoken = await self._hearing.hear(job, setting, exchanges) if self._hearing and exchanges else None
         statements = await self._statements(job, exchanges, spoken)
         verdicts: list[Verdict] = []
@@ -251,6 +255,14 @@ class Learner:
         except Conflict:
             return False
         return True
+
+    async def _told(self, job: LearnJob, exchanges: Sequence[Told]) -> Sequence[Told]:
+        """Without what is only said again: what came with the first turn of a session may be another one's history."""
+        if len(exchanges) < 2:
+            return exchanges
+        asked = [own[0].message_id for _, own in exchanges]
+        again = await self._store.restated(job.tenant, job.user, asked, job.since, job.until)
+        return [each for each in exchanges if each[1][0].message_id not in again]
 
     def _alone(self, job: LearnJob) -> asyncio.Lock:
         return self._turns.setdefault(job.alone, asyncio.Lock())

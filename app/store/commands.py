@@ -174,6 +174,8 @@ class CommandStore:
                 raise Conflict("Nothing was done, so there is nothing to undo.")
             doing = Doing(connection, self._sql, tenant, owner, ids.NIL, self._clock.now(), None)
             await doing.undo(command, _items(held["items"]), held["heir"], self._contrary)
+            if held["kind"] in ("stop", "allow"):  # "Stop using emojis" asks for the contrary, too
+                await doing.end(await doing.asked_by(held["session_id"], held["message_hash"]))
         return str(held["kind"])
 
 
@@ -260,16 +262,22 @@ class Doing:
         """The standing wishes in force that were said before."""
         return [Stored(*row.values()) for row in await self._fetch("wishes", self._scope, before)]
 
+    async def asked_by(self, session: UUID, message_hash: bytes | None) -> list[UUID]:
+        """The wishes in force that a message alone asked for."""
+        return [row["memory_id"] for row in await self._fetch("asked_by", session, message_hash)]
+
     async def said_since(self, at: datetime, length: int) -> dict[UUID, tuple[str, datetime]]:
         """The next messages of the user's own that are no longer than this (characters), and when each was said."""
         rows = await self._fetch("said_since", self._session, at, length, SAID_SINCE)
         return {row["message_id"]: (row["content"], row["created_at"]) for row in rows}
 
-    async def unheeded(self, message: UUID) -> tuple[UUID, bytes | None] | None:
-        """The session of a message and the hash of its form, where nothing was done yet that it tells memory to do, nor undone
-        since; else None."""
-        found = await self._fetch("unheeded", message)
-        return (found[0]["session_id"], found[0]["message_hash"]) if found else None
+    async def heeded(self, message: UUID) -> tuple[UUID, bytes | None, Done | None] | None:
+        """The session of a message, the hash of its form, and what was done about it, or undone since. None: it is gone."""
+        found = await self._fetch("heeded", message)
+        if not found:
+            return None
+        done = _done(found[0]) if found[0]["command_id"] is not None else None
+        return found[0]["session_id"], found[0]["message_hash"], done
 
     async def everything(self) -> tuple[list[UUID], list[Message]]:
         """All memories and messages."""

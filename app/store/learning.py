@@ -259,6 +259,14 @@ class LearningStore:
         )
         return setting, [_message(each) for each in found]
 
+    async def restated(
+        self, tenant: UUID, user: UUID, messages: Sequence[UUID], since: datetime, until: datetime
+    ) -> set[UUID]:
+        """Those of these messages of the user's own that are only said again, as the history of a request."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["learning.restated"], user, list(messages), since, until)
+        return {row["message_id"] for row in rows}
+
     async def recent(self, tenant: UUID, user: UUID, session: UUID, turn: int) -> list[tuple[str, str, str, str]]:
         """(the user's words, subject, predicate, value) of what the `RECENT_TURNS` before a turn gave, the latest first."""
         async with self._pool.transaction(tenant) as connection:

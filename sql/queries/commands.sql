@@ -86,13 +86,16 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = m.memory_id)
 ORDER BY m.created_at DESC
 
--- name: unheeded
--- Where a message ($3) stands about which nothing was done.
-SELECT h.session_id, h.message_hash FROM agent_data.conversation_history h
+-- name: heeded
+-- Where a message ($3) stands, and what was done about it (NULL: nothing).
+SELECT h.session_id, h.message_hash, c.command_id, c.kind, c.scope, c.outcome, c.items, c.undone_at
+FROM agent_data.conversation_history h
+LEFT JOIN LATERAL (
+    SELECT q.* FROM agent_data.memory_commands q
+    WHERE q.tenant_id = $1 AND q.user_id = $2
+      AND (q.mark = uuid_send($3) OR q.session_id = h.session_id AND q.message_hash = h.message_hash)
+    ORDER BY q.at DESC LIMIT 1) c ON true
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3
-  AND NOT EXISTS (SELECT FROM agent_data.memory_commands c
-                  WHERE c.tenant_id = $1 AND c.user_id = $2
-                    AND (c.mark = uuid_send($3) OR c.session_id = h.session_id AND c.message_hash = h.message_hash))
 
 -- name: said_since
 -- The next messages of the user's own after $4 (of the session $3, or NULL: of all), at most $6 of at most $5 characters.
@@ -100,8 +103,15 @@ SELECT h.message_id, h.content, h.created_at FROM agent_data.conversation_histor
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND h.created_at > $4 AND h.role = 1
   AND NOT h.is_pruned AND h.content_tsv IS NOT NULL AND length(h.content) <= $5
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = h.message_id)
+  AND NOT agent_data.restated(h.user_id, h.session_id, h.message_hash, h.created_at)
 ORDER BY h.created_at
 LIMIT $6
+
+-- name: asked_by
+-- The wishes in force that a message (of the session $3, by the hash $4 of its form) asked for.
+SELECT m.memory_id FROM agent_data.conversation_history h
+JOIN agent_data.memory_store m ON m.user_id = $2 AND m.is_active AND m.kind = 'instruction' AND m.source_message_ids = ARRAY[h.message_id]
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $3 AND h.message_hash = $4
 
 -- name: turn
 -- A message of a session ($3), by the hash of its form ($4), with the answers to it.
@@ -188,7 +198,8 @@ UPDATE agent_data.memory_commands c SET outcome = 'done', items = $4 WHERE c.ten
 
 -- name: hold
 -- A command, held against others.
-SELECT c.command_id, c.session_id, c.kind, c.scope, c.outcome, c.items, c.heir, c.undone_at FROM agent_data.memory_commands c
+SELECT c.command_id, c.session_id, c.message_hash, c.kind, c.scope, c.outcome, c.items, c.heir, c.undone_at
+FROM agent_data.memory_commands c
 WHERE c.tenant_id = $1 AND c.command_id = $3 AND c.user_id = $2
 FOR UPDATE
 

@@ -36,6 +36,12 @@ WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEE
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = h.message_id)
 ORDER BY h.turn_index, h.sibling
 
+-- name: restated
+-- Of these messages ($2) of the user's own those that are only said again.
+SELECT h.message_id FROM agent_data.conversation_history h
+WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4 AND h.role = 1
+  AND agent_data.restated(h.user_id, h.session_id, h.message_hash, h.created_at)
+
 -- name: recent
 -- What was learned from some turns of a session and has a triple, the latest first: the user's words, and the triple.
 SELECT m.sources -> 0 ->> 'quote' AS quote, m.subject_entity_id AS subject, m.predicate, m.object_value AS value

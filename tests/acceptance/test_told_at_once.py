@@ -330,3 +330,49 @@ def test_what_is_wrong_is_set_right(mneme: MnemeServer, upstream: ScriptedUpstre
     (done,) = commands(mneme, "gina")
     mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
     assert in_force(mneme, "gina") == ["Lives in Lisbon"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "again", "stands"),
+    [
+        ("r-moved", ["I live in Rome.", "I live in Porto."], "I live in Rome.", ["Lives in Porto"]),
+        ("r-right", ["I live in Rome.", "That's wrong, I live in Porto."], "I live in Rome.", ["Lives in Porto"]),
+        ("r-wish", ["Never use emojis.", "You can use emojis again."], "Never use emojis.", []),
+        (
+            "r-back",
+            ["Always answer me in bullet points.", "No more bullet points.", "Always answer me in bullet points."],
+            "No more bullet points.",
+            ["Always answer me in bullet points"],
+        ),
+    ],
+)
+def test_what_a_transcript_says_again_is_no_news(
+    mneme: MnemeServer, name: str, told: list[str], again: str, stands: list[str]
+) -> None:
+    for n, text in enumerate(told):
+        ask(mneme, text, headers={"x-mneme-user": name, "x-mneme-session": f"{name}-{n}"})
+    history = [user(again), assistant("All right."), user("And what about Spain?")]
+    ask(mneme, history, headers={"x-mneme-user": name, "x-mneme-session": f"{name}-restored"})
+    assert in_force(mneme, name) == stands
+
+
+def test_what_was_undone_is_not_done_again_by_a_transcript(mneme: MnemeServer) -> None:
+    headers = {"x-mneme-user": "r-undone"}
+    wish, back = "Always answer me in bullet points.", "No more bullet points."
+    ask(mneme, wish, headers=headers | {"x-mneme-session": "u-1"})
+    ask(mneme, back, headers=headers | {"x-mneme-session": "u-2"})
+    (done,) = commands(mneme, "r-undone")
+    mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
+    history = [user(wish), assistant("Sure."), user(back), assistant("All right."), user("And what about Spain?")]
+    ask(mneme, history, headers=headers | {"x-mneme-session": "u-3"})
+    assert in_force(mneme, "r-undone") == ["Always answer me in bullet points"]
+
+
+def test_a_contrary_wish_goes_with_the_undo(mneme: MnemeServer) -> None:
+    headers = {"x-mneme-user": "contrary"}
+    for text in ("Always use emojis.", "Stop using emojis."):
+        ask(mneme, text, headers=headers)
+    assert in_force(mneme, "contrary") == ["Never use emojis"]
+    (done,) = commands(mneme, "contrary")
+    mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
+    assert in_force(mneme, "contrary") == ["Always use emojis"]
