@@ -61,3 +61,35 @@ def test_what_was_forgotten_or_taken_back_stays_so_where_it_is_imported(
             assert mneme.http.post(each["undo"], headers=HEADERS).status_code == 200
     assert {"Works at Acme", "Lives in Lisbon"} < set(in_force(mneme, "xenia"))
     assert in_force(mneme, "yara") == ["Lives in Lisbon"]
+
+
+def test_an_older_wish_that_is_imported_later_is_taken_back_too_and_an_undo_holds(
+    mneme: MnemeServer, tmp_path: Path
+) -> None:
+    headers = {"x-mneme-user": "zoe"}
+    api, file = Api(mneme, user="zoe"), tmp_path / "old.jsonl"
+    ask(mneme, "Always use emojis.", headers=headers)
+    ask(mneme, "You don't have to use emojis any more.", headers=headers)
+    assert in_force(mneme, "zoe") == []
+
+    def imported(session: str) -> None:
+        said = [("user", "Always use emojis in answers."), ("assistant", "Sure."), ("user", "I live in Lisbon.")]
+        lines = [
+            {"user": "zoe", "session": session, "role": role, "content": text, "created_at": f"2026-01-03T10:0{n}:00Z"}
+            for n, (role, text) in enumerate(said)
+        ]
+        file.write_text("".join(json.dumps(each) + "\n" for each in lines))
+        done = mneme.command("import", str(file), "--base", mneme.base_url)
+        assert done.returncode == 0, done.stderr
+
+    imported("january")
+    wait_until(lambda: in_force(mneme, "zoe") == ["Lives in Lisbon"], "the import to be learned from, less the wish")
+    (done,) = api.get("/commands")["commands"]
+    assert len(done["items"]) == 2
+    mneme.http.post(done["undo"], headers=headers)
+    stands = sorted(in_force(mneme, "zoe"))
+    assert len(stands) >= 2
+    imported("january, again")
+    ask(mneme, "I have a cat.", headers=headers)
+    wait_until(lambda: len(in_force(mneme, "zoe")) == len(stands) + 1, "what came after the import")
+    assert set(stands) < set(in_force(mneme, "zoe")), "what was undone is not done again"
