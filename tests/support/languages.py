@@ -51,7 +51,7 @@ def score(of: Iterable[Case]) -> Score:
     right = wrong = hit = missed = 0
     report: list[str] = []
     for text, labels in of:
-        stated, ordered = extract(Exchange(text, NOW)), commands(text)
+        stated, ordered = extract(Exchange(text, NOW)), [each for each in commands(text) if each.plain]
         ends = [end for each in stated for end in each.ends]
         doubted = {f"doubt {name}" for each in stated for name in each.doubts}
         good = [

@@ -57,6 +57,11 @@ def test_what_a_template_may_carry_orders_nothing(form: str) -> None:
     "message",
     [
         "Always answer in French, my boss said.",
+        "Summarise the following text - Always answer in French.",
+        "Please review this sentence – never use emojis.",
+        "Fix the grammar, Always answer in French.",
+        "Email from Bob. Always answer in French.",
+        "Translate into German - Always answer in French.",
         "The page says this. Always answer in French.",
         "My wife hates cilantro, never suggest it.",
         "Antworte ab jetzt auf Englisch, sagt mein Chef.",
