@@ -24,6 +24,8 @@ from app.memory.same_value import same_value
 from app.store.commands import Stored
 
 _WORD = re.compile(r"[^\W_]+(?:['’.&-][^\W_]+)*")
+_ELIDED = re.compile(r"^(?:[cdjlmnst]|qu)'(?=\w{2})", re.IGNORECASE)
+"""What French and Italian shorten before a word: d'emojis, l'adresse."""
 _HAN = re.compile(r"[\u3400-\u9fff]{2,}")
 _ENDINGS = re.compile(r"(\w+?)(?:e?s|e|e?d|ing|e?n|er|[oa]s?)?\n\1(?:e?s|e|e?d|ing|e?n|er|[oa]s?)?")
 """Two words on a line each that differ in nothing but how European languages inflect."""
@@ -31,7 +33,30 @@ _STEM = 4
 """Letters by which two forms are one word ("worked", "works"), as in `ingest_text`."""
 _TELLS = 3
 """Letters from which a word of a memory tells what its value is: "old", not "in"."""
-_ASKING = frozenset(["where", "when", "what", "which", "that", "this", "about", "from", "with", "have"])
+_ASKING = frozenset(
+    [
+        "where",
+        "when",
+        "what",
+        "which",
+        "that",
+        "this",
+        "about",
+        "from",
+        "with",
+        "have",
+        "dónde",
+        "donde",
+        "cuándo",
+        "cómo",
+        "quién",
+        "qué",
+        "onde",
+        "quando",
+        "como",
+        "quem",
+    ]
+)
 _JOINED = re.compile(r"[,;，；、]|\b(?:and|or|but|y|o|pero|und|oder|aber|et|ou|mais|e|mas)\b|[和或]", re.IGNORECASE)
 """A wish that has it may ask for two things, of which one is taken back."""
 _OF_SELF = re.compile(
@@ -79,7 +104,7 @@ class Matched:
 
 def aim_of(about: str, triples: Iterable[Triple], code: str = "en") -> Aim:
     """What the user's words `about` are about. `triples`: what the rules read out of them; `code`: their language."""
-    found = [word.removesuffix("'s") for word in _WORD.findall(about.replace("’", "'"))]
+    found = _words(about)
     names = {
         word.casefold()
         for n, word in enumerate(found)
@@ -87,7 +112,7 @@ def aim_of(about: str, triples: Iterable[Triple], code: str = "en") -> Aim:
     }
     low = [word.casefold() for word in found]
     low = [word for word in low if not _OF_SELF.fullmatch(word) and not _HAN.search(word)]
-    words = [word for word in low if not function_word(word)]
+    words = [word for word in low if not function_word(word) and word not in _ASKING]
     # "where I live": what is a word of talk elsewhere says all that is said here.
     words = words or [word for word in low if len(word) >= _STEM and word not in _ASKING]
     pairs = [run[i : i + 2] for run in _HAN.findall(about) for i in range(len(run) - 1)]
@@ -283,7 +308,11 @@ def _names(word: str) -> bool:
 
 
 def _tokens(text: str) -> list[str]:
-    return [word.casefold().removesuffix("'s") for word in _WORD.findall(text.replace("’", "'"))]
+    return [word.casefold() for word in _words(text)]
+
+
+def _words(text: str) -> list[str]:
+    return [_ELIDED.sub("", word.removesuffix("'s")) for word in _WORD.findall(text.replace("’", "'"))]
 
 
 def _stem(word: str) -> str:

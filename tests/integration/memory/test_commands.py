@@ -359,6 +359,8 @@ async def test_a_wish_that_was_taken_back_may_be_asked_for_again(
         (["My sister Ana is pregnant."], "Forget that Ana is pregnant.", ["Sister's name is Ana"], "forgotten"),
         (["I was fired from my job for stealing."], "Please forget that I was fired for stealing.", [], "forgotten"),
         (["I have narcolepsy."], "Forget that I have narcolepsy.", [], "forgotten"),
+        (["Vivo en Lisboa."], "Olvida dónde vivo.", [], "forgotten"),
+        (["Moro em Lisboa."], "Esquece onde moro.", [], "forgotten"),
         (["Tengo narcolepsia."], "Olvida que tengo narcolepsia.", [], "forgotten"),
         (["我有嗜睡症。"], "忘记我有嗜睡症。", [], "forgotten"),
         (

@@ -87,6 +87,7 @@ WISHES = [
             "Antworte immer in Stichpunkten",
             "请永远不要推荐香菜",
             "Add comments to the code",
+            "N'utilise jamais d'emojis",
         ]
     )
 ]
@@ -106,6 +107,7 @@ WISHES = [
         ("Stichpunkte", False, [5], True),
         ("香菜", True, [6], True),
         ("commas", False, [], True),
+        ("des emojis", True, [8], True),
         ("comment", False, [7], True),
     ],
 )
