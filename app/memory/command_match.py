@@ -34,28 +34,8 @@ _STEM = 4
 _TELLS = 3
 """Letters from which a word of a memory tells what its value is: "old", not "in"."""
 _ASKING = frozenset(
-    [
-        "where",
-        "when",
-        "what",
-        "which",
-        "that",
-        "this",
-        "about",
-        "from",
-        "with",
-        "have",
-        "dónde",
-        "donde",
-        "cuándo",
-        "cómo",
-        "quién",
-        "qué",
-        "onde",
-        "quando",
-        "como",
-        "quem",
-    ]
+    "where when what which that this about from with have "  # noqa: SIM905 - one a line would be a page
+    "dónde donde cuándo cómo quién qué onde quando como quem".split()
 )
 _JOINED = re.compile(r"[,;，；、]|\b(?:and|or|but|y|o|pero|und|oder|aber|et|ou|mais|e|mas)\b|[和或]", re.IGNORECASE)
 """A wish that has it may ask for two things, of which one is taken back."""
@@ -144,19 +124,20 @@ def matched(aim: Aim, stored: Sequence[Stored]) -> Matched:
 
 
 def _of_whom(aim: Aim, stored: Sequence[Stored]) -> Aim:
-    """The aim with the names of people whom memories call otherwise as its subjects: Maria is the wife. One that speaks of the
-    user, or says nothing but a name, stays as it is."""
+    """The aim with the names of people whom memories call otherwise as its subjects: Maria is the wife. What says nothing but a
+    name stays as it is, and so does what speaks of the user alone."""
     called = {
         name: each.subject
         for each in stored
         if each.predicate == "name" and each.subject not in (None, "user")
         for name in aim.names.intersection(_tokens(each.value or ""))
     }
-    rest = aim.words - {_stem(name) for name in called}
-    if aim.of_self or not called or not rest:
-        return aim
     subjects = frozenset(each for each in called.values() if each is not None)
-    return replace(aim, names=aim.names - called.keys(), words=rest, subjects=subjects)
+    rest = aim.words - {_stem(word) for word in (*called, *subjects)}
+    if not rest or (aim.of_self and not subjects & _spoken_of(aim, stored)):
+        return aim
+    triples = tuple(each for each in aim.triples if each.predicate != "name")
+    return replace(aim, names=aim.names - called.keys(), words=rest, subjects=subjects, triples=triples)
 
 
 def _says_it(aim: Aim, each: Stored) -> bool:

@@ -357,6 +357,12 @@ async def test_a_wish_that_was_taken_back_may_be_asked_for_again(
     [
         (["My wife Maria has depression."], "Forget that Maria has depression.", ["Wife's name is Maria"], "forgotten"),
         (["My sister Ana is pregnant."], "Forget that Ana is pregnant.", ["Sister's name is Ana"], "forgotten"),
+        (
+            ["My sister Ana is a doctor.", "Ana is allergic to nuts.", "My sister lives in Porto."],
+            "Forget that my sister Ana is a doctor.",
+            ["Sister's name is Ana", "Sister lives in Porto"],
+            "forgotten",
+        ),
         (["I was fired from my job for stealing."], "Please forget that I was fired for stealing.", [], "forgotten"),
         (["I have narcolepsy."], "Forget that I have narcolepsy.", [], "forgotten"),
         (["Vivo en Lisboa."], "Olvida dónde vivo.", [], "forgotten"),
