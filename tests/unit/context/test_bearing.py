@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from app.context.bearing import MAX_CHARS, NOTHING_READ, answers, bears_on, languages, read
+from app.context.bearing import MAX_CHARS, NOTHING_READ, answers, bears_on, languages, naming, read
 from app.store.standing import StandingFact
 
 
@@ -31,7 +31,7 @@ FACTS = {
 
 
 def called_for(message: str) -> set[str]:
-    reading = read(message)
+    reading = naming(read(message), list(FACTS.values()))
     return {name for name, each in FACTS.items() if bears_on(each, reading, {})}
 
 
@@ -43,7 +43,7 @@ def called_for(message: str) -> set[str]:
         ("Who do I work for?", {"work", "trade"}),
         ("What companies have I worked for?", {"work", "trade"}),
         ("What's my name?", {"name"}),
-        ("What is my wife's name?", {"wife", "nuts"}),
+        ("What is my wife's name?", {"wife"}),
         ("What snack should I pack for a family trip?", {"wife", "nuts", "girl", "herb"}),
         ("A recipe for pho, please", {"nuts", "herb"}),
         ("Is Berlin warm in May?", {"home"}),
@@ -132,6 +132,51 @@ def test_a_question_that_the_fact_answers_needs_nothing_else(message: str, alone
 )
 def test_who_asks_for_what_was_gets_what_was(message: str, past: bool) -> None:
     assert read(message).past is past
+
+
+PEOPLE = {
+    "own": fact("name", "Bob"),
+    "home": fact("lives_in", "Berlin"),
+    "sister": fact("sister.name", "Ana"),
+    "porto": fact("sister.lives_in", "Porto"),
+    "girl": fact("daughter.name", "Inês"),
+    "march": fact("daughter.birthday", "3 March"),
+    "dog": fact("dog.name", "Rex"),
+    "will": fact("brother.name", "Will"),
+    "rome": fact("brother.lives_in", "Rome"),
+    "aunt": fact("aunt.name", "安娜"),
+    "shanghai": fact("aunt.lives_in", "上海"),
+}
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted", "answered"),
+    [
+        ("Where does Ana live?", {"sister", "porto"}, True),
+        ("And where is Ana's house?", {"sister", "porto"}, False),
+        ("Who is Ana?", {"sister", "porto"}, False),
+        ("¿Dónde vive Ana?", {"sister", "porto"}, True),
+        ("Wo wohnt Ana gerade?", {"sister", "porto"}, True),
+        ("Ist das Anas Auto?", {"sister", "porto"}, False),
+        ("Où habite Ana ?", {"sister", "porto"}, True),
+        ("Onde mora a Ana?", {"sister", "porto"}, True),
+        ("安娜住在哪里？", {"aunt", "shanghai"}, True),
+        ("Ana住在哪里？", {"sister", "porto"}, True),
+        ("Where does my sister live?", {"porto"}, True),
+        ("What's my dog's name?", {"dog"}, True),
+        ("我女儿叫什么名字？", {"girl"}, True),
+        ("How old is my daughter?", {"march"}, False),
+        ("Wie alt ist Inês?", {"girl", "march"}, False),
+        ("Where does Will live?", {"will", "rome"}, True),
+        ("Will it rain?", set[str](), False),
+        ("Is a banana a fruit?", set[str](), False),
+        ("Where do I live?", {"home"}, True),
+    ],
+)
+def test_who_is_asked_for_by_name(message: str, wanted: set[str], answered: bool) -> None:
+    reading = naming(read(message), list(PEOPLE.values()))
+    assert {name for name, each in PEOPLE.items() if bears_on(each, reading, {})} == wanted
+    assert any(answers(each, reading) for each in PEOPLE.values()) is answered
 
 
 def test_what_retrieval_finds_likely_bears_as_well() -> None:
