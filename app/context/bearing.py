@@ -39,6 +39,10 @@ WHOLE_WORDS = 24
 LEAST_CHARS = 3
 """Letters of a word of a fact that says something by itself, in scripts with spaces."""
 
+OF_CODE = frozenset(["codes_in", "uses", "works_at", "works", "occupation", "company", "works_in"])
+"""Predicates that bear on talk about programs; nothing else of the user's life does."""
+OF_ALL = frozenset(["allergic_to", "diet", "condition", "dislikes", "avoids"])
+"""Predicates that bear on a matter of whomever they are: one cooks for others."""
 NAMES = frozenset(["name", "called"])
 """Predicates whose values name their subject."""
 
@@ -46,6 +50,8 @@ _SIGNS = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f"
 """Of scripts that put no space between words, or glue endings to them."""
 _UNSPACED = re.compile(f"[{_SIGNS}]")
 _WORD = re.compile(rf"[{_SIGNS}]+|[^\W_{_SIGNS}]+")
+_PLAIN = re.compile(r"[^\W_]+")
+"""An entry of a topic that is one word."""
 _WHO = r"[^\s?!.,;:，。？！]+(?: [^\s?!.,;:]+){0,2}?"
 """Of a pattern the part `<WHO>`: somebody, by a name or a word for them, up to three words."""
 _ENDS = re.compile(r"^[\s\W]+|[\s\W]+$")
@@ -75,6 +81,15 @@ class Reading(NamedTuple):
 NOTHING_READ = Reading()
 
 
+class _Topic(NamedTuple):
+    """Of what it is spoken where one of the `words` is there, one that ends in one of `ends`, or the pattern."""
+
+    predicates: frozenset[str]
+    words: frozenset[str]
+    ends: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+
+
 class _Language(NamedTuple):
     anything: re.Pattern[str]
     opening: re.Pattern[str]
@@ -82,7 +97,9 @@ class _Language(NamedTuple):
     past: re.Pattern[str]
     asks: Sequence[tuple[frozenset[str], re.Pattern[str]]]
     of: Sequence[tuple[frozenset[str], re.Pattern[str]]]
-    topics: Sequence[tuple[frozenset[str], re.Pattern[str]]]
+    topics: Sequence[_Topic]
+    brings: re.Pattern[str]
+    abroad: re.Pattern[str]
     relations: Sequence[tuple[frozenset[str], re.Pattern[str]]]
 
 
@@ -94,11 +111,13 @@ def read(text: str) -> Reading:
     capitals = frozenset(_stem(each) for each in _WORD.findall(text)[1:] if each[0].isupper())
     text = " ".join(text.lower().replace("’", "'").split())
     asked: set[str] = set()
-    topics: set[str] = set()
     people: set[str] = set()
     whole = past = only = False
     alone = _ENDS.sub("", text)
     words = len(alone.split())
+    spoken = _WORD.findall(text)
+    brings = any(each.brings.match(each.opening.sub("", alone)) for each in languages())
+    topics = set() if brings else _topics(text, spoken)
     for language in languages():
         if language.anything.search(text) is None:  # one look instead of thirty: most messages are in no other language
             continue
@@ -109,14 +128,32 @@ def read(text: str) -> Reading:
             if pattern.search(text):
                 asked |= predicates
                 only = only or (words <= ANSWER_WORDS and pattern.fullmatch(question) is not None)
-        for found, table in ((topics, language.topics), (people, language.relations)):
-            for names, pattern in table:
-                if pattern.search(text):
-                    found |= names
+        for subjects, pattern in language.relations:
+            if pattern.search(text):
+                people |= subjects
+    if brings:
+        people, topics = set(), set()
     return Reading(
         frozenset(asked), frozenset(topics), frozenset(people), whole=whole, past=past, only=only and not past,
-        words=_words(text), capitals=capitals, text=text,
+        words=frozenset() if brings else _words(text), capitals=capitals, text=text,
     )  # fmt: skip
+
+
+def _topics(text: str, spoken: Sequence[str]) -> set[str]:
+    """Predicates that bear on what a message (lower case) with these words speaks of."""
+    found: set[str] = set()
+    stems = {*spoken, *map(_stem, spoken)}
+    for language in languages():
+        for topic in language.topics:
+            if (
+                not topic.words.isdisjoint(stems)
+                or any(each.endswith(topic.ends) for each in spoken if topic.ends)
+                or (topic.pattern is not None and topic.pattern.search(text))
+            ):
+                found |= topic.predicates
+    if found - OF_CODE and any(each.abroad.search(text) for each in languages()):
+        return found & OF_CODE
+    return found
 
 
 def naming(reading: Reading, facts: Sequence[StandingFact]) -> Reading:
@@ -177,7 +214,7 @@ def bears_on(fact: StandingFact, reading: Reading, worths: Mapping[UUID, float])
         return "asked"
     if reading.whole:
         return "whole"
-    if predicate in reading.topics or (named and not reading.of):
+    if (predicate in reading.topics and (subject == "user" or predicate in OF_ALL)) or (named and not reading.of):
         return "topic"
     if subject in reading.named if _names(subject, predicate) else _shares(fact, predicate, reading):
         return "words"
@@ -255,8 +292,22 @@ def _language(table: Mapping[str, Any], *, spaced: bool) -> _Language:
         return [(frozenset(names.split()), pattern(words)) for names, words in table[name].items()]
 
     opening = re.compile(rf"^(?:{pattern(table['opening']).pattern}[\s,:!.?，。！？]*)+")
-    asks, of, topics, relations = rows("asks"), rows("of"), rows("topics"), rows("relations")
+
+    def topic(names: str, words: Sequence[str]) -> _Topic:
+        plain = {each for each in words if _PLAIN.fullmatch(each)} if spaced else set()
+        ends = {each for each in words if each.startswith("-")}
+        rest = [each for each in words if each not in plain | ends]
+        return _Topic(
+            frozenset(names.split()),
+            frozenset(plain),
+            tuple(each[1:] for each in ends),
+            pattern(rest) if rest else None,
+        )
+
+    asks, of, relations = rows("asks"), rows("of"), rows("relations")
+    topics = [topic(names, words) for names, words in table["topics"].items()]
+    brings, abroad = pattern(table["brings"]), pattern(table["abroad"])
     whole, past = pattern(table["whole"]), pattern(table["past"])
-    every = [whole, past, *(own for _, own in (*asks, *topics, *relations))]
+    every = [whole, past, *(own for _, own in (*asks, *relations))]
     bare = [each.pattern.removeprefix(r"\b").removesuffix(r"\b") for each in every]
-    return _Language(pattern(bare), opening, whole, past, asks, of, topics, relations)
+    return _Language(pattern(bare), opening, whole, past, asks, of, topics, brings, abroad, relations)

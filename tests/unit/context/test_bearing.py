@@ -134,6 +134,64 @@ def test_who_asks_for_what_was_gets_what_was(message: str, past: bool) -> None:
     assert read(message).past is past
 
 
+AT_TABLE = {
+    "nuts": fact("allergic_to:peanuts", "peanuts"),
+    "diet": fact("diet", "vegetarian"),
+    "asthma": fact("condition:asthma", "asthma"),
+    "home": fact("lives_in", "Berlin"),
+    "codes": fact("codes_in:Python", "Python"),
+}
+FOOD, HEALTH = {"nuts", "diet", "asthma"}, {"nuts", "asthma"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "messages"),
+    [
+        (
+            FOOD,
+            "Suggest a sandwich | Suggest a salad | Suggest a curry for tonight | What can I bring to a potluck?"
+            " | Order me a burger | Suggest a cocktail | Any idea for a quick soup? | What wine goes with this?"
+            " | I'm starving | A cake for Ana, please | Propose un gâteau | Une idée de tarte ?"
+            " | Qu'est-ce que j'apporte au pique-nique ? | Commande-moi une pizza | Schlag mir einen Salat vor"
+            " | Ein schneller Nudelsalat? | Was soll ich zum Grillen mitbringen? | Ich habe Hunger"
+            " | Sugiere una ensalada | ¿Qué tapas preparo? | Pídeme una hamburguesa | Sugere uma salada"
+            " | Uma ideia de sobremesa? | Que petiscos levo? | 推荐一个沙拉 | 推荐一款蛋糕 | 帮我点外卖",
+        ),
+        (
+            HEALTH,
+            "Is it safe for me to take aspirin? | Which painkiller is best? | I have a headache"
+            " | Puis-je prendre de l'ibuprofène ? | Darf ich Penicillin nehmen? | Ich habe Kopfschmerzen"
+            " | ¿Puedo tomar paracetamol? | Posso tomar um antibiótico? | 我可以吃阿司匹林吗？",
+        ),
+        (
+            {"home"},
+            "Do I need an umbrella? | Book me a flight to Rome | Wird es morgen regnen? | ¿Va a llover?"
+            " | Quel temps fera-t-il ? | Vai chover? | 明天会下雨吗？",
+        ),
+        (
+            set[str](),
+            "How do I curry a function in Haskell? | Write a recipe model in Django"
+            " | How do I center a div in a menu with CSS? | What caused the Boston Tea Party?"
+            " | Who invented pizza? | When was penicillin discovered? | Who won at Waterloo?"
+            " | The history of chocolate | Qui a inventé le croissant ? | Wer hat das Sandwich erfunden?"
+            " | ¿Quién inventó la pizza? | Quem descobriu a penicilina? | 谁发明了面条？"
+            " | Translate 'I eat an apple in Berlin' into French | Übersetze: Das Essen ist gut"
+            " | Traduce «tengo hambre» al inglés | Traduis « le gâteau » en anglais | Traduz «bolo» para inglês"
+            " | 把“我吃饭了”翻译成英语 | Say hi | What is 17 times 23? | Is a hash salted? | Draw a pie chart"
+            " | Explain bubble sort",
+        ),
+    ],
+)
+def test_a_table_and_a_pharmacy_call_for_what_may_harm(wanted: set[str], messages: str) -> None:
+    found = {
+        message: {name for name, each in AT_TABLE.items() if bears_on(each, read(message), {})}
+        for message in messages.split(" | ")
+    }
+    # "Can I take" something may be a meal as well as a medicine: what may harm has to be there.
+    harm = {message: own & wanted if wanted == HEALTH else own for message, own in found.items()}
+    assert harm == dict.fromkeys(found, wanted)
+
+
 PEOPLE = {
     "own": fact("name", "Bob"),
     "home": fact("lives_in", "Berlin"),
@@ -168,7 +226,7 @@ PEOPLE = {
         ("How old is my daughter?", {"march"}, False),
         ("Wie alt ist Inês?", {"girl", "march"}, False),
         ("Where does Will live?", {"will", "rome"}, True),
-        ("Will it rain?", set[str](), False),
+        ("Will it rain?", {"home"}, False),
         ("Is a banana a fruit?", set[str](), False),
         ("Where do I live?", {"home"}, True),
     ],
