@@ -167,8 +167,8 @@ def _statement_line(item: Candidate, marks: Marks) -> str:
     told = []
     if (since := marks.since.get(item.id)) is not None:
         told.append(f"since {since_of(since)}")
-    elif item.kind == "event":
-        told.append(_day(item).isoformat())
+    elif item.kind == "event" and (day := _day(item).isoformat()) not in item.text:
+        told.append(day)
     if item.id in marks.sure:
         told.append(f"confidence {item.confidence:.2f}")
     if item.id in marks.doubted:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+from app.languages.detect import function_word
 from app.store.standing import StandingFact
 
 FILE = Path(__file__).with_name("bearing.toml")
@@ -31,32 +32,62 @@ MAX_CHARS = 600
 """Of a longer message its beginning and its end, which is where people put what they ask, so many characters in all."""
 ANSWER_WORDS = 14
 """Words up to which a message that asks for one thing asks for nothing else."""
+ANSWER_CHARS = 100
+"""Characters up to which it does, where somebody else is asked about: as many words of seven letters."""
 WHOLE_WORDS = 24
 """Words up to which a message is taken to ask for all that is known of the user; a longer one only mentions that."""
 LEAST_CHARS = 3
 """Letters of a word of a fact that says something by itself, in scripts with spaces."""
 
-_WORD = re.compile(r"[^\W_]+")
-_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
+OF_CODE = frozenset(["codes_in", "uses", "works_at", "works", "occupation", "company", "works_in"])
+"""Predicates that bear on talk about programs; nothing else of the user's life does."""
+OF_ALL = frozenset(["allergic_to", "diet", "condition", "dislikes", "avoids"])
+"""Predicates that bear on a matter of whomever they are: one cooks for others."""
+NAMES = frozenset(["name", "called"])
+"""Predicates whose values name their subject."""
+
+_SIGNS = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f"
+"""Of scripts that put no space between words, or glue endings to them."""
+_UNSPACED = re.compile(f"[{_SIGNS}]")
+_WORD = re.compile(rf"[{_SIGNS}]+|[^\W_{_SIGNS}]+")
+_PLAIN = re.compile(r"[^\W_]+")
+"""An entry of a topic that is one word."""
+_WHO = r"[^\s?!.,;:，。？！]+(?: [^\s?!.,;:]+){0,2}?"
+"""Of a pattern the part `<WHO>`: somebody, by a name or a word for them, up to three words."""
 _ENDS = re.compile(r"^[\s\W]+|[\s\W]+$")
 
 
 class Reading(NamedTuple):
     """What a message calls for. `asked`: predicates that it asks for; `topics`: those that bear on what it speaks of;
-    `people`: subjects that it names; `whole`: all that is known of the user; `past`: what was so before as well;
-    `only`: it asks for `asked` and nothing else. `words`, `text`: its own, in lower case."""
+    `people`: subjects that it speaks of by a word for them ("my sister"), `named`: by their own name (`naming`); `of`:
+    predicates that it asks for of somebody else; `whole`: all that is known of the user; `past`: what was so before as
+    well; `only`: it asks for `asked` and nothing else; `only_of`: those of `of` of which the same is so. `words`,
+    `text`: its own, in lower case; `capitals`: its words with a capital, but the first."""
 
     asked: frozenset[str] = frozenset()
     topics: frozenset[str] = frozenset()
     people: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
+    of: frozenset[str] = frozenset()
     whole: bool = False
     past: bool = False
     only: bool = False
+    only_of: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
+    capitals: frozenset[str] = frozenset()
     text: str = ""
 
 
 NOTHING_READ = Reading()
+
+
+class _Topic(NamedTuple):
+    """Of what it is spoken where one of the `words` is there, one that ends in one of `ends`, or the pattern."""
+
+    predicates: frozenset[str]
+    words: frozenset[str]
+    ends: tuple[str, ...]
+    pattern: re.Pattern[str] | None
 
 
 class _Language(NamedTuple):
@@ -65,7 +96,10 @@ class _Language(NamedTuple):
     whole: re.Pattern[str]
     past: re.Pattern[str]
     asks: Sequence[tuple[frozenset[str], re.Pattern[str]]]
-    topics: Sequence[tuple[frozenset[str], re.Pattern[str]]]
+    of: Sequence[tuple[frozenset[str], re.Pattern[str]]]
+    topics: Sequence[_Topic]
+    brings: re.Pattern[str]
+    abroad: re.Pattern[str]
     relations: Sequence[tuple[frozenset[str], re.Pattern[str]]]
 
 
@@ -74,13 +108,16 @@ def read(text: str) -> Reading:
     """A message, understood as far as this needs it. Linear in the message, of which `MAX_CHARS` are looked at."""
     if len(text) > MAX_CHARS:
         text = f"{text[: MAX_CHARS // 2]} {text[-MAX_CHARS // 2 :]}"
+    capitals = frozenset(_stem(each) for each in _WORD.findall(text)[1:] if each[0].isupper())
     text = " ".join(text.lower().replace("’", "'").split())
     asked: set[str] = set()
-    topics: set[str] = set()
     people: set[str] = set()
     whole = past = only = False
     alone = _ENDS.sub("", text)
     words = len(alone.split())
+    spoken = _WORD.findall(text)
+    brings = any(each.brings.match(each.opening.sub("", alone)) for each in languages())
+    topics = set() if brings else _topics(text, spoken)
     for language in languages():
         if language.anything.search(text) is None:  # one look instead of thirty: most messages are in no other language
             continue
@@ -91,28 +128,95 @@ def read(text: str) -> Reading:
             if pattern.search(text):
                 asked |= predicates
                 only = only or (words <= ANSWER_WORDS and pattern.fullmatch(question) is not None)
-        for found, table in ((topics, language.topics), (people, language.relations)):
-            for names, pattern in table:
-                if pattern.search(text):
-                    found |= names
+        for subjects, pattern in language.relations:
+            if pattern.search(text):
+                people |= subjects
+    if brings:
+        people, topics = set(), set()
     return Reading(
-        frozenset(asked), frozenset(topics), frozenset(people), whole, past, only and not past,
-        _words(text), text,
+        frozenset(asked), frozenset(topics), frozenset(people), whole=whole, past=past, only=only and not past,
+        words=frozenset() if brings else _words(text), capitals=capitals, text=text,
     )  # fmt: skip
+
+
+def _topics(text: str, spoken: Sequence[str]) -> set[str]:
+    """Predicates that bear on what a message (lower case) with these words speaks of."""
+    found: set[str] = set()
+    stems = {*spoken, *map(_stem, spoken)}
+    for language in languages():
+        for topic in language.topics:
+            if (
+                not topic.words.isdisjoint(stems)
+                or any(each.endswith(topic.ends) for each in spoken if topic.ends)
+                or (topic.pattern is not None and topic.pattern.search(text))
+            ):
+                found |= topic.predicates
+    if found - OF_CODE and any(each.abroad.search(text) for each in languages()):
+        return found & OF_CODE
+    return found
+
+
+def naming(reading: Reading, facts: Sequence[StandingFact]) -> Reading:
+    """The same, with the subjects whose own name the message has ("Ana", where a fact says that the sister is called so),
+    and with what it asks for of somebody of whom there are facts."""
+    names = [
+        (subject, each.value) for each in facts for subject, predicate in [_about(each)] if _names(subject, predicate)
+    ]
+    said = f" {' '.join(_stem(each) for each in _WORD.findall(reading.text))} " if names else ""
+    named = {subject for subject, value in names if _stands(value.lower(), said, reading)}
+    if not named and reading.people.isdisjoint(_about(each)[0] for each in facts):
+        return reading
+    of, only_of = _asked_of(reading.text)
+    return reading._replace(named=frozenset(named), of=of, only_of=frozenset(() if reading.past else only_of))
+
+
+@lru_cache(256)
+def _asked_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """`of` and `only_of` of a message (lower case) that is brief enough to ask for one thing."""
+    of: set[str] = set()
+    only: set[str] = set()
+    alone = _ENDS.sub("", text)
+    if len(alone) > ANSWER_CHARS:
+        return frozenset(), frozenset()
+    for language in languages():
+        question = language.opening.sub("", alone)
+        for predicates, pattern in language.of:
+            if pattern.search(question):
+                of |= predicates
+                only |= predicates if pattern.fullmatch(question) else frozenset[str]()
+    return frozenset(of), frozenset(only)
+
+
+def _names(subject: str, predicate: str) -> bool:
+    """Whether such a fact says what somebody else is called."""
+    return predicate in NAMES and subject != "user"
+
+
+def _stands(name: str, said: str, reading: Reading) -> bool:
+    """Whether a name (lower case) stands in the message: in a script without spaces anywhere, else as whole words. One that is
+    an everyday word as well ("Will") has to have its capital."""
+    if _UNSPACED.search(name):
+        return len(name) > 1 and name in reading.text
+    words = [_stem(each) for each in _WORD.findall(name)]
+    if not words or f" {' '.join(words)} " not in said:
+        return False
+    return reading.capitals.issuperset(words) if all(map(function_word, words)) else True
 
 
 def bears_on(fact: StandingFact, reading: Reading, worths: Mapping[UUID, float]) -> Why | None:
     """Why a fact is to be said for a message; None: nothing calls for it. `worths`: probabilities, 0..1, that memories are
     evidence for it, as far as retrieval has them."""
     subject, predicate = _about(fact)
-    named = subject in reading.people or (subject != "user" and _named(subject, reading))
+    named = subject in reading.people | reading.named or (subject != "user" and _named(subject, reading))
+    if named and predicate in reading.of:
+        return "asked"
     if predicate in reading.asked and (named or (subject == "user" and not reading.people)):
         return "asked"
     if reading.whole:
         return "whole"
-    if predicate in reading.topics or named:
+    if (predicate in reading.topics and (subject == "user" or predicate in OF_ALL)) or (named and not reading.of):
         return "topic"
-    if _shares(fact, predicate, reading):
+    if subject in reading.named if _names(subject, predicate) else _shares(fact, predicate, reading):
         return "words"
     if fact.memory is not None and worths.get(fact.memory, 0.0) >= BEARS_WORTH:
         return "worth"
@@ -121,7 +225,10 @@ def bears_on(fact: StandingFact, reading: Reading, worths: Mapping[UUID, float])
 
 def answers(fact: StandingFact, reading: Reading) -> bool:
     """Whether the message asks for this fact and nothing else."""
-    return reading.only and bears_on(fact, reading, {}) == "asked"
+    if bears_on(fact, reading, {}) != "asked":
+        return False
+    predicate = _about(fact)[1]
+    return predicate in reading.only_of if predicate in reading.of else reading.only
 
 
 def _about(fact: StandingFact) -> tuple[str, str]:
@@ -178,15 +285,29 @@ def _tables() -> Mapping[str, Any]:
 
 def _language(table: Mapping[str, Any], *, spaced: bool) -> _Language:
     def pattern(words: Sequence[str]) -> re.Pattern[str]:
-        alternatives = "|".join(words)
+        alternatives = "|".join(words).replace("<WHO>", _WHO)
         return re.compile(rf"\b(?:{alternatives})\b" if spaced else f"(?:{alternatives})")
 
     def rows(name: str) -> list[tuple[frozenset[str], re.Pattern[str]]]:
         return [(frozenset(names.split()), pattern(words)) for names, words in table[name].items()]
 
     opening = re.compile(rf"^(?:{pattern(table['opening']).pattern}[\s,:!.?，。！？]*)+")
-    asks, topics, relations = rows("asks"), rows("topics"), rows("relations")
+
+    def topic(names: str, words: Sequence[str]) -> _Topic:
+        plain = {each for each in words if _PLAIN.fullmatch(each)} if spaced else set()
+        ends = {each for each in words if each.startswith("-")}
+        rest = [each for each in words if each not in plain | ends]
+        return _Topic(
+            frozenset(names.split()),
+            frozenset(plain),
+            tuple(each[1:] for each in ends),
+            pattern(rest) if rest else None,
+        )
+
+    asks, of, relations = rows("asks"), rows("of"), rows("relations")
+    topics = [topic(names, words) for names, words in table["topics"].items()]
+    brings, abroad = pattern(table["brings"]), pattern(table["abroad"])
     whole, past = pattern(table["whole"]), pattern(table["past"])
-    every = [whole, past, *(own for _, own in (*asks, *topics, *relations))]
+    every = [whole, past, *(own for _, own in (*asks, *relations))]
     bare = [each.pattern.removeprefix(r"\b").removesuffix(r"\b") for each in every]
-    return _Language(pattern(bare), opening, whole, past, asks, topics, relations)
+    return _Language(pattern(bare), opening, whole, past, asks, of, topics, brings, abroad, relations)

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, behind, neutralise
-from app.context.bearing import Reading, Why, answers, bears_on
+from app.context.bearing import Reading, Why, answers, bears_on, naming
 from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason
 from app.context.score import by_score
@@ -39,6 +39,21 @@ BRIEF_CHARS = 240
 line says that thing, such a message is not quoted beside it; a longer one says much else."""
 FACTS_KEPT = 8192
 """Facts whose line is kept ready: those of some two hundred users. A prompt asks for each of them three times."""
+
+LINKS: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(["allergic", "from", "in", "member", "parent", "called"], " is ")
+    | {"born": " was "}
+    | dict.fromkeys(
+        [
+            "lives", "works", "likes", "dislikes", "prefers", "avoids", "uses", "speaks", "studies", "plays", "owns", "drives",
+            "teaches", "collects", "runs", "codes", "has", "wants", "knows", "banks", "subscribes", "smokes", "reports",
+            "grew", "graduated", "visited",
+        ],
+        " ",
+    )
+)  # fmt: skip
+"""What stands between somebody and a predicate (app/memory/rules.txt), by its first word: "wife is allergic to", "mother lives
+in". Of all others it is what they have: "sister's name"."""
 
 Count = Callable[[str], int]
 """Tokens of a text."""
@@ -154,6 +169,7 @@ def openings(
     has them. `dropped`: blocks that had to go: the facts that they said are said again, as they are now."""
     if standing.profile is None and not standing.facts and not standing.wishes:
         return NO_OPENINGS
+    reading = naming(reading, standing.facts)
     live = {item for block in blocks for item in block.item_ids}
     lines: list[str] = []
     if standing.profile is not None and standing.profile_note not in live:
@@ -335,7 +351,9 @@ def _told(fact: StandingFact) -> tuple[str, str]:
 @lru_cache(FACTS_KEPT)
 def _shown(key: str, value: str) -> tuple[str, str]:
     """Neither a key nor a value can look like the next fact."""
-    key = neutralise(key.replace("_", " ").replace(".", "'s "))[:KEY_CHARS].replace(";", ",")
+    subject, dot, predicate = key.rpartition(".")
+    link = LINKS.get(predicate.partition("_")[0], "'s ") if dot else ""
+    key = neutralise(f"{subject}{link}{predicate}".replace("_", " ").replace(".", "'s "))[:KEY_CHARS].replace(";", ",")
     return key, neutralise(value).replace(";", ",")
 
 

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from app.context.asked import Asked
 from app.context.rank import Column, Ranking, gains, same_word
-from app.languages.speech import heard
+from app.languages.speech import bids, heard, replies
+from app.memory.commands import commands
 from app.memory.consolidate_text import names
 from app.sources import Price
 from app.store.places import Scan
@@ -83,6 +84,10 @@ MOST_PRIOR = (
 SHORT = 16
 """Tokens of a message at most of which `states` looks. Of the evidence of four kinds of conversation .4, .8, 1.8 and 2.0 % are
 short messages that state nothing; of all that friends say 11 % are."""
+STATES_KEPT = 8192
+"""Short messages of which it is kept whether they say anything: those of some ten busy users."""
+ORDERS = frozenset(["forget", "recall", "stop", "allow"])
+"""Kinds of commands to memory that say nothing beside the command: what is to be remembered, or is so instead, does."""
 _SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]*")
 _ASKED = ("?", "？")
 
@@ -252,14 +257,22 @@ def prior(
 
 
 def states(text: str, tokens: int) -> bool:
-    """Whether a message says anything that may be an answer some day: not one that only asks, or that speaks of nothing but the
-    talk ("Where do I live?", "Say hi")."""
-    if tokens > SHORT:
-        return True
-    if all(each.strip().endswith(_ASKED) for each in _SENTENCE.findall(text)):
+    """Whether a message says anything that may be an answer some day: not one that only asks ("Where do I live?", "Suggest a
+    dish"), that speaks of nothing but the talk ("Say hi", "Noted, thanks!"), or that is nothing but a command to memory ("No
+    more bullet points")."""
+    return tokens > SHORT or _states(text)
+
+
+@lru_cache(STATES_KEPT)
+def _states(text: str) -> bool:
+    said = [each.strip() for each in _SENTENCE.findall(text) if each.strip()]
+    if all(each.endswith(_ASKED) or replies(each) or bids(each) for each in said):
         return False
     speech = heard(text)
-    return not (speech.talk or speech.task)
+    if speech.talk or speech.task:
+        return False
+    ordered = commands(text)
+    return len(ordered) < len(said) or any(each.kind not in ORDERS for each in ordered)
 
 
 def sigmoids(odds: Column) -> Column:

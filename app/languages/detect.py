@@ -9,7 +9,9 @@ nothing ("Berlin?"), neither would a library that is honest about it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 
 LANGUAGES = ("en", "es", "de", "fr", "pt", "zh")
@@ -22,6 +24,11 @@ _HAN_SHARE = 0.2
 _MARKED = 2
 """What a letter that only few languages have is worth, in words."""
 
+SHORT_WORDS = 6
+"""Words up to which a text is short: of longer ones function words tell enough."""
+ENDING = 0.5
+"""What an ending is worth, in words: it may be another language's by chance."""
+
 _WORD = re.compile(r"[^\W\d_]+(?:'(?:s|m|t|ve|re|ll|d)\b|')?")
 """With the apostrophe of "I'm" and of "j'habite"."""
 _HAN = re.compile(r"[\u3400-\u9fff]")
@@ -29,16 +36,29 @@ _OTHER_SCRIPT = re.compile(r"[\u3040-\u30ff\uac00-\ud7af\u0400-\u04ff\u0590-\u06
 """Kana, Hangul, Cyrillic, Hebrew, Arabic, Indic scripts, Thai: none of the six."""
 
 
+_FOLDER = Path(__file__).parent
+_Weights = dict[str, tuple[tuple[str, float], ...]]
+
+
 @cache
-def _weights() -> dict[str, tuple[tuple[str, float], ...]]:
-    """Of each function word the languages that have it, each with its share in the word."""
-    owners: dict[str, list[str]] = {}
-    for line in Path(__file__).with_name("function_words.txt").read_text(encoding="utf-8").splitlines():
+def _weights(*files: str) -> _Weights:
+    """Of each word of these files the languages that have it, each with its share in the word."""
+    owners: dict[str, set[str]] = {}
+    for line in (line for name in files for line in (_FOLDER / name).read_text(encoding="utf-8").splitlines()):
         code, _, words = line.partition(": ")
         if words and not line.startswith("#"):
             for word in words.split():
-                owners.setdefault(word, []).append(code)
-    return {word: tuple((code, 1 / len(set(codes))) for code in set(codes)) for word, codes in owners.items()}
+                owners.setdefault(word, set()).add(code)
+    return {word: tuple((code, 1 / len(codes)) for code in codes) for word, codes in owners.items()}
+
+
+_COMMON, _IN_SHORT = "function_words.txt", "short_words.txt"
+
+
+@cache
+def _endings() -> tuple[tuple[str, tuple[tuple[str, float], ...]], ...]:
+    """Of `short_words.txt` those that are no words."""
+    return tuple((word[1:], owners) for word, owners in _weights(_IN_SHORT).items() if word.startswith("-"))
 
 
 _MARKS = {
@@ -64,9 +84,9 @@ def language_of(text: str) -> str:
         if han and han >= _HAN_SHARE * len(re.findall(r"[^\W\d_]", read)):
             return "zh"
     scores: dict[str, float] = {}
-    weights = _weights()
-    for word in _WORD.findall(read):
-        for code, share in weights.get(word, ()):
+    words = _WORD.findall(read)
+    for told in _short(words) if len(words) <= SHORT_WORDS else (_weights(_COMMON).get(word, ()) for word in words):
+        for code, share in told:
             scores[code] = scores.get(code, 0) + share
     if not read.isascii():
         for mark in _MARKS.keys() & set(read):
@@ -77,6 +97,19 @@ def language_of(text: str) -> str:
     return best if best in LANGUAGES and scores[best] >= 0.5 else ""
 
 
+def _short(words: Sequence[str]) -> Iterator[tuple[tuple[str, float], ...]]:
+    """What the words of a short text say: each by itself, with the one after it, or by its ending."""
+    weights = _weights(_COMMON, _IN_SHORT)
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        yield weights.get(f"{word}_{following}", ())
+        if word in weights:
+            yield weights[word]
+            continue
+        for ending, owners in _endings():
+            if len(word) > len(ending) + 1 and word.endswith(ending):
+                yield tuple((code, share * ENDING) for code, share in owners)
+
+
 def function_word(word: str) -> bool:
     """Whether a word (lower case) says nothing by itself in one of the languages that are known."""
-    return word in _weights()
+    return word in _weights(_COMMON)

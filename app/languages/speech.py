@@ -37,6 +37,28 @@ def heard(text: str) -> Speech:
     return Speech(first, mine, spoken <= _words("talk"), task)
 
 
+def replies(text: str) -> bool:
+    """Whether a text has no words but those of an answer that says nothing of any matter: "Noted, thanks for telling me!"."""
+    known = _words("talk") | _words("reply")
+    return all(word in known or _made_of_replies().fullmatch(word) for word in _WORD.findall(text.lower()))
+
+
+def bids(text: str) -> bool:
+    """Whether a text is a bare request that says nothing of who asks: "Suggest a dish"."""
+    lowered = text.lower()
+    words = (word for word in _WORD.findall(lowered) if word not in _words("please"))
+    begins = next(words, "")
+    if begins not in _words("bid") and not begins.lstrip("".join(_signs("please"))).startswith(_signs("bid")):
+        return False
+    return not heard(_toward().sub(" ", lowered)).first_person
+
+
+@cache
+def _made_of_replies() -> re.Pattern[str]:
+    """Some of the words of the script without spaces, in a row."""
+    return re.compile(f"(?:{'|'.join(sorted(_signs('reply') + _signs('talk'), key=len, reverse=True))})+")
+
+
 @cache
 def _words(kind: str) -> frozenset[str]:
     """Of all languages."""

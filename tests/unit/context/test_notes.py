@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from app.context.assemble import Block
 from app.context.bearing import NOTHING_READ, read
 from app.context.notes import (
@@ -113,6 +115,23 @@ def test_facts_stand_a_line_a_key_with_since_when() -> None:
     assert said.ids == [note(n) for n in (1, 2, 3, 4)]
     assert said.account["facts"]["chosen"] == [UUID(int=900 + n) for n in (1, 2, 3, 4)]
     assert said.account["facts"]["why"] == ["whole"] * 4
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("mother.lives_in", "- mother lives in: x"),
+        ("wife.allergic_to:x", "- wife is allergic to: x"),
+        ("sister.works", "- sister works: x"),
+        ("father.born_in", "- father was born in: x"),
+        ("dog.name", "- dog's name: x"),
+        ("daughter.birthday", "- daughter's birthday: x"),
+        ("gai-media.payment_terms", "- gai-media's payment terms: x"),
+        ("allergic_to:x", "- allergic to: x"),
+    ],
+)
+def test_a_line_reads_as_a_sentence_does(key: str, line: str) -> None:
+    assert fact_lines([fact(1, key, "x", many=":" in key)]) == [line]
 
 
 def test_only_the_facts_that_bear_on_the_message_are_said() -> None:

@@ -179,17 +179,30 @@ def test_a_price_asks_more_of_what_is_long_and_of_what_stands_beside_a_sure_answ
 
 
 @pytest.mark.parametrize(
-    ("text", "does"),
+    ("does", "texts"),
     [
-        ("Where do I live?", False),
-        ("Say hi", False),
-        ("Noted, thanks.", False),
-        ("你好吗？", False),
-        ("I moved to Ghent. Do you know it?", True),
-        ("My sister is a vet.", True),
-        ("Rex is afraid of thunder", True),
+        (
+            False,
+            "Where do I live? | Say hi | Noted, thanks. | 你好吗？ | Noted, thanks for telling me! | I see. | Congratulations!"
+            " | I'm sorry to hear that. | Glad to hear it! | Got it. What else? | Suggest a dish | Please recommend me a book."
+            " | No more bullet points. | Forget that I work at Acme. | What do you know about me?"
+            " | Anotado, gracias por contármelo. | ¡Felicidades! | Sugiere un plato | Olvida que trabajo en Acme."
+            " | Verstanden, danke! | Herzlichen Glückwunsch! | Schlag mir ein Gericht vor | Keine Emojis mehr."
+            " | Entendu, merci ! | Félicitations ! | Propose un plat"
+            " | Anotado, obrigado! | Parabéns! | Sugere um prato | Chega de emojis."
+            " | 好的，记住了。 | 恭喜你！ | 推荐一道菜 | 给我推荐一本书",
+        ),
+        (
+            True,
+            "I moved to Ghent. Do you know it? | My sister is a vet."
+            " | Rex is afraid of thunder | Noted: the key is under the mat."
+            " | Congratulations on the marathon! | Suggest a dish for my vegan sister | Remember that I'm allergic to nuts."
+            " | That's wrong, I live in Porto. | Forget Acme. I work at Groenwerk. | Recomienda algo para mi hija"
+            " | Gracias, vivo en Vigo. | Ich wohne in Gent | Merci, j'habite à Lyon | Parabéns à Inês | 恭喜安娜毕业了！"
+            " | 好的，我住在上海。",
+        ),
     ],
 )
-def test_a_short_message_may_state_nothing(text: str, does: bool) -> None:
-    assert states(text, 6) == does
-    assert states(text, SHORT + 1)
+def test_a_short_message_may_state_nothing(does: bool, texts: str) -> None:
+    assert [text for text in texts.split(" | ") if states(text, 6) != does] == []
+    assert all(states(text, SHORT + 1) for text in texts.split(" | "))

@@ -55,6 +55,26 @@ def test_a_language_without_rules_is_none_of_the_six(text: str) -> None:
     assert language_of(text) == ""
 
 
+@pytest.mark.parametrize(
+    ("code", "texts"),
+    [
+        ("en", "Use metric units. | No more emojis. | Be brief. | Stop using emojis. | Continue"),
+        (
+            "es",
+            "Nunca uses emojis. | Deja de usar emojis. | Sé breve. | Contesta en inglés. | No uses emojis. | Que sabes de mi?",
+        ),
+        (
+            "pt",
+            "Usa sempre emojis. | Responde sempre em tópicos. | Que sabes de mim? | Sê breve. | Trata-me por tu.",
+        ),
+        ("de", "Nutze metrische Einheiten. | Fass dich kurz. | Keine Emojis mehr."),
+        ("fr", "Sois bref. | Arrête les emojis. | Tutoie-moi."),
+    ],
+)
+def test_the_language_of_a_short_text_is_known(code: str, texts: str) -> None:
+    assert [text for text in texts.split(" | ") if language_of(text) != code] == []
+
+
 def test_the_talk() -> None:
     """The conversation of one user, in the order of its messages."""
     said = (
@@ -94,6 +114,8 @@ def test_the_talk() -> None:
         ("Olvida todo lo que sabes de mí.", "forget", "", "everything", ""),
         ("That's wrong. I live in Porto.", "correct", "", "thing", "I live in Porto"),
         ("What do you know about me?", "recall", "", "everything", ""),
+        ("Que sabes de mim?", "recall", "", "everything", ""),
+        ("Deja de usar emojis.", "stop", "emojis", "thing", ""),
         ("记住我对坚果过敏。", "remember", "我对坚果过敏", "thing", ""),
     ],
 )
