@@ -42,13 +42,17 @@ MANY = 300
 
 
 def ranking(
-    text: str, words: dict[str, tuple[int, ...]], many: int = MANY, cosines: np.ndarray[Any, Any] | None = None
+    text: str,
+    words: dict[str, tuple[int, ...]],
+    many: int = MANY,
+    cosines: np.ndarray[Any, Any] | None = None,
+    role: int = 1,
 ) -> Ranking:
     """Of a user with so many messages of 20 tokens; `words`: of the question, with the messages that have each."""
     places = np.zeros(many, PLACE)
     for n in range(many):
         places[n]["id"] = np.frombuffer(UUID(int=n + 1).bytes, ">u8")
-        places[n]["session"], places[n]["turn"], places[n]["tokens"], places[n]["role"] = (1, n // 20), n, 20, 1
+        places[n]["session"], places[n]["turn"], places[n]["tokens"], places[n]["role"] = (1, n // 20), n, 20, role
     said = sorted({n for holding in words.values() for n in holding})
     counts = np.zeros((len(said), 16), np.uint8)
     for column, holding in enumerate(words.values()):
@@ -139,18 +143,20 @@ def test_what_stands_out_is_worth_more() -> None:
     assert likely[0] == likely.max() > PRICES["frugal"].least(60.0, 0.0)
 
 
-def test_copies_of_an_answer_do_not_share_its_likelihood() -> None:
+@pytest.mark.parametrize(("role", "one"), [(2, True), (1, False)])
+def test_copies_of_an_answer_do_not_share_its_likelihood(role: int, one: bool) -> None:
+    """What the user says again is news."""
     cosines = np.linspace(0.1, 0.2, MANY).astype(np.float32)
     cosines[7] = 0.6
-    once = ranking("Where is Ana?", {"ana": (7,)}, cosines=cosines)
-    alike = cosines.copy()
-    copies = [7, *range(MANY - 10, MANY)]
-    alike[copies] = cosines[7]
-    often = ranking("Where is Ana?", {"ana": tuple(copies)}, cosines=alike)
+    once = ranking("Where is Ana?", {"ana": (7,)}, cosines=cosines, role=role)
+    copies = [7, *range(27, MANY, 27)]
+    cosines = cosines.copy()
+    cosines[copies] = cosines[7]
+    often = ranking("Where is Ana?", {"ana": tuple(copies)}, cosines=cosines, role=role)
     asked = understand("Where is Ana?", NOW)
     odds = [judge(each, asked, ranked_by(each, AUTO)).odds for each in (once, often)]
     assert odds[1].max() > odds[0].max() - 1, "nearly as likely as if it had been said once"
-    assert (odds[1] > odds[1].max() - 1).sum() == 1, "said once"
+    assert ((odds[1] > odds[1].max() - 1).sum() == 1) == one, "said once"
 
 
 def test_history_moves_what_a_memory_is_worth() -> None:
