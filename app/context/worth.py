@@ -172,8 +172,9 @@ def judge(ranking: Ranking, asked: Asked, scores: Column, *, bears: bool = False
 
 def _repeated(ranking: Ranking, scores: Column) -> NDArray[np.bool_]:
     """Which messages (n,) add nothing: the question itself, and of the best `POOL` the answers that say what a better one says,
-    word for word, as those to a question asked often do; likelihood shared among copies would keep all of them out. (What the
-    user says again is news: "I took my medication today.") Equal texts have equal cosines, lengths and words of the question."""
+    word for word, as those to a question asked often do: copies would share their likelihood, and stand before what was said
+    once. (What the user says again is news: "I took my medication today.") Equal texts have equal cosines, lengths and words
+    of the question."""
     repeated: NDArray[np.bool_] = (ranking.similarity >= np.float32(ECHO)) & (ranking.memory == 0)
     best = np.argsort(-scores, kind="stable")[:POOL]
     best = best[(ranking.memory[best] == 0) & (ranking.own_words[best] == 0) & ~repeated[best]]
