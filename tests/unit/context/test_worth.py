@@ -58,7 +58,7 @@ def ranking(
         counts[[said.index(n) for n in holding], column] = 1
     sims = np.linspace(0.1, 0.2, many).astype(np.float32) if cosines is None else cosines
     scan = Scan(
-        np.concatenate([places, places[said]]), sims, counts, list(words), [len(each) for each in words.values()],
+        np.concatenate([places, places[said]]).astype(PLACE), sims, counts, list(words), [len(each) for each in words.values()],
         many, 20.0, 1.2, 0.75,
     )  # fmt: skip
     return rank(scan, text)
