@@ -176,6 +176,7 @@ class CommandStore:
             await doing.undo(command, _items(held["items"]), held["heir"], self._contrary)
             if held["kind"] in ("stop", "allow"):  # "Stop using emojis" asks for the contrary, too
                 await doing.end(await doing.asked_by(held["session_id"], held["message_hash"]))
+            await doing.begin_anew(held["session_id"])
         return str(held["kind"])
 
 
@@ -261,6 +262,10 @@ class Doing:
     async def wishes(self, before: datetime) -> list[Stored]:
         """The standing wishes in force that were said before."""
         return [Stored(*row.values()) for row in await self._fetch("wishes", self._scope, before)]
+
+    async def begin_anew(self, session: UUID) -> None:
+        """Let the blocks of a session go: one of them says that something was done which is undone."""
+        await self._execute("begin_anew", session)
 
     async def asked_by(self, session: UUID, message_hash: bytes | None) -> list[UUID]:
         """The wishes in force that a message alone asked for."""

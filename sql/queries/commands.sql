@@ -203,6 +203,11 @@ FROM agent_data.memory_commands c
 WHERE c.tenant_id = $1 AND c.command_id = $3 AND c.user_id = $2
 FOR UPDATE
 
+-- name: begin_anew
+-- The blocks of a session ($3) leave the prompt: one of them says that something was done which is undone. (By two: a request that is
+-- under way may raise it by one.)
+UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 2 WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id = $3
+
 -- name: undone
 -- A command was undone.
 UPDATE agent_data.memory_commands c SET undone_at = $4 WHERE c.tenant_id = $1 AND c.user_id = $2 AND c.command_id = $3

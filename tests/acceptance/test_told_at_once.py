@@ -376,3 +376,19 @@ def test_a_contrary_wish_goes_with_the_undo(mneme: MnemeServer) -> None:
     (done,) = commands(mneme, "contrary")
     mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
     assert in_force(mneme, "contrary") == ["Always use emojis"]
+
+
+def test_what_was_undone_is_told_so(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    headers = {"x-mneme-user": "told-undone"}
+    first = [user("I live in Porto."), assistant("Nice."), user("Forget that I live in Porto.")]
+    ask(mneme, first[:1], headers=headers)
+    ask(mneme, first, headers=headers)
+    assert "has just forgotten" in block_of(upstream)
+    (done,) = commands(mneme, "told-undone")
+    assert mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers).status_code == 200
+    ask(mneme, first, headers=headers)
+    assert "was undone since" in block_of(upstream)
+    assert "has just forgotten" not in block_of(upstream)
+    ask(mneme, [*first, assistant("All right."), user("Where do I live?")], headers=headers)
+    assert "has just forgotten" not in prompt_of(upstream.requests[-1])
+    assert "Porto" in block_of(upstream)
