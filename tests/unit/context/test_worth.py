@@ -15,10 +15,12 @@ from app.context.rank import Ranking, rank
 from app.context.retrieve import ranked_by
 from app.context.worth import (
     ASKED_FEATURES,
+    FEW,
     LARGE,
     LEAST_SURE,
     LINE,
     MOST_PRIOR,
+    NEVER,
     PRICES,
     SHORT,
     SHOWN,
@@ -99,6 +101,38 @@ def test_what_asks_nothing_of_memory(text: str, words: dict[str, tuple[int, ...]
 )
 def test_what_asks_memory(text: str, words: dict[str, tuple[int, ...]]) -> None:
     assert sure(text, words)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "passes"),
+    [
+        ("Why does the build fail?", {"build": (7, 90), "fail": (7, 30)}, True),
+        ("And libssl?", {"libssl": (7,)}, True),
+        ("And weather?", {"weather": tuple(range(0, MANY, 60))}, False),  # a word of several says little by itself
+        ("Why does the build fail?", {"build": (90,), "fail": (30,)}, False),
+        ("Go on", {"go": (7,)}, False),
+        ("Translate build failure", {"build": (7,), "failur": (7,)}, False),
+    ],
+)
+def test_an_item_with_all_that_is_asked_comes_alone(text: str, words: dict[str, tuple[int, ...]], passes: bool) -> None:
+    found = ranking(text, words)
+    judged = judge(found, understand(text, NOW), ranked_by(found, AUTO))
+    assert judged.asked < SURE
+    assert judged.passes is passes
+    whole = (found.counts[: len(words)] > 0).all(axis=0)
+    assert not passes or np.array_equal(judged.odds > NEVER, whole)
+
+
+def test_what_does_not_stand_out_is_not_shown_for_being_all_there_is() -> None:
+    text, many = "What is my sister called?", 30
+    found = ranking(text, {"sister": (7, 20)}, many)
+    judged = judge(found, understand(text, NOW), ranked_by(found, AUTO))
+    assert judged.passes
+    shown = judged.odds > NEVER
+    assert shown[(found.counts > 0).any(axis=0)].all()
+    assert shown.sum() < many / 3
+    few = ranking(text, {"sister": (2,)}, FEW - 1)
+    assert (judge(few, understand(text, NOW), ranked_by(few, AUTO)).odds > NEVER).all(), "too few to tell"
 
 
 def test_what_it_says_of_itself_is_enough() -> None:
