@@ -135,7 +135,7 @@ def read(text: str) -> Reading:
         people, topics = set(), set()
     return Reading(
         frozenset(asked), frozenset(topics), frozenset(people), whole=whole, past=past, only=only and not past,
-        words=frozenset() if brings else _words(text), capitals=capitals, text=text,
+        words=frozenset() if brings else _words(text), capitals=capitals, text="" if brings else text,
     )  # fmt: skip
 
 

@@ -62,10 +62,11 @@ BEARS = 0.5
 """The probability at least where a fact about the user bears on the request ("Suggest a restaurant", of a vegetarian): as
 likely as not, so that a small memory is looked at for what else there is, and a large one is not poured out for it."""
 STANDS_OUT, FEW = 1.0, 8
-"""Standard deviations above the mean of the user's items, by the ranking's score, from which an item is shown; and items from
-which there are enough for that to say something (three exchanges). In the four kinds of conversation whatever is shown
-stands out so: to the digit recall and tokens are what they were (at 1.25 work loses .002, at 1.5 .047). Of memories of a dozen
-sentences 3 lines are shown instead of 9, with 18 answers of 24 instead of 21 (docs/recall.md)."""
+"""Standard deviations above the mean of the user's items, by the ranking's score, from which an item is shown that has no word
+of the request; and items from which there are enough for that to say something (three exchanges). In the four kinds of
+conversation whatever is shown stands out so: to the digit recall and tokens are what they were (at 1.25 work loses .002, at
+1.5 .018 and chat .003). Of memories of a dozen sentences 3 lines are shown instead of 9, with 18 answers of 24 instead of 21
+(docs/recall.md)."""
 WHOLE_WORDS, RARE = 2, 2
 """Words of a request at least that an item must hold to be looked at where the request does not pass; a single one where no
 more than so many items have it (a message and what was learned from it). On the four kinds it adds 0, 0, 0 and 1 token to an
@@ -93,8 +94,8 @@ MOST_PRIOR = (
 """The most that all of it adds."""
 
 SHORT = 16
-"""Tokens of a message at most of which `states` looks. Of the evidence of four kinds of conversation .4, .8, 1.8 and 2.0 % are
-short messages that state nothing; of all that friends say 11 % are."""
+"""Tokens of a message at most of which `states` looks. Of the evidence of the kinds of conversation .5 to .6 %, of
+friends 2.9 %, are short messages that state nothing; of all that friends say 11 % are."""
 STATES_KEPT = 8192
 """Short messages of which it is kept whether they say anything: those of some ten busy users."""
 ORDERS = frozenset(["forget", "recall", "stop", "allow"])
@@ -177,7 +178,7 @@ def judge(ranking: Ranking, asked: Asked, scores: Column, *, bears: bool = False
     else:
         sure = sigmoid(float(request.odds(asked_features(ranking, asked)[None])[0]))
         sure = max(sure, BEARS) if bears else sure
-        shown = _outstanding(scores, ~echoes)
+        shown = _outstanding(ranking, scores, ~echoes)
     passes = sure >= least_asked(ranking.tokens[~echoes])
     if not passes:
         shown &= _says_all(ranking, asked.text)
@@ -187,14 +188,16 @@ def judge(ranking: Ranking, asked: Asked, scores: Column, *, bears: bool = False
     return Judgement(sure, passes, np.where(shown, odds, np.float32(NEVER)))
 
 
-def _outstanding(scores: Column, counted: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which items (n,) stand out of all that the user has, by what they are ranked by: where there is little, likelihood alone
-    is flat, and everything would be shown for there being nothing else. `counted`: those that say something of their own."""
+def _outstanding(ranking: Ranking, scores: Column, counted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which items (n,) have a word of the request, or stand out of all that the user has by what they are ranked by: where
+    there is little, likelihood alone is flat, and everything would be shown for there being nothing else. `counted`: those that
+    say something of their own."""
     own = scores[counted]
     if len(own) < FEW:
         return np.ones(len(scores), bool)
-    bar: NDArray[np.bool_] = scores >= own.mean() + np.float32(STANDS_OUT) * own.std()
-    return bar
+    above = scores >= own.mean() + np.float32(STANDS_OUT) * own.std()
+    found: NDArray[np.bool_] = above | (ranking.counts > 0).any(axis=0)
+    return found
 
 
 def _says_all(ranking: Ranking, text: str) -> NDArray[np.bool_]:

@@ -227,6 +227,7 @@ PEOPLE = {
         ("Wie alt ist Inês?", {"girl", "march"}, False),
         ("Where does Will live?", {"will", "rome"}, True),
         ("Will it rain?", {"home"}, False),
+        ("Translate 'where does Ana live' into German", set[str](), False),
         ("Is a banana a fruit?", set[str](), False),
         ("Where do I live?", {"home"}, True),
     ],

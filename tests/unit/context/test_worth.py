@@ -131,6 +131,9 @@ def test_what_does_not_stand_out_is_not_shown_for_being_all_there_is() -> None:
     shown = judged.odds > NEVER
     assert shown[(found.counts > 0).any(axis=0)].all()
     assert shown.sum() < many / 3
+    several = ranking(text, {"sister": tuple(range(0, many, 2))}, many)
+    judged = judge(several, understand(text, NOW), ranked_by(several, AUTO))
+    assert (judged.odds > NEVER)[(several.counts > 0).any(axis=0)].all(), "where half of it is about that"
     few = ranking(text, {"sister": (2,)}, FEW - 1)
     assert (judge(few, understand(text, NOW), ranked_by(few, AUTO)).odds > NEVER).all(), "too few to tell"
 
