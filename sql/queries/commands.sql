@@ -98,14 +98,20 @@ LEFT JOIN LATERAL (
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3
 
 -- name: said_since
--- The next messages of the user's own after $4 (of the session $3, or NULL: of all), at most $6 of at most $5 characters.
-SELECT h.message_id, h.content, h.created_at FROM agent_data.conversation_history h
-WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND h.created_at > $4 AND h.role = 1
-  AND NOT h.is_pruned AND h.content_tsv IS NOT NULL AND length(h.content) <= $5
-  AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = h.message_id)
-  AND NOT agent_data.restated(h.user_id, h.session_id, h.message_hash, h.created_at)
-ORDER BY h.created_at
-LIMIT $6
+-- The next messages of the user's own after $4 (of the session $3, or NULL: of all), at most $6 of at most $5 characters; not those
+-- that are only said again.
+WITH next AS MATERIALIZED (
+    SELECT h.message_id, h.content, h.created_at FROM agent_data.conversation_history h
+    WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND h.created_at > $4 AND h.role = 1
+      AND NOT h.is_pruned AND h.content_tsv IS NOT NULL AND length(h.content) <= $5
+      AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = h.message_id)
+    ORDER BY h.created_at
+    LIMIT $6
+)
+SELECT n.message_id, n.content, n.created_at FROM next n
+WHERE n.message_id NOT IN (
+    SELECT agent_data.restated($2, array_agg(x.message_id), min(x.created_at), max(x.created_at)) FROM next x)
+ORDER BY n.created_at
 
 -- name: asked_by
 -- The wishes in force that a message (of the session $3, by the hash $4 of its form) asked for.

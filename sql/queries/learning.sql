@@ -38,9 +38,7 @@ ORDER BY h.turn_index, h.sibling
 
 -- name: restated
 -- Of these messages ($2) of the user's own those that are only said again.
-SELECT h.message_id FROM agent_data.conversation_history h
-WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4 AND h.role = 1
-  AND agent_data.restated(h.user_id, h.session_id, h.message_hash, h.created_at)
+SELECT r AS message_id FROM agent_data.restated($1, $2, $3, $4) AS r
 
 -- name: recent
 -- What was learned from some turns of a session and has a triple, the latest first: the user's words, and the triple.
