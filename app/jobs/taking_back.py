@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class TakingBack:
-    """Ends the wishes that messages take back, as a command that can be undone; one that says something else besides stays, for there is nobody to ask."""
+    """Ends the wishes that messages take back, as a command that can be undone; one that says something else besides stays, for
+    there is nobody to ask."""
 
     def __init__(self, sql: Queries, clock: Clock) -> None:
         self._sql = sql

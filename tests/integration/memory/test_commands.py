@@ -360,7 +360,11 @@ async def test_what_learning_takes_back_is_told_and_undone_for_good(
     before = await texts(admin)
     await taught(do, pool, talk, "No more bullet points please")
     (done,) = await store.page(TENANT, talk.user, after=None, limit=10)
-    assert (done.kind, done.outcome, list(done.texts.values())) == ("stop", "done", ["Always answer me in bullet points"])
+    assert (done.kind, done.outcome, list(done.texts.values())) == (
+        "stop",
+        "done",
+        ["Always answer me in bullet points"],
+    )
     await store.undo(TENANT, done.command_id, talk.user)
     assert await texts(admin) == before
     await taught(do, pool, talk, "Always answer me in bullet points.", "Always use emojis.")
