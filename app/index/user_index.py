@@ -41,6 +41,12 @@ HALFVEC_HEAD = 4
 OF_SESSION = 10
 """The role in the place of a memory that sums up a session. Its turns have said what it says: counted once more, the words that
 find them would be half as rare."""
+ENDED, LOCAL, SUPERSEDED = 1, 2, 4
+"""Why an item may not come up everywhere (`agent_data.index_rows`): a memory that is not in force any more, one that is shown
+in its own session alone, and what something else took the place of. The first and the last come up where the past is asked
+for."""
+NEVER = 2**63 - 1
+"""The end of what has none, microseconds since 2000."""
 LEAST_SHARE = 0.01
 """Of all texts at least so many are in a language of the user's: of 6,000 English messages of chat 1 in 750 is taken for
 something else."""
@@ -53,18 +59,24 @@ class Row(NamedTuple):
     place: bytes
     vector: bytes
     terms: bytes
+    hides: int = 0
+    """Why it may not come up everywhere: `ENDED`, `LOCAL`, `SUPERSEDED`."""
+    until: int = NEVER
+    """When it ends, microseconds since 2000."""
 
 
 class _Rows(NamedTuple):
     """n items of d dimensions with p words. `places` (n, 7): `PLACE` as plain numbers (its bytes in their order), of which
-    numpy takes some out ten times as fast. A cosine is the product with a question of length 1, times `scales` (0: there is no
-    vector). `languages` (n,): numbers in `analyse.LANGUAGES`. `hashes`, `owners`, `counts` (p,): each word of each item, the
-    item by its number."""
+    numpy takes some out ten times as fast. `hides`, `untils` (n,): as `Row` has them. A cosine is the product with a
+    question of length 1, times `scales` (0: there is no vector). `languages` (n,): numbers in `analyse.LANGUAGES`.
+    `hashes`, `owners`, `counts` (p,): each word of each item, the item by its number."""
 
     places: NDArray[np.uint64]
     vectors: NDArray[np.int8]
     scales: NDArray[np.float32]
     languages: NDArray[np.uint8]
+    hides: NDArray[np.uint8]
+    untils: NDArray[np.int64]
     hashes: NDArray[np.uint64]
     owners: NDArray[np.unsignedinteger]
     counts: NDArray[np.uint8]
@@ -140,6 +152,9 @@ class UserIndex:
         session: UUID | None = None,
         visible_from: int = 1,
         ancestors: Sequence[UUID] = (),
+        history: bool = False,
+        now: int = 0,
+        most: int = WORDS,
         k1: float = K1,
         b: float = B,
     ) -> Scan:
@@ -148,20 +163,22 @@ class UserIndex:
         `terms`: `analyse.asked` in `languages`. `vector` (d,) of length 1. `vectors`, `texts`: as `retrieve.Limits` has them.
         `only`: messages (0) or memories (1). `confine`: one session's messages. `hidden`: items that may not come up. What
         stands in the prompt (`session` from `visible_from` on, and `ancestors`) is context for the rest, and left out only
-        where not all can be handed out.
+        where not all can be handed out; but a memory that comes from there is not handed out at all. `history`: also what is
+        not in force any more. `now`: microseconds since 2000. `most`: words that count, at most `WORDS`.
         """
         numbers = self._numbers
-        places, wanted = _places(numbers), self._live
+        places = _places(numbers)
+        lines = _Lines(places, session, visible_from, ancestors)
+        wanted = self._live & self._shown(lines, history, now)
         if only is not None:
             wanted = wanted & (places["kind"] == only)
         if confine is not None:
             wanted = wanted & _of(places, confine)
         if hidden:
             wanted = wanted & ~_among(places, hidden)
-        lines = _Lines(places, session, visible_from, ancestors)
         near, sims = self._near(vector, vectors, wanted, lines)
         documents = self._live & ~((places["kind"] == MEMORY_KIND) & (places["role"] == OF_SESSION))
-        words, holding, counts = self._counted(terms if texts > 0 else (), documents)
+        words, holding, counts = self._counted(terms if texts > 0 else (), documents, min(most, WORDS))
         said = _said(holding, counts, wanted, lines, texts)
         table = np.zeros((len(said), WORDS), np.uint8)
         table[:, : len(words)] = counts[:, said].T
@@ -177,6 +194,20 @@ class UserIndex:
             return self._base.places
         return np.concatenate([self._base.places, self._tail.places])
 
+    def _shown(self, lines: _Lines, history: bool, now: int) -> NDArray[np.bool_]:
+        """Which items (n,) may come up, as far as it is they who say so (`agent_data.may_surface`)."""
+        hides = np.concatenate([self._base.hides, self._tail.hides])
+        shown: NDArray[np.bool_] = (hides & (0 if history else ENDED | SUPERSEDED)) == 0
+        if not history:
+            shown &= np.concatenate([self._base.untils, self._tail.untils]) > now
+        if lines.session is not None or lines.ancestors:
+            memories = lines.places["kind"] == MEMORY_KIND
+            if memories.any():
+                shown &= lines.without(shown) | ~memories
+        if lines.session is not None and (local := hides & LOCAL != 0).any():
+            shown &= ~local | _of(lines.places, lines.session)
+        return shown
+
     def _near(
         self, vector: NDArray[np.float32] | None, limit: int, wanted: NDArray[np.bool_], lines: _Lines
     ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
@@ -191,7 +222,7 @@ class UserIndex:
         return near, cosines[near]
 
     def _counted(
-        self, terms: Sequence[Term], documents: NDArray[np.bool_]
+        self, terms: Sequence[Term], documents: NDArray[np.bool_], most: int
     ) -> tuple[list[str], list[int], NDArray[np.uint8]]:
         """The rarest of these words, in how many of the documents (n,) each stands, and how often in each item: (words, n)."""
         hashes = np.array([each for term in terms for each in term.hashes], np.uint64)
@@ -218,7 +249,7 @@ class UserIndex:
                 holding = np.count_nonzero(marked & documents)
             found.append((term.pair and not holding, int(holding), term.word, lists))
         found.sort(key=lambda each: each[:3])
-        del found[WORDS:]
+        del found[most:]
         counts = np.zeros((len(found), len(self._live)), np.uint8)
         for row, (*_, lists) in zip(counts, found, strict=True):
             for owners, many in lists:
@@ -284,23 +315,25 @@ def _decoded(rows: Sequence[Row], dimensions: int) -> tuple[_Rows, int]:
     """Rows as columns, and how many could not be read."""
     head, length = dimensions.to_bytes(2, "big"), HALFVEC_HEAD + 2 * dimensions
     good = [
-        (place, vector if dimensions else b"", terms, (len(terms) - HEAD_BYTES) // (HASH_BYTES + 1))
-        for place, vector, terms in rows
+        (place, vector if dimensions else b"", terms, (len(terms) - HEAD_BYTES) // (HASH_BYTES + 1), hides, until)
+        for place, vector, terms, hides, until in rows
         if len(place) == PLACE.itemsize
         and (not vector or not dimensions or (len(vector) == length and vector.startswith(head)))
         and len(terms) >= HEAD_BYTES and terms[0] == VERSION and terms[1] < len(LANGUAGES)
         and not (len(terms) - HEAD_BYTES) % (HASH_BYTES + 1)
     ]  # fmt: skip
-    vectors, scales = _quantised([vector for _, vector, _, _ in good], dimensions)
-    hashes = b"".join([terms[HEAD_BYTES : HEAD_BYTES + HASH_BYTES * many] for _, _, terms, many in good])
-    counts = b"".join([terms[HEAD_BYTES + HASH_BYTES * many :] for _, _, terms, many in good])
+    vectors, scales = _quantised([vector for _, vector, *_ in good], dimensions)
+    hashes = b"".join([terms[HEAD_BYTES : HEAD_BYTES + HASH_BYTES * many] for _, _, terms, many, *_ in good])
+    counts = b"".join([terms[HEAD_BYTES + HASH_BYTES * many :] for _, _, terms, many, *_ in good])
     read = _Rows(
         np.frombuffer(b"".join([place for place, *_ in good]), np.uint64).reshape(-1, PLACE.itemsize // 8),
         vectors,
         scales,
-        np.frombuffer(bytes([terms[1] for _, _, terms, _ in good]), np.uint8),
+        np.frombuffer(bytes([terms[1] for _, _, terms, *_ in good]), np.uint8),
+        np.array([each[4] for each in good], np.uint8),
+        np.array([each[5] for each in good], np.int64),
         np.frombuffer(hashes, "<u8").astype(np.uint64, copy=False),
-        np.repeat(np.arange(len(good), dtype=_number_type(len(good))), [many for *_, many in good]),
+        np.repeat(np.arange(len(good), dtype=_number_type(len(good))), [each[3] for each in good]),
         np.frombuffer(counts, np.uint8),
     )
     sound = ~np.isnan(scales)
@@ -373,6 +406,8 @@ def _joined(first: _Rows, second: _Rows) -> _Rows:
         np.concatenate([first.vectors, second.vectors]),
         np.concatenate([first.scales, second.scales]),
         np.concatenate([first.languages, second.languages]),
+        np.concatenate([first.hides, second.hides]),
+        np.concatenate([first.untils, second.untils]),
         np.concatenate([first.hashes, second.hashes]),
         owners,
         np.concatenate([first.counts, second.counts]),
@@ -384,8 +419,8 @@ def _kept(rows: _Rows, stays: NDArray[np.bool_]) -> _Rows:
     numbers = (np.cumsum(stays) - 1).astype(_number_type(int(np.count_nonzero(stays))))
     words = stays[rows.owners]
     return _Rows(
-        rows.places[stays], rows.vectors[stays], rows.scales[stays], rows.languages[stays], rows.hashes[words],
-        numbers[rows.owners[words]], rows.counts[words],
+        rows.places[stays], rows.vectors[stays], rows.scales[stays], rows.languages[stays], rows.hides[stays],
+        rows.untils[stays], rows.hashes[words], numbers[rows.owners[words]], rows.counts[words],
     )  # fmt: skip
 
 

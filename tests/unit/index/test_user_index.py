@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from app.context.rank import rank
 from app.index import user_index
 from app.index.analyse import VERSION, Term, asked, pack
-from app.index.user_index import WORDS, Row, UserIndex
+from app.index.user_index import ENDED, LOCAL, NEVER, SUPERSEDED, WORDS, Row, UserIndex
 from app.store.places import PLACE, Scan
 from tests.support.properties import examples
 
@@ -38,6 +38,8 @@ class Item:
     kind: int = 0
     tokens: int = 10
     role: int = 0
+    hides: int = 0
+    until: int = NEVER
 
     @property
     def id(self) -> UUID:
@@ -49,7 +51,9 @@ class Item:
         place["session"] = np.frombuffer(UUID(int=self.session).bytes, ">u8")
         place["turn"], place["tokens"], place["kind"] = self.turn, self.tokens, self.kind
         place["role"] = self.role
-        return Row(place.tobytes(), vector_bytes(self.vector) if self.vector else b"", pack(self.text))
+        return Row(
+            place.tobytes(), vector_bytes(self.vector) if self.vector else b"", pack(self.text), self.hides, self.until
+        )
 
     def times(self, term: Term) -> int:
         """How often the word stands in it."""
@@ -184,6 +188,8 @@ def test_a_scan_of_less_finds_the_best_of_it(
     wanted = [
         each for each in slow.items.values()
         if each.id not in hidden and only in (None, each.kind) and confine in (None, UUID(int=each.session))
+        and (each.kind == 0 or ((UUID(int=each.session) != session or each.turn < visible)
+             and UUID(int=each.session) not in ancestors))
     ]  # fmt: skip
     near = [each for each in wanted if each.vector]
     if len(near) > limit:
@@ -202,6 +208,40 @@ def test_a_scan_of_less_finds_the_best_of_it(
     before = np.cumsum([0, *(slow.holding(each) for each in terms)])
     looked = [each for each, behind in zip(terms, before, strict=False) if behind < 4]
     assert set(ids(scan, slice(n, None))) <= {each.id for each in wanted if any(each.times(term) for term in looked)}
+
+
+@given(st.lists(ITEMS, max_size=10), st.data(), st.booleans())
+@examples(100)
+def test_what_may_not_come_up_does_not(items: list[Item], data: st.DataObject, history: bool) -> None:
+    hides, untils = st.sampled_from((0, 0, ENDED, LOCAL, SUPERSEDED, ENDED | LOCAL)), st.sampled_from((NEVER, 5, 15))
+    items = list({each.number: each for each in items}.values())
+    items = [replace(each, vector=(1.0,) * 8, hides=data.draw(hides), until=data.draw(untils)) for each in items]
+    index = UserIndex.of([each.row() for each in items[::2]], DIMENSIONS).with_rows(
+        [each.row() for each in items[1::2]]
+    )
+    session = data.draw(st.none() | st.integers(1, 3).map(lambda n: UUID(int=n)))
+    question = np.full(8, 8**-0.5, np.float32)
+    scan = index.scan(
+        asked(" ".join(VOCABULARY)),
+        question,
+        vectors=99,
+        texts=99,
+        session=session,
+        visible_from=9,
+        history=history,
+        now=10,
+    )
+    shown = {
+        each.id
+        for each in items
+        if (history or (not each.hides & (ENDED | SUPERSEDED) and each.until > 10))
+        and (session is None or not each.hides & LOCAL or UUID(int=each.session) == session)
+    }
+    assert set(ids(scan, slice(len(scan.sims)))) == shown
+    assert set(ids(scan, slice(len(scan.sims), None))) <= shown
+    assert scan.counted == len([each for each in items if (each.kind, each.role) != (1, 10)]), (
+        "what is rare is not told by it"
+    )
 
 
 @given(st.lists(ITEMS, max_size=10), STEPS)
