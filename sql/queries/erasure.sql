@@ -41,6 +41,10 @@ UPDATE agent_data.users SET erasure_epoch = erasure_epoch + 1 WHERE tenant_id = 
 -- Waits for the calls of the user that are being recorded this moment; later ones meet the fence.
 SELECT pg_advisory_xact_lock(agent_data.capture_lock($1))
 
+-- name: tell_servers
+-- Tells the servers, over channel $1, to drop what they keep of user $2 in memory.
+SELECT pg_notify($1, $2)
+
 -- name: revoke_keys
 -- Keys made for this user end, and do not say any more whose they were.
 WITH ended AS (

@@ -151,7 +151,10 @@ class World:
              ("expires_at", NOW - timedelta(days=1)), ("expires_at", NOW + timedelta(days=1)), ("access_count", 3)]
         )  # fmt: skip
         await by.execute(
-            f"UPDATE agent_data.memory_store SET {column} = $3 WHERE user_id = $1 AND memory_id = $2", user, item, value
+            f"UPDATE agent_data.memory_store SET {column} = $3 WHERE user_id = $1 AND memory_id = $2 AND status <> 'forgotten'",
+            user,
+            item,
+            value,
         )
 
     async def unlearned(self, user: UUID, by: asyncpg.Connection[Any]) -> None:
