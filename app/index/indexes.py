@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from app.errors import MnemeError
 from app.index.analyse import READ_CHARS, VERSION, asked, forget, pack
 from app.index.cache import Cache
-from app.index.user_index import NEVER, Row, UserIndex
+from app.index.user_index import Row, UserIndex
 from app.store.indexed import IndexRead, IndexRow, IndexStore
 from app.store.places import Scan
 from app.tasks import Supervisor
@@ -271,7 +271,7 @@ def _with_terms(rows: Collection[IndexRow]) -> tuple[list[Row], _Made]:
             terms = pack(row.text or "")
             if row.text is not None:
                 made.append((UUID(bytes=row.item), row.revision, terms))
-        decoded.append(Row(row.place, row.vector or b"", terms, row.hides, NEVER if row.until is None else row.until))
+        decoded.append(Row(row.place, row.vector, terms, row.hides, row.until))
     return decoded, made
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import numpy as np
+
+from app.store.places import PLACE
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.replicas import Reads
 
+HAS_VECTOR = 8
+"""In `hides` of `agent_data.index_columns`."""
 ERASED = "mneme_erased"
 """Where an erasure tells servers whose index they drop (NOTIFY): a user's id."""
 
 
 class IndexRow(NamedTuple):
-    """An item, as `agent_data.index_rows` has it. `terms` None: they are to be made of `text`."""
+    """An item, as `agent_data.index_columns` has it. `vector`: b"" for none. `terms` None: they are to be made of `text`."""
 
     place: bytes
     hides: int
-    until: int | None
-    vector: bytes | None
+    until: int
+    vector: bytes
     terms: bytes | None
     text: str | None
     revision: int
@@ -77,10 +82,9 @@ class IndexStore:
         """
         row = await self._reads.one("index.read", tenant, user, space, version, chars, stamp, list(seen), most)
         assert row is not None, "a function with OUT arguments returns one row"
-        columns = [row[name] or () for name in ("places", "hides", "untils", "vectors", "terms", "texts", "revisions")]
         return IndexRead(
             row["stamp"], bool(row["many"]), row["numbers"] or (), row["items"], row["at"] or 0, row["k1"] or 0.0,
-            row["b"] or 0.0, row["words"] or 0, list(map(IndexRow, *columns)),
+            row["b"] or 0.0, row["words"] or 0, _rows(row),
         )  # fmt: skip
 
     async def fill(self, tenant: UUID, user: UUID) -> bool:
@@ -99,3 +103,36 @@ class IndexStore:
         """Have the log of a user's changes short. Raises StoreUnavailable."""
         async with self._pool.acquire() as connection:
             await connection.execute(self._sql["index.fold"], tenant, user)
+
+
+def _rows(row: Mapping[str, Any]) -> list[IndexRow]:
+    """The items of `agent_data.index_columns`."""
+    places: bytes = row["places"] or b""
+    if not places:
+        return []
+    hides: bytes = row["hides"]
+    flags = np.frombuffer(hides, np.uint8)
+    with_vector = int(np.count_nonzero(flags & HAS_VECTOR))
+    all_vectors: bytes = row["vectors"] or b""
+    width = len(all_vectors) // with_vector if with_vector else 0
+    vectors = (all_vectors[at : at + width] for at in range(0, len(all_vectors), width or 1))
+    lengths = np.frombuffer(row["lengths"], ">i4").tolist()
+    all_terms: bytes = row["terms"] or b""
+    ends = np.cumsum(np.maximum(np.frombuffer(row["lengths"], ">i4"), 0)).tolist()
+    untils = np.frombuffer(row["untils"], ">i8").tolist()
+    made = iter(zip(row["texts"] or (), np.frombuffer(row["revisions"] or b"", ">i4").tolist(), strict=True))
+    rows = []
+    for n, flag in enumerate(hides):
+        text, revision = (None, 0) if lengths[n] >= 0 else next(made)
+        rows.append(
+            IndexRow(
+                places[n * PLACE.itemsize : (n + 1) * PLACE.itemsize],
+                flag & ~HAS_VECTOR,
+                untils[n],
+                next(vectors) if flag & HAS_VECTOR else b"",
+                all_terms[ends[n] - lengths[n] : ends[n]] if lengths[n] >= 0 else None,
+                text,
+                revision,
+            )
+        )
+    return rows

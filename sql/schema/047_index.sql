@@ -202,48 +202,73 @@ END $$;
 
 -- --- what a server reads -------------------------------------------------------------------------------------------------
 
--- The items of a user's index, all of them (`p_items` NULL) or some, of those that may come up at all: what is suppressed for good
--- never leaves the database.
+-- What of items is handed out, column by column, each item's after the other's: of thousands that takes a tenth of what rows or arrays
+-- take.
 --
---   places   see index_items;  hides  as there, and 4: superseded;  untils  microseconds since 2000
---   vectors  of this space, as pgvector sends them; NULL: none
---   terms    of this version of the analyser; else NULL, and `texts` has the text, of revision `revisions`
-CREATE FUNCTION agent_data.index_rows(
-    p_tenant uuid, p_user uuid, p_space smallint, p_version integer, p_chars integer, p_items uuid[],
-    OUT places bytea[], OUT hides smallint[], OUT untils bigint[], OUT vectors bytea[], OUT terms bytea[], OUT texts text[],
-    OUT revisions integer[]
-) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+--   places     56 bytes each (see `index_items`)
+--   hides      a byte: as there, and 4: superseded; 8: there is a vector
+--   untils     int8: microseconds since 2000, the greatest number for none
+--   vectors    of this space, as pgvector sends them, of those that have one
+--   lengths    int4: bytes of the terms; -1: they are of no or of another version of the analyser, and there is a text for them
+--   terms      of all that have them; texts  of all others, of the revisions (int4 each) that they are
+CREATE TYPE agent_data.index_columns AS (
+    places bytea, hides bytea, untils bytea, vectors bytea, lengths bytea, terms bytea, revisions bytea, texts text[]
+);
+
+-- The items of a user's index (`index_rows`: some; `index_all`), of those that may come up at all: what is suppressed for good never
+-- leaves the database.
+DO $do$
 DECLARE
-    narrow boolean := (SELECT s.dimensions <= 1200 FROM agent_data.embedding_spaces s WHERE s.space = p_space);
+    columns constant text := $$
+        SELECT (string_agg(x.place, ''), string_agg(x.hides, ''), string_agg(x.until, ''), string_agg(x.vector, ''),
+                string_agg(int4send(COALESCE(octet_length(x.terms), -1)), ''), string_agg(x.terms, ''),
+                string_agg(x.revision, '') FILTER (WHERE x.terms IS NULL),
+                array_agg(CASE x.item_kind WHEN 0 THEN (
+                    SELECT left(h.content, p_chars) FROM agent_data.conversation_history h
+                    WHERE h.user_id = p_user AND h.message_id = x.item_id AND h.created_at = x.item_at
+                ) ELSE (
+                    SELECT left(m.content_text, p_chars) FROM agent_data.memory_store m
+                    WHERE m.user_id = p_user AND m.memory_id = x.item_id
+                ) END) FILTER (WHERE x.terms IS NULL))::agent_data.index_columns
+        FROM (
+            SELECT i.item_id, i.item_kind, i.item_at, i.place, int4send(i.revision) AS revision,
+                   public.halfvec_send(e.vector) AS vector,
+                   substring(int4send(i.hides | CASE WHEN s.item_id IS NOT NULL THEN 4 ELSE 0 END
+                                      | CASE WHEN e.item_id IS NOT NULL THEN 8 ELSE 0 END) FROM 4) AS hides,
+                   int8send(COALESCE((extract(epoch FROM i.until - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
+                                     9223372036854775807)) AS until,
+                   CASE WHEN get_byte(i.terms, 0) = p_version THEN i.terms END AS terms
+            FROM agent_data.index_items i
+            LEFT JOIN agent_data.suppressions s ON s.user_id = p_user AND s.item_id = i.item_id
+            LEFT JOIN agent_data.embeddings e ON e.user_id = p_user AND e.space = p_space AND e.item_id = i.item_id %s
+            WHERE i.user_id = p_user AND i.tenant_id = p_tenant AND (s.item_id IS NULL OR s.reason = 'superseded') %s
+        ) x
+    $$;
 BEGIN
-    EXECUTE format(
-        'SELECT array_agg(x.place), array_agg(x.hides), array_agg(x.until), array_agg(x.vector), array_agg(x.terms),'
-        '       array_agg(CASE WHEN x.terms IS NULL THEN CASE x.item_kind WHEN 0 THEN ('
-        '           SELECT left(h.content, $5) FROM agent_data.conversation_history h'
-        '           WHERE h.user_id = $2 AND h.message_id = x.item_id AND h.created_at = x.item_at'
-        '       ) ELSE ('
-        '           SELECT left(m.content_text, $5) FROM agent_data.memory_store m'
-        '           WHERE m.user_id = $2 AND m.memory_id = x.item_id'
-        '       ) END END), array_agg(x.revision)'
-        ' FROM ('
-        '    SELECT i.item_id, i.item_kind, i.item_at, i.place, i.revision, %s AS vector,'
-        '           (i.hides | CASE WHEN s.item_id IS NOT NULL THEN 4 ELSE 0 END)::smallint AS hides,'
-        '           (extract(epoch FROM i.until - timestamptz ''2000-01-01 00:00:00+00'') * 1000000)::bigint AS until,'
-        '           CASE WHEN get_byte(i.terms, 0) = $4 THEN i.terms END AS terms'
-        '    FROM agent_data.index_items i'
-        '    LEFT JOIN agent_data.suppressions s ON s.user_id = $2 AND s.item_id = i.item_id'
-        '    %s'
-        '    WHERE i.user_id = $2 AND i.tenant_id = $1 AND (s.item_id IS NULL OR s.reason = ''superseded'') %s'
-        ' ) x',
-        CASE WHEN narrow IS NOT NULL THEN 'public.halfvec_send(e.vector)' ELSE 'NULL::bytea' END,
-        CASE WHEN narrow IS NOT NULL THEN
-            'LEFT JOIN agent_data.embeddings e ON e.user_id = $2 AND e.space = $3 AND e.item_id = i.item_id'
+    EXECUTE format($made$
+        CREATE FUNCTION agent_data.index_rows(
+            p_tenant uuid, p_user uuid, p_space smallint, p_version integer, p_chars integer, p_items uuid[]
+        ) RETURNS agent_data.index_columns LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+        SET plan_cache_mode = force_generic_plan AS $body$
+        BEGIN
+            RETURN (%s);
+        END $body$
+    $made$, format(columns, '', 'AND i.item_id = ANY (p_items)'));
+    EXECUTE format($made$
+        CREATE FUNCTION agent_data.index_all(
+            p_tenant uuid, p_user uuid, p_space smallint, p_version integer, p_chars integer
+        ) RETURNS agent_data.index_columns LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+        -- Looked up one by one, ten thousand vectors take four times as long.
+        SET enable_nestloop = off AS $body$
+        BEGIN
+            IF (SELECT d.dimensions > 1200 FROM agent_data.embedding_spaces d WHERE d.space = p_space) THEN
+                RETURN (%s);
+            END IF;
             -- What `embeddings_scan` covers.
-            || CASE WHEN narrow AND p_items IS NULL THEN ' AND vector_dims(e.vector) <= 1200' ELSE '' END END,
-        CASE WHEN p_items IS NOT NULL THEN 'AND i.item_id = ANY ($6)' END)
-    INTO places, hides, untils, vectors, terms, texts, revisions
-    USING p_tenant, p_user, p_space, p_version, p_chars, p_items;
-END $$;
+            RETURN (%s);
+        END $body$
+    $made$, format(columns, '', ''), format(columns, 'AND vector_dims(e.vector) <= 1200', ''));
+END $do$;
 
 -- What became of a user's index since a server read it, in one snapshot.
 --
@@ -253,13 +278,13 @@ END $$;
 --
 -- `stamp`: NULL where there is no index of this user's yet, or it has too many items (`many`). Where it is not what the server had:
 -- `numbers`, all that the log has; `items`, what those changed that the server has not seen, of which the rows are those that are
--- still there (`index_rows`). `at`: now, microseconds since 2000. `k1`, `b`, `words`: how words count, as an operator set it.
+-- still there (see `index_columns`). `at`: now, microseconds since 2000. `k1`, `b`, `words`: how words count, as an operator set it.
 CREATE FUNCTION agent_data.index_read(
     p_tenant uuid, p_user uuid, p_space smallint, p_version integer, p_chars integer, p_stamp bigint, p_seen bigint[], p_most bigint,
     OUT stamp bigint, OUT many boolean, OUT numbers bigint[], OUT items uuid[], OUT at bigint,
     OUT k1 double precision, OUT b double precision, OUT words integer,
-    OUT places bytea[], OUT hides smallint[], OUT untils bigint[], OUT vectors bytea[], OUT terms bytea[], OUT texts text[],
-    OUT revisions integer[]
+    OUT places bytea, OUT hides bytea, OUT untils bytea, OUT vectors bytea, OUT lengths bytea, OUT terms bytea,
+    OUT revisions bytea, OUT texts text[]
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
@@ -292,9 +317,13 @@ BEGIN
     ELSIF items IS NULL THEN  -- the log was cut
         RETURN;
     END IF;
-    SELECT r.places, r.hides, r.untils, r.vectors, r.terms, r.texts, r.revisions
-    INTO places, hides, untils, vectors, terms, texts, revisions
-    FROM agent_data.index_rows(p_tenant, p_user, p_space, p_version, p_chars, items) r;
+    IF items IS NULL THEN
+        SELECT r.* INTO places, hides, untils, vectors, lengths, terms, revisions, texts
+        FROM agent_data.index_all(p_tenant, p_user, p_space, p_version, p_chars) r;
+    ELSE
+        SELECT r.* INTO places, hides, untils, vectors, lengths, terms, revisions, texts
+        FROM agent_data.index_rows(p_tenant, p_user, p_space, p_version, p_chars, items) r;
+    END IF;
 END $$;
 
 -- --- what a server writes ------------------------------------------------------------------------------------------------
@@ -399,7 +428,7 @@ SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.index_items, agent_data.index_log TO mneme_definer;
 REVOKE INSERT, UPDATE ON agent_data.index_items, agent_data.index_log, agent_data.index_state FROM mneme_app;
 SELECT agent_data.give_functions('mneme_definer', ARRAY['index_put', 'index_note'], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);
-SELECT agent_data.give_functions('mneme_definer', ARRAY['index_rows']);
+SELECT agent_data.give_functions('mneme_definer', ARRAY['index_rows', 'index_all']);
 SELECT agent_data.give_functions('mneme_definer', ARRAY['index_read', 'index_fill', 'index_terms'], ARRAY['mneme_app']);
 SELECT agent_data.give_functions('mneme_definer', ARRAY['index_fold'], ARRAY['mneme_app', 'mneme_owner']);
 SELECT agent_data.give_functions('mneme_owner', ARRAY['index_fold_some']);
