@@ -38,10 +38,11 @@ CREATE TABLE agent_data.index_log (
     change    bigint NOT NULL,
     item_id   uuid NOT NULL,
     at        timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (user_id, change, item_id)
+    PRIMARY KEY (user_id, item_id, change)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('index_log', current_setting('mneme.hash_partitions')::int);
-CREATE INDEX index_log_at ON agent_data.index_log (at);
+-- Rows come in the order of time: some pages say which are old.
+CREATE INDEX index_log_at ON agent_data.index_log USING brin (at);
 
 CREATE TABLE agent_data.index_state (
     user_id   uuid NOT NULL,
@@ -89,11 +90,14 @@ BEGIN
     VALUES (p_user, p_tenant, agent_data.index_number(), p_item);
 END $$;
 
--- Something about an item that does not stand in `index_items` is other than it was: whoever has the item reads it again.
+-- Something about an item that does not stand in `index_items` is other than it was: whoever has the item reads it again. Where this
+-- transaction has said so already (a message comes with its vector), that is enough: all that it did is seen at once.
 CREATE FUNCTION agent_data.index_note(p_tenant uuid, p_user uuid, p_item uuid) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
     INSERT INTO agent_data.index_log (user_id, tenant_id, change, item_id)
-    VALUES (p_user, p_tenant, agent_data.index_number(), p_item)
+    SELECT p_user, p_tenant, agent_data.index_number(), p_item
+    WHERE NOT EXISTS (SELECT FROM agent_data.index_log g
+                      WHERE g.user_id = p_user AND g.item_id = p_item AND g.xmin = pg_current_xact_id()::xid)
 $$;
 
 CREATE FUNCTION agent_data.index_message() RETURNS trigger LANGUAGE plpgsql AS $$
