@@ -80,7 +80,10 @@ class IndexStore:
         `version`: of the analyser; `chars`: of a text that it reads. `most`: items that are kept of one user. Raises
         StoreUnavailable.
         """
-        row = await self._reads.one("index.read", tenant, user, space, version, chars, stamp, list(seen), most)
+        if stamp is None:
+            row = await self._reads.one("index.load", tenant, user, space, version, chars, most)
+        else:
+            row = await self._reads.one("index.read", tenant, user, space, version, chars, stamp, list(seen), most)
         assert row is not None, "a function with OUT arguments returns one row"
         return IndexRead(
             row["stamp"], bool(row["many"]), row["numbers"] or (), row["items"], row["at"] or 0, row["k1"] or 0.0,

@@ -274,21 +274,19 @@ BEGIN
     $made$, format(columns, '', ''), format(columns, 'AND vector_dims(e.vector) <= 1200', ''));
 END $do$;
 
--- What became of a user's index since a server read it, in one snapshot.
+-- What became of a user's index since a server read it. Asked for in one statement with the items (`index_rows`, `index_all`), and so in
+-- one snapshot; but not by one function, which would carry megabytes from one to another.
 --
 --   p_stamp   what it had then; NULL: nothing, it wants all
 --   p_seen    the numbers of the log that this stamp has in it
 --   p_most    items that a server keeps of one user: of more it gets none
 --
 -- `stamp`: NULL where there is no index of this user's yet, or it has too many items (`many`). Where it is not what the server had:
--- `numbers`, all that the log has; `items`, what those changed that the server has not seen, of which the rows are those that are
--- still there (see `index_columns`). `at`: now, microseconds since 2000. `k1`, `b`, `words`: how words count, as an operator set it.
+-- `numbers`, all that the log has; `items`, what those changed that the server has not seen. `at`: now, microseconds since 2000. `k1`, `b`, `words`: how words count, as an operator set it.
 CREATE FUNCTION agent_data.index_read(
-    p_tenant uuid, p_user uuid, p_space smallint, p_version integer, p_chars integer, p_stamp bigint, p_seen bigint[], p_most bigint,
+    p_tenant uuid, p_user uuid, p_stamp bigint, p_seen bigint[], p_most bigint,
     OUT stamp bigint, OUT many boolean, OUT numbers bigint[], OUT items uuid[], OUT at bigint,
-    OUT k1 double precision, OUT b double precision, OUT words integer,
-    OUT places bytea, OUT hides bytea, OUT untils bytea, OUT vectors bytea, OUT lengths bytea, OUT terms bytea,
-    OUT revisions bytea, OUT texts text[]
+    OUT k1 double precision, OUT b double precision, OUT words integer
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
@@ -320,13 +318,6 @@ BEGIN
         items := NULL;
     ELSIF items IS NULL THEN  -- the log was cut
         RETURN;
-    END IF;
-    IF items IS NULL THEN
-        SELECT r.* INTO places, hides, untils, vectors, lengths, terms, revisions, texts
-        FROM agent_data.index_all(p_tenant, p_user, p_space, p_version, p_chars) r;
-    ELSE
-        SELECT r.* INTO places, hides, untils, vectors, lengths, terms, revisions, texts
-        FROM agent_data.index_rows(p_tenant, p_user, p_space, p_version, p_chars, items) r;
     END IF;
 END $$;
 
@@ -432,8 +423,8 @@ SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.index_items, agent_data.index_log TO mneme_definer;
 REVOKE INSERT, UPDATE ON agent_data.index_items, agent_data.index_log, agent_data.index_state FROM mneme_app;
 SELECT agent_data.give_functions('mneme_definer', ARRAY['index_put', 'index_note'], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);
-SELECT agent_data.give_functions('mneme_definer', ARRAY['index_rows', 'index_all']);
-SELECT agent_data.give_functions('mneme_definer', ARRAY['index_read', 'index_fill', 'index_terms'], ARRAY['mneme_app']);
+SELECT agent_data.give_functions('mneme_definer', ARRAY['index_read', 'index_rows', 'index_all', 'index_fill', 'index_terms'],
+                                 ARRAY['mneme_app']);
 SELECT agent_data.give_functions('mneme_definer', ARRAY['index_fold'], ARRAY['mneme_app', 'mneme_owner']);
 SELECT agent_data.give_functions('mneme_owner', ARRAY['index_fold_some']);
 
