@@ -4,6 +4,7 @@ themselves."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -39,6 +40,7 @@ SESSIONS = tuple(UUID(int=0x51 + n) for n in range(3))
 WORDS = ["harbour", "lamp", "cats", "Lisbon", "island", "moon", "bread", "river", "the", "猫狗"]
 SPACE = 1
 FEW, MANY = 120, 3_000
+ROUNDS = 4
 
 TRUTH = """
 SELECT x.place, public.halfvec_send(e.vector) AS vector, x.text,
@@ -322,7 +324,7 @@ async def world(teller: Teller, pool: Pool, admin: asyncpg.Connection[Any], data
         yield World(teller, admin, other, eraser, servers, random.Random(7), store)
 
 
-@pytest.mark.parametrize("steps", [FEW, pytest.param(MANY, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("steps", [FEW, pytest.param(MANY, marks=[pytest.mark.heavy, pytest.mark.timeout(900)])])
 async def test_it_never_ranks_what_the_database_would_not_show(world: World, steps: int) -> None:
     if steps == MANY:
         world.random.seed()
@@ -333,3 +335,45 @@ async def test_it_never_ranks_what_the_database_would_not_show(world: World, ste
         await world.held.commit()
         await world.compare()
     assert len(world.steps) > 10
+
+
+@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(100, marks=[pytest.mark.heavy, pytest.mark.timeout(900)])])
+async def test_what_many_write_at_once_is_all_there_once_they_are_done(
+    world: World, database: str, rounds: int
+) -> None:
+    """Transactions that overlap: a reader sees some of what is under way, and later the rest."""
+    for user in USERS:
+        await world.turn(user, world.admin)
+        await world.store.fill(TENANT, user)
+    async with AsyncExitStack() as stack:
+        writers = [await asyncpg.connect(database) for _ in range(3)]
+        for each in writers:
+            stack.push_async_callback(each.close)
+
+        async def write(by: asyncpg.Connection[Any]) -> None:
+            for _ in range(6):
+                user = world.random.choice(USERS)
+                async with by.transaction():
+                    # One at the end at most that may wait for another's row: none waits for one that waits.
+                    for _ in range(world.random.randint(1, 3)):
+                        await world.memory(user, by)
+                    item = await by.fetchval(
+                        "SELECT memory_id FROM agent_data.memory_store WHERE user_id = $1 LIMIT 1", user
+                    )
+                    await by.execute(
+                        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)"
+                        " VALUES ($1, $2, $3, 'forgotten')"
+                        " ON CONFLICT DO NOTHING", user, TENANT, item,
+                    )  # fmt: skip
+
+        async def read(server: Indexes) -> None:
+            (vector,) = await HashEmbedder().embed(["cats"])
+            for _ in range(12):
+                for user in USERS:
+                    await server.scan(
+                        TENANT, user, SPACE, HashEmbedder().dimensions, "cats", vector, Part(), vectors=9, texts=9
+                    )
+
+        for _ in range(rounds):
+            await asyncio.gather(*map(write, writers), *map(read, world.servers))
+            await world.compare()
