@@ -204,7 +204,7 @@ def test_a_replay_as_of_then_has_the_same_bytes(mneme: MnemeServer, told: str) -
 
 def test_a_replay_with_todays_memory_shows_what_is_new(mneme: MnemeServer) -> None:
     ask(mneme, "My cat is called Tofu.", headers={"x-mneme-user": "cat"})
-    call = call_of(ask(mneme, "What is my cat called?", headers={"x-mneme-user": "cat"}))
+    call = call_of(ask(mneme, "Which breed is my cat Tofu?", headers={"x-mneme-user": "cat"}))
     Api(mneme, user="cat").post("/memories", {"text": "The cat is a Maine Coon called Tofu", "kind": "fact"})
     form = {"mode": "today", "send": "1"}
     answer = send(mneme, f"/ui/calls/{call}/replay", form, seen=f"/ui/calls/{call}?tab=replay")
