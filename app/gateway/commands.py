@@ -36,7 +36,7 @@ from app.languages.detect import language_of
 from app.languages.speech import heard
 from app.memory.answers import Note, reply_to
 from app.memory.candidate import Candidate, Exchange, Triple
-from app.memory.command_match import Aim, aim_of, matched, quotes, says, says_all, says_any, taken_back, value_keys
+from app.memory.command_match import Aim, aim_of, matched, may_say, quotes, says, says_all, taken_back, value_keys
 from app.memory.commands import WITHDRAWS, Command, commands, of_self
 from app.memory.extract import extract
 from app.memory.ingest_text import content_hash, normalise, strip_injected
@@ -208,12 +208,13 @@ def asks_leave(answer: str) -> bool:
 
 class _Meant(NamedTuple):
     """What a command is about. `candidates`: what it may be about, where it is not clear; `whole`: the messages are all that
-    say it, in so many words."""
+    say it, in so many words; `sure`: it is done unasked."""
 
     memories: Sequence[UUID] = ()
     messages: Sequence[Message] = ()
     candidates: Sequence[tuple[UUID, str]] = ()
     whole: bool = True
+    sure: bool = True
 
 
 class _Put(NamedTuple):
@@ -379,7 +380,7 @@ class Commander:
             self._again(turn, before)
             return
         candidates: Sequence[tuple[UUID, str]] = ()
-        whole = True
+        whole = sure = True
         if order.scope == "this":
             memories, messages = await self._this(turn, order)
             outcome: CommandOutcome = "done"
@@ -387,9 +388,9 @@ class Commander:
             memories, messages = await turn.doing.everything()
             outcome = "confirm" if memories or messages else "done"
         else:
-            memories, messages, candidates, whole = await self._meant(turn, order, near.get(order.about))
+            memories, messages, candidates, whole, sure = await self._meant(turn, order, near.get(order.about))
             outcome = "done" if memories or messages else "ask"
-            if len(memories) + len(messages) > self._most:
+            if (memories or messages) and (not sure or len(memories) + len(messages) > self._most):
                 outcome = "confirm"
         if not memories and not messages and before is not None:
             self._again(turn, before)  # the first attempt did it, and was not stored
@@ -432,6 +433,8 @@ class Commander:
                 what = f"everything that is known of the user ({count})"
             elif candidates:
                 what = f"perhaps this: {NAMED}"
+            elif not sure:
+                what = f"perhaps what several messages say ({count})"
             turn.say(_CONFIRM.format(what=what), done, candidates)
         elif outcome == "ask":
             named = f", perhaps one of these: {NAMED}" if candidates else ""
@@ -529,11 +532,16 @@ class Commander:
 
     async def _untold(self, turn: _Turn, aim: Aim) -> _Meant | None:
         """What no memory says: messages that have all the words, and what was learned from those words."""
-        said = [each for each in await turn.doing.messages(aim.spelled) if says_all(aim, each.text)]
+        said = [
+            each
+            for each in await turn.doing.messages(aim.spelled)
+            if says_all(aim, each.text) and may_say(aim, each.text)
+        ]
         if not said or (len(aim.words) < 2 and len(said) > FEW):
             return None
         learned = await turn.doing.learned_from([each.message_id for each in said])
-        return _Meant([memory for memory, quotes in learned if says_any(aim, quotes)], said, whole=False)
+        meant = [memory for memory, quotes in learned if says_all(aim, quotes)]
+        return _Meant(meant, said, whole=False, sure=len(aim.words) > 1 or len(said) == 1)
 
     def _aim(self, turn: _Turn, order: Command) -> Aim:
         found: list[Triple] = []

@@ -257,8 +257,9 @@ class Learner:
         return True
 
     async def _told(self, job: LearnJob, exchanges: Sequence[Told]) -> Sequence[Told]:
-        """Without what is only said again: what came with the first turn of a session may be another one's history."""
-        if len(exchanges) < 2:
+        """Without what is only said again: what came with the first turn of a session may be another one's history. (Of
+        nobody's sessions none is another's.)"""
+        if job.confined or len(exchanges) < 2:
             return exchanges
         asked = [own[0].message_id for _, own in exchanges]
         again = await self._store.restated(job.tenant, job.user, asked, job.since, job.until)

@@ -20,6 +20,7 @@ from app.languages.detect import function_word, language_of
 from app.memory.candidate import Triple
 from app.memory.doubts import ends_with
 from app.memory.ingest_claims import Relation, opposite, relation
+from app.memory.ingest_text import KIN
 from app.memory.same_value import same_value
 from app.store.commands import Stored
 
@@ -43,6 +44,9 @@ _OF_SELF = re.compile(
     r"(?:i|i'm|i've|my|me|we|our|yo|mi|mis|me|ich|mein\w*|wir|unser\w*|je|j'\w+|mon|ma|mes|nous|eu|meu|minha|meus|minhas|nós)\b|我",
     re.IGNORECASE,
 )
+
+_SPELLS_SELF = re.compile("en|de|fr")
+"""Languages in which whoever speaks of themselves says so by a word; in the others a verb's ending may do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +202,16 @@ def says_all(aim: Aim, text: str) -> bool:
     return bool(aim.more) and _has(text, aim.words)
 
 
-def says_any(aim: Aim, text: str) -> bool:
-    """Whether a clause has any word of a command, in any form."""
-    return any(_has(text, {each}) for each in aim.words)
+def may_say(aim: Aim, text: str) -> bool:
+    """Whether a message that has the words of a command may mean what it means: of the user, it speaks of the user, and of no
+    relative whom the command does not name ("my father's cancer")."""
+    if not aim.of_self:
+        return True
+    tokens = _tokens(text)
+    kin = {word for word in KIN.union(language(aim.language or "en").kin) if _stem(word) not in aim.words}
+    own = any(_OF_SELF.fullmatch(word) for word in tokens) or not _SPELLS_SELF.fullmatch(aim.language or "en")
+    others = any(word in text if _HAN.search(word) else word in tokens for word in kin)
+    return (own or "我" in text) and not others
 
 
 def quotes(each: Stored, question: str, answer: str) -> bool:

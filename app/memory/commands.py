@@ -62,6 +62,8 @@ _JOINTS = re.compile(r"(?:[,，;–—]\s*|\s(?=(?:and|but|so|y|pero|und|aber|et
 _JOINER = re.compile(r"(?:and|but|so|y|pero|und|aber|et|mais|e|mas) ", re.IGNORECASE)
 _FURTHER = re.compile(r"[,，;；]|\s[–—-]\s")
 _GOES_ON = re.compile(r"\s?(?:[,:;，：；]|[–—-]\s)")
+_BACK = re.compile(r"\bforget\b", re.IGNORECASE)
+"""What points back to what was said before ("Forget what I said") means that, and not what follows it."""
 _SET_OFF = re.compile(r"[*`_]\w|``")
 _ON_THE_OTHER = re.compile(r"[.!。！\s]{1,3}")
 """Between "That's wrong." and the sentence that says what is so."""
@@ -188,8 +190,10 @@ def _of_sentence(whole: str, start: int, spoken: Language, following: str, *, as
         for place in dict.fromkeys((at, lead.end() if lead else at)):
             for rule in read_commands(spoken.code):
                 match = rule.pattern.fullmatch(whole, place)
-                if match is None and rule.scope == "this" and (said := rule.pattern.match(whole, place)) is not None:
-                    match = said if _GOES_ON.match(whole, said.end()) else None  # "Don't remember this: I was fired"
+                if match is None and rule.scope == "this" and not begin:  # "Don't remember this: I was fired"
+                    said = rule.pattern.match(whole, place)
+                    goes_on = said is not None and _GOES_ON.match(whole, said.end()) and not _BACK.search(said[0])
+                    match = said if goes_on else None
                 command = _made(rule, match, spoken, start, following, asked=asked) if match else None
                 if command is not None and (not begin or not _deletes(command)):
                     return command

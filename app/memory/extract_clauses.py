@@ -122,7 +122,9 @@ _ROLE = re.compile(
 """A line of a transcript, a prompt or a document with headings: what follows was pasted."""
 _LETTER = re.compile(
     r"^[ \t]*(?:dear |to whom it may|from: |to: |subject: |sent: |date: |-{3,} ?(?:forwarded|original)|"
-    r"on .{5,60} wrote:|(?:e-?mail|message|letter|note) from \S+(?: \S+)?[.,:–—-])",
+    r"on .{5,60} wrote:|"
+    r"(?:e-?mail|message|letter|note) from (?!me\b|myself\b|today\b)[^\s:.,]+(?: [^\s:.,]+)?"
+    r"(?::|[.,](?!\s*(?:i|i'm|i've|my|we|our)\b)))",
     re.IGNORECASE | re.MULTILINE,
 )
 _MATERIAL = (
@@ -138,14 +140,15 @@ _MATERIAL = (
 )
 _TASK_COLON = re.compile(rf"\b(?:{_MATERIAL})\w*\b[^.!?:\n]{{0,120}}:", re.IGNORECASE)
 _TASK_BELOW = re.compile(
-    r"^(?:please )?(?:translat|summari[sz]|rewrit|rephras|paraphras|proofread|correct|edit|fix|improve|polish|shorten|review|"
-    r"simplif)\w*\b[^.!?\n]{0,80}\s[–—-]{1,2}\s"
+    r"^(?:please )?(?:translat\w*|(?:summari[sz]e|rewrite|rephrase|paraphrase|proofread|correct|edit|fix|improve|polish|"
+    r"shorten|review|simplify) (?:this|these|the|my|our)\b[^.!?\n]{0,60}\b(?:text|sentence|paragraph|e-?mail|letter|message|"
+    r"essay|article|passage|post|tweet|story|poem|grammar))\b[^.!?\n]{0,60}\s[–—-]{1,2}\s"
     r"|\b(?:translat|summari[sz]|rewrit|rephras|paraphras|proofread|proof-read|correct|edit|fix|improve|polish|shorten|"
     r"analy[sz]|classif|review|simplif|critique|evaluat|categori[sz])\w*\b[^.!?\n]{0,80}\b(?:following|below|this|"
     r"these)\b"
     r"[^.!?\n]{0,80}(?:[.!?]|\n)"
-    r"|\b(?:fix|correct|check|improve|polish|proofread)\w* (?:the |my |its |any )?(?:grammar|spelling|typos?|punctuation|"
-    r"wording)\b[^.!?\n,]{0,40}[.!?,\n]",
+    r"|\b(?:fix|correct|check|improve|polish|proofread)\w* (?:the |its |any )?(?:grammar|spelling|typos?|punctuation|"
+    r"wording)\b[^.!?\n,]{0,40}[.!?,\n](?!\s*(?:i|i'm|i've|my|we|our)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
 

@@ -54,7 +54,9 @@ _CALENDAR_TEXT = """january february march april may june july august september 
 wednesday thursday friday saturday sunday morning afternoon evening night"""
 _KIN_TEXT = """wife husband partner spouse mother mom mum father dad parent son daughter child brother sister sibling
 grandmother grandfather aunt uncle cousin niece nephew friend boss boyfriend girlfriend fiance fiancee"""
-_GROUPS = (frozenset(_CALENDAR_TEXT.split()), frozenset(_KIN_TEXT.split()), frozenset(["on", "off"]))
+KIN = frozenset(_KIN_TEXT.split())
+"""English words for those around somebody."""
+_GROUPS = (frozenset(_CALENDAR_TEXT.split()), KIN, frozenset(["on", "off"]))
 
 
 def _words(text: str) -> list[str]:

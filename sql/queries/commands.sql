@@ -109,7 +109,7 @@ WITH next AS MATERIALIZED (
     LIMIT $6
 )
 SELECT n.message_id, n.content, n.created_at FROM next n
-WHERE n.message_id NOT IN (
+WHERE $3::uuid IS NOT NULL OR n.message_id NOT IN (
     SELECT agent_data.restated($2, array_agg(x.message_id), min(x.created_at), max(x.created_at)) FROM next x)
 ORDER BY n.created_at
 

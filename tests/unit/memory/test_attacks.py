@@ -93,3 +93,23 @@ def test_what_the_model_or_a_tool_says_is_no_statement_of_the_users(payload: str
 def test_forgetting_instructions_is_not_about_memory(message: str) -> None:
     assert commands(message) == ()
     assert extract(Exchange(message, NOW)) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "stated"),
+    [
+        ("Correct – my name is Ana and I live in Porto.", ["Name is Ana", "Lives in Porto"]),
+        ("Correction - I live in Berlin now.", ["Lives in Berlin"]),
+        ("Please review my plan - I am vegan.", ["Is vegan"]),
+        ("Please check my spelling, I am dyslexic.", ["Is dyslexic"]),
+        ("Email from Anna. I live in Porto.", ["Lives in Porto"]),
+        ("Forget what I said, I live in Porto now.", ["Lives in Porto"]),
+        (
+            "I was born in Porto but don't remember it, we moved to Berlin when I was two.",
+            ["Was born in Porto", "Lives in Berlin"],
+        ),
+    ],
+)
+def test_what_only_looks_like_a_task_or_a_command_is_the_users_own_word(message: str, stated: list[str]) -> None:
+    assert [each.content for each in extract(Exchange(message, NOW))] == stated
+    assert commands(message) == ()
