@@ -93,3 +93,15 @@ def test_an_older_wish_that_is_imported_later_is_taken_back_too_and_an_undo_hold
     ask(mneme, "I have a cat.", headers=headers)
     wait_until(lambda: len(in_force(mneme, "zoe")) == len(stands) + 1, "what came after the import")
     assert set(stands) < set(in_force(mneme, "zoe")), "what was undone is not done again"
+
+
+def test_what_two_imported_sessions_say_in_one_moment_is_learned(mneme: MnemeServer, tmp_path: Path) -> None:
+    file, said = tmp_path / "moment.jsonl", ["I am allergic to peanuts.", "I work at Acme.", "I have a cat called Tom."]
+    lines = [
+        {"user": "ida", "session": session, "role": "user", "content": said[n], "created_at": "2025-05-03T00:00:00Z"}
+        for session, n in (("x", 0), ("y", 0), ("x", 1), ("y", 2))
+    ]
+    file.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    done = mneme.command("import", str(file), "--base", mneme.base_url)
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: len(in_force(mneme, "ida")) == 3, "all of it to be learned, once")
