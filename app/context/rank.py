@@ -316,3 +316,13 @@ def same_word(lexeme: str, name: str) -> bool:
 def _normalised(column: Column) -> Column:
     top = float(column.max()) if len(column) else 0.0
     return column / np.float32(top) if top > _TINY else np.zeros_like(column)
+
+
+def highest(worth: NDArray[np.float32], many: int) -> NDArray[np.intp]:
+    """Where the `many` highest of `worth` (n,) stand, the highest first, equals as they come. (Sorting all of ten thousand
+    takes ten times as long as finding these and sorting them.)"""
+    if len(worth) <= many:
+        return np.argsort(-worth, kind="stable")
+    lowest = -worth
+    best = np.flatnonzero(lowest <= np.partition(lowest, many - 1)[many - 1])
+    return best[np.argsort(lowest[best], kind="stable")][:many]

@@ -18,7 +18,7 @@ from app.context.bearing import BEARS_WORTH
 from app.context.candidates import SUMMARIES, Candidate
 from app.context.passages import PASSAGE_TOKENS, Cutter
 from app.context.profiles import Profile
-from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Column, Ranking, gains, rank
+from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Column, Ranking, gains, highest, rank
 from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
 from app.errors import Unavailable
 from app.memory.candidate import Provenance
@@ -352,16 +352,6 @@ def ranked_by(ranking: Ranking, profile: Profile) -> Column:
         if name in columns:
             worth += np.float32(weight) * columns[name]
     return worth
-
-
-def highest(worth: NDArray[np.float32], many: int) -> NDArray[np.intp]:
-    """Where the `many` highest of `worth` (n,) stand, the highest first, equals as they come. (Sorting all of ten thousand
-    takes ten times as long as finding these and sorting them.)"""
-    if len(worth) <= many:
-        return np.argsort(-worth, kind="stable")
-    lowest = -worth
-    best = np.flatnonzero(lowest <= np.partition(lowest, many - 1)[many - 1])
-    return best[np.argsort(lowest[best], kind="stable")][:many]
 
 
 _Numbers = tuple[int, float, float, float, float, float, float | None]

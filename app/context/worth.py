@@ -21,7 +21,7 @@ import orjson
 from numpy.typing import NDArray
 
 from app.context.asked import Asked
-from app.context.rank import Column, Ranking, gains, same_word
+from app.context.rank import Column, Ranking, gains, highest, same_word
 from app.languages.speech import bids, heard, replies
 from app.memory.commands import commands
 from app.memory.consolidate_text import names
@@ -171,7 +171,6 @@ def judge(ranking: Ranking, asked: Asked, scores: Column, *, bears: bool = False
     echoes = _repeated(ranking, scores)
     if echoes.any():
         ranking, scores = _without(ranking, echoes), np.where(echoes, scores.min(), scores)
-    likely = item.odds(item_features(scores))
     shown = np.ones(len(ranking), bool)
     if asked.recap or asked.turns is not None or asked.things:
         sure = 1.0  # it names the conversation itself, or a thing that is known
@@ -183,7 +182,9 @@ def judge(ranking: Ranking, asked: Asked, scores: Column, *, bears: bool = False
     if not passes:
         shown &= _says_all(ranking, asked.text)
         passes = bool(shown.any())
-    likely = sigmoids(likely) * np.float32(sure)
+    if not passes:
+        return Judgement(sure, False, np.full(len(ranking), np.float32(NEVER)))
+    likely = sigmoids(item.odds(item_features(scores))) * np.float32(sure)
     odds = np.log(likely / (1.0 - likely + np.float32(1e-6)))
     return Judgement(sure, passes, np.where(shown, odds, np.float32(NEVER)))
 
@@ -221,7 +222,7 @@ def _repeated(ranking: Ranking, scores: Column) -> NDArray[np.bool_]:
     once. (What the user says again is news: "I took my medication today.") Equal texts have equal cosines, lengths and words
     of the question."""
     repeated: NDArray[np.bool_] = (ranking.similarity >= np.float32(ECHO)) & (ranking.memory == 0)
-    best = np.argsort(-scores, kind="stable")[:POOL]
+    best = highest(scores, POOL)
     best = best[(ranking.memory[best] == 0) & (ranking.own_words[best] == 0) & ~repeated[best]]
     told = np.vstack([ranking.similarity[best].round(SAME_COSINE), ranking.tokens[best], ranking.counts[:, best]])
     order = np.lexsort(told[::-1])  # stable: of equal ones the best first

@@ -299,7 +299,7 @@ class Learner:
     async def _statements(
         self,
         job: LearnJob,
-        exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]],
+        exchanges: Sequence[Told],
         spoken: Spoken | None,
     ) -> list[Draft]:
         """What the exchanges say that is worth keeping, with vectors."""
@@ -374,9 +374,7 @@ def _claims(draft: Draft) -> list[tuple[str, str]]:
     return [] if triple is None else [(triple.subject, triple.predicate), (triple.subject, opposite(triple.predicate))]
 
 
-def exchanges_of(
-    messages: Sequence[SourceMessage], instructions: str = ""
-) -> list[tuple[Exchange, Sequence[SourceMessage]]]:
+def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "") -> list[Told]:
     """Each message of the user with what followed it up to the next one, and the messages that this is, the user's own
     first. `instructions`: the tenant's."""
     cut: list[list[SourceMessage]] = []

@@ -45,7 +45,7 @@ _OF_SELF = re.compile(
     re.IGNORECASE,
 )
 
-_SPELLS_SELF = re.compile("en|de|fr")
+_SPELLS_SELF = frozenset(["en", "de", "fr"])
 """Languages in which whoever speaks of themselves says so by a word; in the others a verb's ending may do."""
 
 
@@ -209,7 +209,7 @@ def may_say(aim: Aim, text: str) -> bool:
         return True
     tokens = _tokens(text)
     kin = {word for word in KIN.union(language(aim.language or "en").kin) if _stem(word) not in aim.words}
-    own = any(_OF_SELF.fullmatch(word) for word in tokens) or not _SPELLS_SELF.fullmatch(aim.language or "en")
+    own = any(_OF_SELF.fullmatch(word) for word in tokens) or (aim.language or "en") not in _SPELLS_SELF
     others = any(word in text if _HAN.search(word) else word in tokens for word in kin)
     return (own or "我" in text) and not others
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, NamedTuple, cast, get_args
 
 from app.languages.data import Language, language
 from app.languages.detect import language_of
 from app.languages.sentences import Sentence, sentences
 from app.languages.speech import heard
-from app.memory.extract_clauses import announced, masked, own_word
+from app.memory.extract_clauses import AT_ONCE, announced, masked, own_word
 
 CommandKind = Literal["forget", "correct", "remember", "recall", "stop", "allow"]
 CommandScope = Literal["thing", "this", "everything"]
@@ -81,6 +81,7 @@ def read_commands(code: str) -> tuple[_Rule, ...]:
     return tuple(found)
 
 
+@lru_cache(AT_ONCE)
 def commands(text: str) -> tuple[Command, ...]:
     """The commands in a message of the user's, in the order in which they stand; quoted and pasted text gives none."""
     if not own_word(text):

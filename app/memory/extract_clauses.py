@@ -22,8 +22,8 @@ MAX_OWN_WORD = 400
 """Characters of a message that may order something: four long sentences. A longer one rather carries something."""
 _LINE_END = re.compile(r"[\n\r\u2028\u2029]")
 _COLON = re.compile(r"[:：]")
-_AT_ONCE = 2
-"""Messages of which the masked text is kept for the next that asks."""
+AT_ONCE = 2
+"""Messages of which it is kept how they read, for the next that asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def _pasted() -> tuple[tuple[re.Pattern[str], bool, bool], ...]:
     )
 
 
-@lru_cache(maxsize=_AT_ONCE)
+@lru_cache(maxsize=AT_ONCE)
 def _masked(message: str) -> str:
     """Asked for by each that looks at a message: its language, its statements, its commands."""
     text = message.replace("’", "'").replace("ʼ", "'").replace("\r", MASK)

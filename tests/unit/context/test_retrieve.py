@@ -12,7 +12,8 @@ import pytest
 from app.context.asked import Asked, understand
 from app.context.candidates import Candidate
 from app.context.profiles import AUTO, PREFILL, PROFILES
-from app.context.retrieve import LIMITS, NoVector, Retrieved, Retriever, Scope, Wanted, highest
+from app.context.rank import highest
+from app.context.retrieve import LIMITS, NoVector, Retrieved, Retriever, Scope, Wanted
 from app.errors import Unavailable
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, NoEmbedder
