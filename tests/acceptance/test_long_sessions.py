@@ -25,7 +25,10 @@ RATIO = 5.0
 
 
 def helper_answer(asked: dict[str, Any]) -> str:
-    """A helper that extracts nothing, and condenses by copying what the user says of themselves, and some inventions."""
+    """A helper that extracts nothing, judges no pair, and condenses by copying what the user says of themselves, and some
+    inventions."""
+    if "<pairs>" in asked["messages"][-1]["content"]:
+        return json.dumps({"verdicts": []})
     if "<conversation>" not in asked["messages"][-1]["content"]:
         return json.dumps({"items": []})
     points: list[dict[str, Any]] = [{"text": "The user owns 77 elephants in Kathmandu", "lines": [1]}]

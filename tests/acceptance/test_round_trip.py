@@ -33,6 +33,11 @@ from tests.support.server import MnemeServer, wait_until
 URL = os.environ.get("MNEME_TEST_VLLM_URL", "")
 
 
+@pytest.fixture(scope="module")
+def worker() -> bool:
+    return True  # what is imported is learned by it
+
+
 def exported(mneme: MnemeServer, user: str, made: Sequence[Made], folder: Path) -> list[Cassette]:
     """The cassettes of a user's calls, once all are recorded."""
     api = Api(mneme, user=user)
@@ -62,6 +67,12 @@ async def assert_equal_when_played(cassettes: Sequence[Cassette], made: Sequence
 async def test_all_captures_come_back_as_they_were(
     mneme: MnemeServer, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
+    # No capture asks for anything that was said before: what stands in all of them is what was asked for always.
+    api = Api(mneme, user="captured")
+    api.post(
+        "/sessions/before/messages", {"messages": [{"role": "user", "content": "Always answer me in bullet points."}]}
+    )
+    api.wait_for_quiet()
     at = ""
     upstream.script = captured_script(lambda: at)
     made = []
