@@ -172,8 +172,9 @@ class Metrics:
         self._read = cache(self._reads.labels)
         self._breaker_states: dict[str, str] = {}
 
-    def stage(self, name: str, seconds: float) -> None:
-        """A stage of a turn took `seconds`: authenticate, identify, compile, forward, first_byte, record, overhead, …"""
+    def stage(self, name: str, seconds: float, began_ns: int | None = None) -> None:
+        """A stage of a turn took `seconds`: authenticate, identify, compile, forward, first_byte, record, overhead, …
+        `began_ns`: when it began (`time.perf_counter_ns`); None: so long ago."""
         self._stage(name).observe(seconds)
 
     def request(self, kind: str, outcome: Outcome, memory: MemoryStatus) -> None:

@@ -219,7 +219,7 @@ class Recaller:
         )
 
     def _took(self, stage: str, began_ns: int) -> None:
-        self._metrics.stage(stage, (time.perf_counter_ns() - began_ns) / 1e9)
+        self._metrics.stage(stage, (time.perf_counter_ns() - began_ns) / 1e9, began_ns)
 
 
 def _missing(error: Exception) -> str:

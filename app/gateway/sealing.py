@@ -62,7 +62,7 @@ class Sealer:
             return self._settings.durability == "best_effort"
         finally:
             self.release(call)
-        self._metrics.stage("record", (time.perf_counter_ns() - began) / 1e9)
+        self._metrics.stage("record", (time.perf_counter_ns() - began) / 1e9, began)
         return complete
 
     async def seal_leg(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> bool:

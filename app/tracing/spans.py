@@ -87,12 +87,14 @@ class Trace:
         self._stages: list[Stage] = []
         self._attempts: list[Attempt] = []
 
-    def stage(self, name: str, seconds: float) -> None:
-        """A stage that has just ended."""
+    def stage(self, name: str, seconds: float, began_ns: int | None = None) -> None:
+        """A stage that has ended: just now, where it is not told when it began. (One that others lie in tells: between its end
+        and this call others may have had the processor, and it would seem to begin after what it began with.)"""
         if self.ended or name in NOT_SHOWN or len(self._stages) >= STAGES:
             return
-        now = time.perf_counter_ns()
-        self._stages.append(Stage(now - round(seconds * 1e9), now, name))
+        took_ns = round(seconds * 1e9)
+        begin = time.perf_counter_ns() - took_ns if began_ns is None else began_ns
+        self._stages.append(Stage(begin, begin + took_ns, name))
 
     def authenticated(self) -> None:
         """Whose key it is, is known, or that it is nobody's."""
@@ -202,10 +204,10 @@ _CURRENT: ContextVar[Trace | None] = ContextVar("mneme_trace", default=None)
 class Meter(Metrics):
     """The metrics of a process that traces: stages are spans, too."""
 
-    def stage(self, name: str, seconds: float) -> None:
+    def stage(self, name: str, seconds: float, began_ns: int | None = None) -> None:
         super().stage(name, seconds)
         if (trace := _CURRENT.get()) is not None:
-            trace.stage(name, seconds)
+            trace.stage(name, seconds, began_ns)
 
 
 class TracedGateway:

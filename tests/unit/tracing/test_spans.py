@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -105,6 +106,23 @@ async def test_what_a_task_tells_after_the_end_is_not_heard(tracer: Tracer, told
     assert root.attributes is not None
     assert root.attributes["http.response.status_code"] == 401
     assert root.status.is_unset  # a refusal is the client's own mistake
+
+
+async def test_a_stage_that_is_told_late_holds_what_it_began_with(tracer: Tracer, told: InMemorySpanExporter) -> None:
+    meter = Meter(CollectorRegistry())
+
+    async def work() -> None:
+        began = time.perf_counter_ns() - 10_000_000
+        meter.stage("reconcile", 0.001, began + 1000)
+        meter.stage("remember", 0.002, began)  # 8 ms after its end: others had the processor
+
+    await requested(tracer, work)
+    spans = {span.name: span for span in told.get_finished_spans()}
+    outer = spans["remember"].get_span_context()
+    inner = spans["reconcile"].parent
+    assert outer is not None
+    assert inner is not None
+    assert inner.span_id == outer.span_id
 
 
 async def test_a_request_has_no_end_of_spans(tracer: Tracer, told: InMemorySpanExporter) -> None:
