@@ -119,7 +119,11 @@ async def _check_room(settings: Settings, pools: Pools, *, serving: bool) -> Non
     """Say so where all pools together may ask for more connections than the server gives."""
     one = sum(limit.size for limit in pool_limits(settings, serving=serving).values())
     worker = settings.pool_background_size + WORKER_CONNECTIONS if serving and settings.worker == "on" else 0
-    wanted, allowed = one * (settings.workers if serving else 1) + worker, await pools.connections_allowed()
+    listener = 1 if serving else 0
+    wanted, allowed = (
+        (one + listener) * (settings.workers if serving else 1) + worker,
+        await pools.connections_allowed(),
+    )
     if wanted > allowed:
         log.warning(
             "Postgres gives fewer connections than the pools may ask for: lower MNEME_POOL_SIZE, or raise its"

@@ -6,6 +6,7 @@ import asyncio
 
 from app.api.probes import Check, Probes
 from app.core import Core
+from app.index.indexes import Indexes
 from app.metrics import Exposition, Metrics
 from app.store.consolidation import ConsolidationStore
 from app.store.queue import Queue
@@ -13,9 +14,9 @@ from app.store.retention import Storage, by_group
 from app.store.webhooks import WebhookFigures
 
 
-def open_probes(core: Core, metrics: Metrics, exposition: Exposition) -> Probes:
+def open_probes(core: Core, metrics: Metrics, exposition: Exposition, indexes: Indexes | None = None) -> Probes:
     """/healthz, /readyz and /metrics."""
-    return Probes(_checks(core), exposition, [_gauges(core, metrics)])
+    return Probes(_checks(core), exposition, [_gauges(core, metrics, indexes)])
 
 
 def _checks(core: Core) -> dict[str, Check]:
@@ -33,7 +34,7 @@ def _checks(core: Core) -> dict[str, Check]:
     return {"database": database, "embedder": embedder}
 
 
-def _gauges(core: Core, metrics: Metrics) -> Check:
+def _gauges(core: Core, metrics: Metrics, indexes: Indexes | None) -> Check:
     """Brings the gauges up to date that nothing else does."""
     pool, sql = core.pools.background, core.queries
     queue, storage, consolidation = Queue(pool, sql), Storage(pool, sql), ConsolidationStore(pool, sql)
@@ -43,6 +44,8 @@ def _gauges(core: Core, metrics: Metrics) -> Check:
         for name, each in core.pools.by_name.items():
             metrics.pool(name, {"idle": each.idle, "used": each.size - each.idle})
         metrics.tasks(len(asyncio.all_tasks()))
+        if indexes is not None:
+            metrics.index_bytes(indexes.bytes)
         counts = await queue.counts()
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
         metrics.storage(by_group(await storage.figures()))

@@ -110,7 +110,7 @@ class Application:
             open_proxy(core, knowledge, metrics, tracing) as proxy,
         ):
             space = await core.turns.space_of(core.embedder.space)
-            probes = open_probes(core, metrics, exposition)
+            probes = open_probes(core, metrics, exposition, proxy.indexes)
             inside = Later(lambda: doors_inside(core, knowledge, proxy, metrics, probes, space))
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")

@@ -144,6 +144,18 @@ class Metrics:
         self._commit_turns = histogram(
             "mneme_commit_turns", "Turns written by one transaction.", buckets=COMMIT_BUCKETS
         )
+        self._index_asked = counter(
+            "mneme_index_questions",
+            "Questions to users' indexes, by whether one was at hand (held, changed), had to be loaded, or could not answer"
+            " (missing, late, failed).",
+            ["outcome"],
+        )
+        self._index_loads = histogram(
+            "mneme_index_load_seconds", "Time that an index took to load.", buckets=STAGE_BUCKETS_S
+        )
+        self._index_items = counter("mneme_index_loaded_items", "Messages and memories that were loaded into indexes.")
+        self._index_unreadable = counter("mneme_index_unreadable_items", "Of these such as nothing could be made of.")
+        self._index_bytes = summed("mneme_index_bytes", "Bytes of the indexes that are kept, when last looked at.")
         self._commit_queue = summed("mneme_commit_queue", "Turns that wait to be written.")
         self._spool_events = counter(
             "mneme_spool_calls", "Calls that went through the spool, by what became of them.", ["event"]
@@ -184,6 +196,20 @@ class Metrics:
     def attempt(self, upstream: str, result: AttemptResult) -> None:
         """An attempt at an upstream (by its name in the settings) ended."""
         self._attempt(upstream, result).inc()
+
+    def index_asked(self, how: str) -> None:
+        """See `app.index.indexes.Meter`."""
+        self._index_asked.labels(how).inc()
+
+    def index_loaded(self, seconds: float, items: int) -> None:
+        self._index_loads.observe(seconds)
+        self._index_items.inc(items)
+
+    def index_unreadable(self, items: int) -> None:
+        self._index_unreadable.inc(items)
+
+    def index_bytes(self, held: int) -> None:
+        self._index_bytes.set(held)
 
     def replica_read(self, pool: str, server: str, result: str) -> None:
         """A read that a standby of a pool may answer; `server` by the settings, `result` as in `app/store/replicas.py`."""

@@ -19,7 +19,7 @@ from app.context.compile import Compiler
 from app.context.profiles import PROFILES, Profile, strategies
 from app.context.retrieve import Retriever
 from app.context.sections import Budgets
-from app.core import CLOSING_S, OPEN_AT_ONCE, Core
+from app.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.asking import Asker
@@ -41,6 +41,7 @@ from app.gateway.then import Recompiler
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
+from app.index.indexes import Indexes
 from app.jobs.inline import Inline
 from app.knowing import Knowledge, knower, resolver
 from app.knowledge.inquiry import Knower
@@ -52,6 +53,9 @@ from app.settings import Settings
 from app.store.captures import Captures
 from app.store.cards import Cards
 from app.store.commands import CommandStore
+from app.store.erased import Erasures
+from app.store.erasure import own_connection
+from app.store.indexed import IndexStore
 from app.store.knowing import KnowingStore
 from app.store.limits import LimitStore
 from app.store.paging import PagingStore
@@ -68,6 +72,8 @@ if TYPE_CHECKING:
 VECTOR_SHARE = 0.6
 """Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes
 some 10 with what stands around it (docs/recall.md)."""
+
+MEGABYTE = 1024 * 1024
 
 log = logging.getLogger("mneme")
 
@@ -89,6 +95,7 @@ class Proxy:
     router: Router
     authenticator: Authenticator
     tenancy: Tenancy
+    indexes: Indexes
 
 
 @asynccontextmanager
@@ -102,12 +109,22 @@ async def open_proxy(
     secret, profiles = await core.turns.secret(), await _profiles(core)
     in_prompts, knower_aside = (knower(core, knowledge, pool, metrics) for pool in (pools.memory, pools.background))
     aside = TurnStore(pools.background, core.queries)
-    compiler = _compiler(core, core.turns, secret, profiles, VECTOR_SHARE * settings.retrieval_deadline_ms / 1000)
-    compiler_aside = _compiler(core, aside, secret, profiles)
+    indexes = _indexes(core, metrics)
+    compiler = _compiler(
+        core, core.turns, indexes, secret, profiles, VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
+    )
+    compiler_aside = _compiler(core, aside, indexes, secret, profiles)
     authenticator = Authenticator(Tenancy(pools.history, core.queries, core.clock), settings, core.clock)
     redactor = Redactor(settings.redact_paths, settings.redact_headers)
     router = _router(settings)
     async with AsyncExitStack() as stack:
+        listening = core.tasks.spawn(
+            Erasures(
+                own_connection(settings.direct(core.dsn), APP_ROLE), core.queries, indexes.drop, indexes.drop_all
+            ).listen(),
+            "erasures",
+        )
+        stack.callback(listening.cancel)
         keeper = await open_keeper(settings, redactor, metrics, core.tasks)
         if keeper is not None:
             stack.callback(keeper.close)
@@ -158,6 +175,7 @@ async def open_proxy(
             asker=asker,
             router=router,
             authenticator=authenticator,
+            indexes=indexes,
             tenancy=Tenancy(pools.background, core.queries, core.clock),
         )
 
@@ -205,12 +223,27 @@ def _limiter(core: Core, metrics: Metrics) -> Limiter:
     )
 
 
+def _indexes(core: Core, metrics: Metrics) -> Indexes:
+    return Indexes(
+        IndexStore(core.pools.reads("memory"), core.pools.background, core.queries),
+        core.tasks,
+        limit=core.settings.index_cache_mb * MEGABYTE,
+        meter=metrics,
+        most=core.settings.index_items,
+    )
+
+
 def _compiler(
-    core: Core, turns: TurnStore, secret: bytes, profiles: Mapping[str, Profile], vector_wait_s: float | None = None
+    core: Core,
+    turns: TurnStore,
+    indexes: Indexes,
+    secret: bytes,
+    profiles: Mapping[str, Profile],
+    vector_wait_s: float | None = None,
 ) -> Compiler:
     settings = core.settings
     return Compiler(
-        Retriever(turns, core.embedder, core.counter.count),
+        Retriever(turns, core.embedder, core.counter.count, indexes if core.settings.index_items else None),
         core.models,
         core.tokenizers,
         core.counts,

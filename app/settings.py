@@ -178,6 +178,18 @@ class Settings(BaseSettings):
     memory_budget_tokens: int = Field(
         1500, ge=0, description="Upper bound of the memories in one turn's block, tokens (seed 001 §6: 1,500)."
     )
+    index_cache_mb: int = Field(
+        256,
+        ge=0,
+        description="Megabytes of each server process for what ranking needs of users, some 450 bytes for each message or "
+        "memory; whoever asked least lately goes first. 0: nothing is kept, and read for each request.",
+    )
+    index_items: int = Field(
+        100_000,
+        ge=0,
+        description="Messages and memories of one user up to which that is kept; of those with more the database finds what "
+        "answers. 0: of everybody.",
+    )
     price: Price = Field(
         "balanced",
         description="What a token of memory has to be worth: frugal, balanced or thorough; also `X-Mneme-Price`, and of a key.",

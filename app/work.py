@@ -19,7 +19,7 @@ from app.jobs.privacy import privacy_ticks
 from app.jobs.remembering import Rememberer, object_ticks
 from app.jobs.schedule import Schedule
 from app.jobs.shrinking import Shrinker
-from app.jobs.sweeps import alias_ticks, life_ticks, mark_ticks
+from app.jobs.sweeps import alias_ticks, index_ticks, life_ticks, mark_ticks
 from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_ticks
 from app.jobs.worker import PROBE_S, Handler, Worker
 from app.knowing import Knowledge, open_knowledge
@@ -115,6 +115,7 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
         *alias_ticks(sql),
         *many,
         *object_ticks(sql),
+        *index_ticks(sql),
         *mark_ticks(sql),
         *webhook_ticks(sql),
     ]

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from app.index.analyse import UNSPACED
+
 PASSAGE_TOKENS = 50
 """What a passage is to cost, tokens. Recall at 1,500 tokens, chat / work: 40: .86 / .74 (too little of a turn to count), 50:
 .90 / .77, 60: .89 / .76, 80: .89 / .73."""
@@ -27,6 +29,7 @@ AGAIN = 0.2
 """What a word's second time in a passage is worth, as a part of its first."""
 
 _STARTS = re.compile(r"(?:[.!?:;][\"')\]]*\s+|\n\s*)(?=\S)")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 class Passage(NamedTuple):
@@ -49,8 +52,13 @@ class Cutter:
     @cached_property
     def _words(self) -> re.Pattern[str]:
         """The words of the question, each a group of its own. Made when the first message is long: many questions have none."""
-        pattern = "|".join(f"({re.escape(stem)})" for stem in self._stems)
-        return re.compile(rf"\b(?:{pattern})", re.IGNORECASE)
+        if not any(_UNSPACED.match(stem) for stem in self._stems):
+            pattern = "|".join(f"({re.escape(stem)})" for stem in self._stems)
+            return re.compile(rf"\b(?:{pattern})", re.IGNORECASE)
+        # Where words stand without spaces between them, most begin in the middle of a run of letters.
+        starts = ["" if _UNSPACED.match(stem) else r"\b" for stem in self._stems]
+        pattern = "|".join(f"({start}{re.escape(stem)})" for start, stem in zip(starts, self._stems, strict=True))
+        return re.compile(pattern, re.IGNORECASE)
 
     def cut(self, text: str, tokens: int) -> Passage | None:
         """The passage of a message of so many tokens; None: it is short enough to be shown whole."""

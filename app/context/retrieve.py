@@ -21,6 +21,7 @@ from app.context.profiles import Profile
 from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Column, Ranking, gains, highest, rank
 from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
 from app.errors import Unavailable
+from app.index.indexes import Indexes, Part
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
 from app.store.places import MEMORY_KIND, NO_MORE, More, Places, Scan, ids_of
@@ -114,11 +115,15 @@ class NoVector(Unavailable):
 class Retriever:
     """Turns a question into candidates."""
 
-    def __init__(self, store: TurnStore, embedder: Embedder, count: Callable[[str], int]) -> None:
-        """`count`: tokens of a text as they are stored (o200k)."""
+    def __init__(
+        self, store: TurnStore, embedder: Embedder, count: Callable[[str], int], indexes: Indexes | None = None
+    ) -> None:
+        """`count`: tokens of a text as they are stored (o200k). `indexes`: of users, in memory; without them, and of whom they
+        have none, the database looks through what there is."""
         self._store = store
         self._embedder = embedder
         self._count = count
+        self._indexes = indexes
         self.space: int | None = None
         """The number of the embedder's space; None: not known yet."""
 
@@ -133,20 +138,7 @@ class Retriever:
         vector = await self.vector(query, wanted.wait_s)
         if wanted.further:
             query = f"{query} {wanted.further}"
-        scan = await self._store.retrieve(
-            scope.tenant_id,
-            scope.user_id,
-            query=query,
-            vector=vector,
-            space=self.space,
-            confine=scope.confine,
-            session=scope.session,
-            visible=scope.visible_from,
-            ancestors=scope.ancestors,
-            history=scope.history,
-            limits=limits._replace(frequent=profile.legs.get("frequent", 0)),
-            only=wanted.only,
-        )
+        scan = await self._scan(query, vector, scope, wanted, profile, limits)
         more = await self._more(asked, scan, vector, scope, wanted, profile)
         ranking = rank(
             scan,
@@ -186,6 +178,42 @@ class Retriever:
         if judgement is None:
             return Retrieved(found, statuses)
         return Retrieved(found, statuses, True, _worths(ranking, judgement))
+
+    async def _scan(
+        self, query: str, vector: Vector | None, scope: Scope, wanted: Wanted, profile: Profile, limits: Limits
+    ) -> Scan:
+        """All that could answer: from the user's index, or else by a look through the database. (A session without a user has
+        no index, and what is most used only the database knows.)"""
+        frequent = profile.legs.get("frequent", 0)
+        if self._indexes is not None and scope.confine is None and not frequent:
+            space = await self._space()
+            scan = await self._indexes.scan(
+                scope.tenant_id,
+                scope.user_id,
+                space,
+                self._embedder.dimensions,
+                query,
+                vector,
+                Part(scope.session, scope.visible_from, scope.ancestors, scope.history, wanted.only),
+                vectors=limits.vectors,
+                texts=limits.texts,
+            )
+            if scan is not None:
+                return scan
+        return await self._store.retrieve(
+            scope.tenant_id,
+            scope.user_id,
+            query=query,
+            vector=vector,
+            space=self.space,
+            confine=scope.confine,
+            session=scope.session,
+            visible=scope.visible_from,
+            ancestors=scope.ancestors,
+            history=scope.history,
+            limits=limits._replace(frequent=frequent),
+            only=wanted.only,
+        )
 
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
@@ -245,12 +273,16 @@ class Retriever:
         """Of a question; None where there is none. Raises NoVector."""
         if not self._embedder.dimensions or not query or wait_s == 0:
             return None
-        if self.space is None:
-            self.space = await self._store.space_of(self._embedder.space)
-        if self.space is None:
+        if await self._space() is None:
             return None
         (vector,) = await self._waited_for(query, wait_s)
         return vector if vector.any() else None
+
+    async def _space(self) -> int | None:
+        """The number of the embedder's space; None: there is none."""
+        if self.space is None and self._embedder.dimensions:
+            self.space = await self._store.space_of(self._embedder.space)
+        return self.space
 
     async def _waited_for(self, query: str, wait_s: float | None) -> Vectors:
         try:

@@ -24,6 +24,8 @@ CONSOLIDATION_EVERY = timedelta(hours=6)
 REMOVAL_EVERY = timedelta(days=1)
 """What goes has waited for months."""
 
+INDEX_EVERY = timedelta(minutes=5)
+"""A change stays in the log for ten minutes; each question goes through what is there."""
 MARKS_EVERY = timedelta(minutes=1)
 """How long marks of writers stay: as many as one user makes in this time are compared with a standby's (`replicas.BUSY`), and a
 standby that is later than this is not read from."""
@@ -92,6 +94,18 @@ def alias_ticks(sql: Queries) -> Sequence[Tick]:
                 return total
 
     return (Tick("aliases", REMOVAL_EVERY, work),)
+
+
+def index_ticks(sql: Queries) -> Sequence[Tick]:
+    """What changed of users' indexes is added up, so that the log of it is short."""
+
+    async def work(connection: Connection, _: datetime) -> int:
+        total = 0
+        while cut := await connection.fetchval(sql["index.fold_some"], BATCH, timeout=STATEMENT_S):
+            total += cut
+        return total
+
+    return (Tick("index", INDEX_EVERY, work),)
 
 
 def mark_ticks(sql: Queries) -> Sequence[Tick]:

@@ -9,9 +9,9 @@ nothing ("Berlin?"), neither would a library that is honest about it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 
 LANGUAGES = ("en", "es", "de", "fr", "pt", "zh")
@@ -19,6 +19,10 @@ LANGUAGES = ("en", "es", "de", "fr", "pt", "zh")
 
 READ_CHARS = 600
 """Of a message its beginning tells its language."""
+READ_WORDS = 100
+"""As many words as that is."""
+_LEAST = 0.5
+"""A word of at most two languages, at least."""
 _HAN_SHARE = 0.2
 """Of all letters: a Chinese sentence about software holds many Latin ones."""
 _MARKED = 2
@@ -94,7 +98,25 @@ def language_of(text: str) -> str:
     if not scores:
         return ""
     best = max(scores, key=lambda code: (scores[code], -(*LANGUAGES, code).index(code)))
-    return best if best in LANGUAGES and scores[best] >= 0.5 else ""
+    return best if best in LANGUAGES and scores[best] >= _LEAST else ""
+
+
+def judged(words: Iterable[str], text: str = "") -> str:
+    """The language that most function words are of among these words (lower case, cut at apostrophes), of all that are listed,
+    those without rules, too; "" where nothing tells. Where it might be English it is. `text`: where they are from, if it holds
+    letters beyond ASCII."""
+    scores: dict[str, float] = {}
+    known = _weights(_COMMON)
+    for word in islice(words, READ_WORDS):
+        if word in known and len(word) > 1:  # "I'm" has French's "m", and "i" stands in four languages
+            for code, share in known[word]:
+                scores[code] = scores.get(code, 0.0) + share
+    for mark in _MARKS.keys() & set(text[:READ_CHARS]) if text else ():
+        scores[_MARKS[mark]] = scores.get(_MARKS[mark], 0.0) + _MARKED
+    if not scores:
+        return ""
+    best = max(scores, key=lambda code: (scores[code], code == "en", code))
+    return best if scores[best] >= _LEAST else ""
 
 
 def _short(words: Sequence[str]) -> Iterator[tuple[tuple[str, float], ...]]:

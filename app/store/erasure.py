@@ -31,6 +31,7 @@ import orjson
 from app.clock import Clock
 from app.errors import Conflict, NotFound, NotReady, StoreUnavailable
 from app.store import ids
+from app.store.indexed import ERASED
 from app.store.queries import Queries
 
 if TYPE_CHECKING:
@@ -213,6 +214,7 @@ class _Run:
             await self._ask("fence", self._id)
             await self._ask("new_epoch")
             await self._ask("tell", self._id)
+            await self._tell_servers()
             if name is not None:
                 ended = await self._connection.fetchval(self._sql["erasure.revoke_keys"], self.tenant, name, now)
                 await self.note({"api_keys": ended})
@@ -252,10 +254,14 @@ class _Run:
             else:
                 await self._ask("drop_tombstones")
             row = await self._connection.fetchrow(self._sql["erasure.finish"], self._id, now)
+            await self._tell_servers()  # again: somebody may have asked meanwhile
         assert row is not None, "the receipt was made or found by this erasure"
         fields: dict[str, Any] = dict(row) | {"counts": orjson.loads(row["counts"])}
         own = {name: UUID(bytes=row[name].bytes) for name in ("erasure_id", "tenant_id")}
         return Receipt(**fields | own)
+
+    async def _tell_servers(self) -> None:
+        await self._connection.execute(self._sql["erasure.tell_servers"], ERASED, str(self.user))
 
     async def note(self, counts: Mapping[str, int]) -> int:
         """Put counts on the receipt; their sum."""

@@ -64,7 +64,8 @@ BEGIN
         'user_fact_changes', 'answer_outcomes', 'canonical_entities', 'entity_aliases', 'ui_cards_shown', 'paged_sessions',
         'semantic_objects', 'object_relationships', 'fault_history', 'fidelity_transitions', 'admission_scores', 'phantom_ledger',
         'upstream_calls', 'streams', 'compilations', 'message_blobs', 'request_chains', 'idempotency_keys', 'job_effects',
-        'spend_entries', 'spend', 'capture_sweeps', 'erased_users', 'erased_contents', 'memory_commands'
+        'spend_entries', 'spend', 'capture_sweeps', 'erased_users', 'erased_contents', 'memory_commands',
+        'index_items', 'index_log', 'index_state'
     ] LOOP
         CONTINUE WHEN name = 'users';
         PERFORM create_distributed_table(format('agent_data.%I', name)::regclass, 'user_id', colocate_with => 'agent_data.users');
@@ -91,7 +92,7 @@ BEGIN
         SELECT p.oid::regprocedure FROM pg_proc p
         WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = ANY (ARRAY[
             'recognise', 'standing', 'retrieve', 'fetch_items', 'session_messages', 'idempotent_call', 'read_paging', 'object_texts',
-            'search_objects', 'record_turns'
+            'search_objects', 'record_turns', 'index_read', 'index_rows', 'index_all', 'index_fill', 'index_terms', 'index_fold'
         ]) AND 'p_user' = ANY (p.proargnames)
     LOOP
         PERFORM create_distributed_function(f, 'p_user', colocate_with => 'agent_data.users');

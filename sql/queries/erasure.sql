@@ -45,6 +45,10 @@ UPDATE agent_data.users SET erasure_epoch = erasure_epoch + 1 WHERE tenant_id = 
 -- Waits for the calls of the user that are being recorded this moment; later ones meet the fence.
 SELECT pg_advisory_xact_lock(agent_data.capture_lock($1))
 
+-- name: tell_servers
+-- Tells the servers, over channel $1, to drop what they keep of user $2 in memory.
+SELECT pg_notify($1, $2)
+
 -- name: revoke_keys
 -- Keys made for this user end, and do not say any more whose they were.
 WITH ended AS (
@@ -105,13 +109,14 @@ SELECT (SELECT count(*) FROM c) AS upstream_calls, (SELECT count(*) FROM s) AS s
        (SELECT count(*) FROM p) AS compilations
 
 -- name: tables
--- Every other table that has rows of users, those that lead to others last; `held`: row-level security has a policy for it.
+-- Every other table that has rows of users, those that lead to others, or follow them, last; `held`: row-level security has a policy for it.
 SELECT c.relname AS name, EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname = 'tenant') AS held
 FROM pg_class c
 WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
   AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'user_id' AND NOT a.attisdropped)
   AND c.relname NOT IN ('upstream_calls', 'streams', 'compilations', 'erased_users', 'erased_contents', 'spend', 'spend_entries')
-ORDER BY array_position(ARRAY['routes', 'sessions', 'users'], c.relname::text) NULLS FIRST, c.relname
+ORDER BY array_position(ARRAY['index_items', 'index_log', 'index_state', 'routes', 'sessions', 'users'], c.relname::text)
+         NULLS FIRST, c.relname
 
 -- name: rows
 -- Erases some of the user's rows of a table; how many.

@@ -51,6 +51,14 @@ def test_stems_find_their_words() -> None:
     assert "happy" in cut(FILLER * 20 + "She was very happy there. " + FILLER * 20, {"happi": 5.0})
 
 
+def test_words_without_spaces_between_them_are_found_within_a_run_of_letters() -> None:
+    filler = "我们今天谈了很多别的事情。\n" * 30
+    assert "杭州" in cut(filler + "他去年搬到杭州工作。\n" + filler, {"杭州": 5.0})
+    # A word of a script with spaces still begins where a word does.
+    mixed = filler + "concatenated\n" + filler + "她养了一只 cat 在杭州。\n" + filler
+    assert "她养了" in cut(mixed, {"cat": 5.0, "杭州": 0.1})
+
+
 def test_different_words_beat_one_that_is_repeated() -> None:
     text = FILLER * 8 + "Cats, cats, cats and cats! " + FILLER * 12 + "A cat sat on the moon. " + FILLER * 8
     assert "moon" in cut(text, {"cat": 2.0, "moon": 2.0})

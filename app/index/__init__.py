@@ -1,0 +1,1 @@
+"""What ranking needs of a user, in the server process: words, vectors and places, without any text."""

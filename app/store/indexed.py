@@ -1,0 +1,141 @@
+"""What a server keeps of a user to rank by, as the database has it (sql/schema/047_index.sql)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from app.store.places import PLACE
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.replicas import Reads
+
+HAS_VECTOR = 8
+"""In `hides` of `agent_data.index_columns`."""
+ERASED = "mneme_erased"
+"""Where an erasure tells servers whose index they drop (NOTIFY): a user's id."""
+
+
+class IndexRow(NamedTuple):
+    """An item, as `agent_data.index_columns` has it. `vector`: b"" for none. `terms` None: they are to be made of `text`."""
+
+    place: bytes
+    hides: int
+    until: int
+    vector: bytes
+    terms: bytes | None
+    text: str | None
+    revision: int
+
+    @property
+    def item(self) -> bytes:
+        """Its id, 16 bytes: a place begins with it."""
+        return self.place[:16]
+
+
+class IndexRead(NamedTuple):
+    """What `agent_data.index_read` found. `stamp` None: there is no index of the user's; `many`: he has too much for one.
+
+    Where the stamp is another than asked for: `numbers` that the log has, `items` that changed (None, where all was asked for),
+    and of these the `rows` that are there. `at`: now, microseconds since 2000.
+    """
+
+    stamp: int | None
+    many: bool
+    numbers: Sequence[int]
+    items: Sequence[UUID] | None
+    at: int
+    k1: float
+    b: float
+    words: int
+    rows: Sequence[IndexRow]
+
+
+class IndexStore:
+    """Reads a user's index, and keeps what it was made of."""
+
+    def __init__(self, reads: Reads, pool: Pool, sql: Queries) -> None:
+        """`reads`: of what is found for a request; `pool`: for writing."""
+        self._reads = reads
+        self._pool = pool
+        self._sql = sql
+
+    async def read(
+        self,
+        tenant: UUID,
+        user: UUID,
+        space: int | None,
+        *,
+        version: int,
+        chars: int,
+        stamp: int | None,
+        seen: Sequence[int],
+        most: int,
+    ) -> IndexRead:
+        """What became of a user's index since `stamp`, whose log had the numbers `seen`; or all of it.
+
+        `version`: of the analyser; `chars`: of a text that it reads. `most`: items that are kept of one user. Raises
+        StoreUnavailable.
+        """
+        if stamp is None:
+            row = await self._reads.one("index.load", tenant, user, space, version, chars, most)
+        else:
+            row = await self._reads.one("index.read", tenant, user, space, version, chars, stamp, list(seen), most)
+        assert row is not None, "a function with OUT arguments returns one row"
+        return IndexRead(
+            row["stamp"], bool(row["many"]), row["numbers"] or (), row["items"], row["at"] or 0, row["k1"] or 0.0,
+            row["b"] or 0.0, row["words"] or 0, _rows(row),
+        )  # fmt: skip
+
+    async def fill(self, tenant: UUID, user: UUID) -> bool:
+        """Have all of a user's items in the index; whether they are. Raises StoreUnavailable."""
+        async with self._pool.acquire() as connection:
+            filled: bool = await connection.fetchval(self._sql["index.fill"], tenant, user)
+        return filled
+
+    async def keep(self, tenant: UUID, user: UUID, made: Sequence[tuple[UUID, int, bytes]]) -> None:
+        """Keep terms that were made: item, revision of its text, terms. Raises StoreUnavailable."""
+        columns: list[Any] = [list(each) for each in zip(*made, strict=True)]
+        async with self._pool.acquire() as connection:
+            await connection.execute(self._sql["index.terms"], tenant, user, *columns)
+
+    async def fold(self, tenant: UUID, user: UUID) -> None:
+        """Have the log of a user's changes short. Raises StoreUnavailable."""
+        async with self._pool.acquire() as connection:
+            await connection.execute(self._sql["index.fold"], tenant, user)
+
+
+def _rows(row: Mapping[str, Any]) -> list[IndexRow]:
+    """The items of `agent_data.index_columns`."""
+    places: bytes = row["places"] or b""
+    if not places:
+        return []
+    hides: bytes = row["hides"]
+    flags = np.frombuffer(hides, np.uint8)
+    with_vector = int(np.count_nonzero(flags & HAS_VECTOR))
+    all_vectors: bytes = row["vectors"] or b""
+    width = len(all_vectors) // with_vector if with_vector else 0
+    vectors = (all_vectors[at : at + width] for at in range(0, len(all_vectors), width or 1))
+    lengths = np.frombuffer(row["lengths"], ">i4").tolist()
+    all_terms: bytes = row["terms"] or b""
+    ends = np.cumsum(np.maximum(np.frombuffer(row["lengths"], ">i4"), 0)).tolist()
+    untils = np.frombuffer(row["untils"], ">i8").tolist()
+    made = iter(zip(row["texts"] or (), np.frombuffer(row["revisions"] or b"", ">i4").tolist(), strict=True))
+    rows = []
+    for n, flag in enumerate(hides):
+        text, revision = (None, 0) if lengths[n] >= 0 else next(made)
+        rows.append(
+            IndexRow(
+                places[n * PLACE.itemsize : (n + 1) * PLACE.itemsize],
+                flag & ~HAS_VECTOR,
+                untils[n],
+                next(vectors) if flag & HAS_VECTOR else b"",
+                all_terms[ends[n] - lengths[n] : ends[n]] if lengths[n] >= 0 else None,
+                text,
+                revision,
+            )
+        )
+    return rows

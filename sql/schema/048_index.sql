@@ -1,0 +1,436 @@
+-- What a server keeps of a user in its own memory to rank by (app/index), and how it knows that it is still so.
+--
+-- `index_items` has of each message and memory that may ever come up all that ranking needs beside its vector: no text. It follows
+-- the tables that are the truth by triggers, of each row and whatever statement changed it, so that no way of changing forgets it.
+--
+-- A server that holds a user's items has a *stamp*: the exclusive or of all numbers that changes of this user's ever had. Each change
+-- of a row leaves one, drawn at random, in `index_log`, in the transaction that changes it; so whoever reads stamp and rows in one
+-- snapshot has both or neither. Where the stamp is another, the log says which items to read again; where the numbers there do not
+-- lead from the old stamp to the new one, the log was cut meanwhile, and all is read again. Writers wait for nobody: versions that
+-- are counted would need a lock of the user's from the change until the commit, in one order among all users of a transaction.
+--
+-- The log is short: what is older than some minutes is added up in `index_state`, whose number begins at random. No row there: not
+-- all of the user's items are in `index_items` yet (`index_fill`), and what is asked is answered by `retrieve`. An erasure takes the
+-- row away with all others, and with it every stamp that was ever given.
+
+CREATE FUNCTION agent_data.index_number() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
+    SELECT (random() * 9007199254740991)::bigint  -- as many bits as a random double has
+$$;
+
+CREATE TABLE agent_data.index_items (
+    user_id   uuid NOT NULL,
+    item_id   uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    item_kind smallint NOT NULL,            -- 0 message, 1 memory
+    item_at   timestamptz NOT NULL,         -- created_at of the item: leads to its monthly partition
+    hides     smallint NOT NULL DEFAULT 0,  -- 1: not in force any more; 2: shown in its own session alone (a memory's `local`)
+    until     timestamptz,                  -- a memory's end
+    revision  integer NOT NULL DEFAULT 0,   -- raised with each other text: whoever made terms says of which
+    place     bytea NOT NULL,               -- see item_place; of a memory with its session and turn (-1: none)
+    terms     bytea,                        -- its words (app/index/analyse.py); NULL: whoever reads it makes them
+    PRIMARY KEY (user_id, item_id)
+) PARTITION BY HASH (user_id);
+SELECT agent_data.make_hash_partitions('index_items', current_setting('mneme.hash_partitions')::int);
+
+CREATE TABLE agent_data.index_log (
+    user_id   uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    change    bigint NOT NULL,
+    item_id   uuid NOT NULL,
+    at        timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (user_id, item_id, change)
+) PARTITION BY HASH (user_id);
+SELECT agent_data.make_hash_partitions('index_log', current_setting('mneme.hash_partitions')::int);
+-- Rows come in the order of time: some pages say which are old.
+CREATE INDEX index_log_at ON agent_data.index_log USING brin (at);
+
+CREATE TABLE agent_data.index_state (
+    user_id   uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    folded    bigint NOT NULL DEFAULT agent_data.index_number(),
+    PRIMARY KEY (user_id)
+) PARTITION BY HASH (user_id);
+SELECT agent_data.make_hash_partitions('index_state', current_setting('mneme.hash_partitions')::int);
+
+INSERT INTO agent_data.system_config (key, value, description) VALUES
+    ('index_log_keep', '"10 minutes"', 'How long a change stays in the log of a user''s index: a server that looks that often reads what changed alone.')
+ON CONFLICT DO NOTHING;
+
+-- --- what follows the truth ----------------------------------------------------------------------------------------------
+
+-- The place of a memory in the index: as `item_place` has it, with the session and turn that it comes from, which say where it may
+-- come up.
+CREATE FUNCTION agent_data.memory_place(
+    p_memory uuid, p_at timestamptz, p_session uuid, p_turn integer, p_kind text, p_tokens integer
+) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT agent_data.item_place(p_memory, 1::smallint, p_at, p_session, COALESCE(p_turn, -1),
+                                 agent_data.summary_mark(p_kind, p_session), p_tokens, NULL)
+$$;
+
+CREATE FUNCTION agent_data.memory_hides(p_status text, p_scope smallint) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ((CASE WHEN p_status IN ('active', 'aging') THEN 0 ELSE 1 END) | (CASE p_scope WHEN 1 THEN 0 ELSE 2 END))::smallint
+$$;
+
+-- An item is as told, or gone (`p_place` NULL); `p_same`: its text is as before.
+CREATE FUNCTION agent_data.index_put(
+    p_tenant uuid, p_user uuid, p_item uuid, p_kind smallint, p_at timestamptz, p_hides smallint, p_until timestamptz,
+    p_place bytea, p_same boolean
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+BEGIN
+    IF p_place IS NOT NULL THEN
+        INSERT INTO agent_data.index_items AS i (user_id, item_id, tenant_id, item_kind, item_at, hides, until, place)
+        VALUES (p_user, p_item, p_tenant, p_kind, p_at, p_hides, p_until, p_place)
+        ON CONFLICT (user_id, item_id) DO UPDATE
+        SET item_at = EXCLUDED.item_at, hides = EXCLUDED.hides, until = EXCLUDED.until, place = EXCLUDED.place,
+            terms = CASE WHEN p_same THEN i.terms END, revision = i.revision + CASE WHEN p_same THEN 0 ELSE 1 END;
+    ELSE
+        DELETE FROM agent_data.index_items i WHERE i.user_id = p_user AND i.item_id = p_item;
+    END IF;
+    INSERT INTO agent_data.index_log (user_id, tenant_id, change, item_id)
+    VALUES (p_user, p_tenant, agent_data.index_number(), p_item);
+END $$;
+
+-- Something about an item that does not stand in `index_items` is other than it was: whoever has the item reads it again. Where this
+-- transaction has said so already (a message comes with its vector), that is enough: all that it did is seen at once.
+CREATE FUNCTION agent_data.index_note(p_tenant uuid, p_user uuid, p_item uuid) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    INSERT INTO agent_data.index_log (user_id, tenant_id, change, item_id)
+    SELECT p_user, p_tenant, agent_data.index_number(), p_item
+    WHERE NOT EXISTS (SELECT FROM agent_data.index_log g
+                      WHERE g.user_id = p_user AND g.item_id = p_item AND g.xmin = pg_current_xact_id()::xid)
+$$;
+
+CREATE FUNCTION agent_data.index_message() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    h agent_data.conversation_history := CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+BEGIN
+    PERFORM agent_data.index_put(
+        h.tenant_id, h.user_id, h.message_id, 0::smallint, h.created_at, 0::smallint, NULL,
+        CASE WHEN TG_OP <> 'DELETE' AND h.content_tsv IS NOT NULL AND h.content <> '' AND NOT h.is_pruned THEN
+            agent_data.item_place(h.message_id, 0::smallint, h.created_at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
+        END, false);
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION agent_data.index_memory() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    m    agent_data.memory_store := CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+    same boolean := false;
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        same := OLD.content_text = NEW.content_text;
+    END IF;
+    PERFORM agent_data.index_put(
+        m.tenant_id, m.user_id, m.memory_id, 1::smallint, m.created_at, agent_data.memory_hides(m.status, m.memory_scope),
+        m.expires_at,
+        CASE WHEN TG_OP <> 'DELETE' AND m.status <> 'forgotten' AND m.content_text <> '' THEN
+            agent_data.memory_place(m.memory_id, COALESCE(m.valid_from, m.created_at), m.session_id, m.provenance_turn_index,
+                                    m.kind, m.token_count)
+        END, same);
+    RETURN NULL;
+END $$;
+
+-- A vector came, went or is another; or something is suppressed, or no more.
+CREATE FUNCTION agent_data.index_item() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP <> 'DELETE' THEN
+        PERFORM agent_data.index_note(NEW.tenant_id, NEW.user_id, NEW.item_id);
+    END IF;
+    IF TG_OP = 'DELETE' OR TG_OP = 'UPDATE' AND (OLD.user_id, OLD.item_id) <> (NEW.user_id, NEW.item_id) THEN
+        PERFORM agent_data.index_note(OLD.tenant_id, OLD.user_id, OLD.item_id);
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- What no row's trigger sees, and only the owner may do: every stamp is void.
+CREATE FUNCTION agent_data.index_emptied() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_TABLE_NAME = 'conversation_history' THEN
+        DELETE FROM agent_data.index_items i WHERE i.item_kind = 0;
+    ELSIF TG_TABLE_NAME = 'memory_store' THEN
+        DELETE FROM agent_data.index_items i WHERE i.item_kind = 1;
+    END IF;
+    UPDATE agent_data.index_state SET folded = agent_data.index_number();
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER index_made AFTER INSERT ON agent_data.conversation_history
+    FOR EACH ROW WHEN (NEW.content_tsv IS NOT NULL) EXECUTE FUNCTION agent_data.index_message();
+CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.conversation_history
+    FOR EACH ROW WHEN ((OLD.content, OLD.content_tsv, OLD.is_pruned, OLD.session_id, OLD.turn_index, OLD.role, OLD.name,
+                        OLD.token_count, OLD.created_at)
+                       IS DISTINCT FROM (NEW.content, NEW.content_tsv, NEW.is_pruned, NEW.session_id, NEW.turn_index, NEW.role,
+                                         NEW.name, NEW.token_count, NEW.created_at))
+    EXECUTE FUNCTION agent_data.index_message();
+CREATE TRIGGER index_gone AFTER DELETE ON agent_data.conversation_history
+    FOR EACH ROW EXECUTE FUNCTION agent_data.index_message();
+
+-- (Each turn counts uses: an update that fires nothing here.)
+CREATE TRIGGER index_made AFTER INSERT ON agent_data.memory_store
+    FOR EACH ROW EXECUTE FUNCTION agent_data.index_memory();
+CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.memory_store
+    FOR EACH ROW WHEN ((OLD.status, OLD.content_text, OLD.expires_at, OLD.valid_from, OLD.session_id, OLD.memory_scope,
+                        OLD.provenance_turn_index, OLD.token_count, OLD.kind, OLD.created_at)
+                       IS DISTINCT FROM (NEW.status, NEW.content_text, NEW.expires_at, NEW.valid_from, NEW.session_id,
+                                         NEW.memory_scope, NEW.provenance_turn_index, NEW.token_count, NEW.kind, NEW.created_at))
+    EXECUTE FUNCTION agent_data.index_memory();
+CREATE TRIGGER index_gone AFTER DELETE ON agent_data.memory_store
+    FOR EACH ROW EXECUTE FUNCTION agent_data.index_memory();
+
+CREATE TRIGGER index_made AFTER INSERT ON agent_data.embeddings
+    FOR EACH ROW EXECUTE FUNCTION agent_data.index_item();
+CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.embeddings
+    FOR EACH ROW WHEN ((OLD.user_id, OLD.space, OLD.item_id) IS DISTINCT FROM (NEW.user_id, NEW.space, NEW.item_id)
+                       OR OLD.vector IS DISTINCT FROM NEW.vector)
+    EXECUTE FUNCTION agent_data.index_item();
+CREATE TRIGGER index_gone AFTER DELETE ON agent_data.embeddings
+    FOR EACH ROW EXECUTE FUNCTION agent_data.index_item();
+
+CREATE TRIGGER index_made AFTER INSERT ON agent_data.suppressions
+    FOR EACH ROW EXECUTE FUNCTION agent_data.index_item();
+CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.suppressions
+    FOR EACH ROW WHEN ((OLD.user_id, OLD.item_id, OLD.reason) IS DISTINCT FROM (NEW.user_id, NEW.item_id, NEW.reason))
+    EXECUTE FUNCTION agent_data.index_item();
+CREATE TRIGGER index_gone AFTER DELETE ON agent_data.suppressions
+    FOR EACH ROW EXECUTE FUNCTION agent_data.index_item();
+
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['conversation_history', 'memory_store', 'embeddings', 'suppressions'] LOOP
+        EXECUTE format('CREATE TRIGGER index_emptied AFTER TRUNCATE ON agent_data.%I '
+                       'FOR EACH STATEMENT EXECUTE FUNCTION agent_data.index_emptied()', name);
+    END LOOP;
+END $$;
+
+-- --- what a server reads -------------------------------------------------------------------------------------------------
+
+-- What of items is handed out, column by column, each item's after the other's: of thousands that takes a tenth of what rows or arrays
+-- take.
+--
+--   places     56 bytes each (see `index_items`)
+--   hides      a byte: as there, and 4: superseded; 8: there is a vector
+--   untils     int8: microseconds since 2000, the greatest number for none
+--   vectors    of this space, as pgvector sends them, of those that have one
+--   lengths    int4: bytes of the terms; -1: they are of no or of another version of the analyser, and there is a text for them
+--   terms      of all that have them; texts  of all others, of the revisions (int4 each) that they are
+CREATE TYPE agent_data.index_columns AS (
+    places bytea, hides bytea, untils bytea, vectors bytea, lengths bytea, terms bytea, revisions bytea, texts text[]
+);
+
+-- The items of a user's index (`index_rows`: some; `index_all`), of those that may come up at all: what is suppressed for good never
+-- leaves the database.
+DO $do$
+DECLARE
+    columns constant text := $$
+        SELECT (string_agg(x.place, ''), string_agg(x.hides, ''), string_agg(x.until, ''), string_agg(x.vector, ''),
+                string_agg(int4send(COALESCE(octet_length(x.terms), -1)), ''), string_agg(x.terms, ''),
+                string_agg(x.revision, '') FILTER (WHERE x.terms IS NULL),
+                array_agg(CASE x.item_kind WHEN 0 THEN (
+                    SELECT left(h.content, p_chars) FROM agent_data.conversation_history h
+                    WHERE h.user_id = p_user AND h.message_id = x.item_id AND h.created_at = x.item_at
+                ) ELSE (
+                    SELECT left(m.content_text, p_chars) FROM agent_data.memory_store m
+                    WHERE m.user_id = p_user AND m.memory_id = x.item_id
+                ) END) FILTER (WHERE x.terms IS NULL))::agent_data.index_columns
+        FROM (
+            SELECT i.item_id, i.item_kind, i.item_at, i.place, int4send(i.revision) AS revision,
+                   public.halfvec_send(e.vector) AS vector,
+                   substring(int4send(i.hides | CASE WHEN s.item_id IS NOT NULL THEN 4 ELSE 0 END
+                                      | CASE WHEN e.item_id IS NOT NULL THEN 8 ELSE 0 END) FROM 4) AS hides,
+                   int8send(COALESCE((extract(epoch FROM i.until - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
+                                     9223372036854775807)) AS until,
+                   CASE WHEN get_byte(i.terms, 0) = p_version THEN i.terms END AS terms
+            FROM agent_data.index_items i
+            LEFT JOIN agent_data.suppressions s ON s.user_id = p_user AND s.item_id = i.item_id
+            LEFT JOIN agent_data.embeddings e ON e.user_id = p_user AND e.space = p_space AND e.item_id = i.item_id %s
+            WHERE i.user_id = p_user AND i.tenant_id = p_tenant AND (s.item_id IS NULL OR s.reason = 'superseded') %s
+        ) x
+    $$;
+BEGIN
+    EXECUTE format($made$
+        CREATE FUNCTION agent_data.index_rows(
+            p_tenant uuid, p_user uuid, p_space smallint, p_version integer, p_chars integer, p_items uuid[]
+        ) RETURNS agent_data.index_columns LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+        SET plan_cache_mode = force_generic_plan AS $body$
+        BEGIN
+            RETURN (%s);
+        END $body$
+    $made$, format(columns, '', 'AND i.item_id = ANY (p_items)'));
+    EXECUTE format($made$
+        CREATE FUNCTION agent_data.index_all(
+            p_tenant uuid, p_user uuid, p_space smallint, p_version integer, p_chars integer
+        ) RETURNS agent_data.index_columns LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+        -- Looked up one by one, ten thousand vectors take four times as long.
+        SET enable_nestloop = off AS $body$
+        BEGIN
+            IF (SELECT d.dimensions > 1200 FROM agent_data.embedding_spaces d WHERE d.space = p_space) THEN
+                RETURN (%s);
+            END IF;
+            -- What `embeddings_scan` covers.
+            RETURN (%s);
+        END $body$
+    $made$, format(columns, '', ''), format(columns, 'AND vector_dims(e.vector) <= 1200', ''));
+END $do$;
+
+-- What became of a user's index since a server read it. Asked for in one statement with the items (`index_rows`, `index_all`), and so in
+-- one snapshot; but not by one function, which would carry megabytes from one to another.
+--
+--   p_stamp   what it had then; NULL: nothing, it wants all
+--   p_seen    the numbers of the log that this stamp has in it
+--   p_most    items that a server keeps of one user: of more it gets none
+--
+-- `stamp`: NULL where there is no index of this user's yet, or it has too many items (`many`). Where it is not what the server had:
+-- `numbers`, all that the log has; `items`, what those changed that the server has not seen. `at`: now, microseconds since 2000. `k1`, `b`, `words`: how words count, as an operator set it.
+CREATE FUNCTION agent_data.index_read(
+    p_tenant uuid, p_user uuid, p_stamp bigint, p_seen bigint[], p_most bigint,
+    OUT stamp bigint, OUT many boolean, OUT numbers bigint[], OUT items uuid[], OUT at bigint,
+    OUT k1 double precision, OUT b double precision, OUT words integer
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    SELECT s.folded # COALESCE(l.total, 0), c.k1, c.b, c.words,
+           (extract(epoch FROM now() - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
+           p_stamp IS NULL AND COALESCE((SELECT u.documents FROM agent_data.user_stats u WHERE u.user_id = p_user), 0) > p_most
+    INTO stamp, k1, b, words, at, many
+    FROM agent_data.index_state s
+    CROSS JOIN (
+        SELECT bit_xor(g.change) AS total FROM agent_data.index_log g WHERE g.user_id = p_user
+    ) l
+    CROSS JOIN (
+        SELECT (max(f.value::text) FILTER (WHERE f.key = 'bm25_k1'))::double precision AS k1,
+               (max(f.value::text) FILTER (WHERE f.key = 'bm25_b'))::double precision AS b,
+               (max(f.value::text) FILTER (WHERE f.key = 'query_terms'))::integer AS words
+        FROM agent_data.system_config f WHERE f.key IN ('bm25_k1', 'bm25_b', 'query_terms')
+    ) c
+    WHERE s.user_id = p_user AND s.tenant_id = p_tenant;
+    IF stamp IS NULL OR stamp = p_stamp THEN
+        RETURN;
+    END IF;
+    IF many THEN
+        stamp := NULL;
+        RETURN;
+    END IF;
+    SELECT array_agg(g.change), array_agg(DISTINCT g.item_id) FILTER (WHERE g.change NOT IN (SELECT unnest(p_seen)))
+    INTO numbers, items FROM agent_data.index_log g WHERE g.user_id = p_user;
+    IF p_stamp IS NULL THEN
+        items := NULL;
+    ELSIF items IS NULL THEN  -- the log was cut
+        RETURN;
+    END IF;
+END $$;
+
+-- --- what a server writes ------------------------------------------------------------------------------------------------
+
+-- Has all of a user's items in the index: those from before there was one. True where they are. What is locked cannot go meanwhile,
+-- and what goes afterwards takes its row along.
+CREATE FUNCTION agent_data.index_fill(p_tenant uuid, p_user uuid) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+BEGIN
+    -- An erasure waits for this, or this finds nothing to do.
+    PERFORM pg_advisory_xact_lock_shared(agent_data.capture_lock(p_user));
+    IF EXISTS (SELECT FROM agent_data.erased_users e WHERE e.user_id = p_user AND e.erased_before = 'infinity')
+       OR NOT EXISTS (SELECT FROM agent_data.users u WHERE u.user_id = p_user AND u.tenant_id = p_tenant) THEN
+        RETURN false;
+    END IF;
+    IF EXISTS (SELECT FROM agent_data.index_state s WHERE s.user_id = p_user) THEN
+        RETURN true;
+    END IF;
+    WITH held AS (
+        SELECT h.message_id, h.created_at, h.session_id, h.turn_index, h.role, h.token_count, h.name
+        FROM agent_data.conversation_history h
+        WHERE h.user_id = p_user AND h.tenant_id = p_tenant AND h.content_tsv IS NOT NULL AND h.content <> '' AND NOT h.is_pruned
+        FOR SHARE
+    )
+    INSERT INTO agent_data.index_items (user_id, item_id, tenant_id, item_kind, item_at, place)
+    SELECT p_user, h.message_id, p_tenant, 0, h.created_at,
+           agent_data.item_place(h.message_id, 0::smallint, h.created_at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
+    FROM held h
+    ON CONFLICT DO NOTHING;
+    WITH held AS (
+        SELECT m.memory_id, m.created_at, m.status, m.memory_scope, m.expires_at, m.valid_from, m.session_id,
+               m.provenance_turn_index, m.kind, m.token_count
+        FROM agent_data.memory_store m
+        WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.status <> 'forgotten' AND m.content_text <> ''
+        ORDER BY m.memory_id FOR SHARE
+    )
+    INSERT INTO agent_data.index_items (user_id, item_id, tenant_id, item_kind, item_at, hides, until, place)
+    SELECT p_user, m.memory_id, p_tenant, 1, m.created_at, agent_data.memory_hides(m.status, m.memory_scope), m.expires_at,
+           agent_data.memory_place(m.memory_id, COALESCE(m.valid_from, m.created_at), m.session_id, m.provenance_turn_index,
+                                   m.kind, m.token_count)
+    FROM held m
+    ON CONFLICT DO NOTHING;
+    INSERT INTO agent_data.index_state (user_id, tenant_id) VALUES (p_user, p_tenant) ON CONFLICT DO NOTHING;
+    RETURN true;
+END $$;
+
+-- Keeps terms that a server made of texts, where these are still so. Nobody need read an item again for it: who has it, has its
+-- terms. How many.
+CREATE FUNCTION agent_data.index_terms(p_tenant uuid, p_user uuid, p_items uuid[], p_revisions integer[], p_terms bytea[])
+RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    kept integer;
+BEGIN
+    WITH held AS (
+        SELECT i.item_id, t.terms FROM unnest(p_items, p_revisions, p_terms) AS t (item, revision, terms)
+        JOIN agent_data.index_items i ON i.user_id = p_user AND i.item_id = t.item
+        WHERE i.tenant_id = p_tenant AND i.revision = t.revision AND i.terms IS DISTINCT FROM t.terms
+        ORDER BY i.item_id FOR UPDATE OF i SKIP LOCKED
+    )
+    UPDATE agent_data.index_items i SET terms = h.terms FROM held h WHERE i.user_id = p_user AND i.item_id = h.item_id;
+    GET DIAGNOSTICS kept = ROW_COUNT;
+    RETURN kept;
+END $$;
+
+-- Adds up what the log of a user has from before `p_before`. How many numbers.
+CREATE FUNCTION agent_data.index_fold(p_tenant uuid, p_user uuid, p_before timestamptz) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    total bigint;
+    cut   integer;
+BEGIN
+    PERFORM FROM agent_data.index_state s WHERE s.user_id = p_user AND s.tenant_id = p_tenant FOR UPDATE;
+    WITH gone AS (
+        DELETE FROM agent_data.index_log g WHERE g.user_id = p_user AND g.tenant_id = p_tenant AND g.at < p_before
+        RETURNING g.change
+    )
+    SELECT bit_xor(g.change), count(*) INTO total, cut FROM gone g;
+    IF cut > 0 THEN  -- whose items are not all there yet, of them nobody has a stamp
+        UPDATE agent_data.index_state s SET folded = s.folded # total WHERE s.user_id = p_user AND s.tenant_id = p_tenant;
+    END IF;
+    RETURN cut;
+END $$;
+
+-- The same of some users who have anything that old, for the schedule (as the owner). How many numbers.
+CREATE FUNCTION agent_data.index_fold_some(p_limit integer) RETURNS bigint
+LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    before timestamptz := now() - (SELECT (c.value #>> '{}')::interval FROM agent_data.system_config c WHERE c.key = 'index_log_keep');
+    cut    bigint;
+BEGIN
+    SELECT COALESCE(sum(agent_data.index_fold(u.tenant_id, u.user_id, before)), 0) INTO cut FROM (
+        SELECT DISTINCT x.tenant_id, x.user_id FROM (
+            SELECT g.tenant_id, g.user_id FROM agent_data.index_log g WHERE g.at < before LIMIT p_limit) x
+        ORDER BY x.user_id  -- in order, so that two cannot wait for each other
+    ) u;
+    RETURN cut;
+END $$;
+
+-- --- rights --------------------------------------------------------------------------------------------------------------
+
+SELECT agent_data.protect_tables();
+GRANT DELETE ON agent_data.index_items, agent_data.index_log TO mneme_definer;
+REVOKE INSERT, UPDATE ON agent_data.index_items, agent_data.index_log, agent_data.index_state FROM mneme_app;
+SELECT agent_data.give_functions('mneme_definer', ARRAY['index_put', 'index_note'], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);
+SELECT agent_data.give_functions('mneme_definer', ARRAY['index_read', 'index_rows', 'index_all', 'index_fill', 'index_terms'],
+                                 ARRAY['mneme_app']);
+SELECT agent_data.give_functions('mneme_definer', ARRAY['index_fold'], ARRAY['mneme_app', 'mneme_owner']);
+SELECT agent_data.give_functions('mneme_owner', ARRAY['index_fold_some']);
+
+-- Standbys: what is written here follows what marks its transaction already.
+DO $$
+BEGIN
+    EXECUTE replace(pg_get_functiondef('agent_data.unmarked_tables'::regproc),
+                    '''user_stats'',', '''user_stats'', ''index_items'', ''index_log'', ''index_state'',');
+END $$;

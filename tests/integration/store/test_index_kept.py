@@ -1,0 +1,241 @@
+"""What a server keeps of users: until they are erased, whether they ask again or not; and what it does where it has nothing, or
+not in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from app.clock import SystemClock
+from app.core import APP_ROLE
+from app.errors import StoreUnavailable
+from app.index.indexes import Indexes, Part
+from app.store.erased import Erasures
+from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.indexed import IndexRead, IndexStore
+from app.store.places import Scan
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.replicas import FromPool
+from app.tasks import Supervisor
+from tests.support.doors import HashEmbedder
+from tests.support.teller import ANA, TENANT, Teller, talk
+
+SQL = Queries.load()
+SESSION = UUID(int=0x51)
+SPACE = 1
+
+
+class Told:
+    """A meter that remembers."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.loaded: list[int] = []
+        self.unreadable = 0
+
+    def index_asked(self, how: str) -> None:
+        self.asked.append(how)
+
+    def index_loaded(self, seconds: float, items: int) -> None:
+        self.loaded.append(items)
+
+    def index_unreadable(self, items: int) -> None:
+        self.unreadable += items
+
+
+class Slow(IndexStore):
+    """A store whose answers to loads wait until they may go on."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.may = asyncio.Event()
+        self.broken = False
+
+    async def read(self, *given: Any, **more: Any) -> IndexRead:
+        read = await super().read(*given, **more)
+        if more["stamp"] is None:
+            await self.may.wait()
+        if self.broken:
+            raise StoreUnavailable("away")
+        return read
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Supervisor]:
+    tasks = Supervisor()
+    yield tasks
+    await tasks.close(5)
+
+
+@pytest.fixture
+def store(pool: Pool) -> Slow:
+    store = Slow(FromPool(pool, SQL), pool, SQL)
+    store.may.set()
+    return store
+
+
+async def ask(indexes: Indexes, question: str = "cats") -> Scan | None:
+    return await indexes.scan(
+        TENANT, ANA, SPACE, HashEmbedder().dimensions, question, None, Part(), vectors=100, texts=100
+    )
+
+
+async def found(indexes: Indexes, question: str = "cats") -> int:
+    scan = await ask(indexes, question)
+    assert scan is not None
+    return len(scan.counts)
+
+
+async def test_what_is_made_once_is_kept_and_follows(teller: Teller, store: Slow, tasks: Supervisor) -> None:
+    told = Told()
+    indexes = Indexes(store, tasks, limit=10**7, meter=told, patience_s=None)
+    await teller.tell(talk("about cats"), "cats are fine", session=SESSION)
+    assert await ask(indexes) is None, "it is being made"
+    assert await store.fill(TENANT, ANA)
+    assert await found(indexes) == 2
+    assert await found(indexes) == 2
+    await teller.tell(talk("about cats", "cats are fine", "a cat again"), "Yes.", session=SESSION, new=1)
+    assert await found(indexes) == 3
+    assert told.asked == ["missing", "loaded", "held", "changed"]
+    assert told.loaded == [2]
+    await tasks.close(5)
+    kept = await teller.rows("SELECT terms FROM agent_data.index_items")
+    assert all(row["terms"] for row in kept), "who made terms of texts keeps them for others"
+    other = Indexes(store, tasks, limit=10**7, patience_s=None)
+    assert await found(other) == 3
+
+
+async def test_without_room_it_is_read_for_each_question(teller: Teller, store: Slow, tasks: Supervisor) -> None:
+    told = Told()
+    indexes = Indexes(store, tasks, limit=0, meter=told, patience_s=None)
+    await teller.tell(talk("about cats"), "fine", session=SESSION)
+    assert await store.fill(TENANT, ANA)
+    assert [await found(indexes) for _ in range(3)] == [1, 1, 1]
+    assert told.asked == ["loaded"] * 3
+    assert indexes.bytes == 0
+
+
+async def test_who_has_too_much_has_none(teller: Teller, store: Slow, tasks: Supervisor) -> None:
+    await teller.tell(talk("about cats"), "cats are fine", session=SESSION)
+    await teller.count_words()
+    assert await store.fill(TENANT, ANA)
+    assert await ask(Indexes(store, tasks, limit=10**7, most=1, patience_s=None)) is None
+    assert await found(Indexes(store, tasks, limit=10**7, most=2, patience_s=None)) == 2
+
+
+async def test_a_load_that_is_late_is_ready_for_the_next(teller: Teller, store: Slow, tasks: Supervisor) -> None:
+    told = Told()
+    indexes = Indexes(store, tasks, limit=10**7, meter=told, patience_s=0.001)
+    await teller.tell(talk("about cats"), "fine", session=SESSION)
+    assert await store.fill(TENANT, ANA)
+    store.may.clear()
+    assert await ask(indexes) is None
+    # What is written while it loads is there at the next question.
+    await teller.tell(talk("about cats", "fine", "cats!"), "Yes.", session=SESSION, new=1)
+    store.may.set()
+    await tasks.close(5)
+    assert await found(indexes) == 2
+    assert told.asked == ["late", "changed"]
+
+
+async def test_a_load_that_fails_is_tried_again(teller: Teller, store: Slow, tasks: Supervisor) -> None:
+    indexes = Indexes(store, tasks, limit=10**7, patience_s=None)
+    await teller.tell(talk("about cats"), "fine", session=SESSION)
+    assert await store.fill(TENANT, ANA)
+    store.broken = True
+    with pytest.raises(StoreUnavailable):
+        await ask(indexes)
+    store.broken = False
+    assert await found(indexes) == 1
+
+
+async def test_what_cannot_be_read_is_left_out_and_counted(teller: Teller, store: Slow, tasks: Supervisor) -> None:
+    told = Told()
+    indexes = Indexes(store, tasks, limit=10**7, meter=told, patience_s=None)
+    await teller.tell(talk("about cats"), "cats are fine", session=SESSION)
+    assert await store.fill(TENANT, ANA)
+    await teller.admin.execute(
+        "UPDATE agent_data.index_items SET terms = '\\x0100ff'"
+        " WHERE item_id = (SELECT min(item_id::text)::uuid FROM agent_data.index_items)"
+    )
+    assert await found(indexes) == 1
+    assert told.unreadable == 1
+    await teller.tell(talk("about cats", "cats are fine", "a cat again"), "Yes.", session=SESSION, new=1)
+    assert await found(indexes) == 2
+    assert told.unreadable == 1
+
+
+async def test_an_erased_user_is_out_of_memory_without_being_asked_for(
+    teller: Teller, store: Slow, tasks: Supervisor, database: str
+) -> None:
+    indexes = Indexes(store, tasks, limit=10**7, patience_s=None)
+    gone: asyncio.Queue[UUID | None] = asyncio.Queue()
+
+    def erased(user: UUID) -> None:
+        indexes.drop(user)
+        gone.put_nowait(user)
+
+    def lost() -> None:
+        indexes.drop_all()
+        gone.put_nowait(None)
+
+    erasures = Erasures(own_connection(database, APP_ROLE), SQL, erased, lost)
+    listening = tasks.spawn(erasures.listen(), "erasures")
+    async with asyncio.timeout(20):
+        await erasures.listening.wait()
+        assert await gone.get() is None, "what was kept before nobody tells of"
+        await teller.tell(talk("about cats"), "fine", session=SESSION)
+        assert await store.fill(TENANT, ANA)
+        assert await found(indexes) == 1
+        assert indexes.bytes > 0
+        eraser = Eraser(own_connection(database, ERASER_ROLE), SQL, SystemClock())
+        await eraser.erase(TENANT, ANA)
+        assert await gone.get() == ANA
+        assert indexes.bytes == 0
+        assert await gone.get() == ANA, "again at the end: somebody may have asked meanwhile"
+        # A connection that is lost: what is not heard may have been anybody's.
+        await teller.tell(talk("about cats"), "fine", session=SESSION)
+        await teller.admin.fetch(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+        )
+        assert await gone.get() is None
+        assert indexes.bytes == 0
+    listening.cancel()
+    with suppress(asyncio.CancelledError):
+        await listening
+
+
+async def test_an_erasure_goes_past_an_index_that_is_being_made(
+    teller: Teller, store: Slow, admin: asyncpg.Connection[Any], database: str
+) -> None:
+    await teller.tell(talk("about cats"), "fine", session=SESSION)
+    await admin.execute(
+        "INSERT INTO agent_data.erased_users (user_id, tenant_id, erasure_id, erased_before)"
+        " VALUES ($1, $2, gen_random_uuid(), 'infinity')", ANA, TENANT,
+    )  # fmt: skip
+    assert await store.fill(TENANT, ANA) is False
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.index_state") == 0
+
+
+async def test_a_log_that_is_added_up_changes_no_stamp(
+    teller: Teller, store: Slow, tasks: Supervisor, admin: asyncpg.Connection[Any]
+) -> None:
+    told = Told()
+    indexes = Indexes(store, tasks, limit=10**7, meter=told, patience_s=None)
+    await teller.tell(talk("about cats"), "fine", session=SESSION)
+    assert await store.fill(TENANT, ANA)
+    assert await found(indexes) == 1
+    await store.fold(TENANT, ANA)
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.index_log") == 0
+    assert await found(indexes) == 1
+    await teller.tell(talk("about cats", "fine", "cats!"), "Yes.", session=SESSION, new=1)
+    await store.fold(TENANT, ANA)
+    assert await found(indexes) == 2, "what the log does not tell any more is read anew"
+    assert told.asked == ["loaded", "held", "loaded"]
