@@ -109,7 +109,7 @@ async def open_proxy(
     secret, profiles = await core.turns.secret(), await _profiles(core)
     in_prompts, knower_aside = (knower(core, knowledge, pool, metrics) for pool in (pools.memory, pools.background))
     aside = TurnStore(pools.background, core.queries)
-    indexes = _indexes(core, metrics)
+    indexes = await _indexes(core, metrics)
     compiler = _compiler(
         core, core.turns, indexes, secret, profiles, VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
     )
@@ -139,7 +139,7 @@ async def open_proxy(
             authenticator=authenticator if tracing is None else tracing.authenticator(authenticator),
             router=router,
             transports=transports if tracing is None else tracing.transports(transports),
-            preparer=Preparer(core.turns, compiler, in_prompts, _card_reader(core, pools.memory)),
+            preparer=Preparer(core.turns, compiler, in_prompts, _card_reader(core, pools.memory), indexes),
             recorder=Recorder(
                 core.turns,
                 core.embedder,
@@ -223,10 +223,12 @@ def _limiter(core: Core, metrics: Metrics) -> Limiter:
     )
 
 
-def _indexes(core: Core, metrics: Metrics) -> Indexes:
+async def _indexes(core: Core, metrics: Metrics) -> Indexes:
     return Indexes(
         IndexStore(core.pools.reads("memory"), core.pools.background, core.queries),
         core.tasks,
+        space=await core.turns.space_of(core.embedder.space),
+        dimensions=core.embedder.dimensions,
         limit=core.settings.index_cache_mb * MEGABYTE,
         meter=metrics,
         most=core.settings.index_items,

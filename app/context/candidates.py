@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+from app.store.standing import Ended
+
 Leg = Literal["vector", "text", "frequent", "entity", "time", "recent", "summary"]
 """What brings a candidate: the three retrieval legs of seed 000 §6.4 phase 3, and those of seed 004 (sources 2 to 4)."""
 
@@ -41,7 +43,7 @@ class Candidate(NamedTuple):
 
     `near_text`, `near_vector`: how well it and its neighbours answer, 1 the best of all that was looked at (`rank`); `named`: 1
     where the question names who said it; `timely`: 1 where it is of the time that the question speaks of. `reinforcements`: how
-    often a memory was said again, `sure_since`: when it was last known to be right (where a profile asks for them). `kind`
+    often a memory was said again, `sure_since`: when it was last known to be right. `kind`
     passage: `text` is the characters `span` of a message of `whole_tokens`.
     """
 
@@ -79,6 +81,8 @@ class Candidate(NamedTuple):
     sure_since: datetime | None = None
     odds: float | None = None
     """Log-odds that it carries what is asked for, as far as the ranking's columns tell (`worth`); None: nobody asked."""
+    ended: Sequence[Ended] = ()
+    """What it says that is so no more."""
 
     @property
     def own_words(self) -> bool:

@@ -216,7 +216,7 @@ class Compiler:
             summary = _summary(request, story, layout.live, layout.shares.memories, counter)
             packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
         live, shares = layout.live, layout.shares
-        packed, since = await self._since(request, reading, layout, packed, figures.scale)
+        packed, since = self._since(request, reading, layout, packed, figures.scale)
         said, known = self._layouts.say(request, asked, learned, layout, packed, figures.scale)
         items = [each.candidate for each in packed.chosen]
         deeds = [each.sentence for each in request.deeds]
@@ -414,12 +414,11 @@ class Compiler:
         )
         return packed, scored
 
-    async def _since(
+    def _since(
         self, request: CompileRequest, reading: Reading, layout: Layout, packed: Packed, scale: float
     ) -> tuple[Packed, Since]:
         """What was chosen, with what is so since where it says what is so no more."""
-        asked = doubtful(packed, reading.past)
-        ended = await self._retriever.ended(request.scope, asked) if asked else ()
+        ended = doubtful(packed, reading.past)
         if not ended:
             return packed, NOTHING_SINCE
         return since_then(

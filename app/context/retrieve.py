@@ -21,7 +21,7 @@ from app.context.profiles import Profile
 from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Column, Ranking, gains, highest, rank
 from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
 from app.errors import Unavailable
-from app.index.indexes import Indexes, Part
+from app.index.indexes import Fresh, Indexes, Part
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
 from app.store.places import MEMORY_KIND, NO_MORE, More, Places, Scan, ids_of
@@ -76,6 +76,8 @@ class Scope:
     visible_from: int = 1
     ancestors: Sequence[UUID] = ()
     history: bool = False
+    fresh: Fresh | None = None
+    """The user's index, where it was read with the request's place."""
 
 
 class Wanted(NamedTuple):
@@ -173,8 +175,6 @@ class Retriever:
                     statuses[row.item_id] = row.status
             if tokens >= wanted.tokens or (wanted.items is not None and len(found) >= wanted.items):
                 break
-        if profile.standing or judgement is not None:
-            found = await self._standing(found, scope)
         if judgement is None:
             return Retrieved(found, statuses)
         return Retrieved(found, statuses, True, _worths(ranking, judgement))
@@ -186,17 +186,15 @@ class Retriever:
         no index, and what is most used only the database knows.)"""
         frequent = profile.legs.get("frequent", 0)
         if self._indexes is not None and scope.confine is None and not frequent:
-            space = await self._space()
             scan = await self._indexes.scan(
                 scope.tenant_id,
                 scope.user_id,
-                space,
-                self._embedder.dimensions,
                 query,
                 vector,
                 Part(scope.session, scope.visible_from, scope.ancestors, scope.history, wanted.only),
                 vectors=limits.vectors,
                 texts=limits.texts,
+                fresh=scope.fresh,
             )
             if scan is not None:
                 return scan
@@ -218,10 +216,6 @@ class Retriever:
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
         return NOTHING if scope.confine is not None else await self._store.procedures(scope.tenant_id, scope.user_id)
-
-    async def ended(self, scope: Scope, items: Sequence[UUID]) -> list[Ended]:
-        """What of these items is so no more, and what is so since. Raises StoreUnavailable."""
-        return await self._store.ended(scope.tenant_id, scope.user_id, items)
 
     async def _more(
         self, asked: Asked, scan: Scan, vector: Vector | None, scope: Scope, wanted: Wanted, profile: Profile
@@ -258,16 +252,6 @@ class Retriever:
             end=end,
             limits=(limits[0], limits[1], limits[2], limits[3]),
         )
-
-    async def _standing(self, found: list[Candidate], scope: Scope) -> list[Candidate]:
-        memories = [each.id for each in found if each.source == "memory"]
-        if not memories:
-            return found
-        known = await self._store.standing(scope.tenant_id, scope.user_id, memories)
-        return [
-            each._replace(reinforcements=known[each.id][0], sure_since=known[each.id][1]) if each.id in known else each
-            for each in found
-        ]
 
     async def vector(self, query: str, wait_s: float | None = None) -> Vector | None:
         """Of a question; None where there is none. Raises NoVector."""
@@ -413,7 +397,7 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: froz
     (
         _, item_kind, item_id, kind, content, role_number, name, session_id, external_id, turn_index, tier, provenance_type,
         confidence, importance, access_count, last_accessed_at, created_at, token_count, content_hash, _, entity_ids, origin,
-        sources, metadata,
+        sources, metadata, reinforcements, sure_since, ended,
     ) = row  # fmt: skip
     legs, similarity, text, vector, speaker, timely, odds = numbers
     memory = item_kind == MEMORY_KIND
@@ -457,5 +441,8 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: froz
         span,
         whole,
         timely,
-        odds=odds,
+        reinforcements,
+        sure_since,
+        odds,
+        tuple(map(Ended.of, ended)) if ended else (),
     )

@@ -25,13 +25,15 @@ class Since(NamedTuple):
 NOTHING_SINCE = Since({}, ())
 
 
-def doubtful(packed: Packed, past: bool) -> list[UUID]:
-    """The chosen items that may say what is so no more. A brief message that does is not found at all, nor is a
+def doubtful(packed: Packed, past: bool) -> list[Ended]:
+    """What the chosen items may say that is so no more. A brief message that does is not found at all, nor is a
     memory, unless it is asked for what was so before (`past`); a long one says much else."""
-    chosen = packed.candidates
-    if past:
-        return [each.id for each in chosen]
-    return [each.id for each in chosen if each.source == "message" and (each.span or len(each.text) > BRIEF_CHARS)]
+    return [
+        ended
+        for each in packed.candidates
+        if past or (each.source == "message" and (each.span or len(each.text) > BRIEF_CHARS))
+        for ended in each.ended
+    ]
 
 
 def since_then(packed: Packed, ended: Iterable[Ended], room: int, count: Count) -> tuple[Packed, Since]:

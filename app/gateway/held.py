@@ -20,11 +20,17 @@ from app.gateway.path import read_path, repeated_end
 from app.gateway.reconcile import Place, known_place, server_place
 from app.gateway.responses import mark_of
 from app.store import ids
+from app.store.indexed import NO_INDEX, IndexAsk
 from app.store.turns import Recognised, StoredMessage, TurnStore
 
 
 async def reconcile_held(
-    store: TurnStore, identity: Identity, transcript: Transcript, follows: str | None, now: datetime
+    store: TurnStore,
+    identity: Identity,
+    transcript: Transcript,
+    follows: str | None,
+    now: datetime,
+    index: IndexAsk = NO_INDEX,
 ) -> Place:
     """The place behind the answer whose id is `follows`, else at the end of the session named. Raises NotFound for the session
     of another user, StoreUnavailable."""
@@ -36,6 +42,7 @@ async def reconcile_held(
         named=identity.named,
         chains=[mark_of(follows)] if follows is not None else [],
         retry=identity.retried,
+        index=index,
     )
     place = decide_held(found, identity, transcript, now)
     own = [each for each in transcript.hashes if each is not None]

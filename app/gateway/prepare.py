@@ -32,9 +32,11 @@ from app.gateway.showing import CardReader
 from app.gateway.splice import Insertion, splice
 from app.gateway.upstream import Target
 from app.gateway.weave import outgoing, weave
+from app.index.indexes import Fresh, Indexes
 from app.knowledge.inquiry import RECENT, Knower
 from app.knowledge.resolve_types import Said, Who
 from app.sources import Price
+from app.store.indexed import NO_INDEX, IndexAsk
 from app.store.turns import Recognised, TurnStore
 
 
@@ -55,9 +57,16 @@ class Preparer:
     """Looks for what came before, reconciles and compiles, in that order."""
 
     def __init__(
-        self, store: TurnStore, compiler: Compiler, knower: Knower | None = None, cards: CardReader | None = None
+        self,
+        store: TurnStore,
+        compiler: Compiler,
+        knower: Knower | None = None,
+        cards: CardReader | None = None,
+        indexes: Indexes | None = None,
     ) -> None:
-        """`knower`: None where nothing can be known beside memory; `cards`: None where none are looked for."""
+        """`knower`: None where nothing can be known beside memory; `cards`: None where none are looked for. `indexes`: what
+        became of them is read with the place; None: apart from it."""
+        self._indexes = indexes
         self._store = store
         self._compiler = compiler
         self._knower = knower
@@ -67,11 +76,23 @@ class Preparer:
         """What came of the request's Idempotency-Key before. Raises StoreUnavailable."""
         return await look_up(self._store, identity, chat.body)
 
-    async def place(self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime) -> Place:
-        """Where the request stands. Raises NotFound (another user's session), StoreUnavailable."""
+    async def place(
+        self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime, index: IndexAsk = NO_INDEX
+    ) -> Place:
+        """Where the request stands. `index`: what of the user's index is asked with it. Raises NotFound (another user's
+        session), StoreUnavailable."""
         if chat.upstream_holds:
-            return await reconcile_held(self._store, identity, chat.transcript, chat.follows, now)
-        return await reconcile(self._store, identity, chat.messages, chat.transcript, switches.history, now)
+            return await reconcile_held(self._store, identity, chat.transcript, chat.follows, now, index)
+        return await reconcile(self._store, identity, chat.messages, chat.transcript, switches.history, now, index)
+
+    async def _placed(self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime) -> Place:
+        """The same, with the user's index where the server has one."""
+        held = self._indexes.held(identity.user_id) if self._indexes is not None and not identity.confined else None
+        if self._indexes is None or held is None:
+            return await self.place(identity, chat, switches, now)
+        place = await self.place(identity, chat, switches, now, self._indexes.ask(held))
+        read = place.recognised.index if place.recognised is not None else None
+        return replace(place, fresh=Fresh(held, read)) if read is not None else place
 
     async def find(
         self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime, deadline_s: float | None = None
@@ -81,16 +102,16 @@ class Preparer:
         who = Who(identity.tenant_id, None if identity.confined else identity.user_id)
         # In a tool loop nothing new is said; what there was to know stands in the prompt.
         if self._knower is None or self._knower.idle(who) or chat.transcript.mid_turn():
-            return await self.place(identity, chat, switches, now), None
+            return await self._placed(identity, chat, switches, now), None
         text, began = query_of(chat.messages), time.monotonic()
         if chat.upstream_holds or is_server_managed(chat.transcript, identity, switches.history):
-            place = await self.place(identity, chat, switches, now)
+            place = await self._placed(identity, chat, switches, now)
             recent = recent_of([*(outgoing(each).message for each in place.path[-RECENT:]), *chat.messages])
             left_s = max(0.0, deadline_s + began - time.monotonic()) if deadline_s is not None else None
             return place, await self._knower.inquire(who, text, recent, now, left_s)
         asking = self._knower.inquiring(who, text, recent_of(chat.messages), now, deadline_s)
         try:
-            return await self.place(identity, chat, switches, now), await asking
+            return await self._placed(identity, chat, switches, now), await asking
         finally:
             asking.cancel()  # where it is not over, the place was not found
 
@@ -199,6 +220,7 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
             session=place.retrieval_session,
             visible_from=place.visible_from,
             ancestors=place.ancestors,
+            fresh=place.fresh,
         ),
         session_id=place.session_id,
         new_session=place.how == "new",

@@ -18,7 +18,9 @@ from app.context.transcript import Transcript, chain, tail_hash, text_of
 from app.errors import NotFound
 from app.gateway.identify import Identity
 from app.gateway.path import aligned, read_path, repeated, repeated_end, supplied
+from app.index.indexes import Fresh
 from app.store import ids
+from app.store.indexed import NO_INDEX, IndexAsk
 from app.store.standing import NOTHING, Standing
 from app.store.turns import Recognised, StoredMessage, TurnStore
 
@@ -60,6 +62,8 @@ class Place:
     standing: Standing = NOTHING
     config: Mapping[str, Any] = field(default_factory=dict)
     """The session's own settings."""
+    fresh: Fresh | None = None
+    """The user's index, where the server has one."""
 
 
 def question_chain(place: Place, transcript: Transcript) -> bytes:
@@ -84,13 +88,14 @@ async def reconcile(
     transcript: Transcript,
     history: str | None,
     now: datetime,
+    index: IndexAsk = NO_INDEX,
 ) -> Place:
     """Find the place of a request: one round trip, and where stored messages are needed a second one that reads them.
 
     `messages` and `transcript` run along each other. Raises NotFound for the session of another user, StoreUnavailable.
     """
     server = is_server_managed(transcript, identity, history)
-    found = await _recognise(store, identity, transcript, server=server)
+    found = await _recognise(store, identity, transcript, index, server=server)
     place = decide(found, identity, messages, transcript, server=server, now=now)
     if not found.known or found.tip_message_id is None:
         return place
@@ -106,7 +111,9 @@ async def reconcile(
     return place
 
 
-async def _recognise(store: TurnStore, identity: Identity, transcript: Transcript, *, server: bool) -> Recognised:
+async def _recognise(
+    store: TurnStore, identity: Identity, transcript: Transcript, index: IndexAsk, *, server: bool
+) -> Recognised:
     asked = dict[str, Any]()
     if not server:
         chains = transcript.chains
@@ -132,6 +139,7 @@ async def _recognise(store: TurnStore, identity: Identity, transcript: Transcrip
         issued=identity.issued,
         named=identity.named,
         retry=identity.retried,
+        index=index,
         **asked,
     )
 

@@ -24,17 +24,13 @@ class Recorded(Retriever):
     """Finds what was found then."""
 
     def __init__(self, found: Sequence[Candidate], asked: bool | None = None, ended: Sequence[Ended] = ()) -> None:
-        self._found = found
+        self._found = [each._replace(ended=tuple(e for e in ended if e.item == each.id)) for each in found]
         self._asked = asked
-        self._ended = ended
 
     async def candidates(
         self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: object = None
     ) -> Retrieved:
         return Retrieved(list(self._found), {}, self._asked)
-
-    async def ended(self, scope: Scope, items: Sequence[UUID]) -> list[Ended]:
-        return [each for each in self._ended if each.item in items]
 
 
 class ModelThen(ModelRegistry):

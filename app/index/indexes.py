@@ -7,8 +7,7 @@ import logging
 import time
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
-from operator import xor
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from app.errors import MnemeError
 from app.index.analyse import READ_CHARS, VERSION, asked, forget, pack
 from app.index.cache import Cache
 from app.index.user_index import Row, UserIndex
-from app.store.indexed import IndexRead, IndexRow, IndexStore
+from app.store.indexed import IndexAsk, IndexRead, IndexRow, IndexStore
 from app.store.places import Scan
 from app.tasks import Supervisor
 
@@ -32,12 +31,8 @@ PATIENCE_S = 0.03
 20 to answer it. 10,000 items take 40 ms."""
 AT_ONCE = 500
 """Rows that are decoded where requests are served (1.5 ms); more are in a thread, 3 ms for each 1,000."""
-LONG_LOG = 2_000
-"""Numbers in a user's log from which it is cut at once: each question goes through them, .1 ms for each 1,000."""
 OBJECT_BYTES = 4_096
 """Of an index, beside its columns: the objects that hold them."""
-SEEN_BYTES = 70
-"""Of a number that was seen, in its set."""
 
 
 class Part(NamedTuple):
@@ -54,8 +49,8 @@ class Meter(Protocol):
     """Counts what became of indexes."""
 
     def index_asked(self, how: str) -> None:
-        """`held`: it was at hand; `loaded`: it was not; `changed`: some of it was read again; `missing`: it is not made yet, or
-        has too many items; `late`: it was not loaded in time; `failed`: its load failed."""
+        """`held`: it was at hand; `loaded`: it was not; `changed`: some of it was read again; `many`: the user has too many
+        items; `late`: it was not loaded in time; `failed`: its load failed."""
 
     def index_loaded(self, seconds: float, items: int) -> None:
         """How long it took to load so many items."""
@@ -65,49 +60,67 @@ class Meter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """An index, its stamp, and the numbers that the log had then."""
+class Held:
+    """An index, and of which epoch and snapshot it is."""
 
     index: UserIndex
-    stamp: int
-    seen: frozenset[int]
+    epoch: int | None
+    snapshot: str
 
 
-class _Missing(Exception):
-    """There is no index of this user."""
+class Fresh(NamedTuple):
+    """What a server has of a user's index, and what the database said of it."""
+
+    held: Held
+    read: IndexRead
+
+
+class _Many(Exception):
+    """The user has too many items for an index."""
 
 
 class Indexes:
     """Answers questions from indexes in memory, each as the database has it at that moment; None where it has none."""
 
     def __init__(
-        self, store: IndexStore, tasks: Supervisor, *, limit: int, meter: Meter | None = None, most: int = MOST_ITEMS,
-        patience_s: float | None = PATIENCE_S,
+        self, store: IndexStore, tasks: Supervisor, *, space: int | None, dimensions: int, limit: int,
+        meter: Meter | None = None, most: int = MOST_ITEMS, patience_s: float | None = PATIENCE_S,
     ) -> None:  # fmt: skip
-        """`limit`: bytes of all indexes; `most`: items of one user; `patience_s`: None: for as long as a load takes."""
+        """`space`: of the vectors, and their `dimensions`; `limit`: bytes of all indexes; `most`: items of one user;
+        `patience_s`: None: for as long as a load takes."""
         self._store = store
         self._tasks = tasks
         self._meter = meter
+        self._space = space
+        self._dimensions = dimensions if space is not None else 0
         self._most = most
         self._patience_s = patience_s
-        self._cache: Cache[tuple[UUID, int | None], _Held] = Cache(limit, _size, tasks)
-        self._filling: set[UUID] = set()
-        self._folding: set[UUID] = set()
+        self._cache: Cache[UUID, Held] = Cache(limit, _size, tasks)
 
     @property
     def bytes(self) -> int:
         """Of all indexes that are kept."""
         return self._cache.bytes
 
-    async def scan(
-        self, tenant: UUID, user: UUID, space: int | None, dimensions: int, query: str, vector: NDArray[np.float32] | None,
-        scope: Part, *, vectors: int, texts: int,
-    ) -> Scan | None:  # fmt: skip
-        """What answers a question, as the database has it now; `vectors` and `texts` as `retrieve.Limits` has them.
+    def held(self, user: UUID) -> Held | None:
+        """What there is of a user's index."""
+        return self._cache.held(user)
 
-        None: there is no index of this user (yet), or not in time: the database is to be asked. Raises StoreUnavailable.
+    def ask(self, held: Held | None) -> IndexAsk:
+        """What to ask the database, to have it as it is now."""
+        epoch, snapshot = (held.epoch, held.snapshot) if held is not None else (None, None)
+        return IndexAsk(self._space, VERSION, READ_CHARS, epoch, snapshot, self._most)
+
+    async def scan(
+        self, tenant: UUID, user: UUID, query: str, vector: NDArray[np.float32] | None, scope: Part, *, vectors: int,
+        texts: int, fresh: Fresh | None = None,
+    ) -> Scan | None:  # fmt: skip
+        """What answers a question, as the database has it now, or had it at `fresh`; `vectors` and `texts` as `retrieve.Limits`
+        has them.
+
+        None: the user has too many items, or they are not here in time: the database is to be asked. Raises StoreUnavailable.
         """
-        found = await self._current(tenant, user, space, dimensions if space is not None else 0)
+        found = await self._current(tenant, user, fresh)
         if found is None:
             return None
         index, read = found
@@ -121,118 +134,84 @@ class Indexes:
 
     def drop(self, user: UUID) -> None:
         """Have nothing of a user any more, who is being erased; nor words that may have been his."""
-        for space in {space for held, space in self._cache.known() if held == user}:
-            self._cache.drop((user, space))
+        self._cache.drop(user)
         forget()
 
     def drop_all(self) -> None:
         """Have nothing: nobody knows what was missed."""
-        for key in self._cache.known():
-            self._cache.drop(key)
+        for user in self._cache.known():
+            self._cache.drop(user)
         forget()
 
-    async def _current(
-        self, tenant: UUID, user: UUID, space: int | None, dimensions: int
-    ) -> tuple[UserIndex, IndexRead] | None:
-        key = user, space
-        held = self._cache.held(key)
-        fresh: list[IndexRead] = []
-        if held is None:
-            load = partial(self._load, tenant, user, space, dimensions, fresh)
-            try:
-                async with asyncio.timeout(self._patience_s):
-                    held = await self._cache.get(key, load)
-            except TimeoutError:
-                self._told("late")
-                return None
-            except _Missing:
-                self._told("missing")
-                return None
-            except MnemeError:
-                self._told("failed")
-                raise
-            self._told("loaded")
-            if fresh:  # it was this question that began the load: nothing older is in it
-                return held.index, fresh[0]
-        read = await self._read(tenant, user, space, held)
-        if read.stamp == held.stamp:
-            self._told("held")
-            return held.index, read
-        if read.stamp is None:
-            self._cache.drop(key)
-            self._told("missing")
+    async def _current(self, tenant: UUID, user: UUID, fresh: Fresh | None) -> tuple[UserIndex, IndexRead] | None:
+        """The index as it is now, and how words count; None: there is none, or not in time."""
+        if fresh is None and (held := self._cache.held(user)) is not None:
+            fresh = Fresh(held, await self._store.read(tenant, user, self.ask(held)))
+        if fresh is not None:
+            if not fresh.read.whole:
+                return await self._later(tenant, user, *fresh), fresh.read
+            if self._cache.held(user) is fresh.held:  # it leads nowhere
+                self._cache.drop(user)
+        told: list[IndexRead] = []
+        try:
+            async with asyncio.timeout(self._patience_s):
+                held = await self._cache.get(user, partial(self._load, tenant, user, told))
+        except TimeoutError:
+            self._told("late")
             return None
-        change = partial(self._later, held, read)
-        changed = change() if len(read.rows) <= AT_ONCE else await asyncio.to_thread(change)
-        if changed is None:
-            # More changed than the log can tell: all of it is read again.
-            self._cache.drop(key)
-            return await self._current(tenant, user, space, dimensions)
-        self._told("changed")
-        later, made = changed
-        self._keep(tenant, user, made)
-        self._unreadable(later.index.unreadable - held.index.unreadable, user)
-        self._shorten(tenant, user, read)
+        except _Many:
+            self._told("many")
+            return None
+        except MnemeError:
+            self._told("failed")
+            raise
+        if told:  # it was this question that began the load: nothing older is in it
+            self._told("loaded")
+            return held.index, told[0]
+        return await self._current(tenant, user, Fresh(held, await self._store.read(tenant, user, self.ask(held))))
+
+    async def _later(self, tenant: UUID, user: UUID, held: Held, read: IndexRead) -> UserIndex:
+        """The index with what changed since."""
+        if read.items:
+            change = partial(self._changed, held.index, read)
+            index, made = change() if len(read.rows) <= AT_ONCE else await asyncio.to_thread(change)
+            self._keep(tenant, user, made)
+            self._unreadable(index.unreadable - held.index.unreadable, user)
+        else:
+            index = held.index
+        self._told("changed" if read.items else "held")
         # What was dropped meanwhile stays so: it may have been for an erasure.
-        if self._cache.held(key) is held:
-            self._cache.keep(key, later)
-        return later.index, read
+        if self._cache.held(user) is held:
+            self._cache.keep(user, Held(index, read.epoch, read.snapshot))
+        return index
 
     @staticmethod
-    def _later(held: _Held, read: IndexRead) -> tuple[_Held, _Made] | None:
-        """The index with what changed; None: the numbers do not lead from one stamp to the other."""
-        assert read.stamp is not None, "who has none is not asked about"
-        new = [each for each in read.numbers if each not in held.seen]
-        if reduce(xor, new, held.stamp) != read.stamp:
-            return None
+    def _changed(index: UserIndex, read: IndexRead) -> tuple[UserIndex, _Made]:
         there = {row.item for row in read.rows}
-        gone = [item for item in read.items or () if item.bytes not in there]
         rows, made = _with_terms(read.rows)
-        return _Held(held.index.without(gone).with_rows(rows), read.stamp, frozenset(read.numbers)), made
+        return index.without([item for item in read.items if item.bytes not in there]).with_rows(rows), made
 
-    async def _load(self, tenant: UUID, user: UUID, space: int | None, dimensions: int, told: list[IndexRead]) -> _Held:
+    async def _load(self, tenant: UUID, user: UUID, told: list[IndexRead]) -> Held:
         began = time.monotonic()
-        read = await self._read(tenant, user, space, None)
-        if read.stamp is None:
-            if not read.many:
-                self._fill(tenant, user)
-            raise _Missing
-        make = partial(self._made, read.rows, dimensions)
+        read = await self._store.read(tenant, user, self.ask(None))
+        if read.many:
+            raise _Many
+        make = partial(self._made, read.rows)
         index, made = make() if len(read.rows) <= AT_ONCE else await asyncio.to_thread(make)
         self._keep(tenant, user, made)
         self._unreadable(index.unreadable, user)
-        self._shorten(tenant, user, read)
         if self._meter is not None:
             self._meter.index_loaded(time.monotonic() - began, len(read.rows))
         told.append(read)
-        return _Held(index, read.stamp, frozenset(read.numbers))
+        return Held(index, read.epoch, read.snapshot)
 
-    async def _read(self, tenant: UUID, user: UUID, space: int | None, held: _Held | None) -> IndexRead:
-        return await self._store.read(
-            tenant, user, space, version=VERSION, chars=READ_CHARS, stamp=held.stamp if held else None,
-            seen=list(held.seen) if held else (), most=self._most,
-        )  # fmt: skip
-
-    @staticmethod
-    def _made(rows: Sequence[IndexRow], dimensions: int) -> tuple[UserIndex, _Made]:
+    def _made(self, rows: Sequence[IndexRow]) -> tuple[UserIndex, _Made]:
         decoded, made = _with_terms(rows)
-        return UserIndex.of(decoded, dimensions), made
+        return UserIndex.of(decoded, self._dimensions), made
 
     def _keep(self, tenant: UUID, user: UUID, made: _Made) -> None:
         if made:
             self._aside(self._store.keep(tenant, user, made), "keep terms")
-
-    def _fill(self, tenant: UUID, user: UUID) -> None:
-        if user not in self._filling:
-            self._filling.add(user)
-            task = self._aside(self._store.fill(tenant, user), "fill index")
-            task.add_done_callback(lambda _: self._filling.discard(user))
-
-    def _shorten(self, tenant: UUID, user: UUID, read: IndexRead) -> None:
-        if len(read.numbers) > LONG_LOG and user not in self._folding:
-            self._folding.add(user)
-            task = self._aside(self._store.fold(tenant, user), "fold index")
-            task.add_done_callback(lambda _: self._folding.discard(user))
 
     def _aside(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[None]:
         async def done() -> None:
@@ -275,5 +254,5 @@ def _with_terms(rows: Collection[IndexRow]) -> tuple[list[Row], _Made]:
     return decoded, made
 
 
-def _size(held: _Held) -> int:
-    return held.index.nbytes + OBJECT_BYTES + SEEN_BYTES * len(held.seen)
+def _size(held: Held) -> int:
+    return held.index.nbytes + OBJECT_BYTES

@@ -97,11 +97,11 @@ def alias_ticks(sql: Queries) -> Sequence[Tick]:
 
 
 def index_ticks(sql: Queries) -> Sequence[Tick]:
-    """What changed of users' indexes is added up, so that the log of it is short."""
+    """What changed of users' indexes is cut from their log where it is old."""
 
     async def work(connection: Connection, _: datetime) -> int:
         total = 0
-        while cut := await connection.fetchval(sql["index.fold_some"], BATCH, timeout=STATEMENT_S):
+        while cut := await connection.fetchval(sql["index.cut_some"], BATCH, timeout=STATEMENT_S):
             total += cut
         return total
 

@@ -1,4 +1,4 @@
-"""What a server keeps of a user to rank by, as the database has it (sql/schema/047_index.sql)."""
+"""What a server keeps of a user to rank by, as the database has it (sql/schema/048_index.sql)."""
 
 from __future__ import annotations
 
@@ -36,22 +36,45 @@ class IndexRow(NamedTuple):
         return self.place[:16]
 
 
+class IndexAsk(NamedTuple):
+    """What a server wants to know of a user's index. `space`: of the vectors; `version`: of the analyser; `chars`: of a text
+    that it reads; `epoch`, `snapshot`: of what the server has, None: it has nothing; `most`: items that are kept of a user."""
+
+    space: int | None
+    version: int
+    chars: int
+    epoch: int | None
+    snapshot: str | None
+    most: int
+
+
+NO_INDEX = IndexAsk(None, 0, 0, None, None, 0)
+"""Nothing is asked."""
+
+
 class IndexRead(NamedTuple):
-    """What `agent_data.index_read` found. `stamp` None: there is no index of the user's; `many`: he has too much for one.
+    """What `agent_data.index_read` found, as of `epoch` and `snapshot`. `whole`: what a server has leads nowhere, all is to be
+    read; `many`: that is too much for an index. Else `items` changed, and `rows` are those of them that are there. `at`: now,
+    microseconds since 2000."""
 
-    Where the stamp is another than asked for: `numbers` that the log has, `items` that changed (None, where all was asked for),
-    and of these the `rows` that are there. `at`: now, microseconds since 2000.
-    """
-
-    stamp: int | None
+    epoch: int | None
+    snapshot: str
+    whole: bool
     many: bool
-    numbers: Sequence[int]
-    items: Sequence[UUID] | None
+    items: Sequence[UUID]
     at: int
     k1: float
     b: float
     words: int
     rows: Sequence[IndexRow]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> IndexRead:
+        """From the columns of `index_read` and `index_columns`."""
+        return cls(
+            row["epoch"], row["snapshot"], row["whole"], row["many"], row["items"] or (), row["at"], row["k1"], row["b"],
+            row["words"], _rows(row) if row["places"] else (),
+        )  # fmt: skip
 
 
 class IndexStore:
@@ -63,38 +86,14 @@ class IndexStore:
         self._pool = pool
         self._sql = sql
 
-    async def read(
-        self,
-        tenant: UUID,
-        user: UUID,
-        space: int | None,
-        *,
-        version: int,
-        chars: int,
-        stamp: int | None,
-        seen: Sequence[int],
-        most: int,
-    ) -> IndexRead:
-        """What became of a user's index since `stamp`, whose log had the numbers `seen`; or all of it.
-
-        `version`: of the analyser; `chars`: of a text that it reads. `most`: items that are kept of one user. Raises
-        StoreUnavailable.
-        """
-        if stamp is None:
-            row = await self._reads.one("index.load", tenant, user, space, version, chars, most)
+    async def read(self, tenant: UUID, user: UUID, ask: IndexAsk) -> IndexRead:
+        """What became of a user's index; or all of it, where the server has nothing. Raises StoreUnavailable."""
+        if ask.snapshot is None:
+            row = await self._reads.one("index.load", tenant, user, *ask[:3], ask.most)
         else:
-            row = await self._reads.one("index.read", tenant, user, space, version, chars, stamp, list(seen), most)
+            row = await self._reads.one("index.read", tenant, user, *ask)
         assert row is not None, "a function with OUT arguments returns one row"
-        return IndexRead(
-            row["stamp"], bool(row["many"]), row["numbers"] or (), row["items"], row["at"] or 0, row["k1"] or 0.0,
-            row["b"] or 0.0, row["words"] or 0, _rows(row),
-        )  # fmt: skip
-
-    async def fill(self, tenant: UUID, user: UUID) -> bool:
-        """Have all of a user's items in the index; whether they are. Raises StoreUnavailable."""
-        async with self._pool.acquire() as connection:
-            filled: bool = await connection.fetchval(self._sql["index.fill"], tenant, user)
-        return filled
+        return IndexRead.of(row)
 
     async def keep(self, tenant: UUID, user: UUID, made: Sequence[tuple[UUID, int, bytes]]) -> None:
         """Keep terms that were made: item, revision of its text, terms. Raises StoreUnavailable."""
@@ -102,17 +101,10 @@ class IndexStore:
         async with self._pool.acquire() as connection:
             await connection.execute(self._sql["index.terms"], tenant, user, *columns)
 
-    async def fold(self, tenant: UUID, user: UUID) -> None:
-        """Have the log of a user's changes short. Raises StoreUnavailable."""
-        async with self._pool.acquire() as connection:
-            await connection.execute(self._sql["index.fold"], tenant, user)
-
 
 def _rows(row: Mapping[str, Any]) -> list[IndexRow]:
     """The items of `agent_data.index_columns`."""
-    places: bytes = row["places"] or b""
-    if not places:
-        return []
+    places: bytes = row["places"]
     hides: bytes = row["hides"]
     flags = np.frombuffer(hides, np.uint8)
     with_vector = int(np.count_nonzero(flags & HAS_VECTOR))

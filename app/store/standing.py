@@ -62,6 +62,15 @@ class Ended(NamedTuple):
     heir: UUID | None = None
     now: str | None = None
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Ended:
+        """A row of it, as JSON."""
+        heir, at = row["heir_id"], row["ended_at"]
+        return cls(
+            UUID(row["item_id"]), UUID(row["memory_id"]), row["said"], row["quote"],
+            datetime.fromisoformat(at) if at else None, UUID(heir) if heir else None, row["heir"],
+        )  # fmt: skip
+
 
 class Procedure(NamedTuple):
     """A habit that was drawn from repeated sequences; `details` have its trigger and its action."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from app.store import paging
+from app.store.indexed import NO_INDEX, IndexAsk, IndexRead
 from app.store.places import NO_PLACES, More, Places, Scan, ids_of, unpack, unpack_more
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -30,7 +31,7 @@ from app.store.records import (
     batch,
 )
 from app.store.replicas import FromPool, Reads
-from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES, NOTHING, Ended, Standing, take_standing
+from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES, NOTHING, Standing, take_standing
 
 __all__ = [
     "ROLES", "ROLE_NAMES", "ROLE_OTHER", "BlockRecord", "CallRecord", "ChainRecord", "EarlierCall", "HeadRecord",
@@ -99,6 +100,8 @@ class Recognised:
     standing: Standing = NOTHING
     config: Mapping[str, Any] = field(default_factory=dict)
     """The session's own settings."""
+    index: IndexRead | None = None
+    """What became of the user's index, where that was asked."""
 
 
 class StoredMessage(NamedTuple):
@@ -140,7 +143,8 @@ class EarlierCall:
 
 class RetrievedRow(NamedTuple):
     """One item, as `agent_data.fetch_items` returns it. `n`: which of those asked for, from 1. `origin`: the only message that
-    a memory comes from."""
+    a memory comes from. `reinforcements`: how often a memory was said again; `sure_since`: when it was last known to be right;
+    `ended`: what it says that is so no more (`Ended.of`)."""
 
     n: int
     item_kind: int
@@ -166,6 +170,9 @@ class RetrievedRow(NamedTuple):
     origin: UUID | None
     sources: list[dict[str, Any]] | None
     metadata: dict[str, Any] | None
+    reinforcements: int = 0
+    sure_since: datetime | None = None
+    ended: list[dict[str, Any]] | None = None
 
 
 class TurnStore:
@@ -195,14 +202,16 @@ class TurnStore:
         tail1: bytes | None = None,
         tail2: bytes | None = None,
         retry: bool = False,
+        index: IndexAsk = NO_INDEX,
     ) -> Recognised:
-        """The session of a request; see `agent_data.recognise` for what each argument means."""
+        """The session of a request; see `agent_data.recognise` for what each argument means. `index`: what of the user's index
+        is asked with it."""
         # An id that the client was issued may say that it is somebody else's session: whose, is known only then.
         reads = self._history.direct if nobody and issued is not None else self._history
         row = await reads.one(
             "turns.recognise",
             tenant, user, nobody, issued, named, list(chains), question, whole, tail1, tail2, retry, MAX_FACTS, FACT_FLOOR,
-            MAX_WISHES,
+            MAX_WISHES, *index,
         )  # fmt: skip
         assert row is not None, "a function with OUT arguments returns one row"
         return _recognised(row)
@@ -280,19 +289,10 @@ class TurnStore:
         assert row is not None, "a function with OUT arguments returns one row"
         return unpack_more(row.values())
 
-    async def standing(self, tenant: UUID, user: UUID, memories: Sequence[UUID]) -> dict[UUID, tuple[int, datetime]]:
-        """How often these memories were said again, and when they were last known to be right."""
-        rows = await self._memory.many("turns.standing", tenant, user, list(memories))
-        return {memory: (times, since) for memory, times, since in rows}
-
     async def procedures(self, tenant: UUID, user: UUID) -> Standing:
         """A user's habits, and nothing else of what holds for him."""
         row = await self._memory.one("turns.procedures", tenant, user)
         return take_standing(row) if row is not None else NOTHING
-
-    async def ended(self, tenant: UUID, user: UUID, items: Sequence[UUID]) -> list[Ended]:
-        """What of these messages and memories is so no more, and what is so since."""
-        return [Ended(*row) for row in await self._memory.many("turns.ended", tenant, user, list(items))]
 
     async def strategies(self) -> str:
         """The weights of seed 004's strategies, JSON; empty where there are none."""
@@ -381,22 +381,29 @@ class TurnStore:
         return text.encode()[:64]
 
 
-def _recognised(fields: dict[str, Any]) -> Recognised:
-    standing = take_standing(fields)
-    texts = fields.pop("block_texts") or []
-    chains, hashes = fields.pop("block_chains") or [], fields.pop("block_hashes") or []
-    messages, items = fields.pop("block_messages") or [], fields.pop("block_items") or []
-    counts, tokens = fields.pop("block_item_counts") or [], fields.pop("block_tokens") or []
+_RECOGNISED = frozenset(each.name for each in fields(Recognised))
+
+
+def _recognised(row: dict[str, Any]) -> Recognised:
+    texts = row["block_texts"] or []
+    chains, hashes = row["block_chains"] or [], row["block_hashes"] or []
+    messages, items = row["block_messages"] or [], row["block_items"] or []
+    counts, tokens = row["block_item_counts"] or [], row["block_tokens"] or []
     blocks, at = [], 0
     for i, text in enumerate(texts):
         own = tuple(items[at : at + counts[i]])
         at += counts[i]
         blocks.append(StoredBlock(text, chains[i], hashes[i], messages[i], own, tokens[i]))
-    line = zip(fields.pop("ancestors") or [], fields.pop("ancestor_turns") or [], strict=True)
-    known = {name: value for name, value in fields.items() if value is not None}
+    line = zip(row["ancestors"] or [], row["ancestor_turns"] or [], strict=True)
+    known = {name: value for name, value in row.items() if value is not None and name in _RECOGNISED}
     return Recognised(
-        session_id=known.pop("session_id", None),
-        standing=standing,
-        **known | {"blocks": tuple(blocks), "gone_items": frozenset(known.pop("gone_items", ()))},
-        ancestors=tuple((session, turn or 0) for session, turn in line),
+        **known
+        | {
+            "session_id": row["session_id"],
+            "standing": take_standing(row),
+            "blocks": tuple(blocks),
+            "gone_items": frozenset(row["gone_items"] or ()),
+            "ancestors": tuple((session, turn or 0) for session, turn in line),
+            "index": IndexRead.of(row) if row["snapshot"] is not None else None,
+        }
     )

@@ -109,13 +109,14 @@ SELECT (SELECT count(*) FROM c) AS upstream_calls, (SELECT count(*) FROM s) AS s
        (SELECT count(*) FROM p) AS compilations
 
 -- name: tables
--- Every other table that has rows of users, those that lead to others, or follow them, last; `held`: row-level security has a policy for it.
+-- Every other table that has rows of users, those that lead to others, or follow them, last (the log of changes when the user's row is
+-- gone, and with it what servers took for the present); `held`: row-level security has a policy for it.
 SELECT c.relname AS name, EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname = 'tenant') AS held
 FROM pg_class c
 WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
   AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'user_id' AND NOT a.attisdropped)
   AND c.relname NOT IN ('upstream_calls', 'streams', 'compilations', 'erased_users', 'erased_contents', 'spend', 'spend_entries')
-ORDER BY array_position(ARRAY['index_items', 'index_log', 'index_state', 'routes', 'sessions', 'users'], c.relname::text)
+ORDER BY array_position(ARRAY['index_items', 'routes', 'sessions', 'users', 'index_log', 'index_state'], c.relname::text)
          NULLS FIRST, c.relname
 
 -- name: rows

@@ -1,9 +1,12 @@
 -- name: recognise
--- The session that a request belongs to, with its live memory blocks, and what every prompt of its user says: one row.
-SELECT r.*, s.*, agent_data.notes_in_force($1, r.user_id, r.block_items, $13) AS notes_kept,
+-- The session that a request belongs to, with its live memory blocks, what every prompt of its user says, and, where a server has
+-- an index of the user's ($2), what became of that (`index.read`): one row.
+SELECT r.*, s.*, i.*, c.*, agent_data.notes_in_force($1, r.user_id, r.block_items, $13) AS notes_kept,
        CASE WHEN r.known THEN agent_data.session_config($1, r.user_id, r.session_id) END AS config
 FROM agent_data.recognise($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) r
 CROSS JOIN LATERAL agent_data.standing($1, r.user_id, NOT $3, $12, $13, $14) s
+LEFT JOIN LATERAL (SELECT * FROM agent_data.index_read($1, $2, $18, $19, $20) WHERE $19::text IS NOT NULL) i ON r.user_id = $2
+LEFT JOIN LATERAL agent_data.index_rows($1, $2, $15, $16, $17, i.items) c ON i.items IS NOT NULL
 
 -- name: session_messages
 -- Messages of a line of sessions, nearest first, each before a turn of its own; newest first.
@@ -18,14 +21,6 @@ SELECT * FROM agent_data.retrieve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 
 -- name: retrieve_more
 -- What else could answer it: by entities, time, what is latest, and summaries.
 SELECT * FROM agent_data.retrieve_more($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
-
--- name: standing
--- How often memories were said again, and since when they are sure.
-SELECT * FROM agent_data.memory_standing($1, $2, $3)
-
--- name: ended
--- What of these items is so no more, and what is so since.
-SELECT * FROM agent_data.ended_since($1, $2, $3)
 
 -- name: procedures
 -- A user's habits, which widen a search; a prompt has them with all else that holds for its user (`recognise`).

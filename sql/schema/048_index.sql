@@ -3,19 +3,13 @@
 -- `index_items` has of each message and memory that may ever come up all that ranking needs beside its vector: no text. It follows
 -- the tables that are the truth by triggers, of each row and whatever statement changed it, so that no way of changing forgets it.
 --
--- A server that holds a user's items has a *stamp*: the exclusive or of all numbers that changes of this user's ever had. Each change
--- of a row leaves one, drawn at random, in `index_log`, in the transaction that changes it; so whoever reads stamp and rows in one
--- snapshot has both or neither. Where the stamp is another, the log says which items to read again; where the numbers there do not
--- lead from the old stamp to the new one, the log was cut meanwhile, and all is read again. Writers wait for nobody: versions that
--- are counted would need a lock of the user's from the change until the commit, in one order among all users of a transaction.
+-- A server that holds a user's items knows in which *snapshot* it read them. Each change of a row leaves the item in `index_log`, with
+-- the transaction that changes it; so what became visible since is what was changed by transactions that the old snapshot did not
+-- see, and nothing else need be read again. Writers wait for nobody: versions that are counted would need a lock of the user's from
+-- the change until the commit, in one order among all users of a transaction.
 --
--- The log is short: what is older than some minutes is added up in `index_state`, whose number begins at random. No row there: not
--- all of the user's items are in `index_items` yet (`index_fill`), and what is asked is answered by `retrieve`. An erasure takes the
--- row away with all others, and with it every stamp that was ever given.
-
-CREATE FUNCTION agent_data.index_number() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
-    SELECT (random() * 9007199254740991)::bigint  -- as many bits as a random double has
-$$;
+-- The log is cut by and by: `index_state` says up to which transaction, and whose snapshot is older reads all again. So does who has
+-- another *epoch*: since then the user was erased, and came anew, or a table was emptied by a statement that no row's trigger sees.
 
 CREATE TABLE agent_data.index_items (
     user_id   uuid NOT NULL,
@@ -35,10 +29,10 @@ SELECT agent_data.make_hash_partitions('index_items', current_setting('mneme.has
 CREATE TABLE agent_data.index_log (
     user_id   uuid NOT NULL,
     tenant_id uuid NOT NULL,
-    change    bigint NOT NULL,
+    xid       xid8 NOT NULL DEFAULT pg_current_xact_id(),
     item_id   uuid NOT NULL,
     at        timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (user_id, item_id, change)
+    PRIMARY KEY (user_id, xid, item_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('index_log', current_setting('mneme.hash_partitions')::int);
 -- Rows come in the order of time: some pages say which are old.
@@ -47,13 +41,14 @@ CREATE INDEX index_log_at ON agent_data.index_log USING brin (at);
 CREATE TABLE agent_data.index_state (
     user_id   uuid NOT NULL,
     tenant_id uuid NOT NULL,
-    folded    bigint NOT NULL DEFAULT agent_data.index_number(),
+    cut       xid8 NOT NULL,  -- the latest transaction of which the log has lost a change
     PRIMARY KEY (user_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('index_state', current_setting('mneme.hash_partitions')::int);
 
 INSERT INTO agent_data.system_config (key, value, description) VALUES
-    ('index_log_keep', '"10 minutes"', 'How long a change stays in the log of a user''s index: a server that looks that often reads what changed alone.')
+    ('index_log_keep', '"1 hour"', 'How long a change stays in the log of a user''s index: a server that looks that often reads what changed alone.'),
+    ('index_epoch', '0', 'Raised when a table that indexes are made of is emptied: servers read all of them again.')
 ON CONFLICT DO NOTHING;
 
 -- --- what follows the truth ----------------------------------------------------------------------------------------------
@@ -86,18 +81,13 @@ BEGIN
     ELSE
         DELETE FROM agent_data.index_items i WHERE i.user_id = p_user AND i.item_id = p_item;
     END IF;
-    INSERT INTO agent_data.index_log (user_id, tenant_id, change, item_id)
-    VALUES (p_user, p_tenant, agent_data.index_number(), p_item);
+    INSERT INTO agent_data.index_log (user_id, tenant_id, item_id) VALUES (p_user, p_tenant, p_item) ON CONFLICT DO NOTHING;
 END $$;
 
--- Something about an item that does not stand in `index_items` is other than it was: whoever has the item reads it again. Where this
--- transaction has said so already (a message comes with its vector), that is enough: all that it did is seen at once.
+-- Something about an item that does not stand in `index_items` is other than it was: whoever has the item reads it again.
 CREATE FUNCTION agent_data.index_note(p_tenant uuid, p_user uuid, p_item uuid) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
-    INSERT INTO agent_data.index_log (user_id, tenant_id, change, item_id)
-    SELECT p_user, p_tenant, agent_data.index_number(), p_item
-    WHERE NOT EXISTS (SELECT FROM agent_data.index_log g
-                      WHERE g.user_id = p_user AND g.item_id = p_item AND g.xmin = pg_current_xact_id()::xid)
+    INSERT INTO agent_data.index_log (user_id, tenant_id, item_id) VALUES (p_user, p_tenant, p_item) ON CONFLICT DO NOTHING
 $$;
 
 CREATE FUNCTION agent_data.index_message() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -142,7 +132,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- What no row's trigger sees, and only the owner may do: every stamp is void.
+-- What no row's trigger sees, and only the owner may do: all that servers have is void.
 CREATE FUNCTION agent_data.index_emptied() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_TABLE_NAME = 'conversation_history' THEN
@@ -150,7 +140,7 @@ BEGIN
     ELSIF TG_TABLE_NAME = 'memory_store' THEN
         DELETE FROM agent_data.index_items i WHERE i.item_kind = 1;
     END IF;
-    UPDATE agent_data.index_state SET folded = agent_data.index_number();
+    UPDATE agent_data.system_config SET value = to_jsonb((value #>> '{}')::bigint + 1) WHERE key = 'index_epoch';
     RETURN NULL;
 END $$;
 
@@ -203,6 +193,19 @@ BEGIN
                        'FOR EACH STATEMENT EXECUTE FUNCTION agent_data.index_emptied()', name);
     END LOOP;
 END $$;
+
+-- What was there before.
+INSERT INTO agent_data.index_items (user_id, item_id, tenant_id, item_kind, item_at, place)
+SELECT h.user_id, h.message_id, h.tenant_id, 0, h.created_at,
+       agent_data.item_place(h.message_id, 0::smallint, h.created_at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
+FROM agent_data.conversation_history h
+WHERE h.content_tsv IS NOT NULL AND h.content <> '' AND NOT h.is_pruned;
+INSERT INTO agent_data.index_items (user_id, item_id, tenant_id, item_kind, item_at, hides, until, place)
+SELECT m.user_id, m.memory_id, m.tenant_id, 1, m.created_at, agent_data.memory_hides(m.status, m.memory_scope), m.expires_at,
+       agent_data.memory_place(m.memory_id, COALESCE(m.valid_from, m.created_at), m.session_id, m.provenance_turn_index, m.kind,
+                               m.token_count)
+FROM agent_data.memory_store m
+WHERE m.status <> 'forgotten' AND m.content_text <> '';
 
 -- --- what a server reads -------------------------------------------------------------------------------------------------
 
@@ -277,93 +280,45 @@ END $do$;
 -- What became of a user's index since a server read it. Asked for in one statement with the items (`index_rows`, `index_all`), and so in
 -- one snapshot; but not by one function, which would carry megabytes from one to another.
 --
---   p_stamp   what it had then; NULL: nothing, it wants all
---   p_seen    the numbers of the log that this stamp has in it
---   p_most    items that a server keeps of one user: of more it gets none
+--   p_epoch, p_snapshot   as the server was told them when it read what it has; NULL: it has nothing
+--   p_most                items that a server keeps of one user: of more it gets none (`many`)
 --
--- `stamp`: NULL where there is no index of this user's yet, or it has too many items (`many`). Where it is not what the server had:
--- `numbers`, all that the log has; `items`, what those changed that the server has not seen. `at`: now, microseconds since 2000. `k1`, `b`, `words`: how words count, as an operator set it.
+-- `epoch` (NULL: there is no such user), `snapshot`: of what this statement reads. `whole`: all is to be read, for the log does not lead there; else `items`: those
+-- that changed, NULL where none did. `at`: now, microseconds since 2000. `k1`, `b`, `words`: how words count, as an operator set it.
 CREATE FUNCTION agent_data.index_read(
-    p_tenant uuid, p_user uuid, p_stamp bigint, p_seen bigint[], p_most bigint,
-    OUT stamp bigint, OUT many boolean, OUT numbers bigint[], OUT items uuid[], OUT at bigint,
+    p_tenant uuid, p_user uuid, p_epoch bigint, p_snapshot text, p_most bigint,
+    OUT epoch bigint, OUT snapshot text, OUT whole boolean, OUT many boolean, OUT items uuid[], OUT at bigint,
     OUT k1 double precision, OUT b double precision, OUT words integer
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    here pg_snapshot := pg_current_snapshot();
+    seen pg_snapshot := p_snapshot;
 BEGIN
-    SELECT s.folded # COALESCE(l.total, 0), c.k1, c.b, c.words,
-           (extract(epoch FROM now() - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
-           p_stamp IS NULL AND COALESCE((SELECT u.documents FROM agent_data.user_stats u WHERE u.user_id = p_user), 0) > p_most
-    INTO stamp, k1, b, words, at, many
-    FROM agent_data.index_state s
-    CROSS JOIN (
-        SELECT bit_xor(g.change) AS total FROM agent_data.index_log g WHERE g.user_id = p_user
-    ) l
-    CROSS JOIN (
+    -- A standby's snapshot does not tell which of the latest transactions are under way: none of them counts as seen.
+    snapshot := CASE WHEN pg_is_in_recovery() THEN format('%s:%1$s:', pg_snapshot_xmin(here)) ELSE here::text END;
+    SELECT (SELECT (extract(epoch FROM u.created_at - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint
+            FROM agent_data.users u WHERE u.user_id = p_user AND u.tenant_id = p_tenant) + c.epoch,
+           c.k1, c.b, c.words, (extract(epoch FROM now() - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
+           COALESCE((SELECT t.cut >= pg_snapshot_xmin(seen) FROM agent_data.index_state t WHERE t.user_id = p_user), seen IS NULL)
+    INTO epoch, k1, b, words, at, whole
+    FROM (
         SELECT (max(f.value::text) FILTER (WHERE f.key = 'bm25_k1'))::double precision AS k1,
                (max(f.value::text) FILTER (WHERE f.key = 'bm25_b'))::double precision AS b,
-               (max(f.value::text) FILTER (WHERE f.key = 'query_terms'))::integer AS words
-        FROM agent_data.system_config f WHERE f.key IN ('bm25_k1', 'bm25_b', 'query_terms')
-    ) c
-    WHERE s.user_id = p_user AND s.tenant_id = p_tenant;
-    IF stamp IS NULL OR stamp = p_stamp THEN
-        RETURN;
-    END IF;
-    IF many THEN
-        stamp := NULL;
-        RETURN;
-    END IF;
-    SELECT array_agg(g.change), array_agg(DISTINCT g.item_id) FILTER (WHERE g.change NOT IN (SELECT unnest(p_seen)))
-    INTO numbers, items FROM agent_data.index_log g WHERE g.user_id = p_user;
-    IF p_stamp IS NULL THEN
-        items := NULL;
-    ELSIF items IS NULL THEN  -- the log was cut
-        RETURN;
+               (max(f.value::text) FILTER (WHERE f.key = 'query_terms'))::integer AS words,
+               (max(f.value::text) FILTER (WHERE f.key = 'index_epoch'))::bigint AS epoch
+        FROM agent_data.system_config f WHERE f.key IN ('bm25_k1', 'bm25_b', 'query_terms', 'index_epoch')
+    ) c;
+    whole := COALESCE(whole OR p_epoch <> epoch, true);
+    many := whole AND COALESCE((SELECT u.documents FROM agent_data.user_stats u WHERE u.user_id = p_user), 0) > p_most;
+    IF NOT whole THEN
+        SELECT array_agg(DISTINCT g.item_id) INTO items
+        FROM agent_data.index_log g
+        WHERE g.user_id = p_user AND g.xid >= pg_snapshot_xmin(seen) AND NOT pg_visible_in_snapshot(g.xid, seen);
     END IF;
 END $$;
 
 -- --- what a server writes ------------------------------------------------------------------------------------------------
-
--- Has all of a user's items in the index: those from before there was one. True where they are. What is locked cannot go meanwhile,
--- and what goes afterwards takes its row along.
-CREATE FUNCTION agent_data.index_fill(p_tenant uuid, p_user uuid) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
-BEGIN
-    -- An erasure waits for this, or this finds nothing to do.
-    PERFORM pg_advisory_xact_lock_shared(agent_data.capture_lock(p_user));
-    IF EXISTS (SELECT FROM agent_data.erased_users e WHERE e.user_id = p_user AND e.erased_before = 'infinity')
-       OR NOT EXISTS (SELECT FROM agent_data.users u WHERE u.user_id = p_user AND u.tenant_id = p_tenant) THEN
-        RETURN false;
-    END IF;
-    IF EXISTS (SELECT FROM agent_data.index_state s WHERE s.user_id = p_user) THEN
-        RETURN true;
-    END IF;
-    WITH held AS (
-        SELECT h.message_id, h.created_at, h.session_id, h.turn_index, h.role, h.token_count, h.name
-        FROM agent_data.conversation_history h
-        WHERE h.user_id = p_user AND h.tenant_id = p_tenant AND h.content_tsv IS NOT NULL AND h.content <> '' AND NOT h.is_pruned
-        FOR SHARE
-    )
-    INSERT INTO agent_data.index_items (user_id, item_id, tenant_id, item_kind, item_at, place)
-    SELECT p_user, h.message_id, p_tenant, 0, h.created_at,
-           agent_data.item_place(h.message_id, 0::smallint, h.created_at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
-    FROM held h
-    ON CONFLICT DO NOTHING;
-    WITH held AS (
-        SELECT m.memory_id, m.created_at, m.status, m.memory_scope, m.expires_at, m.valid_from, m.session_id,
-               m.provenance_turn_index, m.kind, m.token_count
-        FROM agent_data.memory_store m
-        WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.status <> 'forgotten' AND m.content_text <> ''
-        ORDER BY m.memory_id FOR SHARE
-    )
-    INSERT INTO agent_data.index_items (user_id, item_id, tenant_id, item_kind, item_at, hides, until, place)
-    SELECT p_user, m.memory_id, p_tenant, 1, m.created_at, agent_data.memory_hides(m.status, m.memory_scope), m.expires_at,
-           agent_data.memory_place(m.memory_id, COALESCE(m.valid_from, m.created_at), m.session_id, m.provenance_turn_index,
-                                   m.kind, m.token_count)
-    FROM held m
-    ON CONFLICT DO NOTHING;
-    INSERT INTO agent_data.index_state (user_id, tenant_id) VALUES (p_user, p_tenant) ON CONFLICT DO NOTHING;
-    RETURN true;
-END $$;
 
 -- Keeps terms that a server made of texts, where these are still so. Nobody need read an item again for it: who has it, has its
 -- terms. How many.
@@ -383,38 +338,40 @@ BEGIN
     RETURN kept;
 END $$;
 
--- Adds up what the log of a user has from before `p_before`. How many numbers.
-CREATE FUNCTION agent_data.index_fold(p_tenant uuid, p_user uuid, p_before timestamptz) RETURNS integer
+-- Cuts what the log of a user has from before `p_before`. How many changes. (What another cluster's transactions left, whose
+-- numbers may be higher than any here, was never seen by a snapshot of this one.)
+CREATE FUNCTION agent_data.index_cut(p_tenant uuid, p_user uuid, p_before timestamptz) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
-    total bigint;
-    cut   integer;
+    here   pg_snapshot := pg_current_snapshot();
+    latest xid8;
+    gone   integer;
 BEGIN
-    PERFORM FROM agent_data.index_state s WHERE s.user_id = p_user AND s.tenant_id = p_tenant FOR UPDATE;
     WITH gone AS (
         DELETE FROM agent_data.index_log g WHERE g.user_id = p_user AND g.tenant_id = p_tenant AND g.at < p_before
-        RETURNING g.change
+        RETURNING g.xid
     )
-    SELECT bit_xor(g.change), count(*) INTO total, cut FROM gone g;
-    IF cut > 0 THEN  -- whose items are not all there yet, of them nobody has a stamp
-        UPDATE agent_data.index_state s SET folded = s.folded # total WHERE s.user_id = p_user AND s.tenant_id = p_tenant;
+    SELECT max(g.xid) FILTER (WHERE g.xid < pg_snapshot_xmax(here)), count(*) INTO latest, gone FROM gone g;
+    IF latest IS NOT NULL THEN
+        INSERT INTO agent_data.index_state AS t (user_id, tenant_id, cut) VALUES (p_user, p_tenant, latest)
+        ON CONFLICT (user_id) DO UPDATE SET cut = greatest(t.cut, EXCLUDED.cut);
     END IF;
-    RETURN cut;
+    RETURN gone;
 END $$;
 
--- The same of some users who have anything that old, for the schedule (as the owner). How many numbers.
-CREATE FUNCTION agent_data.index_fold_some(p_limit integer) RETURNS bigint
+-- The same of some users who have anything that old, for the schedule (as the owner). How many changes.
+CREATE FUNCTION agent_data.index_cut_some(p_limit integer) RETURNS bigint
 LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     before timestamptz := now() - (SELECT (c.value #>> '{}')::interval FROM agent_data.system_config c WHERE c.key = 'index_log_keep');
-    cut    bigint;
+    gone   bigint;
 BEGIN
-    SELECT COALESCE(sum(agent_data.index_fold(u.tenant_id, u.user_id, before)), 0) INTO cut FROM (
+    SELECT COALESCE(sum(agent_data.index_cut(u.tenant_id, u.user_id, before)), 0) INTO gone FROM (
         SELECT DISTINCT x.tenant_id, x.user_id FROM (
             SELECT g.tenant_id, g.user_id FROM agent_data.index_log g WHERE g.at < before LIMIT p_limit) x
         ORDER BY x.user_id  -- in order, so that two cannot wait for each other
     ) u;
-    RETURN cut;
+    RETURN gone;
 END $$;
 
 -- --- rights --------------------------------------------------------------------------------------------------------------
@@ -423,10 +380,10 @@ SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.index_items, agent_data.index_log TO mneme_definer;
 REVOKE INSERT, UPDATE ON agent_data.index_items, agent_data.index_log, agent_data.index_state FROM mneme_app;
 SELECT agent_data.give_functions('mneme_definer', ARRAY['index_put', 'index_note'], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);
-SELECT agent_data.give_functions('mneme_definer', ARRAY['index_read', 'index_rows', 'index_all', 'index_fill', 'index_terms'],
+SELECT agent_data.give_functions('mneme_definer', ARRAY['index_read', 'index_rows', 'index_all', 'index_terms'],
                                  ARRAY['mneme_app']);
-SELECT agent_data.give_functions('mneme_definer', ARRAY['index_fold'], ARRAY['mneme_app', 'mneme_owner']);
-SELECT agent_data.give_functions('mneme_owner', ARRAY['index_fold_some']);
+SELECT agent_data.give_functions('mneme_definer', ARRAY['index_cut'], ARRAY['mneme_app', 'mneme_owner']);
+SELECT agent_data.give_functions('mneme_owner', ARRAY['index_cut_some']);
 
 -- Standbys: what is written here follows what marks its transaction already.
 DO $$

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,7 @@ from app.settings import Settings
 from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.standing import MAX_WISHES
+from app.store.standing import MAX_WISHES, Ended
 from app.store.turns import TurnStore
 from tests.integration.gateway.test_journey import PATIENT, World
 from tests.support.doors import HashEmbedder, make_space
@@ -136,6 +137,11 @@ async def test_the_last_dozen_is_read(world: World, pool: Pool) -> None:
 # --- is it still true? ------------------------------------------------------------------------------------------------------
 
 
+async def ended(world: World, tenant: UUID, items: Sequence[UUID]) -> list[Ended]:
+    rows = await world.rows("SELECT to_jsonb(e) AS row FROM agent_data.ended_since($1, $2, $3) e", tenant, USER, items)
+    return [Ended.of(json.loads(each["row"])) for each in rows]
+
+
 async def test_what_ended_is_told_with_what_is_so_since(world: World) -> None:
     """A long message stays findable for what else it says; a chain of heirs leads to what holds."""
     old = await asks(world, "Lives in Lisbon", kind="fact", provenance=4)
@@ -151,7 +157,7 @@ async def test_what_ended_is_told_with_what_is_so_since(world: World) -> None:
     await world.admin.execute("UPDATE agent_data.memory_store SET status = 'invalidated' WHERE memory_id = $1", gone)
     rows = await world.rows("SELECT memory_id, source_message_ids[1] AS said FROM agent_data.memory_store")
     said = {row["memory_id"]: row["said"] for row in rows}
-    found = await world.store.ended(ids.LOCAL_TENANT, USER, [said[old], said[now], said[gone], old])
+    found = await ended(world, ids.LOCAL_TENANT, [said[old], said[now], said[gone], old])
     told = {(each.item, each.said, each.quote, each.now) for each in found}
     assert told == {
         (said[old], "Lives in Lisbon", "Lives in Lisbon", "Lives in Berlin"),
@@ -164,8 +170,8 @@ async def test_what_ended_is_told_with_what_is_so_since(world: World) -> None:
         "UPDATE agent_data.memory_store SET source_message_ids = source_message_ids || $2::uuid WHERE memory_id = $1",
         now, said[old],
     )  # fmt: skip
-    assert [each.item for each in await world.store.ended(ids.LOCAL_TENANT, USER, [said[old], old])] == [old]
-    assert await world.store.ended(UUID(int=9), USER, [said[gone]]) == [], "another tenant's are none"
+    assert [each.item for each in await ended(world, ids.LOCAL_TENANT, [said[old], old])] == [old]
+    assert await ended(world, UUID(int=9), [said[gone]]) == [], "another tenant's are none"
 
 
 async def test_since_when_a_fact_is_so(world: World) -> None:

@@ -161,7 +161,11 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
             tenant, user, *given,
         )  # fmt: skip
     await teller.count_words(user=user, tenant=tenant)
-    await admin.fetchval("SELECT agent_data.index_fill($1, $2)", tenant, user)
+    await admin.execute(
+        "INSERT INTO agent_data.index_state (user_id, tenant_id, cut) VALUES ($1, $2, '1') ON CONFLICT DO NOTHING",
+        user,
+        tenant,
+    )
     await admin.execute(
         "INSERT INTO agent_data.api_keys (key_hash, key_id, tenant_id, name, hint, user_external_id)"
         " VALUES ($1, gen_random_uuid(), $2, $3, 'mneme_1', $3)",

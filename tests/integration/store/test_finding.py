@@ -127,8 +127,12 @@ async def test_how_sure_a_memory_is(teller: Teller) -> None:
     validated = NOW - timedelta(days=3)
     one = await memory(teller, 1, "Lives in Lisbon", reinforcement_count=3, last_validated_at=validated)
     two = await memory(teller, 2, "Likes tea")
-    assert await teller.store.standing(TENANT, ANA, [one, two, UUID(int=9)]) == {one: (3, validated), two: (0, NOW)}
-    assert await teller.store.standing(UUID(int=0xB), ANA, [one]) == {}, "another tenant's"
+    rows = await teller.admin.fetch(
+        "SELECT item_id, reinforcements, sure_since"
+        " FROM agent_data.fetch_items($1, $2, $3, $4, $5, NULL, NULL, 0, '{}', false)",
+        TENANT, ANA, [one, two], [1, 1], [0, 0],
+    )  # fmt: skip
+    assert {tuple(each) for each in rows} == {(one, 3, validated), (two, 0, NOW)}
 
 
 async def test_the_strategies_of_the_database(teller: Teller) -> None:

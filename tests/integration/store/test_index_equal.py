@@ -86,8 +86,7 @@ async def both(
     await teller.count_words()
     tasks = Supervisor()
     store = IndexStore(FromPool(pool, SQL), pool, SQL)
-    assert await store.fill(TENANT, ANA)
-    indexes = Indexes(store, tasks, limit=10**8, patience_s=None)
+    indexes = Indexes(store, tasks, space=SPACE, dimensions=HashEmbedder().dimensions, limit=10**8, patience_s=None)
     count = WordCounter().count
     yield (
         Retriever(teller.store, HashEmbedder(), count),
@@ -135,8 +134,6 @@ async def test_words_counts_and_cosines(teller: Teller, both: tuple[Retriever, R
         new = await both[2].scan(
             TENANT,
             ANA,
-            SPACE,
-            HashEmbedder().dimensions,
             question,
             vector,
             part,

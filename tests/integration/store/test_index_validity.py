@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +19,7 @@ import pytest
 
 from app.clock import SystemClock
 from app.index.analyse import asked, pack
-from app.index.indexes import Indexes, Part
+from app.index.indexes import Fresh, Indexes, Part
 from app.index.user_index import NEVER, Row, UserIndex
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
@@ -92,7 +91,6 @@ class World:
     eraser: Eraser
     servers: list[Indexes]
     random: random.Random
-    store: IndexStore
     held: Any = None
     turns: int = 0
     steps: dict[str, int] = field(default_factory=dict)
@@ -204,8 +202,8 @@ class World:
             user,
         )
 
-    async def folded(self, user: UUID, by: asyncpg.Connection[Any]) -> None:
-        await by.fetchval("SELECT agent_data.index_fold($1, $2, now() - $3::interval)", TENANT, user, timedelta(0))
+    async def cut(self, user: UUID, by: asyncpg.Connection[Any]) -> None:
+        await by.fetchval("SELECT agent_data.index_cut($1, $2, now())", TENANT, user)
 
     async def emptied(self, user: UUID, by: asyncpg.Connection[Any]) -> None:
         """An operator's own way: no row's trigger sees it."""
@@ -224,7 +222,7 @@ class World:
         often = [self.turn] * 6 + [self.memory] * 5 + [self.vector] * 6 + [self.edited] * 6 + [self.suppressed] * 4
         seldom = [
             self.without_vector, self.unlearned, self.forgotten, self.shown_again, self.shown_again, self.pruned, self.pruned,
-            self.deleted, self.older_terms, self.folded, self.restarted,
+            self.deleted, self.older_terms, self.cut, self.restarted,
         ]  # fmt: skip
         work: Callable[[UUID, asyncpg.Connection[Any]], Awaitable[None]] = self.random.choice(often + seldom)
         user = self.random.choice(USERS)
@@ -259,25 +257,9 @@ class World:
             truth = await self.truth(user)
             expected: Any = None
             for server in self.servers:
-                ask = partial(
-                    server.scan,
-                    TENANT,
-                    user,
-                    SPACE,
-                    HashEmbedder().dimensions,
-                    question,
-                    vector,
-                    scope,
-                    vectors=1000,
-                    texts=1000,
-                )
-                scan = await ask()
-                if scan is None:  # not made yet
-                    made = await self.store.fill(TENANT, user)
-                    scan = await ask()
-                    assert (scan is not None) == made
-                if scan is None:
-                    continue
+                fresh = await self.opened(server, user) if self.random.random() < 0.5 else None
+                scan = await server.scan(TENANT, user, question, vector, scope, vectors=1000, texts=1000, fresh=fresh)
+                assert scan is not None
                 if expected is None:
                     now = int(
                         await self.admin.fetchval(
@@ -292,6 +274,13 @@ class World:
                     ))  # fmt: skip
                 for own, theirs in zip(plain(scan), expected, strict=True):
                     assert own == theirs, self.steps
+
+    async def opened(self, server: Indexes, user: UUID) -> Fresh | None:
+        """What a request finds out with its place."""
+        if (held := server.held(user)) is None:
+            return None
+        place = await self.teller.store.recognise(TENANT, user, index=server.ask(held))
+        return Fresh(held, place.index) if place.index is not None else None
 
     async def truth(self, user: UUID) -> UserIndex:
         rows = await self.admin.fetch(TRUTH, user, SPACE)
@@ -319,9 +308,12 @@ async def world(teller: Teller, pool: Pool, admin: asyncpg.Connection[Any], data
         stack.push_async_callback(tasks.close, 5)
         store = IndexStore(FromPool(pool, SQL), pool, SQL)
         # A server with room for all, one with room for one user alone, one without any.
-        servers = [Indexes(store, tasks, limit=limit, patience_s=None) for limit in (10**8, 30_000, 0)]
+        servers = [
+            Indexes(store, tasks, space=SPACE, dimensions=HashEmbedder().dimensions, limit=limit, patience_s=None)
+            for limit in (10**8, 30_000, 0)
+        ]
         eraser = Eraser(own_connection(database, ERASER_ROLE), SQL, SystemClock())
-        yield World(teller, admin, other, eraser, servers, random.Random(7), store)
+        yield World(teller, admin, other, eraser, servers, random.Random(7))
 
 
 @pytest.mark.parametrize("steps", [FEW, pytest.param(MANY, marks=[pytest.mark.heavy, pytest.mark.timeout(900)])])
@@ -344,7 +336,6 @@ async def test_what_many_write_at_once_is_all_there_once_they_are_done(
     """Transactions that overlap: a reader sees some of what is under way, and later the rest."""
     for user in USERS:
         await world.turn(user, world.admin)
-        await world.store.fill(TENANT, user)
     async with AsyncExitStack() as stack:
         writers = [await asyncpg.connect(database) for _ in range(3)]
         for each in writers:
@@ -370,9 +361,7 @@ async def test_what_many_write_at_once_is_all_there_once_they_are_done(
             (vector,) = await HashEmbedder().embed(["cats"])
             for _ in range(12):
                 for user in USERS:
-                    await server.scan(
-                        TENANT, user, SPACE, HashEmbedder().dimensions, "cats", vector, Part(), vectors=9, texts=9
-                    )
+                    await server.scan(TENANT, user, "cats", vector, Part(), vectors=9, texts=9)
 
         for _ in range(rounds):
             await asyncio.gather(*map(write, writers), *map(read, world.servers))

@@ -158,7 +158,6 @@ async def test_every_read_of_a_request_can_be_answered_by_a_standby(scene: Scene
         limits=(1, 1, 1, 1),
         **where,
     )
-    assert await scene.store.standing(TENANT, who.id, [uuid4()]) == {}
     assert (await scene.store.procedures(TENANT, who.id)).procedures == ()
     assert await scene.store.fetch_items(TENANT, who.id, NO_PLACES, **where) == []
     assert set(scene.told) == {"replica"}, scene.told

@@ -61,7 +61,7 @@ async def results(primary: Node, standby: Node, who: UUID) -> Counter[str]:
         primary.dsn, limits, statement_cache_size=100, role="mneme_app", elsewhere=elsewhere
     )  # fmt: skip
     pools.replicas["memory"].meter = lambda pool, server, result: told.update([result])
-    await pools.reads("memory").many("turns.standing", TENANT, who, [])
+    await pools.reads("memory").many("turns.procedures", TENANT, who)
     await pools.close()
     return told
 

@@ -80,7 +80,8 @@ def test_every_number_of_a_candidate_is_kept_somewhere() -> None:
     audit = {"id", "source", "kind", "tier", "token_count", "legs", "span", "sources"}
     row = {"text", "role", "speaker", "session_id", "turn_index", "created_at", "content_hash", "entity_ids",
            "session_name", "metadata", "whole_tokens"}  # fmt: skip
-    assert packed | audit | row == set(Candidate._fields)
+    of_all = {"ended"}  # as far as it was said (`keep_ended`)
+    assert packed | audit | row | of_all == set(Candidate._fields)
 
 
 def test_other_inputs_are_not_read() -> None:

@@ -39,7 +39,18 @@ def row(**given: Any) -> RetrievedRow:
 
 
 def memory(**given: Any) -> RetrievedRow:
-    return row(**{"item_kind": 1, "kind": "fact", "role": None, "tier": 3, "provenance_type": 4, "sources": []} | given)
+    return row(
+        **{
+            "item_kind": 1,
+            "kind": "fact",
+            "role": None,
+            "tier": 3,
+            "provenance_type": 4,
+            "sources": [],
+            "reinforcements": 3,
+        }
+        | given
+    )
 
 
 def places(rows: Sequence[RetrievedRow]) -> Places:
@@ -94,9 +105,6 @@ class Shelf:
     async def retrieve_more(self, tenant: UUID, user: UUID, **asked: Any) -> More:
         self.more_asked.append(asked)
         return More(places(self.more), np.full(len(self.more), 0.5, np.float32), np.full(len(self.more), 8, np.uint8))
-
-    async def standing(self, tenant: UUID, user: UUID, memories: Sequence[UUID]) -> dict[UUID, tuple[int, datetime]]:
-        return dict.fromkeys(memories, (3, NOW))
 
     async def space_of(self, name: str) -> int | None:
         self.spaces += 1

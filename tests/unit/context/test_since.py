@@ -25,10 +25,15 @@ def ended(item: int, **given: Any) -> Ended:
 PACKED = Packed((scored(message(1, LONG), 2.0), scored(memory(2), 1.0), scored(message(3, "Brief"), 0.5)), (), 100)
 
 
-def test_only_what_may_say_an_old_thing_is_asked_about() -> None:
+def test_only_what_may_say_an_old_thing_is_looked_at() -> None:
     """Brief messages and memories that are so no more are not found at all, unless the past is asked for."""
-    assert doubtful(PACKED, past=False) == [UUID(int=1)]
-    assert doubtful(PACKED, past=True) == [UUID(int=n) for n in (1, 2, 3)]
+    chosen = [
+        each._replace(candidate=each.candidate._replace(ended=(ended(each.candidate.id.int),)))
+        for each in PACKED.chosen
+    ]
+    packed = Packed(tuple(chosen), (), 100)
+    assert doubtful(packed, past=False) == [ended(1)]
+    assert doubtful(packed, past=True) == [ended(n) for n in (1, 2, 3)]
 
 
 def test_an_old_thing_has_the_new_one_beside_it() -> None:
