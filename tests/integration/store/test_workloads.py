@@ -24,9 +24,9 @@ DEADLINE_S = 20.0
 
 
 def limits(**more: int) -> dict[str, PoolLimits]:
-    """Statements must be quick, and whoever gets no connection hears it soon."""
-    hot = PoolLimits(SIZE, timeout_ms=2000, statement_timeout_ms=200)
-    return {**dict.fromkeys(POOL_NAMES, hot), "background": PoolLimits(SIZE, 2000, 400)}
+    """Statements may take as long as opening a connection does on a busy machine; whoever gets none hears it soon."""
+    hot = PoolLimits(SIZE, timeout_ms=2000, statement_timeout_ms=1000)
+    return {**dict.fromkeys(POOL_NAMES, hot), "background": PoolLimits(SIZE, 2000, 1500)}
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_each_has_its_own_size_and_limits(pools: Pools, empty_database: st
         names = await admin.fetch("SELECT DISTINCT application_name AS name FROM pg_stat_activity WHERE datname = $1"
                                   " AND pid <> pg_backend_pid()", urlsplit(empty_database).path[1:])  # fmt: skip
     assert {each["name"] for each in names} == {f"mneme {name}" for name in POOL_NAMES}
-    for pool, expected in ((pools.write, "200ms"), (pools.background, "400ms")):
+    for pool, expected in ((pools.write, "1s"), (pools.background, "1500ms")):
         async with pool.acquire() as connection:
             assert await connection.fetchval("SELECT current_setting('statement_timeout')") == expected
 
