@@ -161,6 +161,8 @@ async def open_proxy(
             commander=await _commander(core, metrics),
         )
         await _warm(core, in_prompts)
+        if settings.index_items:
+            await indexes.warm()
         if keeper is not None:
             stack.callback(_drain(core, keeper, gateway, metrics).stop)
         stack.push_async_callback(gateway.drained, CLOSING_S)

@@ -27,10 +27,12 @@ from app.store.places import (
     US_PER_DAY,
     Columns,
     More,
+    Ordered,
     Places,
     Scan,
     columns_of,
     key_of,
+    order_of,
     speaker_mark,
 )
 
@@ -143,20 +145,22 @@ def rank(
     or asks for a `recap` of a conversation; what stands in the prompt already (see `agent_data.retrieve`) is context for the
     rest, and then left out."""
     found = np.concatenate([scan.places, more.places], dtype=PLACE) if len(more.places) else scan.places
-    columns = columns_of(found)
-    at, sims, counts, legs, brought, moments, sums = _merged(scan, more, columns)
-    owner, turn, memory, speaker = columns.owner[at], columns.turn[at], columns.memory[at], columns.speaker[at]
-    many, lengths = len(at), columns.tokens[at].astype(np.float32)
+    if scan.ordered is not None and not len(more.places):
+        at, columns, sims, counts, legs, brought, sums = _in_order(scan, scan.ordered)
+    else:
+        at, columns, sims, counts, legs, brought, sums = _merged(scan, more, columns_of(found))
+    owner, turn, memory, speaker, moments = columns.owner, columns.turn, columns.memory, columns.speaker, columns.at
+    many, lengths = len(at), columns.tokens.astype(np.float32)
     told, marks = _speakers(speaker, query)
-    rows = np.empty((len(counts) + 1, many), np.float32)
-    rows[:-1] = counts
+    shares = _shares(owner, turn, lengths)
     # Where the vector leg did not see an item, it is no nearer than the last that was seen.
-    rows[-1] = np.where(np.isnan(sims), np.float32(scan.sims.min()), sims) if len(scan.sims) else 0.0
-    near = smooth(rows, owner, turn, lengths)
-    text, vector = np.zeros(many, np.float32), near[-1]
+    rows = np.where(np.isnan(sims), np.float32(scan.sims.min()), sims) if len(scan.sims) else np.zeros(many, np.float32)
+    vector = smooth(rows[None], shares)[0]
+    text = np.zeros(many, np.float32)
     if scan.words:
-        near = near[:-1]
-        text = gains(scan, told) @ (near / (near + saturation(scan, lengths)))
+        part = _beside(counts, shares)
+        near = smooth(counts, shares, part)
+        text[part] = gains(scan, told) @ (near / (near + saturation(scan, lengths[part])))
     timely = timeliness(moments, span)
     if here and session is not None:
         timely[owner == key_of(session)] = 1.0
@@ -166,7 +170,7 @@ def rank(
     else:
         legs |= RECENT_LEG
     named = np.isin(speaker, marks) if marks else np.zeros(many, bool)
-    own = (columns.role[at] == USER_ROLE) & ~memory
+    own = (columns.role == USER_ROLE) & ~memory
     told_whole = sums == OF_SESSION if recap else np.zeros(many, bool)
     digest = (sums >= OF_SESSION) & ~told_whole
     kept: NDArray[np.bool_] | slice = slice(None)
@@ -182,20 +186,44 @@ def rank(
         vector[kept], told, )  # fmt: skip
 
 
-def smooth(rows: Column, owner: NDArray[np.uint64], turn: NDArray[np.uint64], tokens: Column) -> Column:
-    """`rows` (r, n), in the order of `_merged`, with what neighbours add: of those found, the nearest of a session that are no
-    more turns apart than `KERNEL` is long."""
+def smooth(rows: Column, shares: Sequence[Column], part: NDArray[np.intp] | None = None) -> Column:
+    """`rows` (r, n), in the order of `order_of`, with what neighbours add (`_shares`); of all, or of a part of them."""
+    if part is None:
+        out = rows.copy()
+        for away, share in enumerate(shares, 1):
+            out[:, away:] += share * rows[:, :-away]
+            out[:, :-away] += share * rows[:, away:]
+        return out
+    out = rows[:, part]
+    for away, share in enumerate(shares, 1):
+        before, after = part[part >= away] - away, part[part < rows.shape[1] - away]
+        out[:, part >= away] += share[before] * rows[:, before]
+        out[:, part < rows.shape[1] - away] += share[after] * rows[:, after + away]
+    return out
+
+
+def _shares(owner: NDArray[np.uint64], turn: NDArray[np.uint64], tokens: Column) -> list[Column]:
+    """What items add to each other that stand 1, 2 and 3 places apart, (n − 1,) and so on: of those found, the nearest of a
+    session that are no more turns apart than `KERNEL` is long."""
     middle = np.cumsum(tokens) - tokens / 2
-    out = rows.copy()
+    shares = []
     for away, weight in enumerate(KERNEL, 1):
-        if away >= rows.shape[1]:
+        if away >= len(owner):
             break
         gap = np.maximum(middle[away:] - middle[:-away] - NEAR, 0.0)
         beside = (owner[away:] == owner[:-away]) & (turn[away:] - turn[:-away] <= len(KERNEL))
-        share = np.where(beside, weight * np.exp(gap / -REACH), 0.0).astype(np.float32)
-        out[:, away:] += share * rows[:, :-away]
-        out[:, :-away] += share * rows[:, away:]
-    return out
+        shares.append(np.where(beside, weight * np.exp(gap / -REACH), 0.0).astype(np.float32))
+    return shares
+
+
+def _beside(counts: Column, shares: Sequence[Column]) -> NDArray[np.intp]:
+    """Which items (n,) have a word of the question, or stand where one that has may add to them."""
+    said = (counts > 0).any(axis=0)
+    near: NDArray[np.bool_] = np.array(said)
+    for away in range(1, len(shares) + 1):
+        near[away:] |= said[:-away]
+        near[:-away] |= said[away:]
+    return np.flatnonzero(near)
 
 
 def timeliness(moments: NDArray[np.int64], span: Span | None) -> Column:
@@ -219,18 +247,27 @@ def saturation(scan: Scan, tokens: Column) -> Column:
     return (scan.k1 * (1 - scan.b) + (scan.k1 * scan.b / scan.mean) * tokens).astype(np.float32)
 
 
-def _merged(
-    scan: Scan, more: More, columns: Columns
-) -> tuple[
-    NDArray[np.intp], Column, Column, NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]
-]:
-    """Each item once, session by session in the order of its turns: where its place is, cosine (NaN: unknown), word counts
-    (words, n), legs, those of `more`, when it was (the vectors' places know from when a memory holds), and what a memory sums
-    up (those places know that, too)."""
-    item, owner, turn = columns[:3]
-    # Session, turn, item in one number: two sessions that are alike in 32 bits do no harm, for their owners differ.
-    order = np.argsort((owner & _HIGH) | (np.minimum(turn, _MOST_TURNS) << _TURN_BITS) | (item >> _ITEM_BITS))
-    item = item[order]
+_Merged = tuple[NDArray[np.intp], Columns, Column, Column, NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint64]]
+"""Each item once, session by session in the order of its turns: where its place is, its columns, cosine (NaN: unknown), word
+counts (words, n), legs, those of `more`, and what a memory sums up."""
+
+
+def _in_order(scan: Scan, ordered: Ordered) -> _Merged:
+    """Of a scan that has them so already."""
+    columns = ordered.columns
+    many = len(columns.item)
+    counts = np.zeros((len(scan.words), many), np.float32)
+    counts[:, ordered.said] = scan.counts[:, : len(scan.words)].T
+    legs = np.full(many, VECTOR_LEG, np.uint8)
+    legs[ordered.said] |= TEXT_LEG
+    sums = np.where(columns.memory, columns.role, 0)
+    return np.arange(many), columns, scan.sims, counts, legs, np.zeros(many, np.uint8), sums
+
+
+def _merged(scan: Scan, more: More, columns: Columns) -> _Merged:
+    """Of any scan. (The vectors' places know from when a memory holds, and what it sums up.)"""
+    order = np.argsort(order_of(columns))
+    item = columns.item[order]
     first = np.empty(len(order), bool)
     first[:1] = True
     np.not_equal(item[1:], item[:-1], out=first[1:])
@@ -255,13 +292,7 @@ def _merged(
         legs[part] |= bit
     brought = np.zeros(len(kept), np.uint8)
     brought[rank_of[end:]] = more.legs << _MORE_LEGS
-    return kept, sims, counts, legs | brought, brought, moments, sums
-
-
-_HIGH = np.uint64(0xFFFFFFFF << 32)
-_TURN_BITS, _ITEM_BITS = np.uint64(12), np.uint64(52)
-_MOST_TURNS = np.uint64(2**20 - 1)
-"""The turn takes 20 bits of the order's 64; of a longer session the rest stands in any order."""
+    return kept, columns.part(kept)._replace(at=moments), sims, counts, legs | brought, brought, sums
 
 
 def _apart(

@@ -77,6 +77,8 @@ LARGE = 800.0
 """Tokens of a memory from which it is a large one: what a question gets on an average (`PRICES`)."""
 POOL = 400
 """Items among which shares are reckoned, the best by score: those after them have none to speak of."""
+RANKED = 1_600
+"""Items whose place is reckoned, as many as may be fetched for a prompt; those after them share the next."""
 SHARPNESS = 4.0
 """Factor of the score in the softmax that makes shares of it: e⁴ for a point of score, which is what all words of a question
 weigh."""
@@ -282,8 +284,9 @@ def item_features(scores: Column) -> Column:
     time and length; how far an item stands out of the others is what is left to say of it, and means the same in any
     conversation."""
     many = len(scores)
-    rank = np.empty(many, np.float32)
-    rank[np.argsort(-scores, kind="stable")] = np.arange(many)
+    rank = np.full(many, RANKED, np.float32)
+    best = highest(scores, RANKED)
+    rank[best] = np.arange(len(best))
     sharp = SHARPNESS * (scores - scores.max())
     share = sharp - np.log(np.exp(sharp[rank < POOL]).sum())
     return np.stack([np.log1p(rank), share, np.full(many, math.log1p(many))], axis=1).astype(np.float32)

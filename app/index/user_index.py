@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.index.analyse import HASH_BYTES, HEAD_BYTES, LANGUAGES, MOST_COUNTED, VERSION, Term
-from app.store.places import MEMORY_KIND, PLACE, Places, Scan, columns_of
+from app.store.places import MEMORY_KIND, PLACE, Columns, Ordered, Places, Scan, columns_of, order_of
 
 WORDS = 16
 """Words of a question that are looked for at most, as `Scan` has them."""
@@ -32,6 +32,8 @@ AHEAD, CROWD = 4, 16
 TAIL_ROWS, TAIL_SHARE = 128, 64
 """So many new rows, or one in so many of all, are kept beside the postings, and looked through one by one (.1 ms); then all
 postings are sorted anew (5 ms for 10,000 items)."""
+FEW_ITEMS = 16
+"""Items that are looked for one by one."""
 AT_ONCE = 512
 """Vectors that are widened at a time: half a megabyte of 256 dimensions, which stays in the cache."""
 LEVELS = 127
@@ -93,6 +95,7 @@ class UserIndex:
     """What came since, in the order of `hashes`."""
     _live: NDArray[np.bool_]
     """Which items of both are still there, shape (n,)."""
+    _order: _Order
     unreadable: int = 0
 
     @classmethod
@@ -100,16 +103,19 @@ class UserIndex:
         """Of an item that is there twice the later row counts. `dimensions`: of the vectors; 0: there are none."""
         read, unreadable = _decoded(rows, dimensions)
         base, starts = _by_word(_by_hash(read))
-        return cls(base, starts, _decoded([], dimensions)[0], _latest(read), unreadable)
+        live = _latest(read)
+        return cls(base, starts, _decoded([], dimensions)[0], live, _Order.of(read.places, live), unreadable)
 
     def with_rows(self, rows: Sequence[Row]) -> Self:
         """With these, each in place of what its item had before."""
         new, unreadable = _decoded(rows, self.dimensions)
-        stays = self._live & ~np.isin(columns_of(_places(self._numbers)).item, columns_of(_places(new.places)).item)
+        stays = self._live & ~_same_items(self._numbers, new.places)
+        latest = _latest(new)
         made = replace(
             self,
             _tail=_by_hash(_joined(self._tail, new), "stable"),
-            _live=np.concatenate([stays, _latest(new)]),
+            _live=np.concatenate([stays, latest]),
+            _order=self._order.kept(stays).joined(_Order.of(new.places, latest), len(stays)),
             unreadable=self.unreadable + unreadable,
         )
         many = len(made._tail.places) > max(TAIL_ROWS, len(made._live) // TAIL_SHARE)
@@ -117,7 +123,10 @@ class UserIndex:
 
     def without(self, items: Collection[UUID]) -> Self:
         """Without these, whether they were there or not."""
-        return replace(self, _live=self._live & ~_among(_places(self._numbers), items)) if items else self
+        if not items:
+            return self
+        live = self._live & ~_same_items(self._numbers, _of_items(items))
+        return replace(self, _live=live, _order=self._order.kept(live))
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self._live))
@@ -175,7 +184,7 @@ class UserIndex:
         if confine is not None:
             wanted = wanted & _of(places, confine)
         if hidden:
-            wanted = wanted & ~_among(places, hidden)
+            wanted = wanted & ~_same_items(numbers, _of_items(hidden))
         near, sims = self._near(vector, vectors, wanted, lines)
         documents = self._live & ~((places["kind"] == MEMORY_KIND) & (places["role"] == OF_SESSION))
         words, holding, counts = self._counted(terms if texts > 0 else (), documents, min(most, WORDS))
@@ -184,8 +193,15 @@ class UserIndex:
         table[:, : len(words)] = counts[:, said].T
         there = int(np.count_nonzero(documents))
         mean = max(1.0, float(places["tokens"].sum(where=documents)) / max(1, there))
-        found = np.concatenate([numbers if len(near) == len(places) else numbers[near], numbers[said]])
-        return Scan(_places(found), sims, table, words, holding, there, mean, k1, b)
+        ordered = None
+        if len(near) == np.count_nonzero(wanted):
+            order = self._order.kept(wanted)
+            where = np.empty(len(numbers), np.intp)
+            where[order.at] = np.arange(len(order.at))
+            sims[where[near]] = sims.copy()
+            near, ordered = order.at, Ordered(order.columns(), where[said])
+        found = numbers[np.concatenate([near, said])]
+        return Scan(_places(found), sims, table, words, holding, there, mean, k1, b, ordered)
 
     @property
     def _numbers(self) -> NDArray[np.uint64]:
@@ -262,8 +278,50 @@ class UserIndex:
         both = _kept(_joined(words, self._tail), self._live)
         base, starts = _by_word(_by_hash(both, "stable"))  # two sorted runs are merged
         return replace(
-            self, _base=base, _starts=starts, _tail=_decoded([], self.dimensions)[0], _live=np.ones(len(self), bool)
-        )
+            self, _base=base, _starts=starts, _tail=_decoded([], self.dimensions)[0], _live=np.ones(len(self), bool),
+            _order=self._order.numbered(np.cumsum(self._live) - 1),
+        )  # fmt: skip
+
+
+class _Order(NamedTuple):
+    """The items that are there, as ranking goes through them. `table` (10, n): `places.order_of`, where each stands among all,
+    and its `Columns`: in one piece, for an item is put in between at every turn."""
+
+    table: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, numbers: NDArray[np.uint64], live: NDArray[np.bool_]) -> _Order:
+        """Of `_Rows.places`."""
+        columns = columns_of(_places(numbers))
+        keys = order_of(columns)
+        at = np.argsort(keys, kind="stable")
+        at = at[live[at]]
+        return cls(np.array([keys[at], at, *(each[at].astype(np.uint64) for each in columns)], np.uint64))
+
+    @property
+    def at(self) -> NDArray[np.intp]:
+        at: NDArray[np.intp] = self.table[1].view(np.int64)
+        return at
+
+    def kept(self, stays: NDArray[np.bool_]) -> _Order:
+        """Those of all items (n,) that stay."""
+        part = stays[self.at]
+        return self if part.all() else _Order(self.table[:, part])
+
+    def joined(self, new: _Order, before: int) -> _Order:
+        """With items that are numbered after `before` others."""
+        new.table[1] += np.uint64(before)
+        return _Order(np.insert(self.table, np.searchsorted(self.table[0], new.table[0]), new.table, axis=1))
+
+    def numbered(self, numbers: NDArray[np.intp]) -> _Order:
+        """With other numbers (n,) for all items."""
+        table = self.table.copy()
+        table[1] = numbers[self.at]
+        return _Order(table)
+
+    def columns(self) -> Columns:
+        _, _, item, owner, turn, tokens, role, memory, speaker, at = self.table
+        return Columns(item, owner, turn, tokens, role, memory != 0, speaker, at.view(np.int64))
 
 
 _Posted = tuple[NDArray[np.integer], NDArray[np.uint8]]
@@ -443,11 +501,22 @@ def _latest(rows: _Rows) -> NDArray[np.bool_]:
     return stays
 
 
-def _among(places: Places, items: Collection[UUID]) -> NDArray[np.bool_]:
-    """Which of the places (n,) are of these items."""
-    wanted = np.zeros(len(items), PLACE)
-    wanted["id"] = np.frombuffer(b"".join([each.bytes for each in items]), ">u8").reshape(-1, 2)
-    return np.isin(columns_of(places).item, columns_of(wanted).item)
+def _of_items(items: Collection[UUID]) -> NDArray[np.uint64]:
+    """Their ids as `_Rows.places` has them (m, 2)."""
+    return np.frombuffer(b"".join([each.bytes for each in items]), np.uint64).reshape(-1, 2)
+
+
+def _same_items(numbers: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which items (n,) of `_Rows.places` are among others, m numbers of which the first two are the id. A turn brings two or
+    three, and of these going through all is a twentieth of what sorting takes."""
+    if len(wanted) <= FEW_ITEMS:
+        found = np.zeros(len(numbers), bool)
+        for high, low in wanted[:, :2].tolist():
+            found |= (numbers[:, 0] == high) & (numbers[:, 1] == low)
+        return found
+    ids = np.dtype((np.void, 16))
+    own, others = (np.ascontiguousarray(each[:, :2]).view(ids)[:, 0] for each in (numbers, wanted))
+    return np.isin(own, others)
 
 
 def _of(places: Places, session: UUID) -> NDArray[np.bool_]:

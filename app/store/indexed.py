@@ -95,6 +95,11 @@ class IndexStore:
         assert row is not None, "a function with OUT arguments returns one row"
         return IndexRead.of(row)
 
+    async def recent(self, limit: int) -> list[tuple[UUID, UUID]]:
+        """Tenant and id of users of whom something changed lately, the latest first. Raises StoreUnavailable."""
+        async with self._pool.acquire() as connection:
+            return [(row[0], row[1]) for row in await connection.fetch(self._sql["index.recent"], limit)]
+
     async def keep(self, tenant: UUID, user: UUID, made: Sequence[tuple[UUID, int, bytes]]) -> None:
         """Keep terms that were made: item, revision of its text, terms. Raises StoreUnavailable."""
         columns: list[Any] = [list(each) for each in zip(*made, strict=True)]

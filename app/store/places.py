@@ -57,6 +57,15 @@ class Scan(NamedTuple):
     mean: float
     k1: float
     b: float
+    ordered: Ordered | None = None
+    """Where the places with a cosine are in the order of `order_of`, each item once, and have all that have words."""
+
+
+class Ordered(NamedTuple):
+    """The columns (n,) of places, and where those with words stand among them (m,)."""
+
+    columns: Columns
+    said: NDArray[np.intp]
 
 
 def unpack(row: Any) -> Scan:
@@ -104,6 +113,10 @@ class Columns(NamedTuple):
     speaker: NDArray[np.uint64]
     at: NDArray[np.int64]
 
+    def part(self, which: NDArray[Any]) -> Columns:
+        """Some of them: numbers, or a mask (n,)."""
+        return Columns._make(each[which] for each in self)
+
 
 def columns_of(places: Places) -> Columns:
     # All of it as seven numbers, turned to our byte order at once: field by field takes five times as long.
@@ -117,6 +130,18 @@ def columns_of(places: Places) -> Columns:
     )  # fmt: skip
 
 
+def order_of(columns: Columns) -> NDArray[np.uint64]:
+    """Numbers (n,) in whose order sessions lie together, each in the order of its turns: session, turn, item. (Two sessions
+    that are alike in 32 bits do no harm, for their owners differ.)"""
+    turns = np.minimum(columns.turn, _MOST_TURNS) << _TURN_BITS
+    order: NDArray[np.uint64] = (columns.owner & _HIGH) | turns | (columns.item >> _ITEM_BITS)
+    return order
+
+
+_HIGH = np.uint64(0xFFFFFFFF << 32)
+_TURN_BITS, _ITEM_BITS = np.uint64(12), np.uint64(52)
+_MOST_TURNS = np.uint64(2**20 - 1)
+"""The turn takes 20 bits of the order's 64; of a longer session the rest stands in any order."""
 _32, _48, _16_BITS, _32_BITS = (np.uint64(n) for n in (32, 48, 0xFFFF, 0xFFFFFFFF))
 
 

@@ -355,7 +355,10 @@ class TurnStore:
     async def warm(self, vector: Vector | None, space: int | None) -> None:
         """Ask what each request asks, of nobody, so that it is planned: that takes longer than a request waits for memory."""
         nobody = UUID(int=0)
-        await self.recognise(nobody, nobody)
+        await self.recognise(nobody, nobody, index=IndexAsk(space, 0, 0, 0, "1:1:", 0))
+        for reads in (self._history, self._memory):
+            await reads.one("index.warm", nobody, nobody, space)
+        await self._memory.one("index.load", nobody, nobody, space, 0, 0, 0)
         await self.retrieve(
             nobody, nobody, query="warm", vector=vector, space=space, confine=None, session=None, visible=0, ancestors=(),
             history=False, limits=(1, 1, 1),

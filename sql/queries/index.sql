@@ -10,6 +10,14 @@ LEFT JOIN LATERAL agent_data.index_rows($1, $2, $3, $4, $5, r.items) c ON r.item
 SELECT r.*, c.* FROM agent_data.index_read($1, $2, NULL, NULL, $6) r
 LEFT JOIN LATERAL agent_data.index_all($1, $2, $3, $4, $5) c ON NOT r.many
 
+-- name: recent
+-- Of which users something changed lately, the latest first.
+SELECT tenant_id, user_id FROM agent_data.index_recent($1)
+
+-- name: warm
+-- Plans what reads items that changed: of a user who is none.
+SELECT c.places FROM agent_data.index_rows($1, $2, $3, 0, 0, '{}') c
+
 -- name: terms
 -- Keeps terms that a server made of texts.
 SELECT agent_data.index_terms($1, $2, $3, $4, $5)

@@ -318,6 +318,14 @@ BEGIN
     END IF;
 END $$;
 
+-- Whose index will be asked for next, as far as the log tells: of whom something changed lately, the latest first.
+CREATE FUNCTION agent_data.index_recent(p_limit integer) RETURNS TABLE (tenant_id uuid, user_id uuid)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    SELECT g.tenant_id, g.user_id FROM agent_data.index_log g
+    WHERE g.at > now() - (SELECT (c.value #>> '{}')::interval FROM agent_data.system_config c WHERE c.key = 'index_log_keep')
+    GROUP BY 1, 2 ORDER BY max(g.at) DESC LIMIT p_limit
+$$;
+
 -- --- what a server writes ------------------------------------------------------------------------------------------------
 
 -- Keeps terms that a server made of texts, where these are still so. Nobody need read an item again for it: who has it, has its
@@ -380,7 +388,7 @@ SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.index_items, agent_data.index_log TO mneme_definer;
 REVOKE INSERT, UPDATE ON agent_data.index_items, agent_data.index_log, agent_data.index_state FROM mneme_app;
 SELECT agent_data.give_functions('mneme_definer', ARRAY['index_put', 'index_note'], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);
-SELECT agent_data.give_functions('mneme_definer', ARRAY['index_read', 'index_rows', 'index_all', 'index_terms'],
+SELECT agent_data.give_functions('mneme_definer', ARRAY['index_read', 'index_rows', 'index_all', 'index_recent', 'index_terms'],
                                  ARRAY['mneme_app']);
 SELECT agent_data.give_functions('mneme_definer', ARRAY['index_cut'], ARRAY['mneme_app', 'mneme_owner']);
 SELECT agent_data.give_functions('mneme_owner', ARRAY['index_cut_some']);

@@ -132,6 +132,28 @@ def ids(scan: Scan, part: slice) -> list[UUID]:
     return [UUID(bytes=each.tobytes()) for each in scan.places[part]["id"]]
 
 
+@given(st.lists(ITEMS, max_size=10), STEPS, QUESTIONS, VECTORS, st.none() | st.integers(1, 3), st.integers(1, 5))
+@examples(300)
+def test_what_comes_in_order_is_ranked_as_if_it_came_in_any(
+    begin: list[Item], steps: list[list[Item] | frozenset[UUID]], question: str, numbers: tuple[float, ...],
+    session: int | None, turn: int,
+) -> None:  # fmt: skip
+    index, _ = built(steps, begin)
+    vector = np.array(numbers, np.float32)
+    here = UUID(int=session) if session else None
+    scan = index.scan(
+        asked(question), vector / np.linalg.norm(vector), vectors=1000, texts=1000, session=here, visible_from=turn
+    )
+    one = rank(scan, question, session=here, visible_from=turn)
+    other = rank(scan._replace(ordered=None), question, session=here, visible_from=turn)
+    order = [np.lexsort(each.places()["id"].T) for each in (one, other)]
+    assert one.places()[order[0]].tobytes() == other.places()[order[1]].tobytes()
+    for name, column in one.signals().items():
+        np.testing.assert_allclose(column[order[0]], other.signals()[name][order[1]], rtol=1e-5, err_msg=name)
+    np.testing.assert_array_equal(one.counts[:, order[0]], other.counts[:, order[1]])
+    np.testing.assert_array_equal(one.legs[order[0]], other.legs[order[1]])
+
+
 @given(st.lists(ITEMS, max_size=10), STEPS, QUESTIONS, VECTORS)
 @examples(300)
 def test_a_scan_finds_what_is_there(
