@@ -218,8 +218,8 @@ def _shares(owner: NDArray[np.uint64], turn: NDArray[np.uint64], tokens: Column)
 
 def _beside(counts: Column, shares: Sequence[Column]) -> NDArray[np.intp]:
     """Which items (n,) have a word of the question, or stand where one that has may add to them."""
-    said = (counts > 0).any(axis=0)
-    near: NDArray[np.bool_] = np.array(said)
+    said: NDArray[np.bool_] = np.any(counts > 0, axis=0)
+    near = said.copy()
     for away in range(1, len(shares) + 1):
         near[away:] |= said[:-away]
         near[:-away] |= said[away:]

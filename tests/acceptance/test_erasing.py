@@ -148,6 +148,7 @@ MADE_BY_TIME = {
         "$2, $2, false, 0, 0, 0, 0, 0, 0.4, $3",
     ),
     "phantom_ledger": ("session_id, answer_chain, call_id, hidden", "$2, '', $2, convert_to($3, 'UTF8')"),
+    "index_state": ("cut", "'1'"),
 }  # fmt: skip
 """What only months, or long sessions, bring about, and how it is put there instead."""
 OF_TOMBSTONES = {"erased_users", "erased_contents"}

@@ -22,7 +22,9 @@ import pytest
 
 from app.capture.record import Recorder
 from app.context.assemble import Block
+from app.index.analyse import READ_CHARS, VERSION
 from app.providers.tokens import CountCache
+from app.store.indexed import IndexAsk
 from app.store.migrate import migrate
 from app.store.paging_values import WINDOW_TURNS
 from app.store.pools import Pool, halfvec, open_pool
@@ -250,6 +252,7 @@ async def test_every_hot_read_goes_to_one_shard(routed: Routed, flat_teller: Tel
         MAX_FACTS,
         FACT_FLOOR,
         MAX_WISHES,
+        *IndexAsk(space, VERSION, READ_CHARS, 0, "1:1:", 10),
     )
     touched = await routed(lambda: ask.fetchrow(SQL["turns.recognise"], *recognised))
     named = (
@@ -267,6 +270,7 @@ async def test_every_hot_read_goes_to_one_shard(routed: Routed, flat_teller: Tel
         MAX_FACTS,
         FACT_FLOOR,
         MAX_WISHES,
+        *IndexAsk(space, VERSION, READ_CHARS, 0, "1:1:", 10),
     )
     touched |= await routed(lambda: ask.fetchrow(SQL["turns.recognise"], *named))
     # History, retrieval in each of its ways, what was found, what is paged, a repeated key.
