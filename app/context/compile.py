@@ -45,7 +45,7 @@ from app.context.request import (
     SearchResult,
 )
 from app.context.retrieve import RAW_KINDS, NoVector, Retrieved, Retriever, Wanted
-from app.context.score import QuerySignals, Scored, likely, score
+from app.context.score import QuerySignals, Scored, score
 from app.context.sections import Budgets
 from app.context.since import NOTHING_SINCE, Since, doubtful, since_then
 from app.context.story import SYSTEM_ROLES, Figures, Story, visible_from
@@ -164,11 +164,9 @@ class Compiler:
             kinds = {*request.kinds, *(("passage",) if RAW_KINDS & set(request.kinds) else ())}
             found = [each for each in found if each.kind in kinds]
         signals = QuerySignals.of(asked)
-        scored = score(found, signals, profile, request.now)
         if retrieved.asked is None:
             price = None
-        if price is not None:
-            scored = likely(scored, signals, request.now)
+        scored = score(found, signals, profile, request.now, likely=price is not None)
         digests = None if filtered else digest_room(budget, asked.recap)  # who asks for summaries gets nothing else
         packed = pack(
             scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity, digests=digests,
@@ -207,7 +205,8 @@ class Compiler:
                 request, figures, story, learned, found.cards, reading=reading, worths=found.worths, anew=anew
             )
 
-        if learned is not None or found.cards is not None or found.worths:
+        bears = not found.worths.keys().isdisjoint([each.memory for each in request.standing.facts])
+        if learned is not None or found.cards is not None or bears:
             layout = laid_out(anew=True)
         summary = _summary(request, story, layout.live, layout.shares.memories, counter)
         packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
@@ -390,9 +389,7 @@ class Compiler:
         related = learned.known.related if learned is not None else frozenset[str]()
         signals = QuerySignals.of(asked, related)
         price = self._price_of(request, profile) if found.judged else None
-        scored = score(items, signals, profile, request.now)
-        if price is not None:
-            scored = likely(scored, signals, request.now)
+        scored = score(items, signals, profile, request.now, likely=price is not None)
         said = _said([*request.messages, *story.messages])
         visible = shown(layout.live.blocks)
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).

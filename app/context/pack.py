@@ -90,18 +90,18 @@ class Packed:
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """The chosen items, without their scores."""
-        return tuple(each.candidate for each in self.chosen)
+        return tuple([each.candidate for each in self.chosen])
 
     @property
     def eligible(self) -> tuple[Scored, ...]:
         """The chosen items and those that only lacked room or score: what `efficiency` compares the choice with."""
         kept = {Reason.OVER_BUDGET, Reason.BELOW_FLOOR}
-        return self.chosen + tuple(each.item for each in self.dropped if each.reason in kept)
+        return self.chosen + tuple([each.item for each in self.dropped if each.reason in kept])
 
     @property
     def afforded(self) -> tuple[Scored, ...]:
         """The chosen items and those that only lacked room: what was worth its tokens."""
-        return self.chosen + tuple(each.item for each in self.dropped if each.reason == Reason.OVER_BUDGET)
+        return self.chosen + tuple([each.item for each in self.dropped if each.reason == Reason.OVER_BUDGET])
 
 
 def digest_room(budget: int, recap: bool) -> int:
@@ -117,7 +117,7 @@ def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:
     rest = sorted(scored, key=by_score)
     top = rest[0].score if rest else 0.0
     scale = 1.0 / top if top > 0.0 else 0.0
-    words = [frozenset(_WORD.findall(each.candidate.text.lower())) for each in rest]
+    words = [_words(each.candidate.text) for each in rest]
     likest = [0.0] * len(rest)
     left = list(range(len(rest)))
     found: list[Scored] = []
@@ -171,7 +171,8 @@ def pack(
         ordered = diverse(list(scored), diversity)
     else:
         ordered = sorted(scored, key=_by_efficiency if order == "efficiency" else by_score)
-    state = _Packing(budget, meter, limit, digests, price, max((each.score for each in ordered), default=0.0), told)
+    best = max([each.score for each in ordered], default=0.0)
+    state = _Packing(budget, meter, limit, digests, price, best, told)
     for item in ordered:
         candidate = item.candidate
         origin = candidate.origin
@@ -203,7 +204,9 @@ class _Packing:
         self.price = price
         self._best = best
         # Words of each line that is there, and of each chosen item.
-        self._told = [frozenset(_WORD.findall(line.lower())) for line in told] if price is not None else []
+        self._told = [_words(line) for line in told] if price is not None else []
+        self._every = set().union(*self._told)
+        self._own: frozenset[str] = frozenset()  # words of the item that is looked at
         self.digests = digests  # tokens left for them
         self.meter = meter
         self.limit = limit
@@ -239,13 +242,17 @@ class _Packing:
 
     def _worth(self, item: Scored, price: Rate) -> bool:
         """Whether what it adds to the chosen ones pays for its tokens."""
-        least = price.least(self.meter.cost(item.candidate), self._best)
-        return bool(item.score >= least and item.score * (1.0 - self._repeats(item.candidate)) >= least)
+        least = price.least_of_one(self.meter.cost(item.candidate), self._best)
+        if item.score < least:
+            return False
+        self._own = _words(item.candidate.text)
+        return item.score * (1.0 - self._repeats(self._own)) >= least
 
-    def _repeats(self, candidate: Candidate) -> float:
-        """The share of it that a chosen item tells already; 0 where that is less than `TELLING`."""
-        words = frozenset(_WORD.findall(candidate.text.lower()))
-        most = max((len(words & told) for told in self._told), default=0) / max(1, len(words))
+    def _repeats(self, words: frozenset[str]) -> float:
+        """The share of these words that a chosen item tells already; 0 where that is less than `TELLING`."""
+        if len(words & self._every) < TELLING * len(words):  # then no single one tells so many of them
+            return 0.0
+        most = max([len(words & told) for told in self._told], default=0) / max(1, len(words))
         return most if most >= TELLING else 0.0
 
     def _fits(self, candidate: Candidate, replaced: Sequence[UUID]) -> bool:
@@ -267,7 +274,8 @@ class _Packing:
         candidate = item.candidate
         self.meter.add(candidate)
         if self.price is not None:
-            self._told.append(frozenset(_WORD.findall(candidate.text.lower())))
+            self._told.append(self._own)
+            self._every |= self._own
         self._spend_digest(candidate, 1)
         self.chosen[candidate.id] = item
         self._hashes[candidate.content_hash] = candidate.id
@@ -284,6 +292,10 @@ class _Packing:
     def _spend_digest(self, candidate: Candidate, sign: int) -> None:
         if self.digests is not None and candidate.digest:
             self.digests -= sign * candidate.token_count
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.lower()))
 
 
 def _by_efficiency(item: Scored) -> tuple[float, UUID]:
@@ -363,12 +375,12 @@ def efficiency(
     """
     pool = [(each.relevance, each.candidate.token_count) for each in everything]
     taken = [(each.relevance, each.candidate.token_count) for each in chosen]
-    room = min(budget, sum(tokens for _, tokens in pool))
+    room = min(budget, sum([tokens for _, tokens in pool]))
     if room <= 0:
         return Efficiency(1.0, 1.0, 1.0, 1.0)
-    worth = sum(value * tokens for value, tokens in taken)
-    fill = min(1.0, (sum(tokens for _, tokens in taken) if spent is None else spent) / room)
-    whole = sum(value * tokens for value, tokens in pool)
+    worth = sum([value * tokens for value, tokens in taken])
+    fill = min(1.0, (sum([tokens for _, tokens in taken]) if spent is None else spent) / room)
+    whole = sum([value * tokens for value, tokens in pool])
     quality = worth / whole if whole > 0 else 1.0
     best, left = 0.0, room  # a fractional fill by relevance bounds every choice from above
     for value, tokens in sorted(pool, reverse=True):
