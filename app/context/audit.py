@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -94,7 +95,7 @@ class Compiled:
 def explain(compiled: Compiled, max_items: int = MAX_ITEMS) -> Explained:
     """The explanation as it is stored; plain values but for UUIDs."""
     packed = compiled.packed
-    rest = sorted(packed.dropped, key=lambda each: -each.item.score)
+    rest = sorted(packed.dropped, key=attrgetter("item.score"), reverse=True)
     room = max(0, max_items - len(packed.chosen))
     sessions: dict[str, int] = {}
     names: list[str] = []

@@ -391,10 +391,11 @@ class Compiler:
         price = self._price_of(request, profile) if found.judged else None
         scored = score(items, signals, profile, request.now, likely=price is not None)
         said = _said([*request.messages, *story.messages])
-        visible = shown(layout.live.blocks)
+        visible, opened, own = shown(layout.live.blocks), layout.opened, request.scope.session
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
-        visible.update(each.id for each in items if each.of_session and each.session_id == request.scope.session)
-        visible.update(each.id for each in items if layout.opened.said_by(each))  # a fact and its message are one
+        visible.update([each.id for each in items if each.session_id == own and each.of_session])
+        if opened.memories or opened.messages:  # a fact and its message are one
+            visible.update([each.id for each in items if opened.said_by(each)])
         packed = pack(
             scored,
             int((room - (NOTE_TOKENS if layout.notes else 0)) / (1.0 + counter.margin)),
@@ -476,8 +477,7 @@ def _block(
     last = full.last_user()
     anchor = full.chains[last] if last is not None else None
     hashed = full.hashes[last] if last is not None else None
-    quoted = summary or any(not states(each) for each in packed.candidates)
-    note = NOTE_TOKENS if said.before and not quoted else 0
+    note = NOTE_TOKENS if said.before and not summary and all(map(states, packed.candidates)) else 0
     old = {each.memory for each in since.used}
     ids = [each.candidate.id for each in packed.chosen if each.candidate.id not in old]
     # What they say goes with the block when it is forgotten, but that it is in force no more is what the line says (`shown`).
