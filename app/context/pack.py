@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,9 +11,9 @@ from uuid import UUID
 
 from app.context.candidates import Candidate
 from app.context.score import Scored, by_score
+from app.context.words import words_in
 from app.context.worth import Rate
 
-_WORD = re.compile(r"[^\W_]+")
 DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3
 """Most of a budget that summaries may take, and where it is asked what a conversation was about: a session's summary is as long
 as a third of a block (docs/consolidation.md); the rest is for what was said in so many words."""
@@ -117,7 +116,7 @@ def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:
     rest = sorted(scored, key=by_score)
     top = rest[0].score if rest else 0.0
     scale = 1.0 / top if top > 0.0 else 0.0
-    words = [_words(each.candidate.text) for each in rest]
+    words = [frozenset(words_in(each.candidate.text)) for each in rest]
     likest = [0.0] * len(rest)
     left = list(range(len(rest)))
     found: list[Scored] = []
@@ -204,7 +203,7 @@ class _Packing:
         self.price = price
         self._best = best
         # Words of each line that is there, and of each chosen item.
-        self._told = [_words(line) for line in told] if price is not None else []
+        self._told = [frozenset(words_in(line)) for line in told] if price is not None else []
         self._every = set().union(*self._told)
         self._own: frozenset[str] = frozenset()  # words of the item that is looked at
         self.digests = digests  # tokens left for them
@@ -245,7 +244,7 @@ class _Packing:
         least = price.least_of_one(self.meter.cost(item.candidate), self._best)
         if item.score < least:
             return False
-        self._own = _words(item.candidate.text)
+        self._own = frozenset(words_in(item.candidate.text))
         return item.score * (1.0 - self._repeats(self._own)) >= least
 
     def _repeats(self, words: frozenset[str]) -> float:
@@ -292,10 +291,6 @@ class _Packing:
     def _spend_digest(self, candidate: Candidate, sign: int) -> None:
         if self.digests is not None and candidate.digest:
             self.digests -= sign * candidate.token_count
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text.lower()))
 
 
 def _by_efficiency(item: Scored) -> tuple[float, UUID]:

@@ -8,7 +8,6 @@ be filled from attributes first.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +18,7 @@ from uuid import UUID
 from app.context.asked import Asked
 from app.context.candidates import LONG, SUMMARIES, Candidate
 from app.context.profiles import Profile
+from app.context.words import words_in
 from app.context.worth import TIED, prior, sigmoid, states
 from app.memory.candidate import Provenance
 from app.memory.lifecycle import effective_confidence
@@ -101,7 +101,6 @@ class _Context(NamedTuple):
 
 
 Column = list[float]
-_WORD = re.compile(r"[^\W_]+")
 Signal = Callable[[Sequence[Candidate], _Context], Column]
 
 
@@ -233,7 +232,7 @@ def _entity_overlap(candidates: Sequence[Candidate], context: _Context) -> Colum
     found = []
     for each in candidates:
         if each.source != "memory":
-            words = f"-{'-'.join(_WORD.findall(each.text.lower()))}-"
+            words = f"-{'-'.join(words_in(each.text))}-"
             said = 0
             for names in spelled:
                 for name in names:
