@@ -238,7 +238,13 @@ def _columns(told: Sequence[tuple[Scored, Reason, UUID | None]], sessions: dict[
         "because_of": [because for _, _, because in told],
         "tokens": [each.token_count for each in candidates],
         "legs": [_LEG_BITS[each.legs] for each in candidates],
-        "sources": [_sources(each, sessions) for each in candidates],
+        "sources": [
+            # No message: the item itself.
+            [[None, sessions.setdefault(each.session_name or str(each.session_id), len(sessions)), each.turn_index]]
+            if each.source == "message"
+            else _sources(each, sessions)
+            for each in candidates
+        ],
         # The characters of the message that a passage is.
         "spans": [each.span for each in candidates],
     }
@@ -253,13 +259,11 @@ def _rounded(rows: Sequence[Sequence[float]]) -> list[list[float]]:
     return columns
 
 
-def _sources(candidate: Candidate, sessions: dict[str, int]) -> Sequence[Sequence[Any]]:
-    """(message, session's number, turn) of each source; no message: the item itself, as for every raw turn. Of a memory as they
-    were stored: to make values of them first would take as long as all the rest."""
-    if candidate.source == "message":
-        return [[None, sessions.setdefault(candidate.session_label, len(sessions)), candidate.turn_index]]
+def _sources(memory: Candidate, sessions: dict[str, int]) -> Sequence[Sequence[Any]]:
+    """(message, session's number, turn) of each source, as they were stored: to make values of them first would take as long as
+    all the rest."""
     return [
         [message, sessions.setdefault(each.get("session") or "", len(sessions)), each.get("turn_index")]
-        for each in candidate.sources or ()
+        for each in memory.sources or ()
         if (message := each.get("message_id"))
     ]

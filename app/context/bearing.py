@@ -244,7 +244,14 @@ def bears_on(fact: StandingFact, reading: Reading, worths: Mapping[UUID, float])
         return "whole"
     if (predicate in reading.topics and (subject == "user" or predicate in OF_ALL)) or (named and not reading.of):
         return "topic"
-    if known if own.names else _shares(own, reading):
+    if own.names:
+        said = known
+    elif own.value is not None:
+        said = len(own.value) > 1 and own.value in reading.text
+    else:  # all of its predicate's words, or half of its value's
+        said = bool(own.own and own.own <= reading.words)
+        said = said or (bool(own.words) and 2 * len(own.words & reading.words) >= len(own.words))
+    if said:
         return "words"
     if fact.memory is not None and worths.get(fact.memory, 0.0) >= BEARS_WORTH:
         return "worth"
@@ -257,16 +264,6 @@ def answers(fact: StandingFact, reading: Reading) -> bool:
         return False
     predicate = _fact(fact.key, fact.value).predicate
     return predicate in reading.only_of if predicate in reading.of else reading.only
-
-
-def _shares(fact: _Fact, reading: Reading) -> bool:
-    """Whether the message has the fact's words: all of its predicate's, or half of its value's."""
-    if fact.value is not None:
-        return len(fact.value) > 1 and fact.value in reading.text
-    words = fact.words
-    return bool(fact.own and fact.own <= reading.words) or (
-        bool(words) and 2 * len(words & reading.words) >= len(words)
-    )
 
 
 def _words(text: str) -> frozenset[str]:

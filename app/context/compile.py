@@ -402,7 +402,7 @@ class Compiler:
             meter,
             order=profile.order,
             visible=visible,
-            visible_hashes={each.content_hash for each in items if each.source == "message" and _stands(each, said)},
+            visible_hashes=_standing_there(items, said),
             suppressed=request.gone,
             outranked=learned.outranked if learned is not None else (),
             diversity=self._diversity,
@@ -464,11 +464,12 @@ def _said(messages: Sequence[Mapping[str, Any]]) -> Collection[str]:
     return {text for each in messages if (text := text_of(each).strip())}
 
 
-def _stands(item: Candidate, said: Collection[str]) -> bool:
-    """Whether the texts that stand in the prompt have the item's."""
-    if item.span is None:
-        return item.text.strip() in said
-    return any(item.text in text for text in said)
+def _standing_there(items: Sequence[Candidate], said: Collection[str]) -> Collection[bytes]:
+    """Hashes of the messages whose text, or passage, stands in the prompt already."""
+    messages = [each for each in items if each.source == "message"]
+    whole = [each.content_hash for each in messages if each.span is None and each.text.strip() in said]
+    joined = "\0".join(said)  # no text holds that: Postgres takes none
+    return {*whole, *[each.content_hash for each in messages if each.span is not None and each.text in joined]}
 
 
 def _block(
