@@ -124,8 +124,11 @@ def render(
     for (_, day), turns in sorted(groups.items(), key=_begun):
         lines.append(f"{day.isoformat()}:")
         lines += [f"{_speaker(each)}: {neutralise(each.text)}{marks.ended.get(each.id, '')}" for each in turns]
-    parts = [(WISHES, wishes), (ABOUT, known), (NOTE, lines)]
-    told_lines = [*deeds, *(line for heading, own in parts if own for line in (heading, *own)), *after]
+    told_lines = list(deeds)
+    for heading, own in ((WISHES, wishes), (ABOUT, known), (NOTE, lines)):
+        if own:
+            told_lines += [heading, *own]
+    told_lines += after
     return "\n".join([f"<{TAG} {nonce}>", *told_lines, f"</{TAG} {nonce}>"]) if told_lines else ""
 
 
@@ -286,13 +289,9 @@ class BlockMeter:
         """Tokens of the block with all items added; 0 for a block that says nothing."""
         if not self._costs and not self._summary:
             return 0
-        headings = (NOTE_TOKENS if self.quotes else 0) + (ABOUT_TOKENS if self._statements else 0)
+        quotes = self._summary or len(self._costs) > self._statements
+        headings = (NOTE_TOKENS if quotes else 0) + (ABOUT_TOKENS if self._statements else 0)
         return FRAME_TOKENS + headings + self._summary + self._items + DATE_LINE_TOKENS * len(self._groups)
-
-    @property
-    def quotes(self) -> bool:
-        """Whether something stands under `NOTE`."""
-        return bool(self._summary) or len(self._costs) > self._statements
 
     def cost(self, candidate: Candidate) -> int:
         _, cost, group, stated = self._measured(candidate)
@@ -300,7 +299,7 @@ class BlockMeter:
             cost += DATE_LINE_TOKENS
         if stated:
             cost += 0 if self._statements else ABOUT_TOKENS
-        elif not self.quotes:
+        elif not self._summary and len(self._costs) == self._statements:  # nothing stands under `NOTE` yet
             cost += NOTE_TOKENS
         return cost if self._costs or self._summary else cost + FRAME_TOKENS
 

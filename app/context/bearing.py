@@ -194,7 +194,7 @@ def naming(reading: Reading, facts: Sequence[StandingFact]) -> Reading:
     and with what it asks for of somebody of whom there are facts."""
     read_as = [_fact(each.key, each.value) for each in facts]
     names = [(each.subject, fact.value) for each, fact in zip(read_as, facts, strict=True) if each.names]
-    said = f" {' '.join(_stem(each) for each in _WORD.findall(reading.text))} " if names else ""
+    said = f" {' '.join(map(_stem, _WORD.findall(reading.text)))} " if names else ""
     named = {subject for subject, value in names if _stands(value.lower(), said, reading)}
     if not named and reading.people.isdisjoint([each.subject for each in read_as]):
         return reading

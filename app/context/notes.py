@@ -20,7 +20,7 @@ from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, behind, neu
 from app.context.bearing import Reading, Why, answers, bears_on, naming
 from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason
-from app.context.score import by_score
+from app.context.score import best_first
 from app.context.sections import Shares, Wants
 from app.memory.consolidate_episodes import widen
 from app.memory.lifecycle import validation_question
@@ -315,7 +315,7 @@ def _ask(said: Said, packed: Packed, due: Mapping[UUID, datetime], budget: int, 
     used = 0
     # What was found, whether it stands in the block itself or by the message that says it.
     found = [*packed.chosen, *(each.item for each in packed.dropped if each.reason in _SAID_ALREADY)]
-    doubtful = [each.candidate for each in sorted(found, key=by_score) if each.candidate.id in due]
+    doubtful = [each.candidate for each in best_first(found) if each.candidate.id in due]
     for each in doubtful:
         if len(said.asked) == questions:
             break

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from app.context.candidates import Candidate
-from app.context.score import Scored, by_score
+from app.context.score import Scored, best_first
 from app.context.words import words_in
 from app.context.worth import Rate
 
@@ -113,7 +113,7 @@ def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:
     highest λ · score − (1 − λ) · its likeness to the likest of those before it. Scores count as parts of the highest; likeness
     is the cosine of two texts' words, 0..1. λ = 1 leaves the order as the scores have it. n items take n² / 2 comparisons.
     """
-    rest = sorted(scored, key=by_score)
+    rest = best_first(scored)
     top = rest[0].score if rest else 0.0
     scale = 1.0 / top if top > 0.0 else 0.0
     words = [frozenset(words_in(each.candidate.text)) for each in rest]
@@ -132,7 +132,7 @@ def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:
 
 
 def pack(
-    scored: Iterable[Scored],
+    scored: Sequence[Scored],
     budget: int,
     meter: Meter,
     *,
@@ -167,9 +167,9 @@ def pack(
     """
     gone, seen = frozenset(suppressed), frozenset(visible)
     if diversity is not None:
-        ordered = diverse(list(scored), diversity)
+        ordered = diverse(scored, diversity)
     else:
-        ordered = sorted(scored, key=_by_efficiency if order == "efficiency" else by_score)
+        ordered = best_first(scored) if order == "score" else sorted(scored, key=_by_efficiency)
     best = max([each.score for each in ordered], default=0.0)
     state = _Packing(budget, meter, limit, digests, price, best, told)
     for item in ordered:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
-from uuid import UUID
 
 from app.context.asked import Asked
 from app.context.candidates import LONG, SUMMARIES, Candidate
@@ -323,12 +322,10 @@ def score(
         totals = worths = _likelihoods(candidates, context)
     else:
         totals, worths = _weighed(candidates, columns, profile, now)
-    keys = [(-total, each.id) for total, each in zip(totals, candidates, strict=True)]
-    rows = list(zip(*columns, strict=True))
-    return [
-        Scored(candidates[n], totals[n], worths[n] if worths[n] > 0.0 else 0.0, names, rows[n])
-        for n in sorted(range(len(keys)), key=keys.__getitem__)
-    ]
+    rows = zip(candidates, totals, worths, zip(*columns, strict=True), strict=True)
+    return best_first(
+        [Scored(each, total, worth if worth > 0.0 else 0.0, names, values) for each, total, worth, values in rows]
+    )
 
 
 def _weighed(
@@ -380,6 +377,7 @@ def _factor(candidate: Candidate, profile: Profile, now: datetime) -> float:
     return boost * effective_confidence(candidate.confidence, sure_since, now, STRATEGY_DECAY)
 
 
-def by_score(item: Scored) -> tuple[float, UUID]:
-    """The order of scores, best first; ids part those that are alike."""
-    return (-item.score, item.candidate.id)
+def best_first(scored: Sequence[Scored]) -> list[Scored]:
+    """In the order of scores, best first; ids part those that are alike."""
+    keys = [(-each.score, each.candidate.id) for each in scored]
+    return [scored[n] for n in sorted(range(len(keys)), key=keys.__getitem__)]
