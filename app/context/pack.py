@@ -202,6 +202,7 @@ class _Packing:
         self.budget = budget
         self.price = price
         self._best = best
+        self._least = price.least_of_one(0, best) if price is not None else 0.0  # whatever an item costs
         # Words of each line that is there, and of each chosen item.
         self._told = [frozenset(words_in(line)) for line in told] if price is not None else []
         self._every = set().union(*self._told)
@@ -241,6 +242,8 @@ class _Packing:
 
     def _worth(self, item: Scored, price: Rate) -> bool:
         """Whether what it adds to the chosen ones pays for its tokens."""
+        if item.score < self._least:
+            return False
         least = price.least_of_one(self.meter.cost(item.candidate), self._best)
         if item.score < least:
             return False
