@@ -108,24 +108,27 @@ def render(
     `wishes`, `about`, `before`, `after`: lines, neutralised already
     (see `notes`). Empty when there is nothing to say.
     """
-    known = [*about, *(_statement_line(each, marks) for each in items if states(each))]
-    lines = list(before)
+    known, lines = list(about), list(before)
     if summary and (told := neutralise(summary)):
         lines.append(SUMMARY_LABEL + told)
-    lines += [_memory_line(each, marks) for each in items if each.source == "memory" and not states(each)]
     groups: dict[_Group, list[Candidate]] = {}
     for each in items:
         if each.source != "memory":
             groups.setdefault(_group(each), []).append(each)
-    ordered = sorted(groups.items(), key=lambda group: (min(each.created_at for each in group[1]), _mark(group[0][0])))
-    for (_, day), turns in ordered:
+        elif states(each):
+            known.append(_statement_line(each, marks))
+        else:
+            lines.append(_memory_line(each, marks))
+    for turns in groups.values():
+        turns.sort(key=_place)
+    for (_, day), turns in sorted(groups.items(), key=_begun):
         lines.append(f"{day.isoformat()}:")
-        lines += [
-            f"{_speaker(each)}: {neutralise(each.text)}{marks.ended.get(each.id, '')}"
-            for each in sorted(turns, key=_place)
-        ]
-    parts = [(WISHES, wishes), (ABOUT, known), (NOTE, lines)]
-    told_lines = [*deeds, *(line for heading, own in parts if own for line in (heading, *own)), *after]
+        lines += [f"{_speaker(each)}: {neutralise(each.text)}{marks.ended.get(each.id, '')}" for each in turns]
+    told_lines = list(deeds)
+    for heading, own in ((WISHES, wishes), (ABOUT, known), (NOTE, lines)):
+        if own:
+            told_lines += [heading, *own]
+    told_lines += after
     return "\n".join([f"<{TAG} {nonce}>", *told_lines, f"</{TAG} {nonce}>"]) if told_lines else ""
 
 
@@ -201,9 +204,10 @@ def _group(item: Candidate) -> _Group:
     return (item.session_id, _day(item))
 
 
-def _mark(session: UUID | None) -> bytes:
-    """By which sessions are told apart that began in one moment."""
-    return session.bytes if session is not None else b""
+def _begun(group: tuple[_Group, list[Candidate]]) -> tuple[datetime, bytes]:
+    """The order of groups, whose turns are in order: by their first turn, and by their sessions if that is of one moment."""
+    (session, _), turns = group
+    return turns[0].created_at, session.bytes if session is not None else b""
 
 
 def _place(item: Candidate) -> tuple[object, ...]:
@@ -275,7 +279,7 @@ class BlockMeter:
         self._words = dict(_KNOWN_WORDS)
         self._groups: dict[_Group, int] = {}
         self._costs: dict[UUID, int] = {}
-        self._last: tuple[UUID | None, int, _Group | None] = (None, 0, None)
+        self._last: tuple[UUID | None, int, _Group | None, bool] = (None, 0, None, False)
         self._summary = summary_tokens + SUMMARY_TOKENS + _growth(summary) + TEXT_SLACK if summary else 0
         self._items = 0
         self._statements = 0
@@ -285,32 +289,25 @@ class BlockMeter:
         """Tokens of the block with all items added; 0 for a block that says nothing."""
         if not self._costs and not self._summary:
             return 0
-        return FRAME_TOKENS + self._headings + self._summary + self._items + DATE_LINE_TOKENS * len(self._groups)
-
-    @property
-    def quotes(self) -> bool:
-        """Whether something stands under `NOTE`."""
-        return bool(self._summary) or len(self._costs) > self._statements
-
-    @property
-    def _headings(self) -> int:
-        return (NOTE_TOKENS if self.quotes else 0) + (ABOUT_TOKENS if self._statements else 0)
+        quotes = self._summary or len(self._costs) > self._statements
+        headings = (NOTE_TOKENS if quotes else 0) + (ABOUT_TOKENS if self._statements else 0)
+        return FRAME_TOKENS + headings + self._summary + self._items + DATE_LINE_TOKENS * len(self._groups)
 
     def cost(self, candidate: Candidate) -> int:
-        _, cost, group = self._measured(candidate)
+        _, cost, group, stated = self._measured(candidate)
         if group is not None and group not in self._groups:
             cost += DATE_LINE_TOKENS
-        if states(candidate):
+        if stated:
             cost += 0 if self._statements else ABOUT_TOKENS
-        elif not self.quotes:
+        elif not self._summary and len(self._costs) == self._statements:  # nothing stands under `NOTE` yet
             cost += NOTE_TOKENS
         return cost if self._costs or self._summary else cost + FRAME_TOKENS
 
     def add(self, candidate: Candidate) -> None:
-        _, line, group = self._measured(candidate)
+        _, line, group, stated = self._measured(candidate)
         self._costs[candidate.id] = line
         self._items += line
-        self._statements += states(candidate)
+        self._statements += stated
         if group is not None:
             self._groups[group] = self._groups.get(group, 0) + 1
 
@@ -323,20 +320,22 @@ class BlockMeter:
             if not self._groups[group]:
                 del self._groups[group]
 
-    def _measured(self, candidate: Candidate) -> tuple[UUID | None, int, _Group | None]:
-        """Tokens of its line, and a raw turn's group. What was asked last is known: what an item costs, and then that it is
-        taken."""
+    def _measured(self, candidate: Candidate) -> tuple[UUID | None, int, _Group | None, bool]:
+        """Tokens of its line, a raw turn's group, and whether it is said of the user. What was asked last is known: what an
+        item costs, and then that it is taken."""
         if self._last[0] is not candidate.id:
-            group = _group(candidate) if candidate.source != "memory" else None
-            self._last = (candidate.id, self._counted(candidate), group)
+            memory = candidate.source == "memory"
+            stated = memory and states(candidate)
+            group = None if memory else _group(candidate)
+            self._last = (candidate.id, self._counted(candidate, stated), group, stated)
         return self._last
 
-    def _counted(self, candidate: Candidate) -> int:
+    def _counted(self, candidate: Candidate, stated: bool) -> int:
         text = candidate.token_count + _growth(candidate.text) + TEXT_SLACK
         if candidate.source == "memory":
             told = SURE_TOKENS if candidate.id in self._marks.sure else 0
             told += DOUBTED_TOKENS if candidate.id in self._marks.doubted else 0
-            if states(candidate):
+            if stated:
                 dated = candidate.kind == "event" or candidate.id in self._marks.since
                 return text + STATEMENT_LINE_TOKENS + told + (SINCE_TOKENS if dated else 0)
             return text + MEMORY_LINE_TOKENS + told + self._word(_kind(candidate))
@@ -367,7 +366,7 @@ def _growth(text: str | None) -> int:
     if not text:
         return 0
     grown, last = 0, "a"
-    if len(lines := text.splitlines()) > 1:
+    if not text.isprintable() and len(lines := text.splitlines()) > 1:
         for line in lines:
             if stripped := line.strip():
                 first = stripped[0]

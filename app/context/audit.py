@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -94,7 +95,7 @@ class Compiled:
 def explain(compiled: Compiled, max_items: int = MAX_ITEMS) -> Explained:
     """The explanation as it is stored; plain values but for UUIDs."""
     packed = compiled.packed
-    rest = sorted(packed.dropped, key=lambda each: -each.item.score)
+    rest = sorted(packed.dropped, key=attrgetter("item.score"), reverse=True)
     room = max(0, max_items - len(packed.chosen))
     sessions: dict[str, int] = {}
     names: list[str] = []
@@ -237,7 +238,13 @@ def _columns(told: Sequence[tuple[Scored, Reason, UUID | None]], sessions: dict[
         "because_of": [because for _, _, because in told],
         "tokens": [each.token_count for each in candidates],
         "legs": [_LEG_BITS[each.legs] for each in candidates],
-        "sources": [_sources(each, sessions) for each in candidates],
+        "sources": [
+            # No message: the item itself.
+            [[None, sessions.setdefault(each.session_name or str(each.session_id), len(sessions)), each.turn_index]]
+            if each.source == "message"
+            else _sources(each, sessions)
+            for each in candidates
+        ],
         # The characters of the message that a passage is.
         "spans": [each.span for each in candidates],
     }
@@ -252,13 +259,11 @@ def _rounded(rows: Sequence[Sequence[float]]) -> list[list[float]]:
     return columns
 
 
-def _sources(candidate: Candidate, sessions: dict[str, int]) -> Sequence[Sequence[Any]]:
-    """(message, session's number, turn) of each source; no message: the item itself, as for every raw turn. Of a memory as they
-    were stored: to make values of them first would take as long as all the rest."""
-    if candidate.source == "message":
-        return [[None, sessions.setdefault(candidate.session_label, len(sessions)), candidate.turn_index]]
+def _sources(memory: Candidate, sessions: dict[str, int]) -> Sequence[Sequence[Any]]:
+    """(message, session's number, turn) of each source, as they were stored: to make values of them first would take as long as
+    all the rest."""
     return [
         [message, sessions.setdefault(each.get("session") or "", len(sessions)), each.get("turn_index")]
-        for each in candidate.sources or ()
+        for each in memory.sources or ()
         if (message := each.get("message_id"))
     ]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import cache, lru_cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
@@ -36,6 +37,8 @@ ANSWER_CHARS = 100
 """Characters up to which it does, where somebody else is asked about: as many words of seven letters."""
 WHOLE_WORDS = 24
 """Words up to which a message is taken to ask for all that is known of the user; a longer one only mentions that."""
+FACTS_KEPT = 8192
+"""Facts whose words are kept ready: those of some two hundred users. A prompt asks for each of them several times."""
 LEAST_CHARS = 3
 """Letters of a word of a fact that says something by itself, in scripts with spaces."""
 
@@ -89,6 +92,14 @@ class _Topic(NamedTuple):
     ends: tuple[str, ...]
     pattern: re.Pattern[str] | None
 
+    def spoken_of(self, text: str, spoken: Sequence[str], stems: Set[str]) -> bool:
+        """In a message (lower case) with these words and their stems."""
+        return (
+            not self.words.isdisjoint(stems)
+            or (bool(self.ends) and any(map(str.endswith, spoken, repeat(self.ends))))
+            or (self.pattern is not None and self.pattern.search(text) is not None)
+        )
+
 
 class _Language(NamedTuple):
     anything: re.Pattern[str]
@@ -98,6 +109,7 @@ class _Language(NamedTuple):
     asks: Sequence[tuple[frozenset[str], re.Pattern[str]]]
     of: Sequence[tuple[frozenset[str], re.Pattern[str]]]
     topics: Sequence[_Topic]
+    any_topic: _Topic
     brings: re.Pattern[str]
     abroad: re.Pattern[str]
     relations: Sequence[tuple[frozenset[str], re.Pattern[str]]]
@@ -144,27 +156,47 @@ def _topics(text: str, spoken: Sequence[str]) -> set[str]:
     found: set[str] = set()
     stems = {*spoken, *map(_stem, spoken)}
     for language in languages():
-        for topic in language.topics:
-            if (
-                not topic.words.isdisjoint(stems)
-                or any(each.endswith(topic.ends) for each in spoken if topic.ends)
-                or (topic.pattern is not None and topic.pattern.search(text))
-            ):
-                found |= topic.predicates
+        if language.any_topic.spoken_of(text, spoken, stems):  # one look instead of ten
+            for topic in language.topics:
+                if topic.spoken_of(text, spoken, stems):
+                    found |= topic.predicates
     if found - OF_CODE and any(each.abroad.search(text) for each in languages()):
         return found & OF_CODE
     return found
 
 
+class _Fact(NamedTuple):
+    """What of a fact a message is looked through for. `words`: of its value, `own`: of its predicate, `whose`: of its subject;
+    `value`: in lower case where it is looked for as it is, for it stands in a script without spaces."""
+
+    subject: str
+    predicate: str
+    names: bool
+    value: str | None
+    words: frozenset[str]
+    own: frozenset[str]
+    whose: frozenset[str]
+
+
+@lru_cache(FACTS_KEPT)
+def _fact(key: str, value: str) -> _Fact:
+    key = key.partition(":")[0]
+    subject, dot, predicate = key.rpartition(".")
+    subject = subject if dot else "user"
+    value = value.lower()
+    names = predicate in NAMES and subject != "user"  # it says what somebody else is called
+    unspaced = value if _UNSPACED.search(value) else None
+    return _Fact(subject, predicate, names, unspaced, _words(value), _words(predicate), _words(subject))
+
+
 def naming(reading: Reading, facts: Sequence[StandingFact]) -> Reading:
     """The same, with the subjects whose own name the message has ("Ana", where a fact says that the sister is called so),
     and with what it asks for of somebody of whom there are facts."""
-    names = [
-        (subject, each.value) for each in facts for subject, predicate in [_about(each)] if _names(subject, predicate)
-    ]
-    said = f" {' '.join(_stem(each) for each in _WORD.findall(reading.text))} " if names else ""
+    read_as = [_fact(each.key, each.value) for each in facts]
+    names = [(each.subject, fact.value) for each, fact in zip(read_as, facts, strict=True) if each.names]
+    said = f" {' '.join(map(_stem, _WORD.findall(reading.text)))} " if names else ""
     named = {subject for subject, value in names if _stands(value.lower(), said, reading)}
-    if not named and reading.people.isdisjoint(_about(each)[0] for each in facts):
+    if not named and reading.people.isdisjoint([each.subject for each in read_as]):
         return reading
     of, only_of = _asked_of(reading.text)
     return reading._replace(named=frozenset(named), of=of, only_of=frozenset(() if reading.past else only_of))
@@ -187,11 +219,6 @@ def _asked_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(of), frozenset(only)
 
 
-def _names(subject: str, predicate: str) -> bool:
-    """Whether such a fact says what somebody else is called."""
-    return predicate in NAMES and subject != "user"
-
-
 def _stands(name: str, said: str, reading: Reading) -> bool:
     """Whether a name (lower case) stands in the message: in a script without spaces anywhere, else as whole words. One that is
     an everyday word as well ("Will") has to have its capital."""
@@ -206,8 +233,9 @@ def _stands(name: str, said: str, reading: Reading) -> bool:
 def bears_on(fact: StandingFact, reading: Reading, worths: Mapping[UUID, float]) -> Why | None:
     """Why a fact is to be said for a message; None: nothing calls for it. `worths`: probabilities, 0..1, that memories are
     evidence for it, as far as retrieval has them."""
-    subject, predicate = _about(fact)
-    named = subject in reading.people | reading.named or (subject != "user" and _named(subject, reading))
+    own = _fact(fact.key, fact.value)
+    subject, predicate, known = own.subject, own.predicate, own.subject in reading.named
+    named = known or subject in reading.people or (subject != "user" and bool(own.whose) and own.whose <= reading.words)
     if named and predicate in reading.of:
         return "asked"
     if predicate in reading.asked and (named or (subject == "user" and not reading.people)):
@@ -216,7 +244,14 @@ def bears_on(fact: StandingFact, reading: Reading, worths: Mapping[UUID, float])
         return "whole"
     if (predicate in reading.topics and (subject == "user" or predicate in OF_ALL)) or (named and not reading.of):
         return "topic"
-    if subject in reading.named if _names(subject, predicate) else _shares(fact, predicate, reading):
+    if own.names:
+        said = known
+    elif own.value is not None:
+        said = len(own.value) > 1 and own.value in reading.text
+    else:  # all of its predicate's words, or half of its value's
+        said = bool(own.own and own.own <= reading.words)
+        said = said or (bool(own.words) and 2 * len(own.words & reading.words) >= len(own.words))
+    if said:
         return "words"
     if fact.memory is not None and worths.get(fact.memory, 0.0) >= BEARS_WORTH:
         return "worth"
@@ -227,36 +262,14 @@ def answers(fact: StandingFact, reading: Reading) -> bool:
     """Whether the message asks for this fact and nothing else."""
     if bears_on(fact, reading, {}) != "asked":
         return False
-    predicate = _about(fact)[1]
+    predicate = _fact(fact.key, fact.value).predicate
     return predicate in reading.only_of if predicate in reading.of else reading.only
-
-
-def _about(fact: StandingFact) -> tuple[str, str]:
-    """Whose fact it is (`user`, `wife` …), and its predicate."""
-    key = fact.key.partition(":")[0]
-    subject, dot, predicate = key.rpartition(".")
-    return (subject, predicate) if dot else ("user", key)
-
-
-def _shares(fact: StandingFact, predicate: str, reading: Reading) -> bool:
-    """Whether the message has the fact's words: all of its predicate's, or half of its value's."""
-    value = fact.value.lower()
-    if _UNSPACED.search(value):
-        return len(value) > 1 and value in reading.text
-    own, words = _words(predicate), _words(value)
-    return bool(own and own <= reading.words) or (bool(words) and 2 * len(words & reading.words) >= len(words))
-
-
-def _named(subject: str, reading: Reading) -> bool:
-    """Whether the message has a subject's own name: that of a thing, or of somebody."""
-    own = _words(subject)
-    return bool(own) and own <= reading.words
 
 
 def _words(text: str) -> frozenset[str]:
     """Those that tell something of the matter."""
     found = map(_stem, _WORD.findall(text.lower().replace("_", " ")))
-    return frozenset(each for each in found if len(each) >= LEAST_CHARS and each not in empty())
+    return frozenset([each for each in found if len(each) >= LEAST_CHARS]) - empty()
 
 
 def _stem(word: str) -> str:
@@ -306,8 +319,9 @@ def _language(table: Mapping[str, Any], *, spaced: bool) -> _Language:
 
     asks, of, relations = rows("asks"), rows("of"), rows("relations")
     topics = [topic(names, words) for names, words in table["topics"].items()]
+    any_topic = topic("", [each for words in table["topics"].values() for each in words])
     brings, abroad = pattern(table["brings"]), pattern(table["abroad"])
     whole, past = pattern(table["whole"]), pattern(table["past"])
     every = [whole, past, *(own for _, own in (*asks, *relations))]
     bare = [each.pattern.removeprefix(r"\b").removesuffix(r"\b") for each in every]
-    return _Language(pattern(bare), opening, whole, past, asks, of, topics, brings, abroad, relations)
+    return _Language(pattern(bare), opening, whole, past, asks, of, topics, any_topic, brings, abroad, relations)

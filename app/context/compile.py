@@ -45,7 +45,7 @@ from app.context.request import (
     SearchResult,
 )
 from app.context.retrieve import RAW_KINDS, NoVector, Retrieved, Retriever, Wanted
-from app.context.score import QuerySignals, Scored, likely, score
+from app.context.score import QuerySignals, Scored, score
 from app.context.sections import Budgets
 from app.context.since import NOTHING_SINCE, Since, doubtful, since_then
 from app.context.story import SYSTEM_ROLES, Figures, Story, visible_from
@@ -164,11 +164,9 @@ class Compiler:
             kinds = {*request.kinds, *(("passage",) if RAW_KINDS & set(request.kinds) else ())}
             found = [each for each in found if each.kind in kinds]
         signals = QuerySignals.of(asked)
-        scored = score(found, signals, profile, request.now)
         if retrieved.asked is None:
             price = None
-        if price is not None:
-            scored = likely(scored, signals, request.now)
+        scored = score(found, signals, profile, request.now, likely=price is not None)
         digests = None if filtered else digest_room(budget, asked.recap)  # who asks for summaries gets nothing else
         packed = pack(
             scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity, digests=digests,
@@ -207,7 +205,8 @@ class Compiler:
                 request, figures, story, learned, found.cards, reading=reading, worths=found.worths, anew=anew
             )
 
-        if learned is not None or found.cards is not None or found.worths:
+        bears = not found.worths.keys().isdisjoint([each.memory for each in request.standing.facts])
+        if learned is not None or found.cards is not None or bears:
             layout = laid_out(anew=True)
         summary = _summary(request, story, layout.live, layout.shares.memories, counter)
         packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
@@ -390,21 +389,20 @@ class Compiler:
         related = learned.known.related if learned is not None else frozenset[str]()
         signals = QuerySignals.of(asked, related)
         price = self._price_of(request, profile) if found.judged else None
-        scored = score(items, signals, profile, request.now)
-        if price is not None:
-            scored = likely(scored, signals, request.now)
+        scored = score(items, signals, profile, request.now, likely=price is not None)
         said = _said([*request.messages, *story.messages])
-        visible = shown(layout.live.blocks)
+        visible, opened, own = shown(layout.live.blocks), layout.opened, request.scope.session
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
-        visible.update(each.id for each in items if each.of_session and each.session_id == request.scope.session)
-        visible.update(each.id for each in items if layout.opened.said_by(each))  # a fact and its message are one
+        visible.update([each.id for each in items if each.session_id == own and each.of_session])
+        if opened.memories or opened.messages:  # a fact and its message are one
+            visible.update([each.id for each in items if opened.said_by(each)])
         packed = pack(
             scored,
             int((room - (NOTE_TOKENS if layout.notes else 0)) / (1.0 + counter.margin)),
             meter,
             order=profile.order,
             visible=visible,
-            visible_hashes={each.content_hash for each in items if each.source == "message" and _stands(each, said)},
+            visible_hashes=_standing_there(items, said),
             suppressed=request.gone,
             outranked=learned.outranked if learned is not None else (),
             diversity=self._diversity,
@@ -465,11 +463,12 @@ def _said(messages: Sequence[Mapping[str, Any]]) -> Collection[str]:
     return {text for each in messages if (text := text_of(each).strip())}
 
 
-def _stands(item: Candidate, said: Collection[str]) -> bool:
-    """Whether the texts that stand in the prompt have the item's."""
-    if item.span is None:
-        return item.text.strip() in said
-    return any(item.text in text for text in said)
+def _standing_there(items: Sequence[Candidate], said: Collection[str]) -> Collection[bytes]:
+    """Hashes of the messages whose text, or passage, stands in the prompt already."""
+    messages = [each for each in items if each.source == "message"]
+    whole = [each.content_hash for each in messages if each.span is None and each.text.strip() in said]
+    joined = "\0".join(said)  # no text holds that: Postgres takes none
+    return {*whole, *[each.content_hash for each in messages if each.span is not None and each.text in joined]}
 
 
 def _block(
@@ -478,8 +477,7 @@ def _block(
     last = full.last_user()
     anchor = full.chains[last] if last is not None else None
     hashed = full.hashes[last] if last is not None else None
-    quoted = summary or any(not states(each) for each in packed.candidates)
-    note = NOTE_TOKENS if said.before and not quoted else 0
+    note = NOTE_TOKENS if said.before and not summary and all(map(states, packed.candidates)) else 0
     old = {each.memory for each in since.used}
     ids = [each.candidate.id for each in packed.chosen if each.candidate.id not in old]
     # What they say goes with the block when it is forgotten, but that it is in force no more is what the line says (`shown`).

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
@@ -53,6 +53,7 @@ SURE = Struct("<iq")
 """Of every memory, where the profile asks for it: how often it was said again, and since when it is sure (as `used`)."""
 _COSINES = frozenset({"similarity", "semantic_similarity"})
 """Signals that read the items' own cosines."""
+_BUDGETS = tuple(each.name for each in fields(Budgets))
 _COLUMNS = ("ranked", "counted", "seen", "sure", "odds")
 
 
@@ -228,7 +229,7 @@ def keep(
         "v": VERSION,
         "mneme": own_version(),
         "cap": terms.cap,
-        "budgets": asdict(terms.budgets),
+        "budgets": {name: getattr(terms.budgets, name) for name in _BUDGETS},
         "questions": terms.questions,
     }
     if request.inquiry is None:

@@ -20,7 +20,7 @@ from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, behind, neu
 from app.context.bearing import Reading, Why, answers, bears_on, naming
 from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason
-from app.context.score import by_score
+from app.context.score import best_first
 from app.context.sections import Shares, Wants
 from app.memory.consolidate_episodes import widen
 from app.memory.lifecycle import validation_question
@@ -183,9 +183,13 @@ def openings(
     facts: list[StandingFact] = []
     aside: list[StandingFact] = []
     why: dict[UUID, Why] = {}
+    answered = False
     for each in standing.facts:
-        bearing: Why | None = "then" if each.note in standing.borne else bears_on(each, reading, worths)
-        if bearing is None and any(f"\n- {_told(each)[0]}: " in block.text for block in dropped):
+        bearing = bears_on(each, reading, worths)
+        answered = answered or (bearing == "asked" and answers(each, reading))
+        if each.note in standing.borne:
+            bearing = "then"
+        elif bearing is None and dropped and any(f"\n- {_told(each)[0]}: " in block.text for block in dropped):
             bearing = "again"
         if each.note in live or each.memory in live or _in_prompt(each.session, each.turn, place):
             seen.append(each)
@@ -195,8 +199,8 @@ def openings(
         else:
             aside.append(each)
     spoken = [
-        *(each for each in facts if len(each.value) <= VALUE_CHARS),
-        *(each for each in seen if each.note in live),
+        *[each for each in facts if len(each.value) <= VALUE_CHARS],
+        *[each for each in seen if each.note in live],
     ]
     said: list[Wish | StandingFact] = [*standing.wishes, *spoken]
     return Openings(
@@ -204,14 +208,13 @@ def openings(
         standing.profile_note,
         facts,
         seen,
-        frozenset(each.memory for each in said if each.memory is not None),
+        frozenset([each.memory for each in said if each.memory is not None]),
         wishes,
         heard,
         aside,
         why,
-        frozenset(message for each in said for message in each.messages)
-        - {message for each in aside for message in each.messages},
-        any(answers(each, reading) for each in (*facts, *seen)),
+        frozenset().union(*[each.messages for each in said]).difference(*[each.messages for each in aside]),
+        answered,
     )
 
 
@@ -312,7 +315,7 @@ def _ask(said: Said, packed: Packed, due: Mapping[UUID, datetime], budget: int, 
     used = 0
     # What was found, whether it stands in the block itself or by the message that says it.
     found = [*packed.chosen, *(each.item for each in packed.dropped if each.reason in _SAID_ALREADY)]
-    doubtful = [each.candidate for each in sorted(found, key=by_score) if each.candidate.id in due]
+    doubtful = [each.candidate for each in best_first(found) if each.candidate.id in due]
     for each in doubtful:
         if len(said.asked) == questions:
             break

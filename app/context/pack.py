@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,10 +10,10 @@ from typing import Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from app.context.candidates import Candidate
-from app.context.score import Scored, by_score
+from app.context.score import Scored, best_first
+from app.context.words import words_in
 from app.context.worth import Rate
 
-_WORD = re.compile(r"[^\W_]+")
 DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3
 """Most of a budget that summaries may take, and where it is asked what a conversation was about: a session's summary is as long
 as a third of a block (docs/consolidation.md); the rest is for what was said in so many words."""
@@ -90,18 +89,18 @@ class Packed:
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """The chosen items, without their scores."""
-        return tuple(each.candidate for each in self.chosen)
+        return tuple([each.candidate for each in self.chosen])
 
     @property
     def eligible(self) -> tuple[Scored, ...]:
         """The chosen items and those that only lacked room or score: what `efficiency` compares the choice with."""
         kept = {Reason.OVER_BUDGET, Reason.BELOW_FLOOR}
-        return self.chosen + tuple(each.item for each in self.dropped if each.reason in kept)
+        return self.chosen + tuple([each.item for each in self.dropped if each.reason in kept])
 
     @property
     def afforded(self) -> tuple[Scored, ...]:
         """The chosen items and those that only lacked room: what was worth its tokens."""
-        return self.chosen + tuple(each.item for each in self.dropped if each.reason == Reason.OVER_BUDGET)
+        return self.chosen + tuple([each.item for each in self.dropped if each.reason == Reason.OVER_BUDGET])
 
 
 def digest_room(budget: int, recap: bool) -> int:
@@ -114,10 +113,10 @@ def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:
     highest λ · score − (1 − λ) · its likeness to the likest of those before it. Scores count as parts of the highest; likeness
     is the cosine of two texts' words, 0..1. λ = 1 leaves the order as the scores have it. n items take n² / 2 comparisons.
     """
-    rest = sorted(scored, key=by_score)
+    rest = best_first(scored)
     top = rest[0].score if rest else 0.0
     scale = 1.0 / top if top > 0.0 else 0.0
-    words = [frozenset(_WORD.findall(each.candidate.text.lower())) for each in rest]
+    words = [frozenset(words_in(each.candidate.text)) for each in rest]
     likest = [0.0] * len(rest)
     left = list(range(len(rest)))
     found: list[Scored] = []
@@ -133,7 +132,7 @@ def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:
 
 
 def pack(
-    scored: Iterable[Scored],
+    scored: Sequence[Scored],
     budget: int,
     meter: Meter,
     *,
@@ -168,10 +167,11 @@ def pack(
     """
     gone, seen = frozenset(suppressed), frozenset(visible)
     if diversity is not None:
-        ordered = diverse(list(scored), diversity)
+        ordered = diverse(scored, diversity)
     else:
-        ordered = sorted(scored, key=_by_efficiency if order == "efficiency" else by_score)
-    state = _Packing(budget, meter, limit, digests, price, max((each.score for each in ordered), default=0.0), told)
+        ordered = best_first(scored) if order == "score" else sorted(scored, key=_by_efficiency)
+    best = max([each.score for each in ordered], default=0.0)
+    state = _Packing(budget, meter, limit, digests, price, best, told)
     for item in ordered:
         candidate = item.candidate
         origin = candidate.origin
@@ -202,8 +202,11 @@ class _Packing:
         self.budget = budget
         self.price = price
         self._best = best
+        self._least = price.least_of_one(0, best) if price is not None else 0.0  # whatever an item costs
         # Words of each line that is there, and of each chosen item.
-        self._told = [frozenset(_WORD.findall(line.lower())) for line in told] if price is not None else []
+        self._told = [frozenset(words_in(line)) for line in told] if price is not None else []
+        self._every = set().union(*self._told)
+        self._own: frozenset[str] = frozenset()  # words of the item that is looked at
         self.digests = digests  # tokens left for them
         self.meter = meter
         self.limit = limit
@@ -239,13 +242,19 @@ class _Packing:
 
     def _worth(self, item: Scored, price: Rate) -> bool:
         """Whether what it adds to the chosen ones pays for its tokens."""
-        least = price.least(self.meter.cost(item.candidate), self._best)
-        return bool(item.score >= least and item.score * (1.0 - self._repeats(item.candidate)) >= least)
+        if item.score < self._least:
+            return False
+        least = price.least_of_one(self.meter.cost(item.candidate), self._best)
+        if item.score < least:
+            return False
+        self._own = frozenset(words_in(item.candidate.text))
+        return item.score * (1.0 - self._repeats(self._own)) >= least
 
-    def _repeats(self, candidate: Candidate) -> float:
-        """The share of it that a chosen item tells already; 0 where that is less than `TELLING`."""
-        words = frozenset(_WORD.findall(candidate.text.lower()))
-        most = max((len(words & told) for told in self._told), default=0) / max(1, len(words))
+    def _repeats(self, words: frozenset[str]) -> float:
+        """The share of these words that a chosen item tells already; 0 where that is less than `TELLING`."""
+        if len(words & self._every) < TELLING * len(words):  # then no single one tells so many of them
+            return 0.0
+        most = max([len(words & told) for told in self._told], default=0) / max(1, len(words))
         return most if most >= TELLING else 0.0
 
     def _fits(self, candidate: Candidate, replaced: Sequence[UUID]) -> bool:
@@ -267,7 +276,8 @@ class _Packing:
         candidate = item.candidate
         self.meter.add(candidate)
         if self.price is not None:
-            self._told.append(frozenset(_WORD.findall(candidate.text.lower())))
+            self._told.append(self._own)
+            self._every |= self._own
         self._spend_digest(candidate, 1)
         self.chosen[candidate.id] = item
         self._hashes[candidate.content_hash] = candidate.id
@@ -363,12 +373,12 @@ def efficiency(
     """
     pool = [(each.relevance, each.candidate.token_count) for each in everything]
     taken = [(each.relevance, each.candidate.token_count) for each in chosen]
-    room = min(budget, sum(tokens for _, tokens in pool))
+    room = min(budget, sum([tokens for _, tokens in pool]))
     if room <= 0:
         return Efficiency(1.0, 1.0, 1.0, 1.0)
-    worth = sum(value * tokens for value, tokens in taken)
-    fill = min(1.0, (sum(tokens for _, tokens in taken) if spent is None else spent) / room)
-    whole = sum(value * tokens for value, tokens in pool)
+    worth = sum([value * tokens for value, tokens in taken])
+    fill = min(1.0, (sum([tokens for _, tokens in taken]) if spent is None else spent) / room)
+    whole = sum([value * tokens for value, tokens in pool])
     quality = worth / whole if whole > 0 else 1.0
     best, left = 0.0, room  # a fractional fill by relevance bounds every choice from above
     for value, tokens in sorted(pool, reverse=True):

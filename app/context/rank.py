@@ -9,7 +9,6 @@ has what each part adds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from app.context.candidates import LONG
 from app.context.timing import Span
+from app.context.words import words_in
 from app.store.places import (
     EPOCH,
     NO_MORE,
@@ -59,7 +59,6 @@ AHEAD_DAYS = 3.0
 """Days before it, likewise: of what is about to happen less is told."""
 
 Column = NDArray[np.float32]
-_WORD = re.compile(r"[^\W_]+")
 _TINY = 1e-6
 
 
@@ -318,7 +317,7 @@ def _speakers(speaker: NDArray[np.uint64], query: str) -> tuple[list[str], list[
     """The words of the question that name somebody who spoke, and the marks of those."""
     if not speaker.any():
         return [], []
-    words = {word for word in _WORD.findall(query.lower()) if word not in KNOWN_ROLES}
+    words = {word for word in words_in(query) if word not in KNOWN_ROLES}
     marks = {speaker_mark(word): word for word in words}
     there = set(np.unique(speaker).tolist()) & marks.keys()
     return [marks[each] for each in there], sorted(there)

@@ -8,17 +8,16 @@ be filled from attributes first.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
-from uuid import UUID
 
 from app.context.asked import Asked
-from app.context.candidates import LONG, Candidate
+from app.context.candidates import LONG, SUMMARIES, Candidate
 from app.context.profiles import Profile
+from app.context.words import words_in
 from app.context.worth import TIED, prior, sigmoid, states
 from app.memory.candidate import Provenance
 from app.memory.lifecycle import effective_confidence
@@ -101,7 +100,6 @@ class _Context(NamedTuple):
 
 
 Column = list[float]
-_WORD = re.compile(r"[^\W_]+")
 Signal = Callable[[Sequence[Candidate], _Context], Column]
 
 
@@ -208,12 +206,18 @@ def _excess(candidates: Sequence[Candidate], context: _Context) -> Column:
 def _digest(candidates: Sequence[Candidate], context: _Context) -> Column:
     """1 for what sums up much, where the question asks for one thing: the turns themselves say it better. Its weight is
     negative."""
-    return [1.0 if each.digest and not (context.query.recap and each.of_session) else 0.0 for each in candidates]
+    recap = context.query.recap
+    return [
+        1.0 if each.kind in SUMMARIES and each.digest and not (recap and each.of_session) else 0.0
+        for each in candidates
+    ]
 
 
 def _recap(candidates: Sequence[Candidate], context: _Context) -> Column:
     """1 for the summary of a session, where the question asks what a conversation was about."""
-    return [1.0 if context.query.recap and each.of_session else 0.0 for each in candidates]
+    if not context.query.recap:
+        return [0.0] * len(candidates)
+    return [1.0 if each.of_session else 0.0 for each in candidates]
 
 
 def _entity_overlap(candidates: Sequence[Candidate], context: _Context) -> Column:
@@ -223,11 +227,17 @@ def _entity_overlap(candidates: Sequence[Candidate], context: _Context) -> Colum
     if not wanted:
         return [0.0] * len(candidates)
     related = context.query.related - wanted
+    spelled = [[f"-{name}" for name in things.get(entity, (entity,))] for entity in wanted]
     found = []
     for each in candidates:
         if each.source != "memory":
-            words = f"-{'-'.join(_WORD.findall(each.text.lower()))}-"
-            said = sum(any(f"-{name}" in words for name in things.get(entity, (entity,))) for entity in wanted)
+            words = f"-{'-'.join(words_in(each.text))}-"
+            said = 0
+            for names in spelled:
+                for name in names:
+                    if name in words:
+                        said += 1
+                        break
             found.append(said / len(wanted))
             continue
         own = canonical(each.entity_ids, wanted, things) if things else frozenset(each.entity_ids)
@@ -298,14 +308,30 @@ SIGNALS: Mapping[str, Signal] = MappingProxyType(
 """Every signal by its name; a profile's weights name these."""
 
 
-def score(candidates: Sequence[Candidate], query: QuerySignals, profile: Profile, now: datetime) -> list[Scored]:
+def score(
+    candidates: Sequence[Candidate], query: QuerySignals, profile: Profile, now: datetime, *, likely: bool = False
+) -> list[Scored]:
     """All candidates with their scores by `profile`, best first; equal scores by id, so that the order never depends on
-    the order in which the candidates came."""
+    the order in which the candidates came. `likely`: scores are likelihoods, and the profile's signals are only told."""
     if not candidates:
         return []
     context = _Context(query, now, profile.decay_per_hour)
     names = tuple(profile.weights)
     columns = [SIGNALS[name](candidates, context) for name in names]
+    if likely:
+        totals = worths = _likelihoods(candidates, context)
+    else:
+        totals, worths = _weighed(candidates, columns, profile, now)
+    rows = zip(candidates, totals, worths, zip(*columns, strict=True), strict=True)
+    return best_first(
+        [Scored(each, total, worth if worth > 0.0 else 0.0, names, values) for each, total, worth, values in rows]
+    )
+
+
+def _weighed(
+    candidates: Sequence[Candidate], columns: Sequence[Column], profile: Profile, now: datetime
+) -> tuple[Column, Column]:
+    """The score and the relevance of each."""
     totals = worths = [0.0] * len(candidates)
     for weight, column in zip(profile.weights.values(), columns, strict=True):
         totals = [total + weight * value for total, value in zip(totals, column, strict=True)]
@@ -315,42 +341,31 @@ def score(candidates: Sequence[Candidate], query: QuerySignals, profile: Profile
         factors = [_factor(each, profile, now) for each in candidates]
         totals = [total * factor for total, factor in zip(totals, factors, strict=True)]
         worths = [worth * factor for worth, factor in zip(worths, factors, strict=True)]
-    scored = [
-        Scored(candidate, total, worth if worth > 0.0 else 0.0, names, values)
-        for candidate, total, worth, values in zip(candidates, totals, worths, zip(*columns, strict=True), strict=True)
-    ]
-    scored.sort(key=by_score)
-    return scored
+    return totals, worths
 
 
-def likely(scored: Sequence[Scored], query: QuerySignals, now: datetime) -> list[Scored]:
-    """The same with likelihoods for scores, best first: what the ranking says of an item, and what a memory's history adds
-    (`worth`). An item that was not judged is as unlikely as can be."""
-    context = _Context(query, now, 0.0)
-    candidates = [each.candidate for each in scored]
-    columns = [
-        signal(candidates, context)
-        for signal in (_reinforcement, _access_frequency, _entity_overlap)
-    ]  # fmt: skip
+def _likelihoods(candidates: Sequence[Candidate], context: _Context) -> Column:
+    """What the ranking says of each item, and what a memory's history adds (`worth`). An item that was not judged is as
+    unlikely as can be."""
+    query = context.query
+    again, used = _reinforcement(candidates, context), _access_frequency(candidates, context)
+    ties = _entity_overlap(candidates, context) if query.things else [0.0] * len(candidates)
     talk = query.timed or query.recap  # then what was asked may be what is asked for
     found = []
-    for each, again, used, tied in zip(scored, *columns, strict=True):
-        item = each.candidate
-        if item.odds is None or (
-            item.source == "message" and not talk and not states(item.text, item.whole_tokens or item.token_count)
-        ):
-            p = 0.0
+    for item, reinforcement, frequency, tied in zip(candidates, again, used, ties, strict=True):
+        if item.odds is None:
+            found.append(0.0)
         elif item.source == "message":
-            p = sigmoid(item.odds + TIED * (tied if query.things else 0.0))
+            says = talk or states(item.text, item.whole_tokens or item.token_count)
+            found.append(sigmoid(item.odds + TIED * tied) if says else 0.0)
         else:
             left = item.confidence
             if item.kind in BELIEVED:
-                left = effective_confidence(left, item.sure_since or item.created_at, now, STRATEGY_DECAY)
-            history = prior(importance=item.importance, confidence=left, reinforcement=again, frequency=used,
-                            tied=tied if query.things else 0.0)  # fmt: skip
-            p = sigmoid(item.odds + history)
-        found.append(each._replace(score=p, relevance=p))
-    return sorted(found, key=by_score)
+                left = effective_confidence(left, item.sure_since or item.created_at, context.now, STRATEGY_DECAY)
+            history = prior(importance=item.importance, confidence=left, reinforcement=reinforcement,
+                            frequency=frequency, tied=tied)  # fmt: skip
+            found.append(sigmoid(item.odds + history))
+    return found
 
 
 def _factor(candidate: Candidate, profile: Profile, now: datetime) -> float:
@@ -362,6 +377,7 @@ def _factor(candidate: Candidate, profile: Profile, now: datetime) -> float:
     return boost * effective_confidence(candidate.confidence, sure_since, now, STRATEGY_DECAY)
 
 
-def by_score(item: Scored) -> tuple[float, UUID]:
-    """The order of scores, best first; ids part those that are alike."""
-    return (-item.score, item.candidate.id)
+def best_first(scored: Sequence[Scored]) -> list[Scored]:
+    """In the order of scores, best first; ids part those that are alike."""
+    keys = [(-each.score, each.candidate.id) for each in scored]
+    return [scored[n] for n in sorted(range(len(keys)), key=keys.__getitem__)]

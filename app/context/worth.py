@@ -40,11 +40,15 @@ class Rate(NamedTuple):
     token: float
     share: float
 
-    def least(self, cost: NDArray[np.floating[Any]] | float, best: float) -> Any:
-        """The likelihood from which items are shown that cost so many tokens (n, or one), beside the likeliest. None costs less
+    def least(self, cost: NDArray[np.floating[Any]], best: float) -> Any:
+        """The likelihood from which items are shown that cost so many tokens (n,), beside the likeliest. None costs less
         than a passage: a line takes the reader's attention however short it is. (At equal recall a prompt is a sixth shorter
         than by tokens alone.)"""
         return np.maximum(self.token * np.maximum(cost, SHOWN + LINE), self.share * best)
+
+    def least_of_one(self, cost: int, best: float) -> float:
+        """The same of one item."""
+        return max(self.token * max(cost, SHOWN + LINE), self.share * best)
 
 
 PRICES: Mapping[Price, Rate] = MappingProxyType(

@@ -176,7 +176,7 @@ def test_what_stands_out_is_worth_more() -> None:
     best = [float(item.odds(item_features(scores))[0]) for scores in (alone, crowd)]
     assert best[0] > best[1]
     likely = sigmoids(item.odds(item_features(alone)))
-    assert likely[0] == likely.max() > PRICES["frugal"].least(60.0, 0.0)
+    assert likely[0] == likely.max() > PRICES["frugal"].least_of_one(60, 0.0)
 
 
 @pytest.mark.parametrize(("role", "folded"), [(2, True), (1, False)])
@@ -216,8 +216,13 @@ def test_a_price_asks_more_of_what_is_long_and_of_what_stands_beside_a_sure_answ
         assert dearer.token > cheaper.token
         assert dearer.share > cheaper.share
     rate = Rate(1e-3, 0.1)
-    assert rate.least(10.0, 0.0) == rate.least(SHOWN + LINE, 0.0) < rate.least(200.0, 0.0) == pytest.approx(0.2)
-    assert rate.least(10.0, 0.9) == pytest.approx(0.09)
+    assert (
+        rate.least_of_one(10, 0.0)
+        == rate.least_of_one(int(SHOWN + LINE), 0.0)
+        < rate.least_of_one(200, 0.0)
+        == pytest.approx(0.2)
+    )
+    assert rate.least_of_one(10, 0.9) == pytest.approx(0.09)
 
 
 @pytest.mark.parametrize(
