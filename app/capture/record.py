@@ -22,6 +22,7 @@ from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange
 from app.capture.masking import MASK, masked, masked_path
 from app.context.audit import asked_memories, used_memories, written
 from app.context.transcript import text_of
+from app.index.analyse import pack
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder
 from app.providers.tokens import CountCache, TokenCounter
@@ -39,6 +40,7 @@ from app.store.turns import (
     SessionRecord,
     TurnRecord,
     TurnStore,
+    Vector,
 )
 
 FINISH_REASONS = {
@@ -49,7 +51,8 @@ INTERRUPTED = 8
 FINISH_OTHER = 9
 
 LONG_TEXT = 100_000
-"""Characters of new messages from which they are counted in a thread, so that other requests do not wait: some 50 ms."""
+"""Characters of new messages from which they are counted and analysed in a thread, so that other requests do not wait:
+some 50 ms."""
 
 REAL_MAX = 3.4028234663852886e38
 """Largest number of Postgres' `real` (IEEE 754 binary32)."""
@@ -71,6 +74,7 @@ class _Rows:
     messages: list[MessageRecord] = field(default_factory=list)
     heads: list[HeadRecord] = field(default_factory=list)
     head: UUID | None = None
+    terms: dict[UUID, bytes] = field(default_factory=dict)
 
 
 class AtOnce(Protocol):
@@ -180,6 +184,7 @@ class Recorder:
                 mark = exchange.answer_mark
                 rows.heads.append(HeadRecord(mark, record.message_id, False, *positions, exchange.visible_from))
             rows.head = rows.head or record.message_id
+        rows.terms = {each.message_id: pack(each.content) for each in rows.messages if each.content and not each.hidden}
         return rows
 
     def _message(
@@ -216,19 +221,18 @@ class Recorder:
             hidden=hidden,
         )
 
-    async def _vectors(self, messages: Sequence[MessageRecord]) -> tuple[list[UUID], list[datetime], list[Any]]:
+    async def _vectors(self, messages: Sequence[MessageRecord]) -> dict[UUID, Vector]:
         """Vectors of the new messages, where the embedder is local; a remote one embeds by job."""
         wanted = [each for each in messages if each.content and not each.hidden]
         if not self._embedder.local or not self._embedder.dimensions or not wanted:
-            return [], [], []
+            return {}
         if self._space is None:
             self._space = await self._store.space_of(self._embedder.space)
         if self._space is None:
-            return [], [], []  # nobody could search them
+            return {}  # nobody could search them
         texts = [each.content or "" for each in wanted]
         vectors = await self._embedder.embed(texts)
-        found = [(each, vector) for each, vector in zip(wanted, vectors, strict=True) if vector.any()]
-        return [each.message_id for each, _ in found], [each.created_at for each, _ in found], [v for _, v in found]
+        return {each.message_id: vector for each, vector in zip(wanted, vectors, strict=True) if vector.any()}
 
 
 def build(
@@ -238,7 +242,7 @@ def build(
     compiled: CompileFacts | None,
     system_tokens: int | None = None,
     space: int | None = None,
-    vectors: tuple[list[UUID], list[datetime], list[Any]] = ([], [], []),
+    vectors: Mapping[UUID, Vector] | None = None,
 ) -> TurnRecord:
     """The rows of one call. Pure."""
     nodes = {node.chain: node for recipe in (call.request, call.sent) if recipe for node in recipe.nodes}
@@ -260,7 +264,8 @@ def build(
         heads=rows.heads,
         block=_block(exchange, rows) if exchange else None,
         space=space,
-        vectors=vectors,
+        vectors=vectors or {},
+        terms=rows.terms,
         jobs=_jobs(call, exchange, rows) if exchange else (),
         # Of what was said while Mneme was to learn nothing it does not learn what was of use either.
         uses=used_memories(compiled.audit) if compiled and exchange and exchange.learn else (),

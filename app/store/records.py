@@ -1,9 +1,10 @@
-"""What one call leaves behind, as the database takes it: each class is a type of `sql/schema/007_record.sql`."""
+"""What one call leaves behind, as the database takes it: each class is a type of `sql/schema/007_record.sql`, each row
+of `batch` one of `049_record.sql`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -210,7 +211,9 @@ class TurnRecord:
     heads: Sequence[HeadRecord] = ()
     block: BlockRecord | None = None
     space: int | None = None
-    vectors: tuple[Sequence[UUID], Sequence[datetime], Sequence[Vector]] = ((), (), ())
+    vectors: Mapping[UUID, Vector] = field(default_factory=dict)
+    terms: Mapping[UUID, bytes] = field(default_factory=dict)
+    """Of its messages, by their ids; terms: `app.index.analyse.pack`."""
     jobs: Sequence[JobRecord] = ()
     uses: Sequence[tuple[UUID, float]] = ()
     """Memories that stood in the prompt, with their scores."""
@@ -233,79 +236,75 @@ class TurnRecord:
 
 
 def batch(turns: Sequence[TurnRecord]) -> tuple[Any, ...]:
-    """The arguments of `agent_data.record_turns`, in order. The turns are in the order of users and sessions; no two of them
-    have a session or a repeat key in common."""
-    places = [_Placed.of(each) for each in turns]
-    users = {each.call.user_id for each in turns}
+    """The arguments of `agent_data.record_turns`, in order. Rows that belong to a turn begin with its number, from 1. The turns
+    are in the order of users and sessions; no two of them have a session or a repeat key in common. (asyncpg examines each
+    element of an array: a row costs less than an array for each of its columns, and None costs nothing.)"""
+    streams: list[Any] = []
+    blobs: list[Any] = []
+    chains: list[Any] = []
+    compilations: list[Any] = []
+    sessions: list[Any] = []
+    messages: list[Any] = []
+    heads: list[Any] = []
+    blocks: list[Any] = []
+    jobs: list[Any] = []
+    for n, turn in enumerate(turns, 1):
+        if turn.stream is not None:
+            streams.append((n, *turn.stream))
+        blobs += [(n, *each) for each in zip(*turn.blobs, strict=True)]
+        chains += [(n, *each) for each in turn.chains]
+        if turn.audit is not None:
+            compilations.append((n, turn.inputs, turn.audit, turn.eta))
+        if turn.session is not None:
+            sessions.append((n, turn.session, _place(n, turn, turn.session, messages, heads)))
+        if turn.block is not None:
+            blocks.append((n, *turn.block))
+        jobs += [(n, *each) for each in turn.jobs]
+    users = [each.call.user_id for each in turns]
     return (
-        users.pop() if len(users) == 1 else None,
+        users[0] if len(set(users)) == 1 else None,
         [each.call for each in turns],
         [each.call.call_id for each in turns],
         [each.call.tenant_id for each in turns],
-        [each.call.user_id for each in turns],
+        users,
         [each.call.session_id for each in turns],
-        _keyed(turns),
-        [each.stream for each in turns],
-        *_flat([list(zip(*each.blobs, strict=True)) for each in turns], 2),
-        *_numbered([each.chains for each in turns]),
-        [each.inputs for each in turns],
-        [each.audit for each in turns],
-        [each.eta for each in turns],
-        [each.session for each in turns],
-        [each.place for each in places],
-        [each.block for each in turns],
-        *_flat([each.messages for each in places], 3),
-        *_flat([each.heads for each in places], 3),
-        [each.space if each.vectors[0] else None for each in turns],
-        *_flat([[(i, at, halfvec(v)) for i, at, v in zip(*each.vectors, strict=True)] for each in turns], 3),
-        *_numbered([each.jobs for each in turns]),
-        *_uses(turns),
+        _keyed(turns) or None,
+        streams or None,
+        blobs or None,
+        chains or None,
+        compilations or None,
+        sessions or None,
+        messages or None,
+        heads or None,
+        blocks or None,
+        jobs or None,
+        _uses(turns) or None,
+        max(each.call.created_at for each in turns),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A turn's messages as (the how many-th of the fresh ones it is or stands beside, its number among those of the turn at the
-    same place, message); its heads as (place, if it is known; else the how many-th of the fresh ones; head)."""
-
-    place: PlaceRecord | None
-    messages: list[tuple[int, int, MessageRecord]]
-    heads: list[tuple[int | None, int, HeadRecord]]
-
-    @classmethod
-    def of(cls, turn: TurnRecord) -> _Placed:
-        if turn.session is None:
-            return cls(None, [], [])
-        fresh = beside = 0
-        there: dict[tuple[bool, int], int] = {}
-        messages: list[tuple[int, int, MessageRecord]] = []
-        stands: dict[UUID, tuple[int | None, int]] = {}
-        for message in turn.messages:
-            index = message.turn_index or None
-            if message.turn_index is None:
-                fresh += 1
-            beside = max(beside, index or 0)
-            key = (index is None, index or fresh)
-            messages.append((fresh, there.get(key, 0), message))
-            there[key] = there.get(key, 0) + 1
-            stands[message.message_id] = (index, fresh)
-        head = stands.get(turn.session.head_message_id) if turn.session.head_message_id else None
-        times = [each.created_at for each in turn.messages]
-        place = PlaceRecord(fresh, beside, *(head or (None, 0)), min(times, default=None), max(times, default=None))
-        heads = [(*stands[each.message_id], each) for each in turn.heads if each.message_id in stands]
-        return cls(place, messages, heads)
-
-
-def _numbered(rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[Any]]:
-    """The rows of all turns, and before them which turn each belongs to, from 1."""
-    turns = [n for n, own in enumerate(rows, 1) for _ in own]
-    return turns, [row for own in rows for row in own]
-
-
-def _flat(rows: Sequence[Sequence[tuple[Any, ...]]], width: int) -> list[list[Any]]:
-    """As `_numbered`, each column a list of its own."""
-    turns, all_rows = _numbered(rows)
-    return [turns, *([row[column] for row in all_rows] for column in range(width))]
+def _place(n: int, turn: TurnRecord, session: SessionRecord, messages: list[Any], heads: list[Any]) -> PlaceRecord:
+    """Where the messages of the `n`th turn come to stand. Adds them to `messages`, each with the count of fresh ones so far and
+    its number among those at the same place; and to `heads` the heads, with the place of their message, or that number."""
+    fresh = beside = 0
+    there: dict[tuple[bool, int], int] = {}
+    stands: dict[UUID, tuple[int | None, int]] = {}
+    for message in turn.messages:
+        index = message.turn_index or None
+        if message.turn_index is None:
+            fresh += 1
+        beside = max(beside, index or 0)
+        key = (index is None, index or fresh)
+        sibling = there.get(key, 0)
+        there[key] = sibling + 1
+        stands[message.message_id] = (index, fresh)
+        vector = turn.vectors.get(message.message_id)
+        packed = (None, None) if vector is None else (turn.space, halfvec(vector))
+        messages.append((n, fresh, sibling, *message, turn.terms.get(message.message_id), *packed))
+    heads += [(n, *stands[each.message_id], *each) for each in turn.heads if each.message_id in stands]
+    head = stands.get(session.head_message_id) if session.head_message_id else None
+    times = [each.created_at for each in turn.messages]
+    return PlaceRecord(fresh, beside, *(head or (None, 0)), min(times, default=None), max(times, default=None))
 
 
 def _keyed(turns: Sequence[TurnRecord]) -> list[int]:
@@ -314,24 +313,15 @@ def _keyed(turns: Sequence[TurnRecord]) -> list[int]:
     return [n for *_, n in sorted(keys)]
 
 
-def _uses(turns: Sequence[TurnRecord]) -> tuple[Any, ...]:
-    """The users whose memories were of use, with the first and the last of theirs among the memories; of each memory, in order:
-    its id, how often, the sum of its scores; and when."""
-    counts: dict[tuple[UUID, UUID], tuple[int, float]] = {}
+def _uses(turns: Sequence[TurnRecord]) -> list[tuple[UUID, list[UUID], list[int], list[float]]]:
+    """The users whose memories were of use, in order; with each the memories, how often, and the sums of their scores."""
+    counts: dict[UUID, dict[UUID, tuple[int, float]]] = {}
     for turn in turns:
+        own = counts.setdefault(turn.call.user_id, {}) if turn.uses else {}
         for memory, score in turn.uses:
-            key = (turn.call.user_id, memory)
-            times, total = counts.get(key, (0, 0.0))
-            counts[key] = (times + 1, total + max(score, 0.0))
-    keys = sorted(counts)
-    users = [user for user, _ in keys]
-    starts = [n for n, user in enumerate(users, 1) if n == 1 or users[n - 2] != user]
-    return (
-        [users[n - 1] for n in starts],
-        starts,
-        [*(n - 1 for n in starts[1:]), len(keys)] if keys else [],
-        [memory for _, memory in keys],
-        [counts[key][0] for key in keys],
-        [counts[key][1] for key in keys],
-        max(each.call.created_at for each in turns),
-    )
+            times, total = own.get(memory, (0, 0.0))
+            own[memory] = (times + 1, total + max(score, 0.0))
+    return [
+        (user, list(own), [times for times, _ in own.values()], [total for _, total in own.values()])
+        for user, own in sorted(counts.items())
+    ]

@@ -36,7 +36,7 @@ SELECT * FROM agent_data.fetch_items($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: record_turns
 -- The one write of turns, all or none; false when they are stored already. $1: whose they all are; NULL: there are several.
-SELECT agent_data.record_turns($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41)
+SELECT agent_data.record_turns($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 
 -- name: space_of
 -- The number of an embedding space, NULL where it was never made.

@@ -17,6 +17,7 @@ from app.capture import recipe
 from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange, Outcome, Said, Usage
 from app.capture.record import GIVEN, LONG_TEXT, Recorder, _json
 from app.context.assemble import Block
+from app.index.analyse import pack
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import NoEmbedder
 from app.providers.tokens import CountCache
@@ -198,11 +199,18 @@ async def test_what_has_words_gets_a_vector_in_the_same_turn() -> None:
     for _ in range(2):
         await recorder.record(facts(), exchange(said=said), None)
     turn = shelf.turns[0]
-    items, ats, vectors = turn.vectors
-    assert [each.content for each in turn.messages if each.message_id in set(items)] == ["one", "two", "general kenobi"]
-    assert list(ats) == [each.created_at for each in turn.messages if each.message_id in set(items)]
-    assert (turn.space, np.asarray(vectors).shape) == (5, (3, 8))
+    with_words = [each for each in turn.messages if each.message_id in turn.vectors]
+    assert [each.content for each in with_words] == ["one", "two", "general kenobi"]
+    assert (turn.space, np.asarray(list(turn.vectors.values())).shape) == (5, (3, 8))
     assert shelf.asked == 1
+
+
+async def test_what_has_words_has_its_terms_with_it() -> None:
+    turn = await recorded(
+        facts(), exchange(said=[user("one"), user("")], answers=[answer("two", tool_calls=[]), answer(None)])
+    )
+    assert dict(turn.terms) == {each.message_id: pack(each.content) for each in turn.messages if each.content}
+    assert len(turn.terms) == 2
 
 
 class RemoteEmbedder(HashEmbedder):
@@ -213,7 +221,7 @@ class RemoteEmbedder(HashEmbedder):
 async def test_no_vectors_where_there_can_be_none(embedder: Any, space: int | None) -> None:
     shelf = Shelf(space)
     await Recorder(shelf, embedder, CountCache(), WordCounter()).record(facts(), exchange(), None)  # type: ignore[arg-type]  # as above
-    assert [list(each) for each in shelf.turns[0].vectors] == [[], [], []]
+    assert not shelf.turns[0].vectors
 
 
 async def test_a_turn_leaves_a_job() -> None:
@@ -230,7 +238,7 @@ async def test_a_turn_leaves_a_job() -> None:
 
 async def test_what_is_not_to_be_learned_is_nowhere_to_be_found() -> None:
     turn = await recorded(facts(), exchange(learn=False))
-    assert (list(turn.jobs), list(turn.vectors[0])) == ([], [])
+    assert (list(turn.jobs), dict(turn.vectors), dict(turn.terms)) == ([], {}, {})
     assert all(each.hidden for each in turn.messages)
 
 

@@ -1,0 +1,379 @@
+-- The write of turns: fewer arguments, of types that say which turn they belong to and that are NULL where there is none, and fewer
+-- statements. A message brings its vector and its terms along, and what indexes know of it is written with it, not by triggers.
+
+-- `turn`: which of the calls, from 1. A turn's session, and where its messages come to stand in it.
+CREATE TYPE agent_data.turn_session AS (turn integer, session agent_data.session_record, place agent_data.place_record);
+CREATE TYPE agent_data.turn_stream AS (
+    turn integer, body bytea, truncated boolean, chunk_offsets integer[], chunk_times bigint[], event_offsets integer[],
+    event_times bigint[]
+);
+CREATE TYPE agent_data.turn_compilation AS (turn integer, inputs text, audit text, eta real);
+CREATE TYPE agent_data.turn_blob AS (turn integer, blob_hash bytea, body bytea);
+CREATE TYPE agent_data.turn_chain AS (turn integer, chain_hash bytea, parent_hash bytea, blobs bytea, lead bytea);
+-- As `message_record`. `ahead`: it is the how many-th of the fresh ones, or stands beside that; `sibling`: its number among those of
+-- the turn at the same place.
+CREATE TYPE agent_data.turn_message AS (
+    turn integer, ahead integer, sibling integer,
+    message_id uuid, turn_index integer, parent_message_id uuid, role smallint, content text, content_parts text, name text,
+    tool_calls text, tool_call_id text, content_hash bytea, message_hash bytea, token_count integer, model_id text,
+    finish_reason smallint, prompt_tokens integer, completion_tokens integer, latency_ms integer, created_at timestamptz,
+    metadata text, hidden boolean,
+    terms bytea, space smallint, vector public.halfvec
+);
+-- As `head_record`. `index`: its place, where that is known; else it is that of the `ahead`th of the fresh messages.
+CREATE TYPE agent_data.turn_head AS (
+    turn integer, index integer, ahead integer,
+    chain_hash bytea, message_id uuid, asked boolean, request_chain bytea, request_count integer, sent_chain bytea,
+    sent_count integer, visible_from integer
+);
+CREATE TYPE agent_data.turn_block AS (
+    turn integer, epoch integer, message_id uuid, chain_hash bytea, message_hash bytea, text text, item_ids uuid[],
+    token_count integer
+);
+CREATE TYPE agent_data.turn_job AS (turn integer, entrypoint text, payload bytea, dedupe_key text, delay_s real);
+-- The memories of a user that were of use, in their order: how often each, and the sum of its scores.
+CREATE TYPE agent_data.memory_uses AS (user_id uuid, items uuid[], times integer[], scores real[]);
+
+-- Counts a session on and gives it its new head, made with its user where it is new. Returns how many messages it has then, and
+-- the time of its first and last. Runs as its caller does, in the caller's search path.
+CREATE OR REPLACE FUNCTION agent_data.move_session(
+    p_tenant uuid, p_user uuid, p_session agent_data.session_record, p_place agent_data.place_record,
+    p_prompt_tokens integer, p_completion_tokens integer, p_cost bigint,
+    OUT total integer, OUT began timestamptz, OUT ended timestamptz
+) LANGUAGE plpgsql AS $$
+DECLARE
+    made boolean;
+BEGIN
+    -- Two requests may bring the same new session at once: the second waits for the first, and counts on.
+    INSERT INTO agent_data.sessions AS s (
+        session_id, user_id, tenant_id, external_id, expires_at, session_type, model_id, context_window_size,
+        system_prompt_hash, system_prompt_tokens, temperature, top_p, max_response_tokens, parent_session_id,
+        branch_turn_index, turn_count, total_prompt_tokens, total_completion_tokens, total_cost_microcents, head_message_id,
+        head_turn_index, head_chain, tail1, tail2, block_epoch, first_message_at, last_message_at)
+    VALUES (
+        p_session.session_id, p_user, p_tenant, p_session.external_id, p_session.expires_at,
+        COALESCE(p_session.session_type, 'conversation'), COALESCE(p_session.model_id, ''),
+        COALESCE(p_session.context_window_size, 0), p_session.system_prompt_hash, COALESCE(p_session.system_prompt_tokens, 0),
+        p_session.temperature, p_session.top_p, COALESCE(p_session.max_response_tokens, 4096), p_session.parent_session_id,
+        p_session.branch_turn_index, GREATEST(COALESCE(p_session.branch_turn_index, 0) + p_place.fresh, p_place.beside),
+        COALESCE(p_prompt_tokens, 0), COALESCE(p_completion_tokens, 0), COALESCE(p_cost, 0), p_session.head_message_id,
+        CASE WHEN p_session.head_message_id IS NULL THEN 0
+             ELSE COALESCE(p_place.head_index, COALESCE(p_session.branch_turn_index, 0) + p_place.head_ahead) END,
+        p_session.head_chain, p_session.tail1, CASE WHEN p_session.tail1 IS NOT NULL THEN p_session.tail2 END,
+        GREATEST(p_session.block_epoch, 0), p_place.first_at, p_place.last_at)
+    ON CONFLICT (user_id, session_id) DO UPDATE SET
+        -- An answer to a question that had none stands where the next message would have stood.
+        turn_count = GREATEST(s.turn_count + p_place.fresh, p_place.beside),
+        updated_at = now(),
+        expires_at = EXCLUDED.expires_at,
+        status = CASE WHEN s.status = 4 THEN 1 ELSE s.status END,
+        model_id = COALESCE(p_session.model_id, s.model_id),
+        context_window_size = COALESCE(p_session.context_window_size, s.context_window_size),
+        system_prompt_hash = COALESCE(EXCLUDED.system_prompt_hash, s.system_prompt_hash),
+        system_prompt_tokens = COALESCE(p_session.system_prompt_tokens, s.system_prompt_tokens),
+        temperature = COALESCE(EXCLUDED.temperature, s.temperature),
+        top_p = COALESCE(EXCLUDED.top_p, s.top_p),
+        max_response_tokens = COALESCE(p_session.max_response_tokens, s.max_response_tokens),
+        total_prompt_tokens = s.total_prompt_tokens + EXCLUDED.total_prompt_tokens,
+        total_completion_tokens = s.total_completion_tokens + EXCLUDED.total_completion_tokens,
+        total_cost_microcents = s.total_cost_microcents + EXCLUDED.total_cost_microcents,
+        head_message_id = COALESCE(EXCLUDED.head_message_id, s.head_message_id),
+        head_turn_index = CASE WHEN EXCLUDED.head_message_id IS NULL THEN s.head_turn_index
+                               ELSE COALESCE(p_place.head_index, s.turn_count + p_place.head_ahead) END,
+        head_chain = COALESCE(EXCLUDED.head_chain, s.head_chain),
+        tail1 = COALESCE(EXCLUDED.tail1, s.tail1),
+        tail2 = CASE WHEN EXCLUDED.tail1 IS NULL THEN s.tail2 ELSE EXCLUDED.tail2 END,
+        -- A turn that was under way while something was forgotten does not bring its epoch back.
+        block_epoch = GREATEST(EXCLUDED.block_epoch, s.block_epoch),
+        first_message_at = LEAST(s.first_message_at, EXCLUDED.first_message_at),
+        last_message_at = GREATEST(s.last_message_at, EXCLUDED.last_message_at)
+    RETURNING s.turn_count, s.first_message_at, s.last_message_at, old.session_id IS NULL INTO total, began, ended, made;
+    IF made THEN
+        INSERT INTO agent_data.users (user_id, tenant_id, external_id)
+        VALUES (p_user, p_tenant, p_session.user_external_id) ON CONFLICT DO NOTHING;
+        INSERT INTO agent_data.user_stats (user_id, tenant_id) VALUES (p_user, p_tenant) ON CONFLICT DO NOTHING;
+        INSERT INTO agent_data.routes (tenant_id, id, user_id, kind, target)
+        SELECT p_tenant, r, p_user, 'session', p_session.session_id
+        FROM unnest(ARRAY[p_session.session_id, p_session.route_id]) AS r WHERE r IS NOT NULL
+        ON CONFLICT DO NOTHING;
+    END IF;
+END $$;
+
+-- Whoever writes messages or vectors in another way has what indexes know of them written by triggers; `record_turns` does it itself.
+DROP TRIGGER index_made ON agent_data.conversation_history;
+CREATE TRIGGER index_made AFTER INSERT ON agent_data.conversation_history
+    FOR EACH ROW WHEN (NEW.content_tsv IS NOT NULL AND current_setting('mneme.recording', true) IS DISTINCT FROM 'on')
+    EXECUTE FUNCTION agent_data.index_message();
+DROP TRIGGER index_made ON agent_data.embeddings;
+CREATE TRIGGER index_made AFTER INSERT ON agent_data.embeddings
+    FOR EACH ROW WHEN (current_setting('mneme.recording', true) IS DISTINCT FROM 'on')
+    EXECUTE FUNCTION agent_data.index_item();
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'agent_data.index_log'::regclass AND a.attname = 'change') THEN
+        ALTER TABLE agent_data.index_log ALTER COLUMN change SET DEFAULT agent_data.index_number();
+    END IF;
+END $$;
+
+-- Records calls, all or none. False for a single call that is stored already, and for several that all are: a record that comes
+-- twice leaves one. Several of which some are stored fail with unique_violation, and are sent one by one.
+--
+--   p_user   to whom all of them belong; NULL: there are several (Citus sends a call with one to that user's node)
+--   p_keyed  which have a repeat key, in the order of users and keys
+--   others   what belongs to the calls, each saying to which; NULL: there is none
+--
+-- Whatever may have to wait for another transaction is taken table by table and in the order of its keys, so that two
+-- transactions cannot wait for each other in a circle; the caller has put the calls in the order of users and sessions.
+-- Plans do not depend on the values: made anew each time (which partitions to open is what tempts Postgres) they cost more
+-- than what they do.
+CREATE FUNCTION agent_data.record_turns(
+    p_user uuid, p_calls agent_data.call_record[], p_ids uuid[], p_tenants uuid[], p_users uuid[], p_session_ids uuid[],
+    p_keyed integer[], p_streams agent_data.turn_stream[], p_blobs agent_data.turn_blob[], p_chains agent_data.turn_chain[],
+    p_compilations agent_data.turn_compilation[], p_sessions agent_data.turn_session[], p_messages agent_data.turn_message[],
+    p_heads agent_data.turn_head[], p_blocks agent_data.turn_block[], p_jobs agent_data.turn_job[],
+    p_uses agent_data.memory_uses[], p_used_at timestamptz
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = agent_data, public, pg_temp SET plan_cache_mode = force_generic_plan SET mneme.recording = 'on' AS $$
+DECLARE
+    many     integer := cardinality(p_calls);
+    repeats  boolean[] := array_fill(false, ARRAY[many]);
+    sessions uuid[] := p_session_ids;
+    bases    integer[] := array_fill(0, ARRAY[many]);
+    begans   timestamptz[];
+    endeds   timestamptz[];
+    graphs   boolean[] := array_fill(false, ARRAY[many]);
+    burying  boolean := false;
+    before   integer[];
+    call     agent_data.call_record;
+    moved    agent_data.turn_session;
+    used     agent_data.memory_uses;
+    stored   integer;
+    total    integer;
+    began    timestamptz;
+    ended    timestamptz;
+    graph    boolean;
+    buried   boolean;
+    again    boolean;
+    there    uuid;
+    wanted   uuid[];
+    i        integer;
+BEGIN
+    IF p_keyed IS NOT NULL THEN
+        FOREACH i IN ARRAY p_keyed LOOP
+            call := p_calls[i];
+            SELECT n.repeated, n.session_id INTO again, there FROM agent_data.note_key(call) n;
+            repeats[i] := again;
+            sessions[i] := there;
+        END LOOP;
+    END IF;
+    -- The call row comes before all else, which hangs on it.
+    INSERT INTO agent_data.upstream_calls (
+        call_id, tenant_id, user_id, session_id, created_at, method, path, upstream, model, answered_model, streamed, status,
+        outcome, memory_status, reason, request_headers, response_headers, request_body, request_truncated, request_prefix,
+        request_suffix, request_chain, request_count, request_sha256, request_bytes, sent_prefix, sent_suffix, sent_chain,
+        sent_count, sent_sha256, prompt_tokens, completion_tokens, cached_tokens, usage_counted, cost_microcents, latency_ms,
+        first_byte_us, overhead_us, idempotency_key, retry_count, error, metadata, key_id, priced, labels)
+    SELECT
+        c.call_id, c.tenant_id, c.user_id, sessions[c.ordinality], c.created_at, c.method, c.path, c.upstream, c.model,
+        c.answered_model, c.streamed, c.status, c.outcome, c.memory_status, c.reason, c.request_headers::json,
+        c.response_headers::json, c.request_body, c.request_truncated, c.request_prefix, c.request_suffix, c.request_chain,
+        c.request_count, c.request_sha256, c.request_bytes, c.sent_prefix, c.sent_suffix, c.sent_chain, c.sent_count,
+        c.sent_sha256, c.prompt_tokens, c.completion_tokens, c.cached_tokens, c.usage_counted, c.cost_microcents,
+        c.latency_ms, c.first_byte_us, c.overhead_us, c.idempotency_key, c.retry_count, c.error,
+        COALESCE(c.metadata, '{}')::json, c.key_id, COALESCE(c.priced, true), c.labels
+    FROM unnest(p_calls) WITH ORDINALITY c
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS stored = ROW_COUNT;
+    IF stored = 0 THEN
+        RETURN false;
+    ELSIF stored < many THEN
+        RAISE EXCEPTION 'some of these calls are stored already' USING ERRCODE = 'unique_violation';
+    END IF;
+    IF p_streams IS NOT NULL THEN
+        INSERT INTO agent_data.streams (
+            call_id, tenant_id, user_id, body, truncated, chunk_offsets, chunk_times, event_offsets, event_times)
+        SELECT p_ids[s.turn], p_tenants[s.turn], p_users[s.turn], s.body, s.truncated, s.chunk_offsets, s.chunk_times,
+               s.event_offsets, s.event_times
+        FROM unnest(p_streams) s;
+    END IF;
+    IF p_blobs IS NOT NULL THEN
+        INSERT INTO agent_data.message_blobs (user_id, tenant_id, blob_hash, body)
+        SELECT p_users[b.turn], p_tenants[b.turn], b.blob_hash, b.body FROM unnest(p_blobs) b
+        ORDER BY 1, 3
+        ON CONFLICT DO NOTHING;
+    END IF;
+    IF p_chains IS NOT NULL THEN
+        INSERT INTO agent_data.request_chains (user_id, tenant_id, chain_hash, parent_hash, blobs, lead)
+        SELECT p_users[c.turn], p_tenants[c.turn], c.chain_hash, c.parent_hash, c.blobs, c.lead FROM unnest(p_chains) c
+        ORDER BY 1, 3
+        ON CONFLICT DO NOTHING;
+    END IF;
+    IF p_compilations IS NOT NULL THEN
+        INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, session_id, inputs, audit, eta)
+        SELECT p_ids[c.turn], p_tenants[c.turn], p_users[c.turn], sessions[c.turn], c.inputs::json, c.audit::json, c.eta
+        FROM unnest(p_compilations) c;
+    END IF;
+
+    IF p_sessions IS NOT NULL THEN
+        INSERT INTO agent_data.system_prompts (tenant_id, prompt_hash, prompt, token_count)
+        SELECT p_tenants[s.turn], (s.session).system_prompt_hash, (s.session).system_prompt, (s.session).system_prompt_tokens
+        FROM unnest(p_sessions) s WHERE (s.session).system_prompt IS NOT NULL AND NOT repeats[s.turn]
+        ORDER BY 1, 2
+        ON CONFLICT DO NOTHING;
+        FOREACH moved IN ARRAY p_sessions LOOP
+            i := moved.turn;
+            CONTINUE WHEN repeats[i];
+            call := p_calls[i];
+            SELECT t.total, t.began, t.ended INTO total, began, ended
+            FROM agent_data.move_session(call.tenant_id, call.user_id, moved.session, moved.place, call.prompt_tokens,
+                                         call.completion_tokens, call.cost_microcents) t;
+            bases[i] := total - (moved.place).fresh;
+            IF (moved.place).beside > 0 THEN
+                begans[i] := began;
+                endeds[i] := ended;
+            END IF;
+            SELECT (SELECT u.use_hnsw FROM agent_data.user_stats u WHERE u.user_id = call.user_id),
+                   EXISTS (SELECT FROM agent_data.suppressions x WHERE x.user_id = call.user_id AND x.reason = 'deleted')
+                   OR EXISTS (SELECT FROM agent_data.erased_contents x WHERE x.user_id = call.user_id)
+            INTO graph, buried;
+            graphs[i] := COALESCE(graph, false);
+            burying := burying OR buried;
+        END LOOP;
+    END IF;
+    IF p_messages IS NOT NULL THEN
+        IF begans IS NOT NULL THEN
+            -- What stands there already. (No batch has a session twice.)
+            SELECT array_agg(x.many ORDER BY x.n) INTO before FROM (
+                SELECT m.ordinality AS n, CASE WHEN m.turn_index > 0 THEN (
+                    SELECT count(*) FROM agent_data.conversation_history h
+                    WHERE h.user_id = COALESCE(p_user, p_users[m.turn]) AND h.session_id = sessions[m.turn]
+                      AND h.turn_index = m.turn_index AND h.created_at >= begans[m.turn] AND h.created_at <= endeds[m.turn]
+                ) ELSE 0 END::integer AS many
+                FROM unnest(p_messages) WITH ORDINALITY AS m
+            ) x;
+        END IF;
+        INSERT INTO agent_data.conversation_history (
+            message_id, session_id, user_id, tenant_id, turn_index, sibling, parent_message_id, role, content, content_parts,
+            name, tool_calls, tool_call_id, content_hash, message_hash, content_tsv, token_count, model_id, finish_reason,
+            prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata)
+        SELECT m.message_id, sessions[m.turn], p_users[m.turn], p_tenants[m.turn],
+               CASE WHEN m.turn_index > 0 THEN m.turn_index ELSE bases[m.turn] + m.ahead END,
+               m.sibling + COALESCE(before[m.ordinality], 0), m.parent_message_id, m.role, m.content, m.content_parts::jsonb,
+               m.name, m.tool_calls::jsonb, m.tool_call_id, m.content_hash, m.message_hash,
+               -- A tsvector holds at most 1 MB, and positions up to 16,383: of a very long text the beginning is indexed.
+               CASE WHEN m.hidden IS NOT TRUE THEN to_tsvector('english', left(COALESCE(m.content, ''), 200000)) END,
+               m.token_count, m.model_id, m.finish_reason, m.prompt_tokens, m.completion_tokens, m.latency_ms, p_ids[m.turn],
+               m.created_at, COALESCE(m.metadata::jsonb, '{}')
+        FROM unnest(p_messages) WITH ORDINALITY AS m
+        WHERE NOT repeats[m.turn]
+        ON CONFLICT DO NOTHING;
+        -- What the trigger of a message would write, with the terms.
+        INSERT INTO agent_data.index_items (user_id, item_id, tenant_id, item_kind, item_at, place, terms)
+        SELECT p_users[m.turn], m.message_id, p_tenants[m.turn], 0, m.created_at,
+               agent_data.item_place(
+                   m.message_id, 0::smallint, m.created_at, sessions[m.turn],
+                   CASE WHEN m.turn_index > 0 THEN m.turn_index ELSE bases[m.turn] + m.ahead END, m.role, m.token_count, m.name),
+               m.terms
+        FROM unnest(p_messages) m
+        WHERE m.hidden IS NOT TRUE AND m.content <> '' AND NOT repeats[m.turn]
+        ON CONFLICT DO NOTHING;
+        INSERT INTO agent_data.index_log (user_id, tenant_id, item_id)
+        SELECT p_users[m.turn], p_tenants[m.turn], m.message_id FROM unnest(p_messages) m
+        WHERE m.hidden IS NOT TRUE AND m.content <> '' AND NOT repeats[m.turn]
+        ON CONFLICT DO NOTHING;
+    END IF;
+    -- What says again what was deleted, or erased with the user, is not found from the start. (The job that learns looks once
+    -- more, for what is deleted in between.)
+    IF burying THEN
+        INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
+        SELECT w.user_id, w.tenant_id, w.message_id, 'resent'
+        FROM (
+            SELECT p_users[m.turn] AS user_id, p_tenants[m.turn] AS tenant_id, m.message_id,
+                   sha256(k.outer_pad || sha256(k.inner_pad || m.content_hash)) AS content_hmac
+            FROM unnest(p_messages) AS m
+            CROSS JOIN (
+                SELECT agent_data.hmac_pad(decode(c.value #>> '{}', 'hex'), 54) AS inner_pad,
+                       agent_data.hmac_pad(decode(c.value #>> '{}', 'hex'), 92) AS outer_pad
+                FROM agent_data.system_config c WHERE c.key = 'content_hmac_key'
+                OFFSET 0  -- once, not for each message
+            ) k
+            WHERE NOT repeats[m.turn] AND m.content_hash IS NOT NULL
+        ) w
+        WHERE EXISTS (SELECT FROM agent_data.suppressions x
+                      WHERE x.user_id = COALESCE(p_user, w.user_id) AND x.reason = 'deleted' AND x.content_hmac = w.content_hmac)
+           OR EXISTS (SELECT FROM agent_data.erased_contents e
+                      WHERE e.user_id = COALESCE(p_user, w.user_id) AND e.content_hmac = w.content_hmac)
+        ON CONFLICT DO NOTHING;
+    END IF;
+    IF p_heads IS NOT NULL THEN
+        INSERT INTO agent_data.session_heads (
+            user_id, tenant_id, chain_hash, session_id, message_id, turn_index, asked, visible_from, request_chain,
+            request_count, sent_chain, sent_count)
+        SELECT p_users[h.turn], p_tenants[h.turn], h.chain_hash, sessions[h.turn], h.message_id,
+               COALESCE(h.index, bases[h.turn] + h.ahead), h.asked, COALESCE(h.visible_from, 1), h.request_chain,
+               h.request_count, h.sent_chain, h.sent_count
+        FROM unnest(p_heads) h
+        WHERE NOT repeats[h.turn]
+        ON CONFLICT DO NOTHING;
+    END IF;
+    IF p_blocks IS NOT NULL THEN
+        INSERT INTO agent_data.context_blocks (
+            user_id, tenant_id, session_id, epoch, message_id, chain_hash, message_hash, text, item_ids, token_count)
+        SELECT p_users[b.turn], p_tenants[b.turn], sessions[b.turn], b.epoch, b.message_id, b.chain_hash, b.message_hash,
+               b.text, b.item_ids, b.token_count
+        FROM unnest(p_blocks) b
+        WHERE NOT repeats[b.turn]
+          -- What was forgotten or deleted while the answer was on its way is not written down again.
+          AND NOT EXISTS (SELECT FROM agent_data.suppressions x
+                          WHERE x.user_id = COALESCE(p_user, p_users[b.turn]) AND x.item_id = ANY (b.item_ids)
+                            AND x.reason NOT IN ('superseded', 'resent'))
+        ON CONFLICT DO NOTHING;
+    END IF;
+    IF p_messages IS NOT NULL THEN
+        INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector, place)
+        SELECT p_users[m.turn], p_tenants[m.turn], m.space, m.message_id, 0, m.created_at, graphs[m.turn], m.vector,
+               agent_data.item_place(
+                   m.message_id, 0::smallint, m.created_at, sessions[m.turn],
+                   CASE WHEN m.turn_index > 0 THEN m.turn_index ELSE bases[m.turn] + m.ahead END, m.role, m.token_count, m.name)
+        FROM unnest(p_messages) m
+        WHERE m.vector IS NOT NULL AND NOT repeats[m.turn]
+        ON CONFLICT DO NOTHING;
+    END IF;
+    IF p_jobs IS NOT NULL THEN  -- as `enqueue`
+        INSERT INTO agent_data.pgqueuer (priority, entrypoint, payload, dedupe_key, execute_after, status)
+        SELECT 0, j.entrypoint, j.payload, j.dedupe_key, now() + make_interval(secs => COALESCE(j.delay_s, 0)), 'queued'
+        FROM unnest(p_jobs) j WHERE NOT repeats[j.turn]
+        ON CONFLICT DO NOTHING;
+    END IF;
+    -- Last, so that the locks of memories are held least. One that somebody else is changing is not waited for: a count that
+    -- is lost matters less than answers that stand still.
+    IF p_uses IS NOT NULL THEN
+        FOREACH used IN ARRAY p_uses LOOP
+            SELECT array_agg(x.memory_id) INTO wanted FROM (
+                SELECT m.memory_id FROM agent_data.memory_store m
+                WHERE m.user_id = used.user_id AND m.memory_id = ANY (used.items)
+                ORDER BY m.memory_id
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) x;
+            UPDATE agent_data.memory_store m SET
+                access_count = m.access_count + used.times[array_position(used.items, m.memory_id)],
+                relevance_accumulator = m.relevance_accumulator + used.scores[array_position(used.items, m.memory_id)],
+                last_accessed_at = GREATEST(m.last_accessed_at, p_used_at)
+            WHERE m.user_id = used.user_id AND m.memory_id = ANY (wanted);
+        END LOOP;
+    END IF;
+    RETURN true;
+END $$;
+
+-- pglz, the default of most servers, costs several times the CPU of lz4 for about the same size of bodies and streams.
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
+             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = 'record_turns'
+               AND 'lz4' = ANY ((SELECT s.enumvals FROM pg_settings s WHERE s.name = 'default_toast_compression')::text[]) LOOP
+        EXECUTE format('ALTER FUNCTION %s SET default_toast_compression = ''lz4''', f);
+    END LOOP;
+END $$;
+SELECT agent_data.give_functions('mneme_definer', ARRAY['record_turns'], ARRAY['mneme_app']);
