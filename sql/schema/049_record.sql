@@ -42,7 +42,8 @@ CREATE OR REPLACE FUNCTION agent_data.move_session(
     OUT total integer, OUT began timestamptz, OUT ended timestamptz
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    made boolean;
+    made boolean := NOT EXISTS (
+        SELECT FROM agent_data.sessions s WHERE s.user_id = p_user AND s.session_id = p_session.session_id);
 BEGIN
     -- Two requests may bring the same new session at once: the second waits for the first, and counts on.
     INSERT INTO agent_data.sessions AS s (
@@ -87,7 +88,7 @@ BEGIN
         block_epoch = GREATEST(EXCLUDED.block_epoch, s.block_epoch),
         first_message_at = LEAST(s.first_message_at, EXCLUDED.first_message_at),
         last_message_at = GREATEST(s.last_message_at, EXCLUDED.last_message_at)
-    RETURNING s.turn_count, s.first_message_at, s.last_message_at, old.session_id IS NULL INTO total, began, ended, made;
+    RETURNING s.turn_count, s.first_message_at, s.last_message_at INTO total, began, ended;
     IF made THEN
         INSERT INTO agent_data.users (user_id, tenant_id, external_id)
         VALUES (p_user, p_tenant, p_session.user_external_id) ON CONFLICT DO NOTHING;
@@ -108,12 +109,6 @@ DROP TRIGGER index_made ON agent_data.embeddings;
 CREATE TRIGGER index_made AFTER INSERT ON agent_data.embeddings
     FOR EACH ROW WHEN (current_setting('mneme.recording', true) IS DISTINCT FROM 'on')
     EXECUTE FUNCTION agent_data.index_item();
-DO $$
-BEGIN
-    IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'agent_data.index_log'::regclass AND a.attname = 'change') THEN
-        ALTER TABLE agent_data.index_log ALTER COLUMN change SET DEFAULT agent_data.index_number();
-    END IF;
-END $$;
 
 -- Records calls, all or none. False for a single call that is stored already, and for several that all are: a record that comes
 -- twice leaves one. Several of which some are stored fail with unique_violation, and are sent one by one.
