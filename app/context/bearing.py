@@ -37,8 +37,8 @@ ANSWER_CHARS = 100
 """Characters up to which it does, where somebody else is asked about: as many words of seven letters."""
 WHOLE_WORDS = 24
 """Words up to which a message is taken to ask for all that is known of the user; a longer one only mentions that."""
-FACTS_KEPT = 8192
-"""Facts whose words are kept ready: those of some two hundred users. A prompt asks for each of them several times."""
+FACTS_KEPT = 4096
+"""Facts whose words are kept ready, 1 KB each: those of some hundred users."""
 LEAST_CHARS = 3
 """Letters of a word of a fact that says something by itself, in scripts with spaces."""
 

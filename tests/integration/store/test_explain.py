@@ -262,4 +262,4 @@ async def test_recording(watch: Watch, teller: Teller) -> None:
         [said("user", "cats q1")], "cats a3", session=S1, new=0, asked_index=2, parent_message_id=question
     )
     scans = await watch.scans(lambda: watch.connection.fetchval(SQL["turns.record_turns"], *batch(turns)))
-    await check(teller, scans, "history_session_turn", "sessions_pkey")
+    await check(teller, scans, "history_session_turn")  # the session is inserted or, where it is there, found by that
