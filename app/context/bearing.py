@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence, Set
-from functools import cache, lru_cache
+from functools import cache
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+from app.kept import of_texts
 from app.languages.detect import function_word
 from app.store.standing import StandingFact
 
@@ -115,7 +116,7 @@ class _Language(NamedTuple):
     relations: Sequence[tuple[frozenset[str], re.Pattern[str]]]
 
 
-@lru_cache(256)
+@of_texts(256)
 def read(text: str) -> Reading:
     """A message, understood as far as this needs it. Linear in the message, of which `MAX_CHARS` are looked at."""
     if len(text) > MAX_CHARS:
@@ -178,7 +179,7 @@ class _Fact(NamedTuple):
     whose: frozenset[str]
 
 
-@lru_cache(FACTS_KEPT)
+@of_texts(FACTS_KEPT)
 def _fact(key: str, value: str) -> _Fact:
     key = key.partition(":")[0]
     subject, dot, predicate = key.rpartition(".")
@@ -202,7 +203,7 @@ def naming(reading: Reading, facts: Sequence[StandingFact]) -> Reading:
     return reading._replace(named=frozenset(named), of=of, only_of=frozenset(() if reading.past else only_of))
 
 
-@lru_cache(256)
+@of_texts(256)
 def _asked_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
     """`of` and `only_of` of a message (lower case) that is brief enough to ask for one thing."""
     of: set[str] = set()

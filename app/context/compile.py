@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from math import ceil
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -52,6 +51,7 @@ from app.context.story import SYSTEM_ROLES, Figures, Story, visible_from
 from app.context.story import tell as tell_story
 from app.context.transcript import Transcript, query_of, text_of
 from app.context.worth import PRICES, Rate
+from app.kept import of_texts
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
@@ -134,7 +134,7 @@ class Compiler:
         self._questions = questions
         self._vector_wait_s = vector_wait_s
         self._price: Price = price
-        note_tokens = lru_cache(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
+        note_tokens = of_texts(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
         self._layouts = Layouts(memory_cap, budgets, questions, note_tokens)
 
     def _price_of(self, request: CompileRequest, profile: Profile) -> Rate | None:

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -22,6 +21,7 @@ from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason
 from app.context.score import best_first
 from app.context.sections import Shares, Wants
+from app.kept import of_texts
 from app.memory.consolidate_episodes import widen
 from app.memory.lifecycle import validation_question
 from app.store.standing import Standing, StandingFact, Wish
@@ -351,7 +351,7 @@ def _told(fact: StandingFact) -> tuple[str, str]:
     return key, value + behind(fact.since, doubted=fact.doubted)
 
 
-@lru_cache(FACTS_KEPT)
+@of_texts(FACTS_KEPT)
 def _shown(key: str, value: str) -> tuple[str, str]:
     """Neither a key nor a value can look like the next fact."""
     subject, dot, predicate = key.rpartition(".")

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from app.context.asked import Asked
 from app.context.rank import Column, Ranking, gains, highest, same_word
+from app.kept import of_texts
 from app.languages.speech import bids, heard, replies
 from app.memory.commands import commands
 from app.memory.consolidate_text import names
@@ -317,7 +318,7 @@ def states(text: str, tokens: int) -> bool:
     return tokens > SHORT or _states(text)
 
 
-@lru_cache(STATES_KEPT)
+@of_texts(STATES_KEPT)
 def _states(text: str) -> bool:
     said = [each.strip() for each in _SENTENCE.findall(text) if each.strip()]
     if all(each.endswith(_ASKED) or replies(each) or bids(each) for each in said):

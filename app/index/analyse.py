@@ -23,6 +23,7 @@ from unicodedata import normalize
 
 import Stemmer
 
+from app.kept import of_texts
 from app.languages.detect import judged
 
 VERSION = 1
@@ -132,11 +133,6 @@ def asked(text: str, languages: Sequence[str] = ()) -> list[Term]:
     ]
 
 
-def forget() -> None:
-    """Drop the words that are kept ready: they are from users' texts, and one of them is being erased."""
-    _table.cache_clear()
-
-
 def _words(text: str) -> list[str]:
     """Its words and pairs of characters, in their order."""
     read = text[:READ_CHARS]
@@ -184,7 +180,7 @@ class _Table(dict[str, bytes]):
         return word if stemmer is None else stemmer.stemWord(word)
 
 
-@cache
+@of_texts(len(STEMMERS))
 def _table(language: str) -> _Table:
     return _Table(language)
 

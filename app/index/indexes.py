@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import MnemeError
-from app.index.analyse import READ_CHARS, VERSION, asked, forget, pack
+from app.index.analyse import READ_CHARS, VERSION, asked, pack
 from app.index.cache import Cache
 from app.index.user_index import Row, UserIndex
+from app.kept import forget
 from app.store.indexed import IndexAsk, IndexRead, IndexRow, IndexStore
 from app.store.places import Scan
 from app.tasks import Supervisor
@@ -148,7 +149,7 @@ class Indexes:
                         await self._cache.get(user, partial(self._load, tenant, user, []))
 
     def drop(self, user: UUID) -> None:
-        """Have nothing of a user any more, who is being erased; nor words that may have been his."""
+        """Have nothing of a user any more, who is being erased; nor what is kept of texts, which may have been his."""
         self._cache.drop(user)
         forget()
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Literal, NamedTuple, cast, get_args
 
+from app.kept import of_texts
 from app.languages.data import Language, language
 from app.languages.detect import language_of
 from app.languages.sentences import Sentence, sentences
@@ -81,7 +82,7 @@ def read_commands(code: str) -> tuple[_Rule, ...]:
     return tuple(found)
 
 
-@lru_cache(AT_ONCE)
+@of_texts(AT_ONCE)
 def commands(text: str) -> tuple[Command, ...]:
     """The commands in a message of the user's, in the order in which they stand; quoted and pasted text gives none."""
     if not own_word(text):

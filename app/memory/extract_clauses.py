@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 
+from app.kept import of_texts
 from app.languages.data import all_of
 from app.memory.ingest_text import injected_spans, strip_injected
 
@@ -174,7 +175,7 @@ def _pasted() -> tuple[tuple[re.Pattern[str], bool, bool], ...]:
     )
 
 
-@lru_cache(maxsize=AT_ONCE)
+@of_texts(AT_ONCE)
 def _masked(message: str) -> str:
     """Asked for by each that looks at a message: its language, its statements, its commands."""
     text = message.replace("’", "'").replace("ʼ", "'").replace("\r", MASK)

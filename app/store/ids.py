@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
-from functools import lru_cache
 from hashlib import blake2b
 from uuid import UUID, uuid5
+
+from app.kept import of_texts
 
 LOCAL_TENANT = UUID("00000000-0000-0000-0000-000000000001")
 """The tenant of `open` mode."""
@@ -42,13 +43,13 @@ def uuid7_floor(at: datetime) -> UUID:
     return UUID(int=max(0, int(at.timestamp() * 1000)) << 80)
 
 
-@lru_cache(REMEMBERED)
+@of_texts(REMEMBERED)
 def user_id(tenant: UUID, external: str) -> UUID:
     """The user whom this tenant calls `external`."""
     return uuid5(tenant, f"user\0{external}")
 
 
-@lru_cache(REMEMBERED)
+@of_texts(REMEMBERED)
 def nobody(tenant: UUID) -> UUID:
     """Where sessions without a user are kept; their memory never leaves the session."""
     return uuid5(tenant, "nobody")

@@ -17,10 +17,10 @@ from app.index.analyse import (
     READ_CHARS,
     VERSION,
     asked,
-    forget,
     pack,
     stop_words,
 )
+from app.kept import forget
 from tests.support.properties import examples
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=80) | st.text(
