@@ -128,7 +128,7 @@ CREATE FUNCTION agent_data.record_turns(
     p_heads agent_data.turn_head[], p_blocks agent_data.turn_block[], p_jobs agent_data.turn_job[],
     p_uses agent_data.memory_uses[], p_used_at timestamptz
 ) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = agent_data, public, pg_temp SET plan_cache_mode = force_generic_plan SET mneme.recording = 'on' AS $$
+SET search_path = agent_data, public, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     many     integer := cardinality(p_calls);
     repeats  boolean[] := array_fill(false, ARRAY[many]);
@@ -247,6 +247,7 @@ BEGIN
                 FROM unnest(p_messages) WITH ORDINALITY AS m
             ) x;
         END IF;
+        PERFORM set_config('mneme.recording', 'on', true);
         INSERT INTO agent_data.conversation_history (
             message_id, session_id, user_id, tenant_id, turn_index, sibling, parent_message_id, role, content, content_parts,
             name, tool_calls, tool_call_id, content_hash, message_hash, content_tsv, token_count, model_id, finish_reason,
@@ -333,6 +334,7 @@ BEGIN
         FROM unnest(p_messages) m
         WHERE m.vector IS NOT NULL AND NOT repeats[m.turn]
         ON CONFLICT DO NOTHING;
+        PERFORM set_config('mneme.recording', '', true);
     END IF;
     IF p_jobs IS NOT NULL THEN  -- as `enqueue`
         INSERT INTO agent_data.pgqueuer (priority, entrypoint, payload, dedupe_key, execute_after, status)

@@ -194,8 +194,8 @@ async def test_functions_that_see_all_tenants_belong_to_the_definer_and_ask_for_
     # Limits are a key's.
     of_keys = {row["name"] for row in found if list(row["names"])[:2] == ["p_tenant", "p_key"]}
     assert of_keys == {"admit_call", "settle_call"}
-    assert without - of_keys == {"record_turns", "enqueue", "note_key", "webhook_figures"}, (
-        "the last tells figures only"
+    assert without - of_keys == {"record_turns", "enqueue", "note_key", "webhook_figures", "index_recent"}, (
+        "the last two tell figures, and ids, only"
     )
 
 
