@@ -65,7 +65,7 @@ BEGIN
     ON CONFLICT (user_id, session_id) DO UPDATE SET
         -- An answer to a question that had none stands where the next message would have stood.
         turn_count = GREATEST(s.turn_count + p_place.fresh, p_place.beside),
-        updated_at = now(),
+        updated_at = EXCLUDED.updated_at,
         expires_at = EXCLUDED.expires_at,
         status = CASE WHEN s.status = 4 THEN 1 ELSE s.status END,
         model_id = COALESCE(p_session.model_id, s.model_id),

@@ -328,7 +328,7 @@ async def test_the_write_of_a_users_turns_goes_to_one_shard(routed: Routed, flat
     write, written = SQL["turns.record_turns"], routed.watch.connection
     touched = await routed(lambda: written.fetchval(write, *batch(turns)))
     assert touched >= {
-        "idempotency_keys", "sessions", "conversation_history", "suppressions", "erased_contents", "memory_store",
+        "idempotency_keys", "conversation_history", "suppressions", "erased_contents", "memory_store",
         "user_stats",
     }  # fmt: skip
     stored = await admin.fetchval(
