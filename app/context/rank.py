@@ -158,8 +158,9 @@ def rank(
     text = np.zeros(many, np.float32)
     if scan.words:
         part = _beside(counts, shares)
+        those = slice(None) if part is None else part
         near = smooth(counts, shares, part)
-        text[part] = gains(scan, told) @ (near / (near + saturation(scan, lengths[part])))
+        text[those] = gains(scan, told) @ (near / (near + saturation(scan, lengths[those])))
     timely = timeliness(moments, span)
     if here and session is not None:
         timely[owner == key_of(session)] = 1.0
@@ -215,14 +216,16 @@ def _shares(owner: NDArray[np.uint64], turn: NDArray[np.uint64], tokens: Column)
     return shares
 
 
-def _beside(counts: Column, shares: Sequence[Column]) -> NDArray[np.intp]:
-    """Which items (n,) have a word of the question, or stand where one that has may add to them."""
+def _beside(counts: Column, shares: Sequence[Column]) -> NDArray[np.intp] | None:
+    """Which items (n,) have a word of the question, or stand where one that has may add to them. None: so many that to pick them
+    out takes longer than to go through all."""
     said: NDArray[np.bool_] = np.any(counts > 0, axis=0)
     near = said.copy()
     for away in range(1, len(shares) + 1):
         near[away:] |= said[:-away]
         near[:-away] |= said[away:]
-    return np.flatnonzero(near)
+    part = np.flatnonzero(near)
+    return part if 2 * len(part) < len(near) else None
 
 
 def timeliness(moments: NDArray[np.int64], span: Span | None) -> Column:

@@ -25,10 +25,13 @@ BEGIN
            COALESCE(array_agg(x.item_id) FILTER (WHERE x.reason = 'superseded'), '{}')
     INTO gone, superseded
     FROM agent_data.suppressions x WHERE x.user_id = p_user AND x.item_id = ANY (p_ids);
-    SELECT jsonb_object_agg(x.item_id, x.told) INTO no_more FROM (
-        SELECT e.item_id, jsonb_agg(to_jsonb(e) ORDER BY e.memory_id) AS told
-        FROM agent_data.ended_since(p_tenant, p_user, p_ids) e GROUP BY e.item_id
-    ) x;
+    IF EXISTS (SELECT FROM agent_data.memory_store m WHERE m.user_id = p_user
+               AND (m.status = 'invalidated' OR m.status = 'superseded' AND m.superseded_how <> 'merged')) THEN
+        SELECT jsonb_object_agg(x.item_id, x.told) INTO no_more FROM (
+            SELECT e.item_id, jsonb_agg(to_jsonb(e) ORDER BY e.memory_id) AS told
+            FROM agent_data.ended_since(p_tenant, p_user, p_ids) e GROUP BY e.item_id
+        ) x;
+    END IF;
     RETURN QUERY
     SELECT i.n::integer, 0::smallint, h.message_id, 'message', h.content, h.role, h.name, h.session_id, z.external_id,
            h.turn_index, NULL::smallint, (CASE h.role WHEN 1 THEN 0 WHEN 3 THEN 6 WHEN 4 THEN 6 ELSE 1 END)::smallint, 1::real,
