@@ -181,7 +181,7 @@ class Settings(BaseSettings):
     index_cache_mb: int = Field(
         256,
         ge=0,
-        description="Megabytes of each server process for what ranking needs of users, some 450 bytes for each message or "
+        description="Megabytes of each server process for what ranking needs of users, some 530 bytes for each message or "
         "memory; whoever asked least lately goes first. 0: nothing is kept, and read for each request.",
     )
     index_items: int = Field(

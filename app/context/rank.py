@@ -217,8 +217,8 @@ def _shares(owner: NDArray[np.uint64], turn: NDArray[np.uint64], tokens: Column)
 
 
 def _beside(counts: Column, shares: Sequence[Column]) -> NDArray[np.intp] | None:
-    """Which items (n,) have a word of the question, or stand where one that has may add to them. None: so many that to pick them
-    out takes longer than to go through all."""
+    """Which items (n,) have a word of the question, or stand where one that has may add to them. None: so many that to pick
+    them out takes longer than to go through all."""
     said: NDArray[np.bool_] = np.any(counts > 0, axis=0)
     near = said.copy()
     for away in range(1, len(shares) + 1):

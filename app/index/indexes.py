@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Collection, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -80,6 +80,14 @@ class Fresh(NamedTuple):
     read: IndexRead
 
 
+class _Step(NamedTuple):
+    """What an index became, and by what."""
+
+    before: Held
+    after: Held
+    read: IndexRead
+
+
 class _Many(Exception):
     """The user has too many items for an index."""
 
@@ -101,6 +109,8 @@ class Indexes:
         self._most = most
         self._patience_s = patience_s
         self._cache: Cache[UUID, Held] = Cache(limit, _size, tasks)
+        self._sorting: dict[UUID, list[_Step]] = {}
+        """Users whose index is being sorted, and what changed since that began."""
 
     @property
     def bytes(self) -> int:
@@ -198,8 +208,26 @@ class Indexes:
         self._told("changed" if read.items else "held")
         # What was dropped meanwhile stays so: it may have been for an erasure.
         if self._cache.held(user) is held:
-            self._cache.keep(user, Held(index, read.epoch, read.snapshot))
+            later = Held(index, read.epoch, read.snapshot)
+            self._cache.keep(user, later)
+            if user in self._sorting:
+                self._sorting[user].append(_Step(held, later, read))
+            elif index.unsorted:
+                self._sorting[user] = []
+                self._aside(self._sorted(user, later), "sort index")
         return index
+
+    async def _sorted(self, user: UUID, held: Held) -> None:
+        """Keep the index sorted, with what changes meanwhile. (In a thread: it takes longer than a request has.)"""
+        try:
+            index = await asyncio.to_thread(held.index.sorted)
+        finally:
+            steps = self._sorting.pop(user)
+        for step in steps:
+            if step.before is held:
+                index, held = self._changed(index, step.read)[0], step.after
+        if self._cache.held(user) is held:
+            self._cache.keep(user, replace(held, index=index))
 
     @staticmethod
     def _changed(index: UserIndex, read: IndexRead) -> tuple[UserIndex, _Made]:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from app.clock import SystemClock
+from app.index import user_index
 from app.index.analyse import asked, pack
 from app.index.indexes import Fresh, Indexes, Part
 from app.index.user_index import NEVER, Row, UserIndex
@@ -300,7 +301,10 @@ class World:
 
 
 @pytest.fixture
-async def world(teller: Teller, pool: Pool, admin: asyncpg.Connection[Any], database: str) -> AsyncIterator[World]:
+async def world(
+    teller: Teller, pool: Pool, admin: asyncpg.Connection[Any], database: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[World]:
+    monkeypatch.setattr(user_index, "TAIL_ROWS", 4)  # so that indexes are sorted every few steps, while they change
     async with AsyncExitStack() as stack:
         other = await asyncpg.connect(database)
         stack.push_async_callback(other.close)

@@ -116,6 +116,7 @@ def built(steps: Sequence[list[Item] | frozenset[UUID]], begin: Sequence[Item] =
     for step in steps:
         if isinstance(step, list):
             index = index.with_rows([each.row() for each in step])
+            index = index.sorted() if index.unsorted else index
             slow.items |= {each.id: each for each in step}
         else:
             index = index.without(step)
