@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import orjson
 
@@ -15,10 +16,11 @@ from app.api.auth import Authenticator
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.context.cards import CardFinder
-from app.context.compile import Compiler
+from app.context.compile import STORED_COUNTS, Compiler, CompileRequest
 from app.context.profiles import PROFILES, Profile, strategies
-from app.context.retrieve import Retriever
+from app.context.retrieve import Retriever, Scope
 from app.context.sections import Budgets
+from app.context.transcript import Transcript
 from app.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
@@ -46,6 +48,9 @@ from app.jobs.inline import Inline
 from app.knowing import Knowledge, knower, resolver
 from app.knowledge.inquiry import Knower
 from app.learning import learner
+from app.memory.candidate import Exchange
+from app.memory.commands import commands
+from app.memory.extract import extract
 from app.memory.extract_pii import unwelcome
 from app.metrics import Metrics
 from app.providers.helper import build_helper
@@ -74,6 +79,8 @@ VECTOR_SHARE = 0.6
 some 10 with what stands around it (docs/recall.md)."""
 
 MEGABYTE = 1024 * 1024
+REHEARSED = "My name is Ana and I live in Lisbon. What did we say last week about the dog's food?"
+"""A message that states and asks."""
 
 log = logging.getLogger("mneme")
 
@@ -163,6 +170,7 @@ async def open_proxy(
         await _warm(core, in_prompts)
         if settings.index_items:
             await indexes.warm()
+        await _rehearse(core, compiler)
         if keeper is not None:
             stack.callback(_drain(core, keeper, gateway, metrics).stop)
         stack.push_async_callback(gateway.drained, CLOSING_S)
@@ -373,6 +381,26 @@ async def _warm(core: Core, in_prompts: Knower) -> None:
             await core.turns.warm(vector, space)
         await in_prompts.warm()
     await asyncio.gather(*(pool.open(OPEN_AT_ONCE) for pool in (pools.write, pools.history, pools.memory)))
+
+
+async def _rehearse(core: Core, compiler: Compiler) -> None:
+    """Compile a prompt for nobody, and read it as a turn is read: what is made at its first use, such as rules and modules,
+    takes ten times as long as a request has."""
+    messages, nobody = [{"role": "user", "content": REHEARSED}], UUID(int=0)
+    await compiler.compile(
+        CompileRequest(
+            scope=Scope(nobody, nobody),
+            session_id=nobody,
+            new_session=True,
+            messages=messages,
+            transcript=Transcript.of(messages),
+            model=STORED_COUNTS,
+            now=core.clock.now(),
+            placement=core.settings.placement,
+        )
+    )
+    extract(Exchange(REHEARSED, core.clock.now()))
+    commands(REHEARSED)
 
 
 def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:
