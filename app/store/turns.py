@@ -142,7 +142,7 @@ class EarlierCall:
 
 
 class RetrievedRow(NamedTuple):
-    """One item, as `agent_data.fetch_items` returns it. `n`: which of those asked for, from 1. `origin`: the only message that
+    """One item, as `agent_data.fetch_chosen` returns it. `n`: which of those asked for, from 1. `origin`: the only message that
     a memory comes from. `reinforcements`: how often a memory was said again; `sure_since`: when it was last known to be right;
     `ended`: what it says that is so no more (`Ended.of`)."""
 

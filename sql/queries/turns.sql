@@ -32,7 +32,7 @@ SELECT value::text FROM agent_data.system_config WHERE key = 'retrieval_strategy
 
 -- name: fetch_items
 -- The best of it, whole.
-SELECT * FROM agent_data.fetch_items($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+SELECT * FROM agent_data.fetch_chosen($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: record_turns
 -- The one write of turns, all or none; false when they are stored already. $1: whose they all are; NULL: there are several.

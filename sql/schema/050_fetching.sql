@@ -1,11 +1,9 @@
 -- What was chosen by its place is fetched in one statement: the texts, how sure each memory is, and what of them is so no more.
 
-DROP FUNCTION agent_data.fetch_items(uuid, uuid, uuid[], smallint[], bigint[], uuid, uuid, integer, uuid[], boolean);
-DROP FUNCTION agent_data.memory_standing(uuid, uuid, uuid[]);
-
--- As 006 has it. New: `reinforcements`, how often a memory was said again, and `sure_since`, when it was last known to be right (seed
--- 004 weighs both); `ended`: what the item says that is so no more, as `ended_since` tells it, NULL for nothing.
-CREATE FUNCTION agent_data.fetch_items(
+-- As `fetch_items` of 006, which stays for servers of the version before. New: `reinforcements`, how often a memory was said again, and
+-- `sure_since`, when it was last known to be right (seed 004 weighs both); `ended`: what the item says that is so no more, as
+-- `ended_since` tells it, NULL for nothing.
+CREATE FUNCTION agent_data.fetch_chosen(
     p_tenant uuid, p_user uuid, p_ids uuid[], p_kinds smallint[], p_ats bigint[],
     p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean
 ) RETURNS TABLE (
@@ -61,4 +59,4 @@ BEGIN
                                  p_confine, p_session, p_visible, p_ancestors, p_history);
 END $$;
 
-SELECT agent_data.give_functions('mneme_definer', ARRAY['fetch_items'], ARRAY['mneme_app']);
+SELECT agent_data.give_functions('mneme_definer', ARRAY['fetch_chosen'], ARRAY['mneme_app']);

@@ -129,7 +129,7 @@ async def test_how_sure_a_memory_is(teller: Teller) -> None:
     two = await memory(teller, 2, "Likes tea")
     rows = await teller.admin.fetch(
         "SELECT item_id, reinforcements, sure_since"
-        " FROM agent_data.fetch_items($1, $2, $3, $4, $5, NULL, NULL, 0, '{}', false)",
+        " FROM agent_data.fetch_chosen($1, $2, $3, $4, $5, NULL, NULL, 0, '{}', false)",
         TENANT, ANA, [one, two], [1, 1], [0, 0],
     )  # fmt: skip
     assert {tuple(each) for each in rows} == {(one, 3, validated), (two, 0, NOW)}
