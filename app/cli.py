@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from app import collector, logs
 from app.capture_cli import capture
@@ -166,7 +166,7 @@ def retention(dry_run: bool, as_json: bool) -> None:
         if outcome.collected:
             click.echo(f"{outcome.collected} rows that nothing referred to any more were collected.")
 
-    show(dataclasses.asdict(outcome) | {"dry_run": dry_run}, as_json, text)
+    show(msgspec.structs.asdict(outcome) | {"dry_run": dry_run}, as_json, text)
 
 
 @main.command()

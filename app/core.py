@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+from msgspec import Struct
 
 from app.clock import Clock, SystemClock
 from app.errors import NotReady
@@ -80,8 +81,7 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
         await embedder.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
+class Core(Struct, frozen=True):
     """What every process needs."""
 
     settings: Settings

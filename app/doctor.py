@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -15,6 +14,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import asyncpg
+from msgspec import Struct
 
 from app.capture.spool import look
 from app.clock import SystemClock
@@ -47,8 +47,7 @@ ASK_S = 5.0
 """Seconds that an upstream has to answer the doctor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing looked at. `mend`: what to do, where something is to be done."""
 
     level: Literal["ok", "warning", "error"]

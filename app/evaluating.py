@@ -17,13 +17,13 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import mean, median
 from typing import Annotated, Any
 
 import orjson
+from msgspec import Struct, field
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -86,8 +86,7 @@ class Question(BaseModel):
     now: datetime | None = None
 
 
-@dataclass(slots=True)
-class Sheet:
+class Sheet(Struct):
     """A file, read: the lines to import, the words of each message by user and id, the questions, (user, session) of what is to
     be ended."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.context.known import Resolution
 from app.context.timing import Span
@@ -16,7 +17,7 @@ from app.knowledge.inquiry import Knower, Sources
 from app.knowledge.ontologies import Ontologies
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve import Resolver
-from app.knowledge.walk import Ask, WalkLimits, plan
+from app.knowledge.walk import Ask, plan
 from app.metrics import Metrics
 from app.store.conflicts import ConflictStore
 from app.store.entities import EntityStore
@@ -26,8 +27,7 @@ from app.store.pools import Pool
 from app.store.tenancy import Tenancy
 
 
-@dataclass(frozen=True, slots=True)
-class Knowledge:
+class Knowledge(Struct, frozen=True):
     """What a process knows of things. `resolver` reads with the pool that it was opened with."""
 
     ontologies: Ontologies
@@ -69,4 +69,4 @@ def knower(core: Core, knowledge: Knowledge, pool: Pool, metrics: Metrics) -> Kn
 def _plan(
     named: Sequence[Resolution], question: str, span: Span | None, ontology: Ontology, widened: Sequence[str]
 ) -> Sequence[Ask]:
-    return plan(named, question, span, ontology, WalkLimits(), widened)
+    return plan(named, question, span, ontology, widened=widened)

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
 
 from app.api.auth import Authenticator
 from app.capture.commit import GroupCommit
@@ -85,8 +85,7 @@ REHEARSED = "My name is Ana and I live in Lisbon. What did we say last week abou
 log = logging.getLogger("mneme")
 
 
-@dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(Struct, frozen=True):
     """The gateway and what the doors share with it.
 
     `compiler`, `preparer`, `knower` and `writer` are the doors' own: what they look for must not keep a prompt waiting.

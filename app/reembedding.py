@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.core import APP_ROLE, CLOSING_S
 from app.errors import NotReady, Unavailable
@@ -44,8 +45,7 @@ ENQUEUE_AT_ONCE = 1000
 """Jobs put into the queue by one statement."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """What came of it. `wordless`: items without any words, which have no vector in any space; `left`: items written since."""
 
     space: str
@@ -56,8 +56,7 @@ class Result:
     spaces: list[Space]
 
 
-@dataclass(slots=True)
-class Watch:
+class Watch(Struct):
     """Told how it goes: `step` says what is being done, `more` how many items there are to do, `done` how many were."""
 
     step: Callable[[str], None] = lambda _: None

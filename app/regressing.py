@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
 import httpx
+from msgspec import Struct, field
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -27,8 +27,7 @@ class ReplayFailed(MnemeError):
     """The replay failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Which calls: these ids, else those that the filters of GET /api/v1/calls choose, newest first, `limit` at most."""
 
     ids: Sequence[str] = ()
@@ -36,8 +35,7 @@ class Selection:
     limit: int = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """How to replay: see POST /api/v1/calls/{id}/replay."""
 
     mode: str = "today"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 from uuid import UUID
 
 from dotenv import dotenv_values
+from msgspec import Struct
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
@@ -493,8 +493,7 @@ class Settings(BaseSettings):
         return init_settings, env_settings, dotenv_settings, TomlConfigSettingsSource(settings_cls)
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """A name that no setting has, where it stands, and the setting that was probably meant."""
 
     name: str

@@ -12,13 +12,14 @@ import asyncio
 import random
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from uuid import UUID
 
 import asyncpg
+from msgspec.structs import replace
 
 from app.context.asked import Asked, understand
 from app.context.assemble import BlockMeter

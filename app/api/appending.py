@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.card_models import CardGiven, Given, compact, new_cards
@@ -48,8 +49,7 @@ class MessageIn(BaseModel):
     cards: Given = Field([], description="Shown with this answer (seed 003, append_message).")
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """A message with its id and its time."""
 
     message_id: UUID

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hmac
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Literal, Protocol, TypeVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import Unauthenticated
@@ -44,8 +45,7 @@ class Headers(Protocol):
     def get(self, key: str, /) -> str | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(Struct, frozen=True):
     """Who calls. `user_external_id`: the one user that the key was made for. `scopes`: what the key may do; none: all.
     `limits`: None where the key has none."""
 

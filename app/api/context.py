@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 from uuid import UUID
 
 from fastapi import APIRouter
+from msgspec import Struct
 from pydantic import Field
 
 from app.api.common import Model, Name, Text, Word
@@ -37,8 +37,7 @@ class ContextIn(Model):
     price: Price | None = Field(None, description="What a token of memory costs; unset: the key's, else MNEME_PRICE.")
 
 
-@dataclass(frozen=True, slots=True)
-class PreviewRequest:
+class PreviewRequest(Struct, frozen=True):
     """Plain values."""
 
     tenant_id: UUID

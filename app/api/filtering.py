@@ -7,8 +7,9 @@ a tag, list it (GET /api/v1/memories).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from app.context.compile import SearchRequest, SearchResult
 from app.context.score import Scored

@@ -10,13 +10,13 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import IO, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
+from msgspec import Struct, field
 from pydantic import BaseModel, Field, ValidationError
 
 from app.api.appending import MessageIn, Role, Said, Scribe, check_time, plain_text
@@ -71,16 +71,14 @@ class Imported(BaseModel):
     users: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
+class _Checked(Struct, frozen=True):
     """A body whose lines are all good: where the lines of each session lie in `file`, in the order they came in."""
 
     file: IO[bytes]
     places: dict[tuple[UserRef, str], list[tuple[int, int]]]
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(Struct):
     """A session being imported. `ordinal`: lines of it so far; `last`: the time of the line before; `said`: how often the
     same was said at the same time."""
 
@@ -90,8 +88,7 @@ class _Progress:
     said: Counter[UUID] = field(default_factory=Counter)
 
 
-@dataclass(slots=True)
-class _Tally:
+class _Tally(Struct):
     imported: int = 0
     duplicates: int = 0
     sessions: int = 0

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Protocol
 from uuid import UUID
 
 from fastapi import APIRouter, Query
+from msgspec.structs import replace
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Name, Segment, Text, Word, decode_cursor, paged
 from app.api.finding import find_session

@@ -6,13 +6,13 @@ Every router is made by `Gate.router`, so every route asks the gate, before its 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Request, Response, Security
 from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader, HTTPBearer
+from msgspec import Struct
 
 from app.api.auth import Authenticator, Principal
 from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, DoorRequest, clean, header_text, is_json
@@ -33,8 +33,7 @@ _READING_POSTS = ("/search", "/context", "/replay", "/cards/call")
 """POSTs that change nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """What a caller may see. `header_user`: X-Mneme-User; `query_user`: `?user=`, which any route takes; `confined`: the one
     user of the key."""
 

@@ -134,7 +134,9 @@ class _Doors:
             active_tokens=found.active_tokens,
             pending=found.pending,
             ratio=sum(each.removed_tokens for each in done) / spent if spent else None,
-            compactions=[CompactionOut(**{name: getattr(each, name) for name in each.__slots__}) for each in done],
+            compactions=[
+                CompactionOut(**{name: getattr(each, name) for name in each.__struct_fields__}) for each in done
+            ],
         )
 
     async def end(self, scope: Admitted, session_id: Segment, user: Owner = None) -> Queued:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.capture.recipe import Recipe
 from app.context.assemble import Block
@@ -25,8 +27,7 @@ class Outcome(IntEnum):
     FAILED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens of a call. `counted`: by Mneme, because the upstream told nothing."""
 
     prompt: int | None = None
@@ -35,8 +36,7 @@ class Usage:
     counted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(Struct, frozen=True):
     """One of the upstream's answers that a call's own answer was made of (`gateway/legs.py`): a call by itself, whose figures
     stand with the client's. `call_id`: of the client's call; `number`: which, from 1."""
 
@@ -63,8 +63,7 @@ class Leg:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class CallFacts:
+class CallFacts(Struct, frozen=True):
     """One upstream call. A request is kept as a recipe, or whole (`body`) where it has no messages. Of one that is not
     `captured` there is only the row, without which its turn could come twice."""
 
@@ -167,16 +166,14 @@ class CallFacts:
         return replace(self, usage=Usage(), cost_microcents=0, priced=True, leg=leg)
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """A message that is new to the store, with its canonical hash (None: it is not part of the conversation)."""
 
     message: Mapping[str, Any]
     hash: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """One choice of the answer. `whole`: it came to its end."""
 
     message: Mapping[str, Any]
@@ -185,8 +182,7 @@ class Answered:
     whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True):
     """What a call adds to a conversation.
 
     `question_chain`: the chain hash up to the last message asked; `answer_chains`: with each answer. `tails`: for the first
@@ -228,8 +224,7 @@ class Exchange:
     private_answers: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CompileFacts:
+class CompileFacts(Struct, frozen=True):
     """A compile's inputs and explanation."""
 
     inputs: Mapping[str, Any]

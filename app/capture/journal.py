@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import blake2b
 from typing import NamedTuple
 from uuid import UUID
 from zlib import crc32
+
+from msgspec import Struct, field
 
 _FRONT = struct.Struct("<4sI")
 _TAIL = struct.Struct("<IB16s")
@@ -55,8 +56,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """A call that goes upstream. `at_us`: when it came, microseconds since 1970. `body`: as it came, None where it is not
     kept; `sent`: as it went on, where that is another."""
 
@@ -84,8 +84,7 @@ class Begin:
         return cls(UUID(bytes=user), at_us, notes, body, payload[at + len(body or b"") :])
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(Struct):
     """A call as its frames tell it. `chunks`: (microseconds since the request came, bytes), one behind the other as far as
     none is missing; `end`: None where it did not end."""
 

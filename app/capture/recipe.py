@@ -9,23 +9,22 @@ plain bytes: joined again they are the body, to the last space.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b, sha256
+
+from msgspec import Struct
 
 HASH_BYTES = 16
 """Length of blob and chain hashes: 128 bits, enough among one user's messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """A place in a chain that is stored: the hash over its first `count` elements."""
 
     chain: bytes
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One row of `request_chains`: what it adds to its parent, behind it (`blobs`) and in front of it (`lead`)."""
 
     chain: bytes
@@ -34,8 +33,7 @@ class Node:
     lead: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(Struct, frozen=True):
     """`prefix` + elements of the chain + `suffix` = the body; `nodes` and `blobs` are what is not stored yet.
 
     `resume` is the position from which the next request of the conversation is likely to go on.

@@ -9,13 +9,14 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, Protocol
 from uuid import UUID
 
 import orjson
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.capture.commit import GroupCommit
 from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange
@@ -67,8 +68,7 @@ _KEPT_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id
 _ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
-@dataclass(slots=True)
-class _Rows:
+class _Rows(Struct):
     """What `_messages` makes of an exchange."""
 
     messages: list[MessageRecord] = field(default_factory=list)

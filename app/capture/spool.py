@@ -22,10 +22,11 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from app.capture.journal import Codec, Kept, frames_of, gather
 from app.capture.running import SUFFIX, abandoned, wipe
@@ -45,8 +46,7 @@ _HEX = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[0-9]{20}-[0-9a-f]{32}")
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """A call in the spool."""
 
     user: UUID
@@ -57,8 +57,7 @@ class Waiting:
         return UUID(self.path.name.partition("-")[2])
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What the spool holds. `oldest`: seconds that the first call has waited. `size`: bytes of everything in the folder."""
 
     calls: int = 0
@@ -69,8 +68,7 @@ class Usage:
     journals: int = 0
 
 
-@dataclass(slots=True)
-class _Item:
+class _Item(Struct):
     """One of the calls that are written together."""
 
     kept: Kept

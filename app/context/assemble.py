@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.context.candidates import Candidate
 from app.context.transcript import Transcript
@@ -380,8 +381,7 @@ def _growth(text: str | None) -> int:
 # --- placement -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A memory block that was put into a user message, to be put there again, byte for byte, in every later request.
 
     `anchor`: the chain hash of that message in the client's transcript; `message_hash`: the message's own hash, for a
@@ -396,24 +396,21 @@ class Block:
     token_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Prepend:
+class Prepend(Struct, frozen=True):
     """Put `text` before the message's (first) text."""
 
     message_index: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class AppendTo:
+class AppendTo(Struct, frozen=True):
     """Put `text` after the message's (last) text."""
 
     message_index: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class InsertMessage:
+class InsertMessage(Struct, frozen=True):
     """A message of its own, before the one that stands at `index` now."""
 
     index: int

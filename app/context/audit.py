@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -19,6 +18,7 @@ from uuid import UUID
 
 import numpy as np
 import orjson
+from msgspec import Struct, field
 
 from app.context.candidates import Candidate
 from app.context.pack import Efficiency, Packed, Reason
@@ -54,8 +54,7 @@ def written(audit: Mapping[str, Any]) -> Any:
     return audit.fragment if isinstance(audit, Explained) else audit
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryReport:
+class HistoryReport(Struct, frozen=True):
     """What became of the session's earlier messages. `source`: who sent them. Tokens are stored counts."""
 
     source: str  # client, server or none
@@ -66,8 +65,7 @@ class HistoryReport:
     summary: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Struct, frozen=True):
     """All that a compile decided. `budget`: its figures by name, tokens (window, system, reserve, tools, available,
     memory, history, client, live …). `tokens`: what Mneme added to the prompt, the blocks of earlier turns included.
     `rebased`: why the session's blocks were begun anew, if they were. `sections`: of each its budget, what it took, and what

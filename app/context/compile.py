@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from math import ceil
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from app.context.asked import Asked, understand
 from app.context.assemble import (

@@ -12,17 +12,19 @@ Mneme's own.
 from __future__ import annotations
 
 import math
+import struct
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from itertools import repeat
-from struct import Struct
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from app.context.assemble import Block
 from app.context.candidates import Candidate
@@ -42,14 +44,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NAMED, _ALONE = 1, 2
 
-RANKED = Struct("<fffB")
+RANKED = struct.Struct("<fffB")
 """Of every item: `near_text`, `near_vector`, `timely`, and whether its speaker is named (1) and it has one message as its
 origin (2)."""
-COUNTED = Struct("<ffiqB")
+COUNTED = struct.Struct("<ffiqB")
 """Of every memory: what moves with its use. `used`: microseconds since 1970."""
-SEEN = Struct("<f")
+SEEN = struct.Struct("<f")
 """Of every item its own cosine, or its log-odds (NaN: none), where the profile asks for it."""
-SURE = Struct("<iq")
+SURE = struct.Struct("<iq")
 """Of every memory, where the profile asks for it: how often it was said again, and since when it is sure (as `used`)."""
 _COSINES = frozenset({"similarity", "semantic_similarity"})
 """Signals that read the items' own cosines."""
@@ -117,8 +119,7 @@ class EndedThen(NamedTuple):
     heir: UUID | None
 
 
-@dataclass(frozen=True, slots=True)
-class NotesThen:
+class NotesThen(Struct, frozen=True):
     """What there was to say beside memories. `profile`: text of the tenant's; None where it stood in a live block already.
     `due`: of what was found, memories to ask the user about; None: the user was not to be asked at all."""
 
@@ -146,8 +147,7 @@ class KnownThen(NamedTuple):
     related: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """The inputs of a compile, read again. `path`: what the gateway kept of the way to the session's earlier messages.
     `profile`: as it was asked for (the audit has the one that was taken); `weights`: of that one, where they are not ours.
     `learns`: what the user would say next was to be learned from. `known`: None where there was nothing to know; `cards`: None
@@ -440,7 +440,7 @@ def _text_of(rows: Sequence[bytes]) -> str:
     return b64encode(b"".join(rows)).decode()
 
 
-def _unpack(packed: Mapping[str, str], name: str, kind: Struct, many: int) -> list[tuple[Any, ...]]:
+def _unpack(packed: Mapping[str, str], name: str, kind: struct.Struct, many: int) -> list[tuple[Any, ...]]:
     whole = b64decode(packed.get(name, ""))
     if len(whole) != many * kind.size:
         raise ValueError(f"{len(whole) // kind.size} numbers for {many} items")

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.context.asked import Asked
 from app.context.assemble import Block, neutralise
@@ -103,8 +104,7 @@ def naming(asked: Asked, resolutions: Sequence[Resolution]) -> Asked:
     return asked._replace(entities=named | things.keys(), about=about, named=True, things=things)
 
 
-@dataclass(frozen=True)
-class Learned:
+class Learned(Struct, frozen=True, dict=True):
     """What was found out for a request. `clashes`: of the log, and those that were just seen."""
 
     known: Known = NOTHING_KNOWN
@@ -152,8 +152,7 @@ def _merged(known: Known, fresh: Sequence[Clash]) -> tuple[Clash, ...]:
     return tuple(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Tellings:
+class Tellings(Struct, frozen=True):
     """What there is to tell now, and of that what an earlier block tells already (`seen`)."""
 
     facts: Sequence[DomainFact] = ()

@@ -4,11 +4,12 @@ who gets how much."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.context.asked import Asked
 from app.context.assemble import Block, locate, rebase_needed
@@ -27,8 +28,7 @@ from app.store.cards import Card
 from app.store.standing import NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(Struct, frozen=True):
     """The memory blocks of earlier turns that are emitted again."""
 
     blocks: Sequence[Block]

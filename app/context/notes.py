@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, behind, neutralise
 from app.context.bearing import Reading, Why, answers, bears_on, naming
@@ -65,8 +66,7 @@ _NOTE_VERSION = 8
 _SAID_ALREADY = (Reason.DUPLICATE, Reason.VISIBLE)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where the request stands: of its own session what is from turn `visible_from` on is in the prompt."""
 
     session: UUID | None = None
@@ -74,8 +74,7 @@ class Place:
     ancestors: Collection[UUID] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Openings:
+class Openings(Struct, frozen=True):
     """What there is to say now: what stands in no earlier block, nor in the transcript. `facts`: those that bear on
     the message; `why`, by note. `aside`: those that do not. `seen`: facts, and `heard`: wishes, that stand there
     already. `memories`: those that a line, here or in an earlier block, speaks for; `messages`: what these were
@@ -109,8 +108,7 @@ class Openings:
 NO_OPENINGS = Openings()
 
 
-@dataclass(slots=True)
-class Said:
+class Said(Struct):
     """What is said, as lines by the part of the block that they stand in (`before` and `after` what was found), what it costs,
     and what the account tells of it."""
 

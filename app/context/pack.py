@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.context.candidates import Candidate
 from app.context.score import Scored, best_first
@@ -78,8 +79,7 @@ class Verdict(NamedTuple):
     because_of: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Struct, frozen=True):
     """`chosen` in packing order, `dropped` in packing order; `tokens` is what the meter says the chosen ones cost."""
 
     chosen: tuple[Scored, ...]

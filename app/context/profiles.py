@@ -4,13 +4,14 @@ the strategies of seed 004, and our own `auto`)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+
+class Profile(Struct, frozen=True):
     """A named weighting. `decay_per_hour` is λ of `freshness`; `order` is how the packer goes through the candidates:
     by score per token (seed 000 §6.3), or by score where the profile has the length's price in it."""
 

@@ -10,11 +10,11 @@ has what each part adds.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from app.context.candidates import LONG
@@ -62,8 +62,7 @@ Column = NDArray[np.float32]
 _TINY = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
+class Ranking(Struct, frozen=True):
     """All that was found, each item once, and a number for each in every column, shape (n,).
 
     `at`: where it is among the places `found`. `text`, `vector`: smoothed, 1 the best of this question's (vector: as low as −1

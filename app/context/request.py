@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from app.context.assemble import Block, Edit
 from app.context.candidates import Candidate
@@ -29,8 +30,7 @@ class PathMessage(NamedTuple):
     turn_index: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CompileRequest:
+class CompileRequest(Struct, frozen=True):
     """Plain values; see `gateway.reconcile.Place` for where the request stands.
 
     `schemas`: what else of the request costs tokens, such as tools and a response format. `system_prompt`: the session's own,
@@ -81,8 +81,7 @@ class CompileRequest:
     """False: nothing is looked for; history and earlier blocks are all there is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compilation:
+class Compilation(Struct, frozen=True):
     """What to change in the request, and why.
 
     The prompt is: the client's leading system messages (`lead` of them), `history`, the rest of the client's messages; `edits`
@@ -107,8 +106,7 @@ class Compilation:
     """What memories say that differ from something: the explanation names them by their ids (`explaining.fill`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
+class SearchRequest(Struct, frozen=True):
     """`k`: most items; `token_budget`: most tokens of their texts together."""
 
     scope: Scope
@@ -132,8 +130,7 @@ class SearchRequest:
         return 0 if self.kinds is not None and set(self.kinds) <= RAW_KINDS else None
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """The chosen items, best first, and what they cost. `statuses`: of items that are not in force. `widened`: by which
     procedures, and words, more was looked for."""
 

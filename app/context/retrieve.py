@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from app.context.asked import Asked
@@ -65,8 +65,7 @@ RAW_KINDS = frozenset({"turn", "message", "passage"})
 """The kinds of raw text; all others are kinds of memories."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """Whose memory, and what of it is not wanted because it stands in the prompt already (see `agent_data.retrieve`)."""
 
     tenant_id: UUID

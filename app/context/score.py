@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from app.context.asked import Asked
 from app.context.candidates import LONG, SUMMARIES, Candidate
@@ -51,8 +52,7 @@ FULL_ACCESS = 20
 """Uses at which `access_frequency` is 1 (seed 001 §3.2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuerySignals:
+class QuerySignals(Struct, frozen=True):
     """What the request brings to the scores.
 
     `entity_ids`: all that the question is about; `entities`: what it names, if it names something. `timed`: it speaks of a

@@ -5,14 +5,14 @@ Seed 000 §6.1 says how much of the window memory and history get; seed 001 §6 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from app.context.assemble import LEAST
 
 
-@dataclass(frozen=True, slots=True)
-class Budgets:
+class Budgets(Struct, frozen=True):
     """What each section may take at most, beside the memories themselves (`MNEME_MEMORY_BUDGET_TOKENS`: 1,500)."""
 
     profile: int = 200

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.context.budget import Split
 from app.context.classify import TaskType
@@ -19,8 +20,7 @@ VERBATIM_TURNS = 4
 """The last turns, which stay as they were said whatever history's budget is (seed 001 §6, overflow)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """Tokens, by the model's tokenizer. `scale` turns stored counts (o200k) into what the model may count."""
 
     window: int
@@ -38,8 +38,7 @@ class Figures:
         return {name: getattr(self, name) for name in names}
 
 
-@dataclass(frozen=True, slots=True)
-class Story:
+class Story(Struct, frozen=True):
     """What is supplied of the session's earlier messages: the first `first` and those from `start` on. `transcript`: as the
     upstream will see it."""
 

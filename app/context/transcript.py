@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeGuard
 
 import orjson
+from msgspec import Struct
 
 HASH_BYTES = 16
 """Bytes of every hash here: 128 bits leave no chance collision within one user's history."""
@@ -97,8 +97,7 @@ def tail_hash(hashes: Sequence[bytes | None], answered: Sequence[int], turns: in
     return blake2b(b"".join(window), digest_size=HASH_BYTES, person=b"mneme tail").digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
+class Transcript(Struct, frozen=True):
     """A request's messages as hashes; every tuple but `answered` runs along the messages (None: a system message)."""
 
     roles: tuple[str, ...]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -18,6 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from app.context.asked import Asked
@@ -125,8 +126,7 @@ ITEM_FEATURES = ("rank", "share", "items")
 """Of `item_features`, in its order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Logistic:
+class Logistic(Struct, frozen=True):
     """A logistic regression over standardised features: log-odds = bias + Σ weight · (value − mean) ÷ scale."""
 
     names: Sequence[str]
@@ -149,8 +149,7 @@ class Logistic:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """`asked`: probability that memory is asked; `passes`: whether it is looked at; `odds` (n,): log-odds of each item of the
     ranking that it carries what is asked for."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import repeat
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from app.capture import recipe
 from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import islice
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import UpstreamError
@@ -36,8 +37,7 @@ ERROR_CHARS = 1000
 """Of an upstream's error that are told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """An answer and how it came. `status`: None where there was none; `error`: why it is not whole."""
 
     status: int | None

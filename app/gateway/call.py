@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 from urllib.parse import quote
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.capture.facts import CallFacts, Leg
 from app.capture.running import Entry
@@ -28,8 +29,7 @@ from app.gateway.upstream import Target
 from app.metrics import MemoryStatus
 
 
-@dataclass(frozen=True, slots=True)
-class LegOf:
+class LegOf(Struct, frozen=True):
     """That a call is a leg of another: of which, which from 1, and in which session."""
 
     call_id: UUID
@@ -48,8 +48,7 @@ class Joint(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """One request on its way."""
 
     id: UUID

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from app.context.transcript import Transcript
 from app.gateway.dialect import ChatRequest, Guard, positive
@@ -73,8 +74,7 @@ class ChatDialect:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Canvas:
+class _Canvas(Struct, frozen=True):
     body: bytes
     envelope: Envelope
 

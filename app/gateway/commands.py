@@ -19,11 +19,13 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.context.deeds import NAMED, Deed
 from app.context.transcript import text_of
@@ -118,8 +120,7 @@ _FAILED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Obeyed:
+class Obeyed(Struct, frozen=True):
     """What became of a message's commands. `told`: as `CompileRequest.deeds` has it; `account`: for the call's explanation;
     `changed`: memory is not as it was before. `alone`: the message says nothing but commands, so that
     nothing need be looked for."""
@@ -225,8 +226,7 @@ class _Put(NamedTuple):
     answer: str
 
 
-@dataclass(slots=True)
-class _Turn:
+class _Turn(Struct):
     """What the commands of one message are done in."""
 
     doing: Doing

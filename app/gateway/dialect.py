@@ -9,8 +9,9 @@ path speaks which.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct
 
 from app.context.story import SYSTEM_ROLES
 from app.context.transcript import Transcript
@@ -51,8 +52,7 @@ class Canvas(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(Struct, frozen=True):
     """A request as far as Mneme understands it. `messages` are in the shape of chat completions, whatever the dialect.
 
     `places`: for each message the elements of the request's array that it is made of, from and up to; empty where each is one.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from app.errors import MnemeError
 from app.paging.answer_llm import answer_with_helper

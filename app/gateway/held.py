@@ -8,8 +8,9 @@ upstream's now: it stays there, and is not put in twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from app.context.request import CompileRequest
 from app.context.story import SYSTEM_ROLES

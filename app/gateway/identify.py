@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.capture.labels import LABEL_HEADER
 from app.context.profiles import PROFILE_NAMES
@@ -52,8 +53,7 @@ class Principal(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Switches:
+class Switches(Struct, frozen=True):
     """What the `X-Mneme-*` headers ask for. `paging`, `price`: None where they leave it to the session, the key and the
     server."""
 
@@ -65,8 +65,7 @@ class Switches:
     price: Price | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The user and the session that a request names; ids are Mneme's own.
 
     `confined`: there is no user, so memory stays within the session. `named` is the session's id derived from the client's

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.capture.facts import Leg, Usage
 from app.capture.journal import Begin, Kept
@@ -35,6 +36,7 @@ from app.gateway.prepare import Prepared, parse_object
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape, is_event_stream
 from app.gateway.upstream import Target, UpstreamResponse
+from app.store.texts import plain
 
 INTERRUPTED = "Mneme was stopped before the answer had ended."
 
@@ -46,8 +48,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _IDS = frozenset({"tenant_id", "user_id", "named", "issued"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Caller:
+class _Caller(Struct, frozen=True):
     """Whose key it was; of the key itself nothing is kept."""
 
     tenant_id: UUID
@@ -61,8 +62,7 @@ class _Caller:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Revived:
+class Revived(Struct, frozen=True):
     """A call out of the journal, as it stood at its end. `promised`: the session that it was to begin, which its
     answer's head has named."""
 
@@ -193,9 +193,9 @@ def _compiled(prepared: Prepared | None) -> dict[str, Any] | None:
 
 def _dumped(notes: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(notes, default=str)
+        return orjson.dumps(notes, default=plain)
     except TypeError:  # what explains a compile is deeper than orjson writes: the call is worth more
-        return orjson.dumps(notes | {"compiled": None}, default=str)
+        return orjson.dumps(notes | {"compiled": None}, default=plain)
 
 
 # --- and back -------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.clock import Clock
 from app.errors import UpstreamError

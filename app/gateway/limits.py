@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.errors import RateLimited
 from app.gateway.headers import Headers
@@ -53,8 +54,7 @@ class Ledger(Protocol):
     ) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """A call that its key's limits let in. `slot`: what settles it; None: the database was away, and nothing is to be settled.
     `headers`: what is told of what is left."""
 

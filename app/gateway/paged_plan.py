@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.gateway.paged_prompt import Drawn, Sheet, Where, heard
 from app.gateway.paging import Paging
@@ -38,8 +40,7 @@ class Beside(NamedTuple):
     memory: int
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(Struct):
     """A decision under way. `measured`: tokens of objects as they are shown now; `left`: exchanges that are left out from now
     on, by the index of their answer."""
 

@@ -10,12 +10,14 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from threading import Lock
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.context.transcript import HASH_BYTES, Transcript, query_of, text_of
 from app.gateway.dialect import ChatRequest
@@ -89,8 +91,7 @@ def _chars(depends: tuple[str, ...], made: Rendering) -> int:
     return sum(map(len, depends)) + len(made.data)
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
+class Sheet(Struct, frozen=True):
     """A request as it came. `costs`: tokens of each message; `where`: of the objects that can be shown shorter in it: all of
     whose parts it has. `hidden`: exchanges of the ledger, by the index of their answer; `added`: tokens that they add, by it.
     `turn`: which request of the session it is, `first_turn`: of its first message. `scale`: of the stored counts to the
@@ -136,8 +137,7 @@ class Sheet:
         return old if batch or worth_it or decision.zone == Zone.EMERGENCY else []
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """A request as it goes out, but for memory. `costs`: of each message, with the exchange that belongs to it."""
 
     insertions: Sequence[Insertion]
@@ -280,8 +280,7 @@ def _scale(
 # --- what the last messages say of objects ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """`accessed`: objects that the last messages name; `relevance`: to what the user said last; `goal_changed`: it was of
     something else."""
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.gateway.dialect import ChatRequest
 from app.gateway.paging import Paging
@@ -97,9 +99,9 @@ def thawed(kept: Mapping[str, Any], tenant: UUID, user: UUID) -> Paging:
 
 
 def _frozen(value: Any) -> Any:
-    """A value of `paging.state` as JSON: dataclasses by their fields, bytes as hex, what is free in its form as JSON text."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _frozen(getattr(value, each.name)) for each in fields(value)}
+    """A value of `paging.state` as JSON: structs by their fields, bytes as hex, what is free in its form as JSON text."""
+    if isinstance(value, Struct):
+        return {name: _frozen(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         if all(isinstance(key, bytes) for key in value):
             return {key.hex(): _frozen(each) for key, each in value.items()}
@@ -135,7 +137,7 @@ def _thawed(kind: Any, value: Any) -> Any:
         if arguments[0] is bytes:
             return {bytes.fromhex(key): _thawed(arguments[1], each) for key, each in value.items()}
         return json.loads(value)
-    if isinstance(kind, type) and is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, Struct):
         hints = _hints(kind)
         return kind(**{name: _thawed(hints[name], each) for name, each in value.items()})
     if kind is bytes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.context.assemble import session_nonce
 from app.gateway.dialect import ChatRequest
@@ -18,8 +20,7 @@ from app.paging.explaining import Then, read
 from app.providers.tokens import CountCache, Tokenizers
 
 
-@dataclass(frozen=True, slots=True)
-class PagedAgain:
+class PagedAgain(Struct, frozen=True):
     """What a prompt was shown shorter by: see `Paging`. `notes`: what could not be had again."""
 
     insertions: Sequence[Insertion]

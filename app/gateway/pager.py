@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.context.assemble import locate, session_nonce
 from app.context.budget import SHARES
@@ -68,8 +70,7 @@ class Shelf(Protocol):
     async def keep(self, tenant: UUID, user: UUID, call_id: UUID | None, record: PagingRecord) -> None: ...
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """One request on its way through the pager."""
 
     call: Call

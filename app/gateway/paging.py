@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from app.gateway.phantom_ledger import Hidden
 from app.gateway.phantom_tools import Names, PhantomCall
@@ -13,8 +14,7 @@ from app.gateway.splice import Insertion
 from app.store.paging_values import Fault, Paged, PagingRecord, SemanticObject
 
 
-@dataclass(slots=True)
-class Paging:
+class Paging(Struct):
     """What the pager made of a request, and what its faults add.
 
     `state`: as it was stored; `objects`: those that stand in this request, as they are shown, without contents but for

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
 
 from app.gateway.splice import Insertion, Span, dump, entries
 
@@ -19,8 +19,7 @@ _OF_ALL_TOKENS = frozenset({"logprobs", "token_ids"})
 """What upstreams tell of all tokens of a chunk, those of its calls too."""
 
 
-@dataclass(slots=True)
-class PartEdit:
+class PartEdit(Struct):
     """What is changed in one element of `choices`.
 
     `gone`: calls that are taken out, by their position in `tool_calls`; `moved`: calls that get another index. `role`: it is

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.gateway.phantom_leg import THOUGHTS
@@ -27,8 +29,7 @@ _CHARACTER = re.compile(
 """One character of the inside of a JSON string."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hidden:
+class Hidden(Struct, frozen=True):
     """What stands behind one answer. `legs`: messages in front of it, each assistant's with its results. `beside`: calls
     in the client's own message. `told`: their results, by call; missing while they are pending."""
 

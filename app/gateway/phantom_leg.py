@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
+
+from msgspec import Struct, field
 
 from app.gateway.phantom_tools import MAX_ARGUMENTS_CHARS, Names, PhantomCall
 from app.gateway.sse import EventParser
@@ -40,8 +41,7 @@ class Chunk:
         self.pieces: Sequence[Piece] = ()
 
 
-@dataclass(slots=True, eq=False)
-class Call:
+class Call(Struct, eq=False):
     """A tool call while its deltas come in. Of one that is the client's only the place is kept."""
 
     key: int

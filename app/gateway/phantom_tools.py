@@ -8,10 +8,10 @@ them into later requests (docs/paging-streams.md).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import orjson
+from msgspec import Struct, field
 
 from app.gateway.dialect import ChatRequest
 from app.gateway.splice import Insertion, dump, entries, replace_value
@@ -50,8 +50,7 @@ Reason = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """What the two tools are called in one request."""
 
     query: str = "memory_query"
@@ -194,8 +193,7 @@ def _function(name: str, description: str, parameter: str, meaning: str) -> dict
 # --- what a model calls -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PhantomCall:
+class PhantomCall(Struct, frozen=True):
     """A finished call of one of the tools.
 
     `position`: among all calls of its message. `arguments`: as the model wrote them, up to MAX_ARGUMENTS_CHARS; `cut`: there
@@ -281,8 +279,7 @@ def _quoted(text: str) -> str:
 # --- what goes back to the upstream -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsLeg:
+class NeedsLeg(Struct, frozen=True):
     """A leg has ended in phantom calls alone. Run them, and send the request once more with `message` and their results behind
     its messages (`results`); what comes back is the next leg.
 
@@ -294,8 +291,7 @@ class NeedsLeg:
     last: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Struct, frozen=True):
     """An answer has ended in phantom calls beside the client's own. The client has its calls; these are answered when it comes
     back with their results (`phantom_ledger`)."""
 

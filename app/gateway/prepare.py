@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.capture.facts import CompileFacts
 from app.context.assemble import Block
@@ -40,8 +41,7 @@ from app.store.indexed import NO_INDEX, IndexAsk
 from app.store.turns import Recognised, TurnStore
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A request that is ready to go out, and how its context was compiled."""
 
     body: bytes

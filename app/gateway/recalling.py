@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.context.audit import Explained
 from app.errors import MnemeError, StoreUnavailable, Unavailable

@@ -8,10 +8,12 @@ the stored messages is read by `path.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.capture.recipe import Position
 from app.context.transcript import Transcript, chain, tail_hash, text_of
@@ -27,8 +29,7 @@ from app.store.turns import Recognised, StoredMessage, TurnStore
 How = Literal["new", "continue", "branch", "regenerate"]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a request stands.
 
     `first_new`: index of the first of the client's messages that is not stored yet. `asked_index`: the turn index of the

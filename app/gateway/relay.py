@@ -15,9 +15,10 @@ import asyncio
 import time
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
 from typing import Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 
 from app.errors import UpstreamError
@@ -33,8 +34,7 @@ LINGER_S = 0.25
 waits for `[DONE]`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How an answer ended.
 
     complete: to its last byte; broken: the upstream broke off, or was silent for too long; gone: the client went away;

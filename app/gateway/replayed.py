@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
 from hashlib import sha256
 from uuid import UUID
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
 
 from app.capture.recipe import rebuild
 from app.gateway.identify import Identity
@@ -20,8 +21,7 @@ from app.store.turns import EarlierCall, TurnStore
 log = logging.getLogger("mneme.replayed")
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """What came of the key before. `body`: as it went upstream then; None where that was not captured, or lacks what is not to
     be stored, and has to be compiled anew. `answered`: its answer is stored to its end, so that another one adds nothing to
     the conversation."""

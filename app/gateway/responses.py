@@ -7,11 +7,11 @@ conversation too, and nothing of it is supplied twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal
 
 import orjson
+from msgspec import Struct
 
 from app.capture.masking import MASK
 from app.context.assemble import SEPARATOR
@@ -142,8 +142,7 @@ def _scan_text(body: bytes) -> Envelope:
     return Envelope([], 0, 0, members)
 
 
-@dataclass(frozen=True, slots=True)
-class _Canvas:
+class _Canvas(Struct, frozen=True):
     body: bytes
     envelope: Envelope
     places: Sequence[tuple[int, int]]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+
+from msgspec import Struct
 
 from app.gateway.headers import Headers, find
 from app.settings import Settings
@@ -13,8 +14,7 @@ JITTER = 0.5
 """Share of a back-off that is left to chance, so that those who were refused together do not come back together."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """`attempts`: most requests to one upstream. `statuses`: answers that are no answer yet. Seconds: `first_wait_s` before
     the second attempt, doubled for each one after it; `longest_wait_s` bounds every wait."""
 

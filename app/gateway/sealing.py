@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from app.capture.record import Recorder
 from app.clock import Clock

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.errors import Unavailable
 from app.gateway.call import Call

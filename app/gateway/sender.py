@@ -12,8 +12,9 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.breaker import Breaker
 from app.clock import Clock
@@ -29,8 +30,7 @@ Build = Callable[[Target], UpstreamRequest]
 """Makes the request for an upstream; asked again for each attempt."""
 
 
-@dataclass(slots=True)
-class Errand:
+class Errand(Struct):
     """What is to be sent, and how often it has been."""
 
     call_id: UUID

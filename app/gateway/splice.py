@@ -16,11 +16,11 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal, NamedTuple
 
 import orjson
+from msgspec import Struct
 
 _DEPTH = 12
 """Levels that one expression skips. A tool with a nested JSON schema has some ten."""
@@ -104,8 +104,7 @@ class MessageSpan(NamedTuple):
         return ContentSpan("null" if body[found.start : found.end] == b"null" else "other", *found)
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     """Where the parts of a chat request lie in its body."""
 
     messages: list[MessageSpan]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
 
 # One end of line. A lone \r only counts when what follows it is known not to be the \n that belongs to it.
 _EOL = rb"(?:\r\n|\n|\r(?!\n))"
@@ -149,8 +149,7 @@ def payloads(body: bytes) -> Iterator[bytes]:
             yield data
 
 
-@dataclass(slots=True)
-class Choice:
+class Choice(Struct):
     """One answer of several (`n`)."""
 
     index: int = 0
@@ -164,8 +163,7 @@ class Choice:
     finish_reason: str | None = None
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(Struct):
     """What an upstream answered, whether it came as a stream or in one piece."""
 
     choices: list[Choice] = field(default_factory=list)

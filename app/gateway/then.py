@@ -12,11 +12,13 @@ there), with today's search, clock, models and settings.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal
 from uuid import UUID
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.capture.recipe import rebuild
 from app.clock import Clock
@@ -57,8 +59,7 @@ from app.store.turns import Recognised, TurnStore
 Mode = Literal["today", "as_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(Struct, frozen=True):
     """What came of it. `body`: what would go upstream; `identical`: to the byte what went then. `before`: the explanation of
     then, as stored. `fates`: what became since of items of then that are not what they were (forgotten, not_in_force).
     `notes`: what else could not be had again."""
@@ -90,8 +91,7 @@ class Again:
         return self.now == self.was
 
 
-@dataclass(slots=True)
-class _Captured:
+class _Captured(Struct):
     """A call with what is needed to compile it again."""
 
     call: CallDetail

@@ -7,12 +7,12 @@ import functools
 import io
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from msgspec import Struct
 from yarl import URL
 
 from app.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
@@ -34,8 +34,7 @@ _NO_BODY_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _NEVER_ADD = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 
-@dataclass(slots=True)
-class _Attempt:
+class _Attempt(Struct):
     """What a request learns about the connection that it got."""
 
     handler: _Handler | None = None

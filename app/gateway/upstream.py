@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.errors import NotFound, UpstreamError
 from app.gateway.headers import Headers, find
@@ -25,8 +27,7 @@ class UpstreamBroke(UpstreamError):
     """The upstream broke off in the middle of its answer."""
 
 
-@dataclass(slots=True)
-class UpstreamRequest:
+class UpstreamRequest(Struct):
     """One request to an upstream. `headers` go out as they are; the transport adds `Host` and the framing only."""
 
     method: str
@@ -35,8 +36,7 @@ class UpstreamRequest:
     body: bytes | AsyncIterator[bytes] = b""
 
 
-@dataclass(slots=True)
-class UpstreamResponse:
+class UpstreamResponse(Struct):
     """The head of an answer, and its body as it comes."""
 
     status: int
@@ -83,13 +83,12 @@ def check_status(status: int) -> int:
 # --- which upstream ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Where a request goes."""
 
     name: str
     base_url: str
-    api_key: str | None = field(repr=False)
+    api_key: str | None
     """Mneme's own key for this upstream; None: the client's `Authorization` goes on."""
     model_alias: str | None
     """The name this upstream knows the model by, where it is another than the client's."""
@@ -98,14 +97,16 @@ class Target:
     stands_in: bool = False
     """Asked in place of another upstream, which failed."""
 
+    def __repr__(self) -> str:
+        return f"Target({self.name!r}, {self.base_url!r})"  # without the key
+
     def url(self, raw_path: bytes, query: bytes) -> str:
         """The upstream's URL for `/v1/x?y`: its base URL and `/x?y`, without any re-encoding."""
         path = raw_path.removeprefix(API_PREFIX).decode("ascii")
         return f"{self.base_url}{path}?{query.decode('ascii')}" if query else f"{self.base_url}{path}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Route:
+class _Route(Struct, frozen=True):
     target: Target
     aliases: dict[str, str]
     names: re.Pattern[str] | None

@@ -7,12 +7,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Collection, Coroutine, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from app.errors import MnemeError
@@ -64,8 +65,7 @@ class Meter(Protocol):
         """Items that were left out, for nothing could be made of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """An index, and of which epoch and snapshot it is."""
 
     index: UserIndex

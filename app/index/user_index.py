@@ -11,12 +11,13 @@ times as long to multiply, for few processors reckon with them.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, NamedTuple, Self
 from uuid import UUID
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from app.index.analyse import HASH_BYTES, HEAD_BYTES, LANGUAGES, MOST_COUNTED, VERSION, Term
@@ -84,8 +85,7 @@ class _Rows(NamedTuple):
     counts: NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
-class UserIndex:
+class UserIndex(Struct, frozen=True):
     """All items of a user. Made by `of`; `unreadable`: rows that were left out, for nothing could be made of them."""
 
     _base: _Rows

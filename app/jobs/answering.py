@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.memory.answers import Note, Reply, may_answer, puts, reply_to
 from app.memory.candidate import Candidate, Provenance
@@ -15,8 +17,7 @@ from app.store.memory_rows import MemoryText
 from app.store.validation import Answered, Pending, Validation
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What is to be done with a memory that was asked about."""
 
     pending: Pending

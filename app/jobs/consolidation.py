@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import BadBody
@@ -71,8 +71,7 @@ SUMMARY_LABEL = "[Conversation Summary]: "
 _GLOBAL = 1
 
 
-@dataclass(frozen=True, slots=True)
-class SessionJob:
+class SessionJob(Struct, frozen=True):
     """The payload of `session_end` and `compact`. `target`: tokens that may stay, None: the context window."""
 
     tenant: UUID

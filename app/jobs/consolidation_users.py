@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.clock import Clock
 from app.errors import BadBody
@@ -56,8 +57,7 @@ MAX_DERIVED_FROM = 64
 _GLOBAL = 1
 
 
-@dataclass(frozen=True, slots=True)
-class UserJob:
+class UserJob(Struct, frozen=True):
     """The payload of `consolidate`. `entities`: asked for by name, whether or not they are due."""
 
     tenant: UUID

@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
 import orjson
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.clock import Clock
 from app.context.known import Entity, Resolution, RowValue
@@ -88,8 +89,7 @@ class Rows(Protocol):
 # --- while a turn is learned from -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """What a job's exchanges name and teach, by the id of the user's message."""
 
     resolver: Resolving
@@ -213,8 +213,7 @@ def _names(found: Sequence[Resolution]) -> dict[str, str]:
 # --- after it was learned from ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CheckJob:
+class CheckJob(Struct, frozen=True):
     """The payload of `check`: the things that a message of the user's named. `epoch`: the user's erasure epoch when it was
     learned from. `tries`: how often a domain was away."""
 
@@ -247,7 +246,7 @@ class CheckJob:
 
     def record(self, delay_s: float) -> JobRecord:
         """As it is enqueued."""
-        payload = {name: getattr(self, name) for name in CheckJob.__slots__}
+        payload = {name: getattr(self, name) for name in CheckJob.__struct_fields__}
         data = orjson.dumps(payload | {"things": [list(each) for each in self.things]}, default=str)
         return JobRecord(CHECK, data, f"check:{self.message}:{self.tries}", delay_s)
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.clock import Clock
 from app.errors import BadBody, Conflict
@@ -70,8 +71,7 @@ TAG = "object"
 CHANGED = "what it tells of was read or edited since, and is another"
 
 
-@dataclass(frozen=True, slots=True)
-class RememberJob:
+class RememberJob(Struct, frozen=True):
     """The payload of `remember_objects`."""
 
     tenant: UUID
@@ -89,8 +89,7 @@ class RememberJob:
             raise BadBody("This job's payload cannot be read.") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Worded:
+class Worded(Struct, frozen=True):
     """A content that is to be remembered, in its words; `vector` None: there is none."""
 
     of: Lasting
@@ -189,8 +188,7 @@ class Rememberer:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Taking:
+class _Taking(Struct, frozen=True):
     """One job's effect, within its transaction."""
 
     job: RememberJob

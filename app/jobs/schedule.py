@@ -11,11 +11,11 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import NotFound
@@ -54,8 +54,7 @@ Work = Callable[[Connection, datetime], Awaitable[int]]
 """Done as the role that owns the tables: some of it makes tables, all of it concerns every tenant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """A task: `work` returns how much it changed."""
 
     name: str

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
 import numpy as np
 import orjson
+from msgspec import Struct
 
 from app.errors import BadBody, HelperError
 from app.paging.retold import Retold, asked, checked
@@ -58,8 +58,7 @@ class Shelf(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ShrinkJob:
+class ShrinkJob(Struct, frozen=True):
     """The payload of `shrink`."""
 
     tenant: UUID

@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.clock import Clock
 from app.errors import BadBody, Conflict
@@ -80,8 +81,7 @@ Told = tuple[Exchange, Sequence[SourceMessage]]
 """An exchange, and its messages, the user's own first."""
 
 
-@dataclass(frozen=True, slots=True)
-class LearnJob:
+class LearnJob(Struct, frozen=True):
     """The payload of `learn`. `messages`: those that the turn added, in order, said between `since` and `until`.
 
     `confined`: nobody's session. `learn`: whether to learn, or only to index. `indexed`: the rules have learned from them;

@@ -14,7 +14,6 @@ import hmac
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -24,6 +23,7 @@ from uuid import UUID
 
 import aiohttp
 import orjson
+from msgspec import Struct
 
 from app.breaker import Breaker
 from app.clock import Clock
@@ -94,8 +94,7 @@ def body_of(message: Waiting, *, text: bool) -> bytes:
     return orjson.dumps({"type": message.event, "timestamp": message.created_at.astimezone(UTC), "data": data})
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """Why a delivery failed. `final`: no further try is wanted; `wait_s`: the least that was asked for."""
 
     reason: str

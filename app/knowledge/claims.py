@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, time
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from app.context.known import Entity, Resolution
 from app.knowledge.ontology import EntityType, Ontology

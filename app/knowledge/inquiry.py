@@ -11,10 +11,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.context.asked import understand
 from app.context.known import Clash, DomainFact, DomainQuery, Entity, Inquiry, Known, Resolution, RowValue
@@ -129,8 +130,7 @@ Against = Callable[[Sequence[Any], Mapping[str, Mapping[str, RowValue]], Mapping
 """`conflicts.against_rows`: claims, rows by entity and predicate, names of the things."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """Whom a Knower asks. `domains` None: no domain is configured."""
 
     resolver: Resolving
@@ -203,8 +203,7 @@ class Knower:
         self._nothing[who] = time.monotonic() + NOTHING_FOR_S
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
+class _Open(Struct, frozen=True):
     """What an inquiry stands on. `until`: when its time is over, by the monotonic clock."""
 
     sources: Sources

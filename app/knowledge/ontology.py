@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 Cardinality = Literal["one_to_one", "one_to_many", "many_to_one", "many_to_many"]
 Strategy = Literal["trust_db", "trust_recent", "ask_user", "both"]
@@ -14,8 +16,7 @@ Strategy = Literal["trust_db", "trust_recent", "ask_user", "both"]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class EntityType:
+class EntityType(Struct, frozen=True):
     """A kind of things, and the table that they stand in.
 
     `key`: the column that tells one row from another; `title`: the column with a thing's name; `label`: how it is called as a
@@ -54,8 +55,7 @@ def entity_type(spec: Mapping[str, Any]) -> EntityType:
     return EntityType(**values)
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(Struct, frozen=True):
     """How things of one type lead to those of another. `join`: pairs of columns, of `source` and `target`, that are equal."""
 
     domain: str
@@ -68,8 +68,7 @@ class Relation:
     constraints: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
 
 
-@dataclass(frozen=True, slots=True)
-class Ontology:
+class Ontology(Struct, frozen=True):
     """All that a tenant's domains have, by type; `version` moves when any of them is loaded anew."""
 
     types: Mapping[str, EntityType] = field(default_factory=lambda: NOTHING)

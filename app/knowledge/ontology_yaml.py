@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import yaml
+from msgspec import Struct
 
 from app.knowledge.identifiers import pattern_trouble
 from app.knowledge.ontology import Cardinality, EntityType, Relation, Strategy
@@ -46,8 +46,7 @@ _RELATION_KEYS = {"from", "relation", "to", "cardinality", "semantics", "join", 
 _MANY: frozenset[Cardinality] = frozenset(("one_to_many", "many_to_many"))
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """One domain's ontology as a file says it. `places`: line and column of what stands at a path, such as
     ("types", "customer", "table") and ("relations", "0", "join")."""
 
@@ -63,8 +62,7 @@ class Draft:
         return Finding(level, *self.places.get(path, (1, 1)), message)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """What a file says. `draft`: None where there are errors; `findings`: in the order of their lines."""
 
     draft: Draft | None

@@ -8,11 +8,11 @@ the user's next message may pick one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct, field
 
 from app.clock import Clock
 from app.context.known import Resolution
@@ -43,8 +43,7 @@ class Study(NamedTuple):
     away: bool = False
 
 
-@dataclass(slots=True)
-class _Text:
+class _Text(Struct):
     """A text that is looked at. `distance`: messages ago; 0: it is the new one."""
 
     said: str

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
+
+from msgspec import Struct
 
 from app.context.known import DomainFact, DomainQuery, RowValue
 from app.context.timing import Span
@@ -32,8 +33,7 @@ _TOLD_TO: Mapping[Family, timedelta] = {
 """How finely a moment is read (`domain_sql`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A row, ready to be shown: `values` by column, None where it is NULL. `parent`: the key of the row it was reached from."""
 
     key: str
@@ -41,8 +41,7 @@ class Row:
     values: Mapping[str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """What an ask came to. `total`: rows that there are, up to COUNTED + 1; `families`: of the columns; `error`: why there is
     nothing; `query`: as it is noted."""
 

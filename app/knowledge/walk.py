@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from app.context.asked import Asked
 from app.context.known import Entity, Resolution
@@ -28,8 +29,7 @@ _ONWARD = ("one_to_many", "one_to_one")
 """What is counted beside a row is what it has, not what it belongs to."""
 
 
-@dataclass(frozen=True, slots=True)
-class WalkLimits:
+class WalkLimits(Struct, frozen=True):
     """`hops`: from a thing (seed 004's example takes two). `rows`: of one query; `few`: of one where everything is asked for.
     `total`: rows in all, and `queries`. `things`: that are asked about."""
 
@@ -41,8 +41,10 @@ class WalkLimits:
     things: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+USUAL_LIMITS = WalkLimits()
+
+
+class Ask(Struct, frozen=True):
     """Rows of `type` that belong to `entity`: its own (no `relation`), or those that `relation` leads to from the rows of the
     ask above (`backwards`: from its target to its source). `listed`: told row by row, else counted beside the rows above.
     `onward`: what is asked for from these rows."""
@@ -70,8 +72,7 @@ class Edge(NamedTuple):
     target: str
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(Struct):
     """A part of the tree as it grows."""
 
     type: str
@@ -87,7 +88,7 @@ def plan(
     question: str,
     span: Span | None,
     ontology: Ontology,
-    limits: WalkLimits = WalkLimits(),
+    limits: WalkLimits = USUAL_LIMITS,
     widened: Sequence[str] = (),
 ) -> Sequence[Ask]:
     """What to ask the domains. `span`: the time that the question speaks of. `widened`: what procedures add to look for."""

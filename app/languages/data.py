@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from app.languages.detect import LANGUAGES
 
@@ -27,8 +28,7 @@ _DEFINITION = re.compile(r"<([A-Z_]+)> = (.+)")
 _NOTHING = re.compile(r"(?!)")
 
 
-@dataclass(frozen=True, slots=True)
-class Language:
+class Language(Struct, frozen=True):
     """`texts` as they stand; `sources`: the patterns by name, macros resolved; `kin`: a word for a relative, lower
     case, and its English name;
     `facts`, `commands`, `times`: (pattern, what it gives)."""

@@ -6,9 +6,9 @@ Bounds that a door has are the door's to tell; here stand only those of an answe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.mcp.asking import USER, Asker, Refused, check_sayable
@@ -40,8 +40,7 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """A tool. `reads`: changes nothing; `destroys`: takes something away for good."""
 
     name: str

@@ -7,8 +7,9 @@ unclear is none: the note stays in doubt, and is asked about again.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from app.memory.consolidate_text import sentences, terms
 from app.memory.ingest_claims import single_valued
@@ -72,8 +73,7 @@ _SORTS = (
 """What one word may take the place of another of its sort: a day, a month, a number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """A memory that the user was asked about. `value`: the object of its triple, `predicate` that one's."""
 
     text: str
@@ -81,8 +81,7 @@ class Note:
     predicate: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """`text`, `value`: what is right instead, where the answer says so."""
 
     verdict: Literal["yes", "no"]

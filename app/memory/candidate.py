@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 Kind = Literal["preference", "fact", "instruction", "correction", "event", "tool_outcome"]
 """Those kinds of `memory_store` that a single exchange can give."""
@@ -33,8 +34,7 @@ class Provenance(IntEnum):
         return cls.SYSTEM_INFERRED
 
 
-@dataclass(frozen=True, slots=True)
-class Triple:
+class Triple(Struct, frozen=True):
     """(subject, predicate, value): `user lives_in Lisbon`. The subject is `user` or a relation such as `wife`."""
 
     subject: str
@@ -42,8 +42,7 @@ class Triple:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """What was so and is not any more: `user works_at Acme` of "I left Acme".
 
     Matches the triples in force of that subject. `predicate` None: whatever is said of the subject with this value;
@@ -56,8 +55,7 @@ class Ended:
     since: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """One statement worth remembering.
 
     `content`: short, without a grammatical person ("Lives in Lisbon"). `quote`: the user's own words, and `span` their
@@ -88,8 +86,7 @@ class Candidate:
     doubts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True):
     """What is learned from: one message of the user and what followed.
 
     `user_text`: the user's message as it came, blocks injected by Mneme included (they are recognised and skipped).

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.languages.data import language
 from app.languages.detect import function_word, language_of
@@ -49,8 +51,7 @@ _SPELLS_SELF = frozenset(["en", "de", "fr"])
 """Languages in which whoever speaks of themselves says so by a word; in the others a verb's ending may do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Aim:
+class Aim(Struct, frozen=True):
     """What a command is about. `names`: its words that name somebody or something; `words`: all that say something, by their
     stems, `spelled`: as they stand; `triples`: what the rules read out of it; `of_self`: it speaks of the user; `language`: as
     `language_of` gives it; `subjects`: whom it names, as memories call them ("wife")."""
@@ -76,8 +77,7 @@ class Aim:
         return self.words - {_stem(word) for word in (*self.names, *values)}
 
 
-@dataclass(frozen=True, slots=True)
-class Matched:
+class Matched(Struct, frozen=True):
     """`memories`: those that clearly are meant; `keys`: words that a message has to have, all of them, to be meant as well;
     none: only the messages that these memories came from are. `unlike`: one common word fits several things."""
 

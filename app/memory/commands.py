@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, NamedTuple, cast, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.kept import of_texts
 from app.languages.data import Language, language
@@ -27,8 +29,7 @@ CommandKind = Literal["forget", "correct", "remember", "recall", "stop", "allow"
 CommandScope = Literal["thing", "this", "everything"]
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """One order to memory, as the user gave it.
 
     `about`: the user's words for what it is about ("I worked at Acme"); empty where it is about the message itself or

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from uuid import UUID
+
+from msgspec import Struct
 
 KEEP_TURNS = 4
 """Newest turns that stay verbatim (seed 001 §6, final check: "summarize older turns, keep last 4 verbatim")."""
@@ -21,8 +22,7 @@ MIN_REMOVED = 300
 """Tokens below which a compaction is not worth a summary: some four exchanges."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A message as compaction sees it. `compressed`: a summary stands for it already."""
 
     message_id: UUID
@@ -32,8 +32,7 @@ class Entry:
     compressed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """What a compaction takes out: `messages`, oldest first, of `tokens` in all, and all turns up to `last_turn` that were
     taken out before. `left`: tokens of what stays."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from app.memory.consolidate_text import names, slug
 from app.store.drawing import KnownFact
@@ -35,8 +36,7 @@ SUMMARY_IMPORTANCE = 0.9
 _ITSELF = frozenset({"user", "i", "me", ""})
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSummary:
+class KnownSummary(Struct, frozen=True):
     """The summary of an entity that is in force."""
 
     memory_id: UUID
@@ -45,8 +45,7 @@ class KnownSummary:
     episodes: int
 
 
-@dataclass(frozen=True, slots=True)
-class DueEntity:
+class DueEntity(Struct, frozen=True):
     """An entity to summarise, from its facts and from the messages of its newest episodes. Of a thing that was resolved,
     `entity` is its id, `name` how it is called, `slugs` the names that it was called by."""
 
@@ -70,8 +69,7 @@ class DueEntity:
         return [self.key, *(f"entity:{each}" for each in self.slugs)]
 
 
-@dataclass(frozen=True, slots=True)
-class Things:
+class Things(Struct, frozen=True):
     """Things that were resolved: by the slug of each name that they were called by, and how they are called as a whole."""
 
     ids: Mapping[str, str]

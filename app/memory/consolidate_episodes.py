@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from app.memory.candidate import Candidate, Exchange
 from app.memory.consolidate_text import is_question, names, pairs, sentences, slug, terms
@@ -49,8 +50,7 @@ _SHORT_ANSWER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """A pattern or procedure: one for each `key`. `sources`: its episodes, newest last. `count`: how often it was seen."""
 
     key: str

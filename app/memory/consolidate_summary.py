@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from math import log
 from uuid import UUID
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from app.memory.consolidate_text import is_question, names, numbers, sentences, terms
@@ -23,8 +23,7 @@ Count = Callable[[str], int]
 """Tokens of a text (o200k)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """Something that a summary may be made from: a message (`role` as in OpenAI's), or a memory (`role` None), whose text is a
     statement and is taken whole. `weight`: how much it matters, 1 is usual. `place`: orders lines in time."""
 
@@ -35,8 +34,7 @@ class Line:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """`sources`: ids of the lines it was made from. `method`: extractive or helper."""
 
     text: str
@@ -45,8 +43,7 @@ class Summary:
     method: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     text: str
     sources: tuple[UUID, ...]
     place: tuple[int, int]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.memory.candidate import Candidate, Provenance
 from app.memory.ingest_claims import base_confidence
@@ -24,8 +25,7 @@ _OWN_WORDS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a statement was said. `name`: what the client calls the session. `confined`: nobody's session, of which no
     memory leaves it."""
 
@@ -34,8 +34,7 @@ class Place:
     confined: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A candidate made ready: its normalised text, the hash and the o200k tokens of that, and where it comes from.
     `vector` has length 1; None: there is none."""
 

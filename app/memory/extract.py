@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import date, datetime, time
+
+from msgspec.structs import replace
 
 from app.languages.data import language
 from app.languages.detect import language_of

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from app.memory.candidate import Candidate, Exchange, Provenance, Triple
 from app.memory.extract import extract

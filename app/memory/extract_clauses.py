@@ -7,8 +7,10 @@ All expressions are linear, and the message is bounded before.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from functools import cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.kept import of_texts
 from app.languages.data import all_of
@@ -27,8 +29,7 @@ AT_ONCE = 2
 """Messages of which it is kept how they read, for the next that asks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(Struct, frozen=True):
     """One clause: `text` is the message from `start` to `end`, straight apostrophes, with what only leads in cut off.
 
     `lead`: the words cut off in front, lower case ("no, actually"). `greeted`: the sentence opened with a greeting.

@@ -9,8 +9,9 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+
+from msgspec import Struct
 
 MONTHS = {name.lower(): i for i, name in enumerate(calendar.month_name) if name}
 MONTHS |= {name.lower(): i for i, name in enumerate(calendar.month_abbr) if name} | {"sept": 9}
@@ -49,8 +50,7 @@ _DATE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A date in a text: its place, its ISO form (a day, a month or a year), how it reads after a verb, its days from `first` up
     to, not including, `until`, and whether the text itself says which `year`."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from app.memory.candidate import Candidate, Exchange, Kind, Provenance
 from app.memory.extract_grammar import capital

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, time
 from functools import cache
 from typing import NamedTuple, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.languages.data import Language, language
 from app.languages.sentences import Sentence, sentences
@@ -38,8 +40,7 @@ _FIELD = re.compile(r"\{(\w+)\}")
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """What a rule gives, as told at the top."""
 
     content: str

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import cast, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.memory import extract_values as values
 from app.memory.candidate import Kind
@@ -20,8 +22,7 @@ _DEFINITION = re.compile(r"<([A-Z]+)> = (.+)")
 _FIELD = re.compile(r"\{(\+?)(\w+)(>?)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One line of `rules.txt`. `kind`, `tag` and the rest as in `Candidate`; `check` judges and trims the value, the group
     `value`. `ends`: what is no longer so (`works_at:{v}`). `also`: what else the line says, where the value is there."""
 

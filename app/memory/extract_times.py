@@ -9,10 +9,12 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.languages.data import Language, language
 from app.languages.detect import language_of
@@ -38,8 +40,7 @@ class TimeWords(NamedTuple):
     english: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
+class _Words(Struct, frozen=True):
     """All time words of a language as one pattern; the groups of its n-th line end in `_n`."""
 
     pattern: re.Pattern[str]

@@ -7,9 +7,10 @@ seed 000 §5.5 the order in which a conflict is decided. Pure functions over pla
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.memory.candidate import Candidate, Ended, Kind, Provenance, Triple
 from app.memory.extract_words import words
@@ -202,8 +203,7 @@ AUTHORITY = {
 """Seed 000 §5.5: user_stated > correction > system_inferred. Facts and the like are what the user stated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """One side of a conflict. `domain`: the domain database says so. `stated_at`: when it was last said."""
 
     domain: bool

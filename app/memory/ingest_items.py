@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from app.memory.candidate import Candidate, Provenance, Triple
 from app.memory.drafts import Draft
@@ -14,8 +15,7 @@ from app.memory.ingest_text import Gist, Rank, gist, rank
 from app.store.learning import MAX_SOURCES, KnownMemory, Member, MemoryRow, Reinforcement, Superseded
 
 
-@dataclass(slots=True)
-class Item:
+class Item(Struct):
     """A memory that is known, one that this job makes, or (with an heir) another wording of one. `times`, `added`: what this
     job's statements give to it. `confidence` is kept up to date."""
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 SESSION, EPISODIC, SEMANTIC, PROCEDURAL = 1, 2, 3, 4
 """`memory_tier` of seed 000 §5.1; L0 is not a row."""
@@ -32,8 +33,7 @@ USER_STATED = 0
 """`provenance_type` of what the user asked to be remembered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A promotion's λ (per hour), θ, and least number of uses (seed 000 §5.2)."""
 
     discount: float
@@ -41,8 +41,7 @@ class Step:
     min_access: int
 
 
-@dataclass(frozen=True, slots=True)
-class Floor:
+class Floor(Struct, frozen=True):
     """An activity floor φ (seed 000 §5.3, which gives no numbers), as so many uses for so many idle days."""
 
     uses: int
@@ -54,8 +53,7 @@ class Floor:
         return self.uses / (self.days * 24)
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Every number of the life cycle, each with its source."""
 
     promotions: Mapping[tuple[int, int], Step] = field(
@@ -113,8 +111,7 @@ class Policy:
 POLICY = Policy()
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(Struct, frozen=True):
     """What the life cycle looks at in a memory. `sources`: distinct messages that say so. `by_hand`: added without a
     message, over the API. `of_session`: it is the summary of a session. `made_at`: when Mneme learned it, of an import long
     after it was said (`created_at`)."""

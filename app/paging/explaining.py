@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.store.paging_values import Fidelity, PagingRecord, SemanticObject
 
 _ID_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Then:
+class Then(Struct, frozen=True):
     """What was decided for a call. `shown`: levels of the objects below full; `exchanges`: of the ledger, by the index of their
     answer, and whether the calls beside the client's own were answered; `tools`: the phantom tools stood in it."""
 

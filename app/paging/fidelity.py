@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.paging.pressure import BORDERS, at_least, zone
 from app.paging.showing import shown_tokens
@@ -52,8 +54,7 @@ Size = Callable[[SemanticObject, Fidelity], int]
 NOTHING: Mapping[UUID, float] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """What a decision is made on. `other_tokens`: of all in the prompt that is no object; `zone`: of the last turn;
     `relevance`: to the last message, 0 to 1 (absent: 0); `accessed`: objects that the last messages name; `restored`:
     that the model asked back (full faults); `raised`: that several micro-faults asked about (`entropy.Verdict.RAISE`);
@@ -71,8 +72,7 @@ class Moment:
     goal_changed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """`transitions`: at most one for each object; `pinned`: objects that a fault pins from now on; `tokens`: of the prompt with
     them; `zone`: to be given to the next decision."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from app.store.paging_values import Counter, Shrunk
 
@@ -49,8 +50,7 @@ class Group(NamedTuple):
     ask: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Struct, frozen=True):
     """`head`: lines made from the whole (counts, shape), shown first at each level while they fit; `groups`: best first."""
 
     head: tuple[str, ...]

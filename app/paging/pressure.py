@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from app.store.paging_values import SemanticObject, Zone
 
@@ -17,8 +18,7 @@ HYSTERESIS = 0.05
 """How far below its border a zone is left again: one answer more or less must not be another zone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
+class Pressure(Struct, frozen=True):
     """What the seed's query tells of a session's objects (§2.4). `at`: objects at L0 to L4."""
 
     tokens: int

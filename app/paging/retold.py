@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel
 
 from app.memory.consolidate_text import EMPTY
@@ -89,8 +89,7 @@ class Retold(BaseModel):
     fault_when: list[Words]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What a helper is asked. `max_tokens`: of its answer."""
 
     system: str

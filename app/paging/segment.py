@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID, uuid5
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.context.transcript import HASH_BYTES, Transcript, text_of
 from app.paging import phases, relating, sorts
@@ -29,8 +31,7 @@ NAMELESS = "tool"
 """The tool of a result whose call is not in the transcript."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segmentation:
+class Segmentation(Struct, frozen=True):
     """What is new in a transcript. `admissions`: of all contents that were looked at; `marks`: to be known from now on."""
 
     objects: tuple[SemanticObject, ...] = ()
@@ -79,7 +80,17 @@ def segment(
     `known`: the `marks` of all that was segmented before; `objects`: what came of it, in order (contents may be left out);
     `first_turn`: the turn of the first message, for a client that cuts the head off its transcript.
     """
-    work = _Work(session, messages, transcript, count, known, list(objects), first_turn)
+    work = _Work(
+        session,
+        messages,
+        transcript,
+        count,
+        known,
+        before=list(objects),
+        marks=marks(transcript),
+        turns=turns(transcript, first_turn),
+        calls=dict(_calls(messages, transcript.roles)),
+    )
     for position, role in enumerate(transcript.roles):
         mark = work.marks[position]
         if mark is None or mark in known:
@@ -95,8 +106,7 @@ def segment(
     return Segmentation(tuple(work.made), tuple(work.relations), tuple(work.admissions), frozenset(work.done))
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(Struct):
     """One segmentation under way."""
 
     session: UUID
@@ -105,26 +115,17 @@ class _Work:
     count: Counter
     known: frozenset[bytes]
     before: list[SemanticObject]
-    first_turn: int
+    marks: list[bytes | None]
+    turns: list[int]
+    calls: dict[int, tuple[str, object]]
     made: list[SemanticObject] = field(default_factory=list)
     relations: list[Relationship] = field(default_factory=list)
     admissions: list[Admission] = field(default_factory=list)
     done: set[bytes] = field(default_factory=set)
-    marks: list[bytes | None] = field(init=False)
-    turns: list[int] = field(init=False)
-    calls: dict[int, tuple[str, object]] = field(init=False)
-    index: relating.Index = field(init=False)
-    recent: list[frozenset[str]] = field(init=False)
-    indexed: bool = field(init=False)
+    index: relating.Index = field(default_factory=relating.Index)
+    recent: list[frozenset[str]] = field(default_factory=list)
+    indexed: bool = False
     """Whether the index has the objects of before: a request that brings nothing new does not pay for it."""
-
-    def __post_init__(self) -> None:
-        self.marks = marks(self.transcript)
-        self.turns = turns(self.transcript, self.first_turn)
-        self.calls = dict(_calls(self.messages, self.transcript.roles))
-        self.index = relating.Index()
-        self.recent = []
-        self.indexed = False
 
     def tool_result(self, position: int) -> None:
         text = text_of(self.messages[position])

@@ -9,13 +9,13 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+from msgspec import Struct
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 
@@ -67,8 +67,7 @@ class Layer(NamedTuple):
     ended: Norm
 
 
-@dataclass(frozen=True, slots=True)
-class Bert:
+class Bert(Struct, frozen=True):
     """The encoder. `words`: (vocabulary, d); `places`: (longest, d), with the vector of the first segment added to each."""
 
     words: Floats

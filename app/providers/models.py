@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 T = TypeVar("T")
 
@@ -36,8 +38,7 @@ LONG_PROMPT_FACTOR = Decimal(2)
 LONG_ANSWER_FACTOR = Decimal("1.5")
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """US dollars per million tokens. `long`: the long-context rate of OpenAI applies above `LONG_PROMPT`."""
 
     prompt: Decimal
@@ -46,8 +47,7 @@ class Price:
     long: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Struct, frozen=True):
     """One row. Tokens; `window` holds prompt and answer together.
 
     `split`: prompts above window − longest answer are refused, however short an answer is asked (gpt-5 and later).

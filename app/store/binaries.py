@@ -17,10 +17,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from app.errors import NotReady
 
@@ -38,8 +39,7 @@ gives back what an answer of a megabyte took, and fetches it again page by page 
 _WORKING_DIRECTORY = Path("/proc/self/cwd")
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """The account that the server runs under; `switch` when that is not the present one."""
 
     uid: int
@@ -87,8 +87,7 @@ class Account:
         return {**switch, "umask": 0o077}
 
 
-@dataclass(frozen=True, slots=True)
-class Binaries:
+class Binaries(Struct, frozen=True):
     """An unpacked PostgreSQL: `root` holds bin, lib and share."""
 
     root: Path

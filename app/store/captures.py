@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from app.store import ids
 from app.store.pools import Pool
@@ -19,8 +19,7 @@ OUTCOMES = {0: "complete", 1: "broken", 2: "gone", 3: "cancelled", 4: "failed"}
 _OUTCOME_NUMBERS = {name: number for number, name in OUTCOMES.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """A call, as it is listed. Times in the unit of their names; costs in micro-cents."""
 
     call_id: UUID
@@ -55,8 +54,7 @@ class Call:
     leg: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallDetail(Call):
+class CallDetail(Call, frozen=True, kw_only=True):
     """A call with its headers (secrets were masked when it was captured) and what is known of its bodies."""
 
     request_headers: list[list[str]]
@@ -70,8 +68,7 @@ class CallDetail(Call):
     metadata: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(Struct, frozen=True):
     """One of the upstream's answers that a call's own was made of. Figures as in `Call`."""
 
     call_id: UUID
@@ -86,8 +83,7 @@ class Leg:
     metadata: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class CallFilter:
+class CallFilter(Struct, frozen=True):
     """Which calls to list; None: any. `status`: of the upstream's answer. `outcome`: see `OUTCOMES`. `labels`: all of them.
     `tools`: whether the answer called tools. `failed`: whether there was no answer, or one that was an error, or broke off.
     `legs`: those of calls, too."""
@@ -111,8 +107,7 @@ class CallFilter:
         return (self.until, outcome, list(self.labels) or None, self.tools, self.failed, self.min_latency_ms, self.legs)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestParts:
+class RequestParts(Struct, frozen=True):
     """A request in parts: together they are the body, whose SHA-256 is `sha256` (None: the body was kept whole, as far as
     it goes)."""
 
@@ -132,8 +127,7 @@ class StreamEvent(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Compilation:
+class Compilation(Struct, frozen=True):
     """What a compile decided; `audit` as `app.context.audit.explain` made it."""
 
     user_id: UUID

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.errors import BadRequest, Conflict, NotFound
 from app.store import ids
@@ -26,8 +27,7 @@ MAX_ORDER = 1000
 """Highest place of a card within its answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True):
     """A card as stored. `question`: how many questions were asked up to the answer that it was shown with. `tokens`: of its
     data as compact JSON (o200k). `source_message_id`: the message with the tool's result that it was taken from."""
 
@@ -47,8 +47,7 @@ class Card:
     shown_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class NewCard:
+class NewCard(Struct, frozen=True):
     """A card to add. `order` None: the next one of its answer. `result`: the message with the tool's result that it was taken
     from."""
 
@@ -61,8 +60,7 @@ class NewCard:
     result: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """An answer that cards are shown with."""
 
     session_id: UUID
@@ -84,8 +82,7 @@ class Indexed(NamedTuple):
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """Of which turn, place in it, question and type; None: any."""
 
     turn: int | None = None
@@ -241,7 +238,7 @@ def card_from(row: Any) -> Card:
     """A card as it is stored."""
     fields = dict(row)
     named = {"kind": "card_type", "data": "card_data", "order": "display_order", "tokens": "token_count"}
-    return Card(**{name: fields[named.get(name, name)] for name in Card.__slots__})
+    return Card(**{name: fields[named.get(name, name)] for name in Card.__struct_fields__})
 
 
 def _put(place: Place, known: list[Card], new: NewCard) -> tuple[Card, bool]:

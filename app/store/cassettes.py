@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -16,8 +17,7 @@ PAGE = 200
 """Ids that are read at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Which calls; None: any. `since` and later, before `until`. `labels`: all of them. `legs`: those of calls, too; named in
     `calls` they always are."""
 

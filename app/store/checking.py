@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from app.store.knowing import Claim
 from app.store.pools import Pool
@@ -16,8 +16,7 @@ from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, JobRecord
 
 
-@dataclass(frozen=True, slots=True)
-class RowClash:
+class RowClash(Struct, frozen=True):
     """A memory that a row contradicts, ready for the log. `stands`: the side that does (domain, memory, both), None: the user
     is asked. `outcome` None: it stays open."""
 
@@ -92,8 +91,7 @@ class CheckStore:
                 await connection.execute(self._sql["queue.enqueue"], list(jobs))
 
 
-@dataclass(frozen=True, slots=True)
-class Checking:
+class Checking(Struct, frozen=True):
     """What is written of it, within a job's effect."""
 
     connection: PoolConnectionProxy[Any]

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
 from asyncpg.exceptions import UniqueViolationError
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct, field
 
 from app.clock import Clock
 from app.errors import Conflict, NotFound
@@ -47,8 +47,7 @@ NEAREST = 5
 """Memories that a user is asked about, where it is unclear which is meant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A memory as it is stored. `in_force`: it is said in prompts. `kind`: as `Candidate` has it."""
 
     memory_id: UUID
@@ -60,8 +59,7 @@ class Stored:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Hidden:
+class Hidden(Struct, frozen=True):
     """Something that a command hid, or would hide. `status`: a memory's before; `reason`: why it was hidden before."""
 
     id: UUID
@@ -70,8 +68,7 @@ class Hidden:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """A message that may say what is to be forgotten. `length`: of its text, in characters."""
 
     message_id: UUID
@@ -80,8 +77,7 @@ class Message:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """What became of a command. `items`: what was hidden, or would be."""
 
     command_id: UUID
@@ -92,8 +88,7 @@ class Done:
     undone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRow:
+class CommandRow(Struct, frozen=True):
     """A command as its user sees it. `texts`: of the memories among its items, by id; `message_id`: that said it."""
 
     command_id: UUID

@@ -9,13 +9,13 @@ What a row decides is logged as resolved (`app/jobs/knowing.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
 from asyncpg.exceptions import UniqueViolationError
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import BadBody, Conflict, NotFound
@@ -29,8 +29,7 @@ MAX_TOLD = 32
 """Contradictions about the things of one request: a prompt has room for few of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedConflict:
+class LoggedConflict(Struct, frozen=True):
     """A contradiction as it is stored. `resolved_at` None: it is open."""
 
     conflict_id: UUID
@@ -48,8 +47,7 @@ class LoggedConflict:
     entity_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ConflictFilter:
+class ConflictFilter(Struct, frozen=True):
     """Which contradictions: None is any. `user`: whose; `open`: whether nobody has decided yet."""
 
     user: UUID | None = None
@@ -164,8 +162,7 @@ def _sides(memories: Sequence[UUID], has_row: bool, keep: Keep, memory: UUID | N
     return [stays], [each for each in memories if each != stays]
 
 
-@dataclass(frozen=True, slots=True)
-class _Effects:
+class _Effects(Struct, frozen=True):
     """What a decision does to memories, within its transaction."""
 
     connection: PoolConnectionProxy[Any]

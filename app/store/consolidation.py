@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import orjson
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from app.store.forgetting import content_hmac
 from app.store.learning import Effect
@@ -35,8 +35,7 @@ class Stale(Exception):
     """What was read is not so any more: something was forgotten, or changed, meanwhile. Nothing was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """A message of a session. `quotable`: a summary may use its words."""
 
     message_id: UUID
@@ -50,8 +49,7 @@ class Said:
     quotable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """A memory that says in few words what messages said."""
 
     memory_id: UUID
@@ -60,8 +58,7 @@ class Statement:
     messages: tuple[UUID, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionState:
+class SessionState(Struct, frozen=True):
     """A session when its summary was begun. `epoch`: its user's erasure epoch, None: there is no such user. `shared_turn`: the
     last turn that a branch of it shares, 0 without one. `remembered`: the memories that are its summary now; `forgotten`: its
     user had one forgotten, so that there is to be none. `hmac_key`: of this database's keyed hashes."""
@@ -80,8 +77,7 @@ class SessionState:
     hmac_key: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """One compaction, as it is reported. `ratio`: ρ."""
 
     summary_id: UUID

@@ -16,12 +16,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import StoreUnavailable
@@ -47,8 +47,7 @@ TOLD_TOGETHER = frozenset({"summary", "episode"})
 _WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(Struct, frozen=True):
     """A memory that has a message among its sources. `stated`: a client said it outright, before anything was learned."""
 
     memory_id: UUID
@@ -59,8 +58,7 @@ class Learned:
     stated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(Struct, frozen=True):
     """What went with a message: memories that were `forgotten`, and those that only lost it as a source (`kept`)."""
 
     forgotten: tuple[UUID, ...]

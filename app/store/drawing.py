@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.store import ids
 from app.store.consolidation import Stale, Work
@@ -22,8 +23,7 @@ MAX_FACTS = 2_000
 """Most important memories of a user that are looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFact:
+class KnownFact(Struct, frozen=True):
     """A memory in force. `about`: the entities that it is about; `sessions`: where it was said."""
 
     memory_id: UUID
@@ -44,8 +44,7 @@ class KnownFact:
         return frozenset(UUID(each["session_id"]) for each in self.sources if each.get("session_id"))
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnMemory:
+class DrawnMemory(Struct, frozen=True):
     """A pattern, procedure or summary in force; `key` says which."""
 
     memory_id: UUID
@@ -56,8 +55,7 @@ class DrawnMemory:
     entities: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A message that may be quoted."""
 
     message_id: UUID
@@ -68,8 +66,7 @@ class Text:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class UserState:
+class UserState(Struct, frozen=True):
     """A user when consolidation began. `epoch`: erasure epoch, None: there is no such user. `forgotten`: keyed hashes of keys
     that are not to be drawn again; `hmac_key`: their key."""
 
@@ -85,8 +82,7 @@ class UserState:
         return key_hmac(self.hmac_key, key) not in self.forgotten
 
 
-@dataclass(frozen=True, slots=True)
-class NewDrawn:
+class NewDrawn(Struct, frozen=True):
     """A memory to be drawn. `facts`, `messages`: what from; `confirms`: those of the facts that it confirms; `previous`: what
     it takes the place of."""
 
@@ -148,8 +144,7 @@ class DrawingStore:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(Struct, frozen=True):
     """What is written of it, within the transaction of `work`."""
 
     work: Work

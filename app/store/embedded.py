@@ -27,10 +27,11 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from app.errors import NotReady
 from app.store import cluster
@@ -52,8 +53,7 @@ SOCKET_PATH_LIMIT = 103
 """Bytes of a Unix socket's path: 103 on macOS and the BSDs, 107 on Linux."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStatus:
+class ServerStatus(Struct, frozen=True):
     """What is known of the server of a data directory, without touching it."""
 
     running: bool
@@ -62,8 +62,7 @@ class ServerStatus:
     directory: Path
 
 
-@dataclass(frozen=True, slots=True)
-class _PidFile:
+class _PidFile(Struct, frozen=True):
     """What we need of `postmaster.pid`; `state` is `ready`, `starting` or `stopping`."""
 
     pid: int

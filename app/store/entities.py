@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import Conflict
@@ -91,8 +91,7 @@ class Lessons(NamedTuple):
         return bool(self.things or self.aliases or self.spoken)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEntity:
+class StoredEntity(Struct, frozen=True):
     """A thing. `user_id` nil: the whole tenant's."""
 
     entity_id: str
@@ -106,8 +105,7 @@ class StoredEntity:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class StoredAlias:
+class StoredAlias(Struct, frozen=True):
     """What a thing is called. `user_id` nil: by the whole tenant."""
 
     alias_id: UUID

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from app.store.queries import Queries
 
@@ -16,8 +16,7 @@ MAX_TOOLS = 32
 """Tools kept of one episode: longer loops repeat themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Episode:
+class Episode(Struct, frozen=True):
     """One answered exchange (seed 004, layer 3). `event_type`: question, request, statement, correction or confirmation;
     `entities`: slugs; `topics`: words with a content, in their order; `tools`: names of those called, in their order;
     `measure`: {label, value, unit} where the user reported a figure; `things`: those that were resolved, with their mentions,

@@ -19,7 +19,6 @@ import hmac
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from uuid import UUID
 
 import asyncpg
 import orjson
+from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import Conflict, NotFound, NotReady, StoreUnavailable
@@ -101,8 +101,7 @@ async def connected(connect: Connect) -> AsyncIterator[asyncpg.Connection[Any]]:
         connection.terminate()
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """What an erasure leaves. `user_hash`: HMAC-SHA256 of the user's id, under the database's own key. `counts`: rows by table.
     `tombstones`: whether keyed hashes of what was said were kept."""
 

@@ -6,12 +6,12 @@ learns it. Here it is read, and changed by clients.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import Conflict
@@ -23,8 +23,7 @@ PROFILE_FACTS = 1000
 """Most facts of a profile: it is meant to be read, and 1,000 lines are more than anybody's prompt holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """A fact. `is_many`: one of several values of its predicate, which its key names as well (`likes:tea`).
     `confidence_score`: 0 to 100 (seed 003)."""
 
@@ -40,8 +39,7 @@ class Fact:
     last_updated: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class FactChange:
+class FactChange(Struct, frozen=True):
     """A line of a fact's history. `fact_value` None: it stayed, or went."""
 
     fact_id: UUID

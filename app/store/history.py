@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import orjson
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from app.clock import Clock
 from app.store import ids
@@ -41,8 +41,7 @@ Chain = Callable[[Sequence[bytes], bytes], list[bytes]]
 Tail = Callable[[Sequence[bytes | None], Sequence[int], int], bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryMessage:
+class HistoryMessage(Struct, frozen=True):
     """A message as stored. Messages with one `turn_index` are siblings: answers to the same question."""
 
     message_id: UUID
@@ -64,8 +63,7 @@ class HistoryMessage:
     metadata: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
+class NewMessage(Struct, frozen=True):
     """A message to add. `content` is its plain text, `content_parts` its multimodal content, whole.
 
     `content_hash`: SHA-256 of the normalised text; `message_hash`: 16 bytes of its canonical form, None for one that
@@ -87,8 +85,7 @@ class NewMessage:
     vector: Vector | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """Where the new messages came to stand, in their order; `duplicates`: how many were stored before."""
 
     session: SessionRef
@@ -97,8 +94,7 @@ class Appended:
     created: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(Struct, frozen=True):
     """The end of a session, as the messages to come go on from it."""
 
     head: UUID | None

@@ -6,12 +6,12 @@ Row-level security holds it to a job's tenant. Nothing is held between reading a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from app.store.drawing import key_hmac
 from app.store.lineage import line_of
@@ -23,8 +23,7 @@ QUESTIONS = 2
 """Questions about an object whose answers its memory quotes, the latest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """An object of a session, without its content, and what speaks for it. `marks`: of the messages that it stands in
     (`segment.marks`). `asked_turns`: turns in which it was asked about. `again`: another conversation had the same before.
     `remembered`: evidence that has become memory."""
@@ -59,8 +58,7 @@ class Origin(NamedTuple):
     usable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LastingState:
+class LastingState(Struct, frozen=True):
     """A session as its objects are looked through. `until`: what is seen of it; `since`: what was seen before. `epoch`: its
     user's erasure epoch, None: there is no such user. `hmac_key`: of this database's keyed hashes."""
 
@@ -81,8 +79,7 @@ class Content(NamedTuple):
     questions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownObject:
+class KnownObject(Struct, frozen=True):
     """A memory of an object. `forgotten`: its user had it forgotten."""
 
     memory_id: UUID

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from app.errors import Conflict
 from app.store.erasure import hmac_pads
@@ -36,8 +36,7 @@ NEAREST = 64
 """Near wordings looked at for a new statement: all of them, as long as nobody says one thing in more ways than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceMessage:
+class SourceMessage(Struct, frozen=True):
     """A message to learn from. `tool_calls`: as in an OpenAI message."""
 
     message_id: UUID
@@ -61,8 +60,7 @@ class Setting(NamedTuple):
     done: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class KnownMemory:
+class KnownMemory(Struct, frozen=True):
     """A memory in force that a new one may repeat, refine or contradict. `stated_at`: when it was last said; `valid_to`: up to
     when it is so; `dated`: it says itself since when."""
 
@@ -92,8 +90,7 @@ class KnownMemory:
     dated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A wording of a memory in force, whose id is `root`: the memory itself, or one that was merged into it."""
 
     memory_id: UUID
@@ -107,8 +104,7 @@ class Member:
     valid_to: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRow:
+class MemoryRow(Struct, frozen=True):
     """A new memory, as it is stored; `vector` None: none. `superseded_by`, `superseded_how`, `valid_to`: it is only another
     wording of that memory, or was replaced within the very same job."""
 
@@ -148,8 +144,7 @@ class MemoryRow:
     valid_to: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reinforcement:
+class Reinforcement(Struct, frozen=True):
     """A memory said again, `times` times. Tier, scope, importance and confidence only ever rise; `expires_at` None: never."""
 
     memory_id: UUID
@@ -208,8 +203,7 @@ class Event(NamedTuple):
     after: dict[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Struct, frozen=True):
     """All that a job changes among the memories of one user."""
 
     new: Sequence[MemoryRow] = ()
@@ -451,7 +445,9 @@ def _message(row: Any) -> SourceMessage:
 
 def _row(new: MemoryRow) -> dict[str, Any]:
     # asdict would copy the vector too, which is no JSON.
-    fields = {name: getattr(new, name) for name in MemoryRow.__slots__ if name not in ("vector", "content_hash")}
+    fields = {
+        name: getattr(new, name) for name in MemoryRow.__struct_fields__ if name not in ("vector", "content_hash")
+    }
     gone = new.superseded_by is not None
     return fields | {
         "content_hash": new.content_hash.hex(),

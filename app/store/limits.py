@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from app.clock import Clock
 from app.errors import BadRequest
@@ -38,8 +40,7 @@ one that takes longer still is counted when it ends."""
 L = TypeVar("L", bound="Limits")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What a key may use; None: any amount. `money_budget` in micro-cents. `models`: names, or patterns with `*`; none: any.
     `capture`: whether its calls may be captured. `paging`: whether they are paged, where call and session do not say; `price`:
     what a token of memory costs, where the call does not say (`context/worth.py`); neither limits anything."""
@@ -109,7 +110,7 @@ class Limits:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Limits | None:
         """The limits as they were stored; None where there are none. What a later version added is not looked at."""
-        known = {name: value for name, value in stored.items() if name in cls.__dataclass_fields__}
+        known = {name: value for name, value in stored.items() if name in cls.__struct_fields__}
         if "models" in known:
             known["models"] = tuple(known["models"])
         found = cls(**known)
@@ -142,8 +143,7 @@ class Estimate(NamedTuple):
     microcents: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """What `admit_call` answered. `refused`: token_budget, money_budget, requests or tokens; None: admitted. `wait_s`: seconds
     until it may be tried again, None: never. `…_left`: None where there is no such limit; `…_reset_s`: seconds until the window
     is empty. `slot`: what `settle` takes."""

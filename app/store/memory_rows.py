@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from app.store.records import Vector
 
@@ -24,8 +25,7 @@ STATED_CONFIDENCE = 0.95
 """Of what a client says outright: the most that repetition alone can give."""
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """A memory as stored, with the names of its user and session. `sources`: see `memory_store`."""
 
     memory_id: UUID
@@ -64,8 +64,7 @@ class Memory:
     metadata: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class NewMemory:
+class NewMemory(Struct, frozen=True):
     """A memory to add. `content_hash`: SHA-256 of the normalised text; `vector`: None where there is none."""
 
     text: str
@@ -80,8 +79,7 @@ class NewMemory:
     session: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryText:
+class MemoryText(Struct, frozen=True):
     """A new text of a memory, with what is derived from it."""
 
     text: str
@@ -90,8 +88,7 @@ class MemoryText:
     vector: Vector | None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryChange:
+class MemoryChange(Struct, frozen=True):
     """What to change; None leaves what is stored. `expires_at` counts where `set_expiry`: None then means never."""
 
     text: MemoryText | None = None
@@ -105,8 +102,7 @@ class MemoryChange:
     expires_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """Which memories to list; None: any."""
 
     tiers: list[int] | None = None
@@ -117,8 +113,7 @@ class Filter:
     superseded_by: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryEvent:
+class MemoryEvent(Struct, frozen=True):
     """One change of a memory."""
 
     at: datetime

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+from msgspec import Struct
 
 from app.errors import NotReady
 from app.store.queries import SQL_DIR, Queries
@@ -27,8 +27,7 @@ ROLES = ("mneme_owner", "mneme_app", "mneme_definer", "mneme_eraser")
 _FILE = re.compile(r"(\d{3})_[a-z0-9_]+\.sql")
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True):
     """One file of the schema. `checksum` is the SHA-256 of its text."""
 
     version: int

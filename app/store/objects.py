@@ -4,10 +4,11 @@ in `store/paging.py`."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -15,8 +16,7 @@ from app.store.queries import Queries
 Wish = Literal["pin", "unpin", "release"]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredObject:
+class StoredObject(Struct, frozen=True):
     """An object without its texts. `wanted`: of the next decision (restore, raise or release). Tokens of L1 and L2 are None
     until they were made, and where they would not be shorter; `shrunk_at` None: nobody has tried yet."""
 
@@ -49,8 +49,7 @@ class StoredObject:
     shrunk_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class WholeObject(StoredObject):
+class WholeObject(StoredObject, frozen=True):
     """The same with its texts. `turn`: of its session's last decision."""
 
     content_full: str
@@ -73,8 +72,7 @@ class Edge(NamedTuple):
     relationship: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFault:
+class StoredFault(Struct, frozen=True):
     """A row of `fault_history`. `call_id` None: asked through the API."""
 
     fault_id: UUID
@@ -91,8 +89,7 @@ class StoredFault:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTransition:
+class StoredTransition(Struct, frozen=True):
     """A row of `fidelity_transitions`. `token_count`: of the whole prompt before the changes of that turn."""
 
     object_id: UUID
@@ -106,8 +103,7 @@ class StoredTransition:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPressure:
+class StoredPressure(Struct, frozen=True):
     """How full a session's prompt was at its last decision. `total_context_tokens`: of its objects, at the level they are shown
     at (seed 002 §2.4)."""
 
@@ -128,8 +124,7 @@ class StoredPressure:
     objects_pinned: int
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectFilter:
+class ObjectFilter(Struct, frozen=True):
     """Which objects; None is any."""
 
     session: UUID | None = None

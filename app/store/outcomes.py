@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.clock import Clock
 from app.store.pools import Pool
 from app.store.queries import Queries
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What an answer was worth, -1 to 1. `memories`: {id, change} of each memory in its prompt, change being what the outcome
     did to its importance."""
 
@@ -31,8 +31,7 @@ class Outcome:
     memories: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryReport:
+class MemoryReport(Struct, frozen=True):
     """Rated answers with a memory in the prompt, against (`other_…`) those without it since it was learned. Mean scores are
     -1 to 1, None where there were no answers."""
 

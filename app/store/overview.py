@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -27,16 +28,14 @@ STEPS_S = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """Milliseconds; None: nothing was measured."""
 
     p50: float | None = None
     p95: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(Struct, frozen=True, kw_only=True):
     """What calls came to. `degraded`: calls whose memory was, by reason; `memory_tokens`: what Mneme added to their prompts,
     `memory_prompts`: of how many, `memory_none`: to how many of those nothing;
     `eta`: the mean efficiency of their compiles (seed 000 §6.4); costs in micro-cents. `sampled`: not all calls were read, and
@@ -59,8 +58,7 @@ class Figures:
     sampled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A bucket: what began from `since` on, and before `until`."""
 
     since: datetime

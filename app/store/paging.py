@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -16,6 +15,7 @@ from uuid import UUID
 import numpy as np
 import orjson
 from asyncpg.pool import PoolConnectionProxy
+from msgspec.structs import replace
 
 from app.clock import Clock
 from app.store.paging_values import (
@@ -40,7 +40,7 @@ from app.store.paging_values import (
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.records import Vector
-from app.store.texts import storable
+from app.store.texts import plain, storable
 
 NUMBERS = 13
 """Whole numbers that `agent_data.read_paging` gives of each object."""
@@ -161,7 +161,7 @@ async def write(
 ) -> None:
     """Write a record in whatever transaction the connection is in. `at`: when what it is of began."""
     chains = sorted(record.hidden)
-    small = orjson.dumps(_record(record), default=str).decode()
+    small = orjson.dumps(_record(record), default=plain).decode()
     await connection.execute(
         sql["paging.record"],
         tenant, user, record.session_id, call_id, at, record.decided, small,

@@ -6,13 +6,14 @@ They stand here, and not in `app/paging`, because what is stored of paging are t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, StrEnum
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct, field
 
 Counter = Callable[[str], int]
 """Tokens of a text, as the session's model counts them."""
@@ -102,8 +103,7 @@ class ContentKind(StrEnum):
     PROSE = "prose"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """`text[start:stop]` of the message with this mark (`mark_of`) in the transcript."""
 
     mark: bytes
@@ -116,8 +116,7 @@ def mark_of(hashed: bytes, times: int) -> bytes:
     return hashed if not times else blake2b(hashed + times.to_bytes(4), digest_size=len(hashed)).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Shrunk:
+class Shrunk(Struct, frozen=True):
     """An object's text at L1 or L2. `losses`: what it dropped of the level above; `can_answer`: what it still tells."""
 
     text: str
@@ -126,8 +125,7 @@ class Shrunk:
     can_answer: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SemanticObject:
+class SemanticObject(Struct, frozen=True):
     """A row of `semantic_objects` (seed 002 §1.2). Turns count the requests of a session: the assistant's messages before it.
 
     `content`: L0, empty where the caller had no need to load it; of a phase each text is preceded by its speaker.
@@ -191,8 +189,7 @@ class SemanticObject:
         return self.stub if level == Fidelity.STUB else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Relationship:
+class Relationship(Struct, frozen=True):
     """`source` references (was caused by, supersedes, depends on, is the parent of) `target` (seed 002 §1.3)."""
 
     source: UUID
@@ -200,8 +197,7 @@ class Relationship:
     relation: RelationType
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(Struct, frozen=True):
     """A change of fidelity (seed 002 §1.5). `token_count`: tokens of the whole prompt before the changes of that turn."""
 
     object_id: UUID
@@ -213,8 +209,7 @@ class Transition:
     token_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """A decision on whether a content becomes an object (seed 002 §1.6). Scores are 0 to 1; `object_id` is None when
     rejected."""
 
@@ -226,7 +221,7 @@ class Admission:
     utility: float
     recency: float
     threshold: float
-    content_preview: str = field(repr=False)
+    content_preview: str
 
 
 class Asked(NamedTuple):
@@ -240,8 +235,7 @@ NO_QUESTIONS: Mapping[UUID, tuple[Asked, ...]] = MappingProxyType({})
 NO_EXCHANGES: Mapping[bytes, Mapping[str, Any]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Paged:
+class Paged(Struct, frozen=True):
     """The paging of a session, as stored.
 
     `objects`: in the order in which they were made, without their contents; of L1 and L2 the text is there only where it is
@@ -267,8 +261,7 @@ class Paged:
 NOTHING_PAGED = Paged()
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """A question that the model asked, or an object that it wanted back (seed 002 §1.4).
 
     `object_id`: the best object; None where nothing answered. `avoided_tokens`: what the content would have cost beside the
@@ -291,8 +284,7 @@ class Fault:
     raises: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PagingRecord:
+class PagingRecord(Struct, frozen=True):
     """What one call changes of a session's paging; written in the transaction of its turn, once.
 
     `tokens`: of the prompt as the client wrote it, with memory; `shown_tokens`: as it was sent (what paging saved is the
@@ -329,8 +321,7 @@ class PagingRecord:
         return shown_shorter + sum(each.avoided_tokens for each in self.faults)
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
+class Levels(Struct, frozen=True):
     """L1 and L2 of an object, as a job made them. `compact` is None where it would not be shorter."""
 
     object_id: UUID

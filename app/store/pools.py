@@ -15,17 +15,18 @@ import contextlib
 import logging
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import asyncpg
 import numpy as np
 import orjson
+from msgspec import Struct, field
 from numpy.typing import ArrayLike, NDArray
 
 from app.errors import NotReady, StoreUnavailable
 from app.store.queries import Queries
+from app.store.texts import plain
 from app.tasks import Supervisor
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ _VECTOR_HEAD = struct.Struct(">HH")
 """pgvector's binary form of `vector` and `halfvec`: dimensions, zero, then the numbers, most significant byte first."""
 
 
-@dataclass(slots=True)
-class Warmth:
+class Warmth(Struct):
     """What each new connection of a pool is asked before anybody gets it: queries, with arguments that find nothing."""
 
     noting: bool = False
@@ -344,7 +344,7 @@ async def set_codecs(connection: asyncpg.Connection[asyncpg.Record], vector_sche
     """How values travel.
 
     json, jsonb: any Python value out; in, any value that orjson takes, but a `str` is JSON text that is ready.
-    uuid: asyncpg's own kind of uuid.UUID, which is read nine times as fast; orjson writes it with `default=str`. In also as
+    uuid: asyncpg's own kind of uuid.UUID, which is read nine times as fast; orjson writes it with `default=plain`. In also as
     text.
     vector, halfvec: float32 arrays of one dimension out; in, anything of one dimension that numpy takes, or bytes that
     are ready (`halfvec`).
@@ -412,7 +412,7 @@ def _is_gone(connection: PoolConnectionProxy[Any]) -> bool:
 
 
 def _json_text(value: object) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+    return value if isinstance(value, str) else orjson.dumps(value, default=plain).decode()
 
 
 def _pack(value: ArrayLike, kind: str) -> bytes:

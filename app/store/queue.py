@@ -11,7 +11,6 @@ Its tables are pgqueuer's (`queue_tables.py`); the worker's side (leases, heartb
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from uuid import UUID
 
 import orjson
 from asyncpg import UniqueViolationError
+from msgspec import Struct
 
 from app.errors import Conflict
 from app.store.pools import Pool
@@ -40,8 +40,7 @@ async def prepare_queue(connection: Connection[Any], sql: Queries) -> None:
     await install_queue(connection, sql)
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """`queued`: due now, or waiting for another try after a failure; what is scheduled for later is not counted.
     `running`: picked by a worker. `dead`: failed for good and held."""
 
@@ -50,8 +49,7 @@ class Counts:
     dead: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(Struct, frozen=True):
     """A job that failed for good. `payload` holds ids, never texts, and nothing where it cannot be read; `error` says what its
     last try ended with."""
 

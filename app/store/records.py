@@ -4,12 +4,12 @@ of `batch` one of `049_record.sql`."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from app.store.paging_values import PagingRecord
@@ -195,8 +195,7 @@ class ChainRecord(NamedTuple):
     lead: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRecord:
+class TurnRecord(Struct, frozen=True):
     """Everything that one call leaves behind; written in one transaction."""
 
     call: CallRecord

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from app.errors import Conflict, NotFound, NotReady, StoreUnavailable
 from app.store.pools import Pool, halfvec
@@ -67,8 +67,7 @@ class ItemRef(NamedTuple):
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """The same with its words. `hash`: of them; None for a message without any."""
 
     kind: int

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -14,8 +15,7 @@ from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES, Standing, take
 from app.store.turns import StoredBlock, StoredMessage
 
 
-@dataclass(frozen=True, slots=True)
-class StoredInputs:
+class StoredInputs(Struct, frozen=True):
     """What was kept of a compile (`app.context.inputs`) and what it decided (`app.context.audit`)."""
 
     user_id: UUID
@@ -54,8 +54,7 @@ class FactWords(NamedTuple):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """What an answer that was asked for again came to. `priced`: the model's price is known; costs are in micro-cents."""
 
     model: str

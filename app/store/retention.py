@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct, field
 
 from app.store import ids
 from app.store.pools import Pool
@@ -54,8 +54,7 @@ _MILLISECONDS = 80
 """Bits of a uuid of version 7 behind its time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """How much of the captures stays. `days`: their age; `bytes`: all of them together; None: no limit."""
 
     days: int | None = None
@@ -67,8 +66,7 @@ class Limits:
         return self.days is not None or self.bytes is not None
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """What a run did, or, if it was only asked, would do. `before`: calls older than that go; None: all stay. `months`: dropped
     whole; `calls`: deleted one by one; `collected`: rows of blobs, chains, keys and prompts that nothing referred to, and
     sessions whose paging was forgotten."""
@@ -85,8 +83,7 @@ class Outcome:
         return len(self.months) + self.calls + self.collected
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A group of tables, or one month of it: bytes of files, and rows as estimated. `month`: 2026-11, None: no month's."""
 
     group: str
@@ -95,8 +92,7 @@ class Stored:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """A task of the schedule, when it last ran."""
 
     name: str

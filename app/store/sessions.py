@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from app.clock import Clock
 from app.store import ids
@@ -22,16 +22,14 @@ STATUSES = {"active": 1, "paused": 2, "closed": 3, "expired": 4}
 _STATUS_NAMES = {number: name for name, number in STATUSES.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRef:
+class SessionRef(Struct, frozen=True):
     """Where a session is."""
 
     user_id: UUID
     session_id: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """A session as stored. `turn_count` counts messages; `parent_session_id` and `branch_turn_index` say what a branch
     shares with its parent; `config`: what its owner chose for it."""
 
@@ -63,8 +61,7 @@ class Session:
         return SessionRef(self.user_id, self.session_id)
 
 
-@dataclass(frozen=True, slots=True)
-class NewSession:
+class NewSession(Struct, frozen=True):
     """A session to make. `external`: the client's own name of it, if it has one. `began_at`: None is now. `config`: what its
     owner chooses for it."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from typing import Literal, get_args
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.store.ids import NIL, nobody
 from app.store.pools import Pool
@@ -15,8 +16,7 @@ By = Literal["key", "user", "session", "model", "day"]
 GROUPS: tuple[str, ...] = get_args(By)
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """One group of calls. `value`: the id of a key, user or session as text (None in `id`: calls that have none), the name of
     a model, or a day; `name`: what the tenant calls it. `unpriced_tokens`: those whose model has no known price: the cost,
     micro-cents, does not hold them."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
+from msgspec import Struct
 
 from app.store.queries import Queries
 from app.store.replicas import hosts_of
@@ -23,8 +23,7 @@ POLL_S = 0.005
 _AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Struct, frozen=True):
     """A server of a pool. `away`: why it says nothing. `ours`: a copy of the primary. `lag_s`: after which it had replayed what
     the primary had written; None: not within `CATCH_UP_S`."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
 
 MAX_FACTS = 40
 """Facts read for a prompt, the surest and newest first: half as many again as 200 tokens hold."""
@@ -79,8 +79,7 @@ class Procedure(NamedTuple):
     details: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(Struct, frozen=True, dict=True):
     """`due`: memories to ask the user about, and since when each stands unconfirmed. `kept`: notes in the session's blocks that
     are so still, of whichever fact. `borne`: notes of facts that bear on the request whatever its words are (of a compile that
     is run again). `doubted`: memories that may be so no more, until the user has confirmed them."""

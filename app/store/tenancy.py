@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.clock import Clock
 from app.errors import BadRequest, Conflict
@@ -30,8 +31,7 @@ SCOPES = frozenset({"proxy", "read", "write", "admin"})
 scopes may do all."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRow:
+class KeyRow(Struct, frozen=True):
     """A key as the authentication reads it."""
 
     key_hash: bytes
@@ -44,8 +44,7 @@ class KeyRow:
     limits: Limits | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KeyInfo:
+class KeyInfo(Struct, frozen=True):
     """A key as it is listed: `hint` is its beginning; the key itself is not stored."""
 
     key_id: UUID
@@ -61,16 +60,14 @@ class KeyInfo:
     limits: Limits = NO_LIMITS
 
 
-@dataclass(frozen=True, slots=True)
-class UserRef:
+class UserRef(Struct, frozen=True):
     """A user: the id that rows carry, and the text that the client calls it by."""
 
     id: UUID
     external: str
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """A user as stored."""
 
     user_id: UUID
@@ -82,8 +79,7 @@ class User:
     last_active: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class UserChange:
+class UserChange(Struct, frozen=True):
     """What to change; None leaves what is stored."""
 
     name: str | None = None

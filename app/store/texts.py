@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 MAX_LEVELS = 200
 """Of arrays and objects within each other, in a message's parts, that doors write: orjson and pydantic end at some 255, and an
 answer has a few of its own around them. (orjson reads 1,024, and what was read is forwarded and stored.)"""
@@ -24,6 +27,11 @@ def storable(text: str) -> str:
     except UnicodeEncodeError:
         return _LONE.sub("\ufffd", text)
     return text
+
+
+def plain(value: object) -> object:
+    """What orjson does not know (its `default`): a struct by its fields, anything else as text."""
+    return asdict(value) if isinstance(value, Struct) else str(value)
 
 
 def nested(value: Any) -> bool:

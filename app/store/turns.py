@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 from app.store import paging
 from app.store.indexed import NO_INDEX, IndexAsk, IndexRead
@@ -54,8 +56,7 @@ class StoredBlock(NamedTuple):
     token_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Recognised:
+class Recognised(Struct, frozen=True):
     """What `agent_data.recognise` found. `how`: foreign, named, asked, chain, rewritten, tail or none.
 
     `tip_…`: where the session goes on, its newest answer; `head_…`: where the transcript left off, `head_open` if nothing
@@ -129,8 +130,7 @@ class StoredMessage(NamedTuple):
         return cls._make((*row[:4], ROLE_NAMES.get(row[4], "other"), *row[5:]))
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierCall:
+class EarlierCall(Struct, frozen=True):
     """The call that came earlier under a repeat key. `answered`: to the end. `body_parts`: prefix, elements and suffix
     of the body that went upstream, None where it was not captured."""
 

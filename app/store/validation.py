@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from asyncpg.exceptions import UniqueViolationError
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import BadBody, Conflict, NotFound
@@ -22,8 +22,7 @@ from app.store.queries import Queries
 _MEMORY = 1  # item_kind
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(Struct, frozen=True):
     """A memory to ask about. `noted_at`: when it was said, or last confirmed; `confidence`: effective, by now."""
 
     memory_id: UUID
@@ -33,8 +32,7 @@ class Due:
     importance: float
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Struct, frozen=True):
     """A memory that the user was asked about. `said`: what the assistant said last."""
 
     memory_id: UUID
@@ -46,8 +44,7 @@ class Pending:
     said: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """What the user said of a memory. `text`, `value`: what is right instead; `said`: content hashes of what else the same
     message says about it, which comes first."""
 

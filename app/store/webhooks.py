@@ -4,12 +4,12 @@ empties it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
 
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -23,8 +23,7 @@ class Statements(Protocol):
     async def execute(self, query: str, *args: object) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """A message to one target. `attempts`: with the one that is about to be made; `text`: of the memory that it is about, where
     the target asks for it and it was not forgotten."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct, field
 
 from app.store import ids
 from app.store.queries import Queries
@@ -22,8 +22,7 @@ PREFERENCES = 10
 """Preferences and instructions, the most important."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecentMessage:
+class RecentMessage(Struct, frozen=True):
     """A message of a session, its content cut to `RESULT_CHARS`."""
 
     message_id: UUID
@@ -36,8 +35,7 @@ class RecentMessage:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Working:
+class Working(Struct, frozen=True):
     """`pending_confirmations`: what the assistant asked leave for, and nobody has answered; `tool_results_buffer`: newest
     last."""
 

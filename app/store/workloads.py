@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
@@ -17,8 +18,7 @@ from app.store.replicas import FromPool, FromReplicas, Reads, Replica, hosts_of
 POOL_NAMES = ("write", "history", "memory", "background")
 
 
-@dataclass(frozen=True, slots=True)
-class PoolLimits:
+class PoolLimits(Struct, frozen=True):
     """`size`: most connections. `timeout_ms`: wait for one. `statement_timeout_ms`: longest statement."""
 
     size: int
@@ -26,8 +26,7 @@ class PoolLimits:
     statement_timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pools:
+class Pools(Struct, frozen=True):
     """Connections by what they are for. `write`: recording; `history` and `memory`: what a request reads before it goes out
     (where it stands, and what is found for it); `background`: all that no request under /v1 waits for."""
 
@@ -83,8 +82,7 @@ async def _close(pools: Mapping[str, Pool], replicas: Mapping[str, FromReplicas]
     await asyncio.gather(*closing)
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
+class Elsewhere(Struct, frozen=True):
     """Servers beside the primary. `urls`: by pool; those of `history` and `memory` name standbys, that of `background` leads to
     the primary. `wait_s`: longest that a standby is waited for."""
 

@@ -12,11 +12,11 @@ import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from uuid import uuid4
 
 import orjson
+from msgspec import Struct
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.environment_variables import OTEL_RESOURCE_ATTRIBUTES
@@ -44,8 +44,7 @@ _JOB_IDS = {"tenant": "mneme.tenant_id", "session": "mneme.session_id"}
 Handler = Callable[[bytes], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Tracing:
+class Tracing(Struct, frozen=True):
     """What the composition roots wrap with."""
 
     tracer: Tracer

@@ -13,10 +13,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, MutableMapping
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+from msgspec.structs import replace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -57,8 +58,7 @@ class Stage(NamedTuple):
     name: str
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(Struct):
     """One request to an upstream."""
 
     span: Span

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import orjson
+from msgspec import Struct
 
 SHOWN_BYTES = 64 * 1024
 """Of a body, bytes that a page shows."""
@@ -15,8 +15,7 @@ HEX_BYTES = 4096
 PER_LINE = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """`size`: bytes; None: there is none, and `text` says why. `cut`: there is more than is shown."""
 
     kind: Literal["json", "text", "binary", "none"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from app.context.profiles import PROFILES, THING_WEIGHT
 from app.ui import call_words as words
@@ -43,8 +44,7 @@ class Segment(NamedTuple):
     width: float
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
+class Spending(Struct, frozen=True):
     """`sections`: all of the window, in the order of the prompt; the last two are no part of it (`sent`)."""
 
     sections: Sequence[Section]
@@ -145,8 +145,7 @@ class Part(NamedTuple):
     adds: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A candidate, to be shown."""
 
     item: Mapping[str, Any]

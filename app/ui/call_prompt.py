@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple
 
 import orjson
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.context.assemble import neutralise
 from app.gateway.dialects import dialect_of
@@ -34,8 +35,7 @@ class Line(NamedTuple):
     item: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A part of a message. `removed`: the client sent it, the upstream did not get it. `chars`: with what is not shown."""
 
     mark: Mark
@@ -53,8 +53,7 @@ class Piece:
         return self.chars - len(self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """A message. `mark` added: all of it is Mneme's."""
 
     place: int
@@ -68,8 +67,7 @@ class Shown:
         return self.mark != "own" or any(each.mark != "own" for each in self.pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """`messages`: those that are shown; `omitted`: how many are not. `fields`: what else differs: name, received, sent."""
 
     messages: Sequence[Shown]
@@ -86,8 +84,7 @@ class Prompt:
         return {line.item for line in lines if line.item is not None}
 
 
-@dataclass(slots=True)
-class _Message:
+class _Message(Struct):
     role: str
     text: str
     calls: str

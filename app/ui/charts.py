@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 WIDTH, HEIGHT = 480, 170
 """Of a whole chart, in units of its view box: about as many pixels where two charts stand side by side, so that its letters are
@@ -24,24 +25,21 @@ MOMENTS = 9
 DAY_S = 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """A mark on an axis: where, and what it says."""
 
     at: float
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rect:
+class Rect(Struct, frozen=True):
     x: float
     y: float
     width: float
     height: float
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """What stands on one place of the axis; `parts`: a rectangle of each series, from below; `hover`: the whole place."""
 
     parts: tuple[Rect, ...]
@@ -49,8 +47,7 @@ class Column:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """`lines`: of each series the points of each stretch without a gap, as SVG has them; `dots`: points that stand alone."""
 
     xs: tuple[Tick, ...]

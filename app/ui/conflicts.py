@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from starlette.responses import Response
 
 from app.ui.conversation import pretty
@@ -50,8 +50,7 @@ DECIDED = {
 """By what is kept: what the notice says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """One side of a contradiction. `memory`: its id; None: a row of the business's own. `stands`: None: nobody has decided."""
 
     title: str
@@ -62,8 +61,7 @@ class Side:
     stands: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """A way to decide. `keep`: as the door takes it; `effect`: what follows."""
 
     keep: str

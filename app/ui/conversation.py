@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
 
 SHOWN_CHARS = 3000
 """Of a text, before the rest is folded: a screen and a half."""
@@ -18,8 +18,7 @@ _PICTURES = frozenset({"image_url", "input_image", "image"})
 _THOUGHTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A part of a content. `kind` "" is plain text, else what it is (“Image”); `note`: which; `text`: what can be unfolded."""
 
     kind: str
@@ -27,14 +26,12 @@ class Piece:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     name: str
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """A message. `row`: as the API has it; `tool`: of a result, which tool; `went_on`: the conversation went on from it."""
 
     row: Mapping[str, Any]
@@ -44,8 +41,7 @@ class Said:
     went_on: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """What stands at one place of a conversation: `shown`, and `others` in its stead. `missing`: places before it where nothing
     stands any more; `begins`: the first message of a branch that is its own."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from itsdangerous import BadData, URLSafeTimedSerializer
+from msgspec import Struct
 
 from app.errors import NotReady
 
@@ -21,8 +21,7 @@ NOTICE_S = 60.0
 """Seconds that a notice waits for the page that shows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignedIn:
+class SignedIn(Struct, frozen=True):
     """`digest`: SHA-256 of the key, in hex; None: nobody signed in (yet, or in `open` mode, where nobody needs to).
     `token`: what every form sends back, so that no other site can send one."""
 

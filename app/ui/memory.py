@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from msgspec import Struct
 from starlette.responses import Response
 
 from app.ui import recall
@@ -53,8 +53,7 @@ _SHAPES: dict[str, Shape] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A line of an event: what was so before, and after; None: nothing is said of it."""
 
     name: str
@@ -63,8 +62,7 @@ class Change:
     after: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """An entry of the timeline."""
 
     at: str

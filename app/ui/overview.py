@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from starlette.responses import Response
 
 from app.ui import charts
@@ -25,8 +25,7 @@ REASONS = 4
 STAGES = (("overhead_ms", "Our overhead"), ("first_byte_ms", "First byte"), ("whole_ms", "Whole answer"))
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """A chart of the page, as `charts.html` takes it."""
 
     id: str

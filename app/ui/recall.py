@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.api.memory_models import Kind, Status
 from app.context.profiles import AUTO
@@ -32,8 +33,7 @@ IN_FORCE = ("active", "aging")
 ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """The filters as they were typed; an empty one is none. `tags`: several, with commas between. `said`: messages, too."""
 
     q: str = ""
@@ -47,7 +47,7 @@ class Wanted:
     @classmethod
     def of(cls, visit: Visit) -> Wanted:
         """What the request asks for."""
-        return cls(**{name: visit.query(name) or "" for name in cls.__dataclass_fields__})
+        return cls(**{name: visit.query(name) or "" for name in cls.__struct_fields__})
 
     @property
     def query(self) -> dict[str, str]:
@@ -88,8 +88,7 @@ class Wanted:
         return self.status in ("", ALL, status)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """`memories`: of a list; `items`: of a search, which has no further pages. `problem`: why there is nothing."""
 
     memories: list[dict[str, Any]]

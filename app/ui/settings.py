@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from msgspec import Struct
 from pydantic import BaseModel, SecretStr
 from starlette.responses import Response
 
@@ -41,8 +41,7 @@ _NAMED = re.compile(r"([\w-]*(?:password|passwd|secret|token|api[_-]?key)[\w-]*\
 _KEYS = re.compile(FORMATS, re.VERBOSE)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """`changed`: it is not as it comes."""
 
     name: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal
 
 from jinja2 import Environment
+from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -38,8 +38,7 @@ SECURITY_HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A page of the site: path under /ui, its handler, and the methods it takes."""
 
     path: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import Environment
+from msgspec import Struct, field
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -34,8 +34,7 @@ MAX_DIGITS = 9
 """Of a number in a form or a query: it fits Postgres' integer, and Python refuses to read thousands of digits."""
 
 
-@dataclass(slots=True)
-class Visit:
+class Visit(Struct):
     """`principal`: None where nobody is signed in; then there is no `within` either."""
 
     request: Request

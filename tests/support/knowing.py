@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
+from msgspec.structs import replace
 
 from app.clock import FakeClock
 from app.context.known import Entity, Method, Resolution, RowValue

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID, uuid5
+
+from msgspec.structs import replace
 
 from app.store.paging_values import (
     Admission,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from app.paging.showing import handle_of
 from app.store.ids import LOCAL_TENANT, nobody, user_id

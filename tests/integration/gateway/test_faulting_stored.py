@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from app.clock import SystemClock
 from app.gateway.fault_answers import Limits

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from app.api.context import PreviewRequest
 from app.api.preview import CompilePreviewer

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.clock import SystemClock
 from app.jobs.shrinking import SHRINK, Shrinker

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.errors import BadBody
 from app.jobs.consolidation_users import Consolidator

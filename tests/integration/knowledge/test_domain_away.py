@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import replace
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from app.context.known import Entity, Resolution
 from app.errors import DomainAway

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import asyncpg
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.errors import BadBody, HelperError, Unavailable
 from app.jobs.tasks import Learner

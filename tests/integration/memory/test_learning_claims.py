@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -11,6 +10,7 @@ from uuid import UUID
 import asyncpg
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.clock import FakeClock
 from app.jobs.tasks import Learner

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +18,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from app.capture.record import Recorder
 from app.context.assemble import Block

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -25,6 +24,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 
 from app.clock import FakeClock
 from app.memory import lifecycle

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +10,7 @@ import asyncpg
 import numpy as np
 import orjson
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from app.capture.commit import GroupCommit

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from app.capture.commit import GroupCommit

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool

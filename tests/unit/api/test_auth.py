@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import cast
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from app.api import auth
 from app.api.auth import Authenticator, presented_key
@@ -88,7 +88,7 @@ async def test_a_changed_key_lives_no_longer_than_the_cache(
     row = keys.add(KEY, limits=Limits(requests_per_minute=5))
     gate = authenticator(keys, clock, key_cache_s=10)
     assert (await gate.check({"x-mneme-key": KEY})).limits == Limits(requests_per_minute=5)
-    keys.rows[row.key_hash] = replace(row, **change)  # type: ignore[arg-type]  # by name
+    keys.rows[row.key_hash] = replace(row, **change)
     for _ in range(9):
         clock.move(timedelta(seconds=1))
         await gate.check({"x-mneme-key": KEY})  # its use does not lengthen its life

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -12,6 +11,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.capture import recipe
 from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange, Outcome, Said, Usage

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.context.assemble import Block
 from app.context.card_section import LABEL, CardsTold, Read, came_with, card_line, cards_told, note_of

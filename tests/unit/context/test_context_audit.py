@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 import orjson
+from msgspec.structs import replace
 
 from app.context.audit import Compiled, HistoryReport, expand, explain, shown_texts, used_memories, written
 from app.context.pack import PlainMeter, efficiency, pack

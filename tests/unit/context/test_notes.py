@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from app.context.assemble import Block
 from app.context.bearing import NOTHING_READ, read

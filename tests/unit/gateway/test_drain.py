@@ -7,12 +7,12 @@ import errno
 import os
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from app.api.auth import Principal
 from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from app.gateway.fault_answers import Limits, Writer, judged, result_of
 from app.paging.answering import Source

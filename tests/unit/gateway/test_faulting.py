@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from app.clock import FakeClock
 from app.errors import HelperError, StoreUnavailable, Unavailable

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.api.auth import Principal
 from app.capture.journal import Begin, Codec, Kept, frames_of, gather

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from app.gateway.paged_plan import Beside, Plan, Taken, fill, plan, settled
 from app.gateway.paged_prompt import Drawn, Renderings, Sheet, costs_of, draw, messages_at, places, sheet

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from app.context.transcript import Transcript
 from app.gateway.paged_prompt import (

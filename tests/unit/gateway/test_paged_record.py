@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.context.transcript import Transcript
 from app.gateway.chat import CHAT

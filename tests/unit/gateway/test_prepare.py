@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.context.assemble import Prepend
 from app.context.compile import Compilation, CompileRequest

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from app.capture.recipe import blob_hash
 from app.gateway.identify import Identity

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
 import numpy as np
 import orjson
 import pytest
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from app.errors import BadBody, HelperError, Unavailable

@@ -6,13 +6,13 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import orjson
 import pytest
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from app.clock import SystemClock

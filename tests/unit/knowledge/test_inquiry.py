@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from app.context.known import Known
 from app.errors import StoreUnavailable

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,7 +152,7 @@ def test_when_a_row_was_changed_at_the_latest(value: str | None, family: Family 
 
 
 def test_rows_say_when_they_were_changed() -> None:
-    kind = dataclasses.replace(TYPES["customer"], changed="updated_at")
+    kind = msgspec.structs.replace(TYPES["customer"], changed="updated_at")
     told = Told(Ask(kind, GAI), (Row("gai_123", None, {"status": "Active", "updated_at": "2024-09-15"}),), 1,
                 {"updated_at": "date"})  # fmt: skip
     found = row_values([told], datetime(2024, 10, 15, tzinfo=UTC))

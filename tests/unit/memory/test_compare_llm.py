@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -11,6 +10,7 @@ import numpy as np
 import orjson
 import pytest
 import respx
+from msgspec.structs import replace
 
 from app.errors import HelperError
 from app.memory.compare_llm import (

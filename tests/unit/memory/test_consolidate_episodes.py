@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from app.memory.candidate import Exchange
 from app.memory.consolidate_episodes import (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from app.errors import HelperError

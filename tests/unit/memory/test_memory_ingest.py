@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.memory.candidate import Candidate, Kind, Provenance, Triple
 from app.memory.drafts import EPISODIC, PROCEDURAL, SEMANTIC, SESSION, Draft, Place, make_drafts

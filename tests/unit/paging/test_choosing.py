@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from app.paging.choosing import CANDIDATES, choose, likeliest, name_of, superseded, word_scores
 from app.store.paging_values import Fidelity, Relationship, RelationType, SemanticObject

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 import orjson
+from msgspec.structs import replace
 
 from app.paging.explaining import Then, expanded, explained, read
 from app.store.paging_values import Fidelity, PagingRecord, Transition, Trigger, Zone

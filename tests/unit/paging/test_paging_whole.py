@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from app.context.transcript import Transcript
 from app.paging.answering import Source, answer, text_score

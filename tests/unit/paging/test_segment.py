@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.context.transcript import Transcript
 from app.paging.segment import marks, segment, turns
