@@ -31,7 +31,7 @@ MEMORY_TYPES: Mapping[str, MemoryType] = {
     "summary": "summary",
     "entity_profile": "summary",
 }
-"""Of every kind. What was said word for word is an episode; the views of the seed (`sql/schema/032_views.sql`) divide alike."""
+"""Of every kind. What was said word for word is an episode; the views of the seed (`sql/schema/016_views.sql`) divide alike."""
 
 SUMMARY_CHARS = 200
 """Characters of a question that the summary of its episode quotes."""

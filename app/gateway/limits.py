@@ -29,7 +29,7 @@ MAX_ANSWER = 10_000_000
 """Tokens of one answer that are believed: more than any model writes, and sums of it stay within Postgres' bigint."""
 
 WINDOW_SLOTS = 61
-"""Slots of a second that a rate looks at: the present one and the 60 full ones before it (`sql/schema/008_limits.sql`)."""
+"""Slots of a second that a rate looks at: the present one and the 60 full ones before it (`sql/schema/010_limits.sql`)."""
 
 MAX_RETRY_S = 60.0
 """Longest wait that a rate tells, seconds: OpenAI's SDKs took more for no wait at all, until they took up to two minutes."""

@@ -1,6 +1,6 @@
 """The schedule's tasks of the memories' life: sweeps over everybody's memories, a batch a transaction.
 
-Each seed's cadence is the default. What a sweep does is SQL (sql/schema/010_lifecycle.sql), so that pg_cron can run it as
+Each seed's cadence is the default. What a sweep does is SQL (sql/schema/004_lifecycle.sql), so that pg_cron can run it as
 well; docs/memory.md tells what becomes of a memory.
 """
 

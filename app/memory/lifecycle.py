@@ -1,6 +1,6 @@
 """The life of a memory as plain functions: what raises it, what lowers it, what makes it doubtful, what ends it.
 
-The sweeps of `sql/schema/010_lifecycle.sql` decide by the same formulas over the same numbers: `POLICY` here, the rows of
+The sweeps of `sql/schema/004_lifecycle.sql` decide by the same formulas over the same numbers: `POLICY` here, the rows of
 `system_config` there. The tests hold the two together. docs/memory.md draws the states and their transitions.
 """
 

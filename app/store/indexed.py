@@ -1,4 +1,4 @@
-"""What a server keeps of a user to rank by, as the database has it (sql/schema/048_index.sql)."""
+"""What a server keeps of a user to rank by, as the database has it (sql/schema/015_index.sql)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Forward-only schema changes: `sql/schema/NNN_name.sql`, each applied once, in one transaction, in order.
+"""The schema: `sql/schema/NNN_name.sql`, each applied once, in one transaction, in order. The first eighteen are the baseline,
+by subject; changes come after it.
 
 Files see the settings `mneme.hash_partitions` and `mneme.history_partitions`. A file that was applied never changes:
 its SHA-256 is kept. Many migrators may start at once; one works and the others find nothing left to do. They need a
@@ -23,6 +24,9 @@ OLDEST_POSTGRES = 15
 EXTENSIONS = {"vector": (0, 8), "pg_trgm": (), "btree_gin": ()}
 """What the schema needs, and the oldest version that will do."""
 ROLES = ("mneme_owner", "mneme_app", "mneme_definer", "mneme_eraser")
+
+BEFORE_BASELINE = "001_foundation.sql"
+"""What the first file was called before the baseline: such a database cannot be brought up to date in place."""
 
 _FILE = re.compile(r"(\d{3})_[a-z0-9_]+\.sql")
 
@@ -57,7 +61,8 @@ async def pending(
 ) -> list[Migration]:
     """What is still to be applied, without changing anything.
 
-    Raises NotReady when an applied file was changed or is missing, or when the database is newer than the code.
+    Raises NotReady when an applied file was changed or is missing, or when the database is newer than the code or older than
+    the baseline.
     """
     queries = queries or Queries.load()
     migrations = load_migrations(directory)
@@ -65,6 +70,12 @@ async def pending(
         return migrations
     known = {migration.version: migration for migration in migrations}
     applied = await connection.fetch(queries["migrations.applied"])
+    if any(row["name"] == BEFORE_BASELINE for row in applied):
+        raise NotReady(
+            "This database is of a pre-release of Mneme, and was left as it is. With that version run `mneme export --user "
+            "NAME --messages --out FILE` for each user; then `mneme import FILE` with this version and an empty database "
+            "(docs/operations.md, Upgrade)."
+        )
     newest = max((row["version"] for row in applied), default=0)
     for row in applied:
         migration = known.pop(row["version"], None)

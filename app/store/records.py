@@ -1,4 +1,4 @@
-"""What one call leaves behind, as the database takes it: each class is a type of `sql/schema/007_record.sql`, each row
+"""What one call leaves behind, as the database takes it: each class is a type of `sql/schema/009_turns.sql`, each row
 of `batch` one of `049_record.sql`."""
 
 from __future__ import annotations

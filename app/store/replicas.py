@@ -1,4 +1,4 @@
-"""Reads that a standby may answer, if it has all that was acknowledged to the user before (sql/schema/039_replicas.sql).
+"""Reads that a standby may answer, if it has all that was acknowledged to the user before (sql/schema/017_replicas.sql).
 
 A read goes to a standby, and at the same time the primary is asked for the user's marks: which transactions wrote for him
 lately. The standby tells those that it has in the very snapshot that it read in. Where they are not the same, or the standby is

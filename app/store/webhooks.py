@@ -1,4 +1,4 @@
-"""The outbox of webhooks: what waits to be told to whom. Triggers fill it (sql/schema/040_webhooks.sql), the worker
+"""The outbox of webhooks: what waits to be told to whom. Triggers fill it (sql/schema/014_webhooks.sql), the worker
 empties it."""
 
 from __future__ import annotations

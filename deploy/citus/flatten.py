@@ -56,7 +56,6 @@ RULES = (
         r"SELECT c\.oid, c\.relname FROM pg_inherits i JOIN pg_class c ON c\.oid = i\.inhrelid\n"
         r"( +)WHERE i\.inhparent = 'agent_data\.embeddings'::regclass ORDER BY c\.relname",
         r"SELECT c.oid, c.relname FROM pg_class c\n\1WHERE c.oid = 'agent_data.embeddings'::regclass",
-        2,
     ),
 )
 

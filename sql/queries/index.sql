@@ -1,4 +1,4 @@
--- What a server keeps of a user in its own memory to rank by (sql/schema/048_index.sql).
+-- What a server keeps of a user in its own memory to rank by (sql/schema/015_index.sql).
 
 -- name: read
 -- What became of a user's ($2) index since the epoch $6 and the snapshot $7, and of the items that changed all that ranking needs.

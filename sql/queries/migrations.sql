@@ -1,12 +1,14 @@
 -- The bookkeeping of schema changes (app/store/migrate.py), and what is asked of a Postgres before the first.
 
 -- name: begin
--- For this session: numbers of partitions for the files, no time limits, one place for extensions.
+-- For this session: numbers of partitions for the files, no time limits, one place for extensions. A function may speak of what a
+-- later file makes: tests call each of them.
 SELECT set_config('mneme.hash_partitions', $1, false),
        set_config('mneme.history_partitions', $2, false),
        set_config('statement_timeout', '0', false),
        set_config('lock_timeout', '0', false),
-       set_config('search_path', 'public', false)
+       set_config('search_path', 'public', false),
+       set_config('check_function_bodies', 'off', false)
 
 -- name: lock
 -- One migrator at a time per database, until its session ends or is reset.

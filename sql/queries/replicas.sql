@@ -1,4 +1,4 @@
--- Reads from standbys (sql/schema/039_replicas.sql tells how they are kept honest).
+-- Reads from standbys (sql/schema/017_replicas.sql tells how they are kept honest).
 
 -- name: marks
 -- How the primary stands with a user ($2) of a tenant ($1): the epoch, and of the marks, at most one more than `replicas.BUSY`, their

@@ -228,9 +228,6 @@ async def test_an_erasure_that_waits_to_be_told_holds_no_name(database: str, adm
         str(await admin.fetch(f"SELECT * FROM agent_data.{table}")) for table in ("webhook_outbox", "erasures", "users")
     ]
     assert not [each for each in kept if name in each]
-    # As a server of the version before begins one.
-    await admin.execute("SELECT agent_data.tell_erasing($1, $2, $3, $4)", TENANT, ANA, name, uuid4())
-    assert name not in str(await admin.fetch("SELECT * FROM agent_data.webhook_outbox"))
 
 
 async def test_an_erasure_that_is_not_done_is_not_told(admin: Admin, outbox: Outbox) -> None:

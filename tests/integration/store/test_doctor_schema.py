@@ -9,7 +9,7 @@ async def test_steps_that_wait_are_told(empty_database: str) -> None:
     findings = await _database(Settings(database_url=empty_database), empty_database)
     told = next(each for each in findings if "wait to be applied" in each.what)
     assert (told.level, "mneme migrate" in told.mend) == ("warning", True)
-    assert "001_foundation.sql" in told.what
+    assert "001_base.sql" in told.what
 
 
 async def test_a_newer_database_is_told_as_such(database: str) -> None:

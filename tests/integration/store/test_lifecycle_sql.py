@@ -1,4 +1,4 @@
-"""sql/schema/010_lifecycle.sql: each sweep changes what is due and nothing else, tells of it, and comes to an end."""
+"""sql/schema/004_lifecycle.sql: each sweep changes what is due and nothing else, tells of it, and comes to an end."""
 
 from __future__ import annotations
 

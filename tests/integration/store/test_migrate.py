@@ -1,20 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import UUID
 
 import asyncpg
 import pytest
 
 from app.errors import NotReady
-from app.store import ids
 from app.store import migrate as module
 from app.store.migrate import load_migrations, migrate, missing, pending
 from tests.support.database import connected
@@ -182,6 +178,20 @@ async def test_the_session_is_as_before(connection: asyncpg.Connection[Any], sch
     )
 
 
+async def test_a_database_of_before_the_baseline_is_left_as_it_is(
+    connection: asyncpg.Connection[Any], tmp_path: Path
+) -> None:
+    old = files(
+        tmp_path,
+        {"001_foundation.sql": "CREATE TABLE agent_data.tenants (n int); INSERT INTO agent_data.tenants VALUES (1);"},
+    )
+    await run(connection, old)
+    with pytest.raises(NotReady, match=r"mneme export --user NAME --messages .*mneme import FILE"):
+        await migrate(connection, hash_partitions=2, history_partitions=2)
+    assert await connection.fetchval("SELECT n FROM agent_data.tenants") == 1
+    assert await connection.fetchval("SELECT count(*) FROM agent_data.schema_migrations") == 1
+
+
 async def test_the_shipped_schema_is_applied(admin: asyncpg.Connection[Any]) -> None:
     assert await pending(admin) == []
     assert await missing(admin) == []
@@ -241,41 +251,3 @@ async def test_an_old_installed_extension_is_named(
     assert await missing(connection) == ["pg_trgm 1.3 is too old: run `ALTER EXTENSION pg_trgm UPDATE` as its owner."]
     monkeypatch.setattr(module, "EXTENSIONS", {"pg_trgm": (99,)})
     assert "Mneme needs pg_trgm 99 or newer: update" in (await missing(connection))[0]
-
-
-async def test_labels_of_calls_that_were_recorded_before(connection: asyncpg.Connection[Any], tmp_path: Path) -> None:
-    """Migration 023: those of the header, of a cassette, and those that were given afterwards, become one set."""
-    texts = {each.name: each.text for each in load_migrations()}
-    before = files(tmp_path, {name: text for name, text in texts.items() if name < "022"})
-    await run(connection, before)
-    rows: list[tuple[str, str, list[str] | None]] = [
-        ('[["X-Mneme-Label", " checkout,golden"], ["x-mneme-label", "b"]]', "{}", ["golden", "a"]),
-        ('[["accept", "x-mneme-label"]]', "{}", None),
-        ("[]", '{"imported": {"label": "from a cassette"}}', None),
-        ('[["x-mneme-label", "bell\\u0007"]]', "{}", None),
-        ("[]", "{}", ["kept"]),
-        (json.dumps([["x-mneme-label", "año, 日本".encode().decode("latin-1")]]), "{}", None),
-        (json.dumps([["x-mneme-label", "a\xf1o"]]), "{}", None),  # no UTF-8
-        ('[["x-mneme-label", "***"]]', "{}", None),
-        (json.dumps([["x-mneme-label", ",".join(f"{n:02}" for n in range(99, -1, -1))]]), "{}", ["late"]),
-    ]
-    for n, (headers, metadata, labels) in enumerate(rows):
-        await connection.execute(
-            "INSERT INTO agent_data.upstream_calls (call_id, tenant_id, user_id, method, path, upstream, outcome,"
-            " memory_status, request_headers, metadata, labels)"
-            " VALUES ($1, $2, $2, 'POST', '/v1/x', 'u', 0, 'ok', $3, $4, $5)",
-            ids.uuid7(datetime(2026, 5, 3, tzinfo=UTC) + timedelta(seconds=n)), UUID(int=1), headers, metadata, labels,
-        )  # fmt: skip
-    await run(connection, files(tmp_path, texts))
-    found = await connection.fetch("SELECT labels FROM agent_data.upstream_calls ORDER BY call_id")
-    assert [row["labels"] for row in found] == [
-        ["a", "b", "checkout", "golden"],
-        None,
-        ["from a cassette"],
-        None,
-        ["kept"],
-        ["año", "日本"],
-        ["año"],
-        None,
-        [*(f"{n:02}" for n in range(69, 100)), "late"],
-    ]

@@ -43,11 +43,8 @@ CREATE TABLE agent_data.capture_sweeps (
     before      timestamptz NOT NULL,
     released_at timestamptz
 );
-
--- `users.erasure_epoch` says which life of a user this is: one who was erased and comes back has another.
-ALTER TABLE agent_data.users ALTER COLUMN erasure_epoch SET DEFAULT floor(random() * 1000000000)::integer;
-
 CREATE INDEX user_emails_user ON agent_data.user_emails (user_id);
+
 -- Keys come in the order of time: some pages say which blocks are old.
 CREATE INDEX idempotency_created ON agent_data.idempotency_keys USING brin (created_at);
 
@@ -66,7 +63,7 @@ $$;
 
 -- Before a call is recorded: not while what it builds on is being collected, and not for an erased user, if it began before.
 -- (`record_turn` takes a call that is not inserted for one that was stored already, and writes nothing of it.)
-CREATE FUNCTION agent_data.admit_call() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION agent_data.admit_capture() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('mneme.captures:' || NEW.user_id::text, 0));
     IF EXISTS (SELECT FROM agent_data.erased_users e
@@ -75,8 +72,9 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
+
 CREATE TRIGGER admit BEFORE INSERT ON agent_data.upstream_calls
-    FOR EACH ROW EXECUTE FUNCTION agent_data.admit_call();
+    FOR EACH ROW EXECUTE FUNCTION agent_data.admit_capture();
 
 -- The same for the note of an Idempotency-Key, which is made before the call is.
 CREATE FUNCTION agent_data.admit_key() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -88,6 +86,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
+
 CREATE TRIGGER admit BEFORE INSERT ON agent_data.idempotency_keys
     FOR EACH ROW EXECUTE FUNCTION agent_data.admit_key();
 
@@ -206,20 +205,3 @@ BEGIN
     GET DIAGNOSTICS more = ROW_COUNT;
     RETURN went + more;
 END $$;
-
-SELECT agent_data.protect_tables();
-GRANT INSERT ON agent_data.erasures, agent_data.erased_users, agent_data.erased_contents, agent_data.spend TO mneme_eraser;
--- Deleting a message takes the memories along that came from it.
-GRANT INSERT ON agent_data.suppressions, agent_data.memory_events TO mneme_eraser;
-DO $$
-DECLARE
-    name text;
-BEGIN
-    FOREACH name IN ARRAY ARRAY[
-        'erase_rows(uuid, uuid, text, integer)', 'note_capture_month(text, timestamptz)', 'drop_capture_month(text)',
-        'chains_in_use(uuid, uuid)', 'blobs_of(uuid, bytea[])', 'collect_captures(uuid, uuid, integer)'] LOOP
-        EXECUTE format('ALTER FUNCTION agent_data.%s OWNER TO mneme_owner', name);
-        EXECUTE format('REVOKE ALL ON FUNCTION agent_data.%s FROM PUBLIC', name);
-    END LOOP;
-END $$;
-GRANT EXECUTE ON FUNCTION agent_data.erase_rows(uuid, uuid, text, integer) TO mneme_eraser;

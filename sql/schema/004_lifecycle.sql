@@ -4,7 +4,6 @@
 -- sweep takes the time as a parameter, changes some rows at a time, writes each change to memory_events, and finds nothing left to
 -- do when it is run again. Rows that somebody else is changing are left for the next time, so that two may sweep at once. By hand
 -- or from pg_cron: CALL agent_data.sweep('promotion'), as mneme_owner or a superuser.
-
 INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('promotion_l1_l2', '{"discount": 0.01, "threshold": 0.3, "min_access": 3}',
      'λ per hour, θ and least uses of the promotion from L1 to L2 (seed 000 §5.2).'),
@@ -27,9 +26,6 @@ INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('prune', '{"below": 0.1, "idle_days": 30}', 'Importance and idle days at which a memory goes (seed 001 §4.4).'),
     ('removal_days', '90', 'Days that an expired memory can still be restored; then it is removed for good.');
 
--- From when on importance decays; NULL: it never did.
-ALTER TABLE agent_data.memory_store ADD COLUMN importance_at timestamptz;
-
 -- What sweeps look for all the time: memories in the lower tiers that were used, old statements that nobody confirmed, what is in
 -- doubt, what is over. None of these changes with every use, nor (for importance and updated_at stand in none) with every change.
 CREATE INDEX memory_promotable ON agent_data.memory_store (memory_tier, use_level)
@@ -49,6 +45,7 @@ CREATE TYPE agent_data.life_policy AS (
     importance_decay double precision, decay_hours double precision, decay_after interval, importance_step double precision,
     prune_below double precision, prune_idle interval, remove_after interval
 );
+
 CREATE FUNCTION agent_data.life_policy() RETURNS agent_data.life_policy LANGUAGE sql STABLE AS $$
     WITH c AS (SELECT jsonb_object_agg(s.key, s.value) AS v FROM agent_data.system_config s
                WHERE s.key IN ('promotion_l1_l2', 'promotion_l2_l3', 'promotion_l2_l4', 'promotion_sources', 'l2_ttl_days',
@@ -79,7 +76,6 @@ CREATE FUNCTION agent_data.life_policy() RETURNS agent_data.life_policy LANGUAGE
 $$;
 
 -- --- the formulas ----------------------------------------------------------------------------------------------------
-
 CREATE FUNCTION agent_data.hours_between(p_since timestamptz, p_now timestamptz) RETURNS double precision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT greatest(0, extract(epoch FROM p_now - p_since))::float8 / 3600 $$;
 
@@ -105,7 +101,7 @@ $$;
 
 -- When a memory last was of use, or was said.
 CREATE FUNCTION agent_data.used_at(m agent_data.memory_store) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT greatest(m.last_accessed_at, m.last_validated_at, m.created_at)
+    SELECT greatest(m.last_accessed_at, m.last_validated_at, m.created_at, agent_data.made_at(m.memory_id))
 $$;
 
 -- From when on importance decays, and the whole periods since.
@@ -141,10 +137,11 @@ CREATE FUNCTION agent_data.grounded(m agent_data.memory_store) RETURNS boolean L
 $$;
 
 -- Whether disuse alone cannot take it away: the user asked that it be kept (over the API, or in so many words), or somebody's word
--- for it still holds.
+-- for it still holds. A session's summary stands as long as its session does. It says what was said, not what is so, and a question
+-- about March comes when nobody has asked about March for months.
 CREATE FUNCTION agent_data.shielded(m agent_data.memory_store) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT COALESCE(m.validated_by = 'user' AND m.memory_tier >= 3 AND (m.provenance_turn_id IS NULL OR m.provenance_type = 0), false)
-        OR agent_data.grounded(m) AND m.status = 'active'
+        OR agent_data.grounded(m) AND m.status = 'active' OR agent_data.of_session(m.kind, m.session_id)
 $$;
 
 CREATE FUNCTION agent_data.in_force(m agent_data.memory_store, p_now timestamptz) RETURNS boolean
@@ -187,10 +184,10 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
            < p.aging_below
 $$;
 
--- Whether the doubt is over: it was said again.
+-- Whether the doubt is over: it was said again. Not of what a row contradicts: there the user has the word.
 CREATE FUNCTION agent_data.settles(m agent_data.memory_store, p_now timestamptz, p agent_data.life_policy) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT m.status = 'aging' AND agent_data.in_force(m, p_now)
+    SELECT m.status = 'aging' AND agent_data.in_force(m, p_now) AND NOT m.details ? 'in_conflict'
        AND p_now - COALESCE(m.last_validated_at, m.created_at) <= p.validation_after
 $$;
 
@@ -409,9 +406,7 @@ BEGIN
                        ORDER BY s.user_id DESC, s.memory_id DESC LIMIT 1) l ON true;
 END $$;
 
--- What expired long ago goes for good, with its words, its vectors and its history, some at a time; how many. Noise would else
--- crowd out what matters in every search by vectors, which does not know what is in force. What something else was superseded
--- by stays: it is a link of a chain.
+-- As before, but for the order in which rows are taken.
 CREATE FUNCTION agent_data.remove_memories(p_now timestamptz DEFAULT now(), p_limit integer DEFAULT 2000) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -428,12 +423,14 @@ BEGIN
     IF users IS NULL THEN
         RETURN 0;
     END IF;
-    -- The words are taken out of the counts in the order in which `count_words` puts them in; the totals come after them, as there.
+    -- First each user's row: what changes a user's counts waits for it (see `count_words`).
+    PERFORM FROM agent_data.user_stats u WHERE u.user_id = ANY (users) ORDER BY u.user_id FOR UPDATE;
     WITH words AS (
         SELECT m.user_id, w.lexeme, count(*) AS n
         FROM unnest(users, items) AS d (user_id, memory_id)
         JOIN agent_data.memory_store m ON m.user_id = d.user_id AND m.memory_id = d.memory_id
         CROSS JOIN LATERAL unnest(m.content_tsv) AS w
+        WHERE NOT agent_data.of_session(m.kind, m.session_id)
         GROUP BY m.user_id, w.lexeme
     ), held AS (
         SELECT l.user_id, l.lexeme, l.documents - w.n AS rest
@@ -445,7 +442,9 @@ BEGIN
     UPDATE agent_data.lexemes l SET documents = h.rest
     FROM held h WHERE l.user_id = h.user_id AND l.lexeme = h.lexeme AND h.rest > 0;
     WITH fewer AS (
-        SELECT m.user_id, count(*) AS n, sum(m.token_count) AS tokens, count(*) FILTER (WHERE EXISTS (
+        SELECT m.user_id, count(*) FILTER (WHERE NOT agent_data.of_session(m.kind, m.session_id)) AS n,
+               COALESCE(sum(m.token_count) FILTER (WHERE NOT agent_data.of_session(m.kind, m.session_id)), 0) AS tokens,
+               count(*) FILTER (WHERE EXISTS (
                    SELECT FROM agent_data.embeddings e WHERE e.user_id = m.user_id AND e.item_id = m.memory_id)) AS vectors
         FROM unnest(users, items) AS d (user_id, memory_id)
         JOIN agent_data.memory_store m ON m.user_id = d.user_id AND m.memory_id = d.memory_id
@@ -532,18 +531,11 @@ LANGUAGE sql STABLE AS $$
     LIMIT p_limit
 $$;
 
-DO $$
-DECLARE
-    f regprocedure;
-BEGIN
-    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
-             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname IN (
-                 'life_policy', 'expire_memories', 'promote_memories', 'age_memories', 'demote_memories', 'decay_memories',
-                 'prune_memories', 'remove_memories', 'sweep', 'memories_due') LOOP
-        EXECUTE format('ALTER ROUTINE %s OWNER TO mneme_owner', f);
-        EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', f);
-    END LOOP;
-END $$;
-ALTER TYPE agent_data.life_policy OWNER TO mneme_owner;
-GRANT EXECUTE ON FUNCTION agent_data.life_policy() TO mneme_app, mneme_definer;
-GRANT EXECUTE ON FUNCTION agent_data.memories_due(uuid, uuid, timestamptz, integer, uuid) TO mneme_app, mneme_definer;
+-- Idleness counts from when Mneme learned something, too: what was imported yesterday was not idle for the years since it was said,
+-- and nobody had a question to use it for.
+
+-- When a memory was made: ids of version 7 bear it (RFC 9562, in milliseconds). NULL for other ids.
+CREATE FUNCTION agent_data.made_at(p_id uuid) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN substr(p_id::text, 15, 1) = '7'
+                THEN to_timestamp(('x' || translate(left(p_id::text, 13), '-', ''))::bit(48)::bigint / 1000::float8) END
+$$;

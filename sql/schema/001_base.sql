@@ -1,18 +1,23 @@
 -- A tour of the schema, in the order of the files.
 --
---   001 foundation   roles, tenants, users, keys, routes, the lookups
---   002 history      sessions, messages (append-only, by user and by month), heads, prompt blocks
---   003 memory       what was learned, vectors by space, word counts, suppressions, working memory
---   004 capture      every upstream call, byte for byte
---   005 access       row-level security and grants
---   006 reads        the hot reads, as functions with mandatory tenant and user
---   007 record       the one write of a turn
---   008 limits       what a key may use, and what was spent
---   009 privacy      erasure and retention
---   010 lifecycle    what becomes of a memory: its formulas and sweeps
---   011 consolidation episodes, summaries, compaction, and what forgetting does to them
---   012 facts        the persona, outcomes, another embedder, export
---   013 triples      wordings of one memory, contradictions, and what follows when a memory ends
+--   001 base           roles, tenants, users, keys, routes, the lookups, rights
+--   002 history        sessions, messages (append-only, by user and by month), heads, prompt blocks; the reads of a turn
+--   003 memory         what was learned, vectors by space, suppressions, contradictions, what follows when a memory ends
+--   004 lifecycle      what becomes of a memory: its formulas and sweeps
+--   005 consolidation  episodes, summaries, compaction, and what forgetting does to them
+--   006 facts          the persona, what a prompt says whatever is asked, outcomes, another embedder, export
+--   007 ranking        what a question finds
+--   008 calls          every upstream call, byte for byte
+--   009 turns          the one write of a turn
+--   010 limits         what a key may use, and what was spent
+--   011 privacy        erasure and retention
+--   012 knowledge      things, their names, a business's own tables, cards
+--   013 paging         the objects of long sessions
+--   014 webhooks       who is told what
+--   015 index          what a server keeps of a user to rank by
+--   016 views          the tables of the seeds as read-only views
+--   017 replicas       which writes a standby has
+--   018 access         who may do what
 --
 -- Three planes share `user_id` as their hash key (seed 000 §2, §3), so that one user's data sits in one partition of each
 -- table and every hot query touches just that one. Every primary and unique key therefore contains `user_id`; references
@@ -21,7 +26,6 @@
 -- Roles: `mneme_owner` owns the tables; `mneme_app` is what the server and the worker run as, held to one tenant by
 -- row-level security; `mneme_definer` owns the hot-path functions, whose tenant and user arguments are mandatory, because
 -- row-level security keeps the operators of full text and arrays from using their indexes; `mneme_eraser` may delete.
-
 CREATE SCHEMA IF NOT EXISTS agent_data;
 
 DO $$
@@ -42,11 +46,15 @@ BEGIN
 END $$;
 
 CREATE EXTENSION IF NOT EXISTS vector;
+
 CREATE EXTENSION IF NOT EXISTS pg_trgm;
+
 CREATE EXTENSION IF NOT EXISTS btree_gin;
 
 GRANT USAGE, CREATE ON SCHEMA agent_data TO mneme_owner;
+
 GRANT USAGE ON SCHEMA agent_data TO mneme_app, mneme_definer, mneme_eraser;
+
 -- The owner of a function must be able to create in its schema while its functions are being replaced.
 GRANT CREATE ON SCHEMA agent_data TO mneme_definer;
 
@@ -71,6 +79,7 @@ CREATE TABLE agent_data.enumerations (
     name        text     NOT NULL,
     PRIMARY KEY (enumeration, value)
 );
+
 INSERT INTO agent_data.enumerations VALUES
     ('session_status', 1, 'active'), ('session_status', 2, 'paused'), ('session_status', 3, 'closed'),
     ('session_status', 4, 'expired'),
@@ -96,6 +105,7 @@ CREATE TABLE agent_data.system_config (
     description text NOT NULL,
     updated_at  timestamptz NOT NULL DEFAULT now()
 );
+
 INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('dedup_threshold', '0.92', 'Cosine above which two memories are one (seed 000 §5.4); static spaces have their own.'),
     ('l1_ttl_hours', '24', 'Life of a session memory after it was learned (seed 000 §5.1).'),
@@ -112,15 +122,17 @@ CREATE TABLE agent_data.tenants (
     metadata   jsonb NOT NULL DEFAULT '{}',
     created_at timestamptz NOT NULL DEFAULT now()
 );
+
 -- The tenant of `open` mode.
 INSERT INTO agent_data.tenants (tenant_id, name) VALUES ('00000000-0000-0000-0000-000000000001', 'local');
 
 -- What a tenant's assistants are told about it (seed 001 §6, step 2).
 CREATE TABLE agent_data.tenant_profiles (
     tenant_id  uuid PRIMARY KEY REFERENCES agent_data.tenants,
-    profile    text NOT NULL,
+    profile    text NOT NULL DEFAULT '',
     metadata   jsonb NOT NULL DEFAULT '{}',
-    updated_at timestamptz NOT NULL DEFAULT now()
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    extraction_instructions text NOT NULL DEFAULT '' CHECK (length(extraction_instructions) <= 8000)
 );
 
 -- A key is random; only its SHA-256 is kept.
@@ -147,7 +159,7 @@ CREATE TABLE agent_data.users (
     metadata      jsonb NOT NULL DEFAULT '{}',
     created_at    timestamptz NOT NULL DEFAULT now(),
     last_active   timestamptz NOT NULL DEFAULT now(),
-    erasure_epoch integer NOT NULL DEFAULT 0,
+    erasure_epoch integer NOT NULL DEFAULT floor(random() * 1000000000)::integer,
     PRIMARY KEY (user_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('users', current_setting('mneme.hash_partitions')::int);
@@ -183,3 +195,97 @@ CREATE TABLE agent_data.routes (
     PRIMARY KEY (tenant_id, id, user_id)
 );
 CREATE INDEX routes_user ON agent_data.routes (user_id);
+
+-- Who may do what. A new table with a `tenant_id` gets its protection by running `protect_tables()` again at the end of its
+-- migration; a test proves that none is without.
+CREATE FUNCTION agent_data.current_tenant() RETURNS uuid LANGUAGE sql STABLE AS $$
+    -- Outside a transaction that set it, the setting is NULL or '': then nothing is visible.
+    SELECT NULLIF(current_setting('mneme.tenant', true), '')::uuid
+$$;
+
+CREATE FUNCTION agent_data.protect_tables() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    t record;
+BEGIN
+    FOR t IN
+        SELECT c.oid, c.relname AS name, c.relispartition AS part
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id' AND NOT a.attisdropped
+        WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p')
+          AND c.relname NOT IN ('api_keys', 'tenants')  -- read by the authentication, before there is a tenant
+          -- A partition that was detached has lost the policies of its parent.
+          AND (NOT c.relrowsecurity
+               OR NOT c.relispartition AND NOT EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid))
+    LOOP
+        EXECUTE format('ALTER TABLE agent_data.%I ENABLE ROW LEVEL SECURITY', t.name);
+        EXECUTE format('ALTER TABLE agent_data.%I FORCE ROW LEVEL SECURITY', t.name);
+        -- Reached through their parent, partitions have no policy of their own: asked for by name, they show nothing.
+        IF NOT t.part THEN
+            EXECUTE format('CREATE POLICY tenant ON agent_data.%I TO mneme_app, mneme_eraser '
+                           'USING (tenant_id = agent_data.current_tenant()) '
+                           'WITH CHECK (tenant_id = agent_data.current_tenant())', t.name);
+            EXECUTE format('CREATE POLICY definer ON agent_data.%I TO mneme_definer USING (true) WITH CHECK (true)', t.name);
+            EXECUTE format('CREATE POLICY owner ON agent_data.%I TO mneme_owner USING (true) WITH CHECK (true)', t.name);
+        END IF;
+    END LOOP;
+    FOR t IN
+        SELECT c.relname AS name, c.relkind AS kind
+        FROM pg_class c
+        WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+          AND pg_get_userbyid(c.relowner) <> 'mneme_owner' AND c.relname <> 'schema_migrations'
+    LOOP
+        EXECUTE format('ALTER %s agent_data.%I OWNER TO mneme_owner',
+                       CASE t.kind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, t.name);
+    END LOOP;
+    GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA agent_data TO mneme_app, mneme_definer;
+    GRANT SELECT, DELETE, UPDATE ON ALL TABLES IN SCHEMA agent_data TO mneme_eraser;
+    -- What the application may take away itself, row by row.
+    GRANT DELETE ON agent_data.embeddings, agent_data.routes, agent_data.lexemes, agent_data.memory_store_working,
+        agent_data.user_emails TO mneme_app, mneme_definer;
+    -- What only the owner (a migration, the schedule) or an operator changes.
+    FOR t IN SELECT unnest(ARRAY['enumerations', 'system_config', 'embedding_spaces', 'ticks', 'schema_migrations', 'write_epoch',
+                                 'erasures', 'erased_users', 'erased_contents', 'capture_sweeps']) AS name LOOP
+        CONTINUE WHEN to_regclass('agent_data.' || t.name) IS NULL;
+        EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON agent_data.%I FROM mneme_app, mneme_definer', t.name);
+    END LOOP;
+    -- What is written once, by the functions of the hot path, and never changed by the application.
+    FOR t IN SELECT unnest(ARRAY['conversation_history', 'upstream_calls', 'streams', 'compilations', 'message_blobs',
+                                 'request_chains', 'system_prompts', 'context_blocks', 'job_effects', 'embeddings']) AS name LOOP
+        CONTINUE WHEN to_regclass('agent_data.' || t.name) IS NULL;
+        EXECUTE format('REVOKE UPDATE ON agent_data.%I FROM mneme_app', t.name);
+    END LOOP;
+    -- What follows the tables that indexes are made of, by triggers and the hot path alone.
+    FOR t IN SELECT unnest(ARRAY['index_items', 'index_log', 'index_state']) AS name LOOP
+        CONTINUE WHEN to_regclass('agent_data.' || t.name) IS NULL;
+        EXECUTE format('REVOKE INSERT, UPDATE ON agent_data.%I FROM mneme_app', t.name);
+    END LOOP;
+    -- The eraser takes away what belongs to users, and nothing that all of them stand on.
+    FOR t IN SELECT unnest(ARRAY['enumerations', 'system_config', 'embedding_spaces', 'ticks', 'schema_migrations', 'write_epoch',
+                                 'tenants', 'tenant_profiles', 'ontologies', 'ontology_types', 'domain_ontology']) AS name LOOP
+        CONTINUE WHEN to_regclass('agent_data.' || t.name) IS NULL;
+        EXECUTE format('REVOKE UPDATE, DELETE ON agent_data.%I FROM mneme_eraser', t.name);
+    END LOOP;
+END $$;
+
+-- Gives functions and procedures (all of these names) to a role, and lets these others call them, and nobody else.
+CREATE FUNCTION agent_data.give_functions(p_owner text, p_names text[], p_callers text[] DEFAULT '{}') RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    name   text;
+    caller text;
+    f      regprocedure;
+BEGIN
+    FOREACH name IN ARRAY p_names LOOP
+        IF NOT EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = name) THEN
+            RAISE EXCEPTION 'there is no function agent_data.%', name;
+        END IF;
+        FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
+                 WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = name LOOP
+            EXECUTE format('ALTER ROUTINE %s OWNER TO %I', f, p_owner);
+            EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', f);
+            FOREACH caller IN ARRAY p_callers LOOP
+                EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', f, caller);
+            END LOOP;
+        END LOOP;
+    END LOOP;
+END $$;
+REVOKE ALL ON FUNCTION agent_data.give_functions(text, text[], text[]) FROM PUBLIC;

@@ -2,7 +2,6 @@
 --
 -- The tables are the seed's, with user and tenant in every key, and turns as numbers beside times. All ids of objects are derived
 -- from the session and the message, so that what is sent again makes no second one.
-
 CREATE TABLE agent_data.paged_sessions (
     user_id        uuid NOT NULL,
     tenant_id      uuid NOT NULL,
@@ -16,6 +15,7 @@ CREATE TABLE agent_data.paged_sessions (
     offered        boolean NOT NULL DEFAULT false,   -- the phantom tools stand in its requests
     marks          bytea NOT NULL DEFAULT '',        -- 16 bytes for each message that was segmented
     updated_at     timestamptz NOT NULL DEFAULT now(),
+    remembered_at   timestamptz,                 -- up to when its objects were looked through; NULL: never
     PRIMARY KEY (user_id, session_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('paged_sessions', current_setting('mneme.hash_partitions')::int);
@@ -63,6 +63,8 @@ CREATE TABLE agent_data.semantic_objects (
     content_tsv       tsvector,                      -- object_words, from then on
     space             smallint,                      -- of `embedding`; NULL: a job has not embedded it yet
     embedding         halfvec,
+    -- How much of what speaks for it has become memory (app/paging/lasting.py: `evidence`).
+    remembered        integer NOT NULL DEFAULT 0,
     PRIMARY KEY (user_id, object_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('semantic_objects', current_setting('mneme.hash_partitions')::int);
@@ -158,9 +160,6 @@ CREATE TABLE agent_data.phantom_ledger (
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('phantom_ledger', current_setting('mneme.hash_partitions')::int);
 
--- Settings of one session (seed 002 §1.1), such as whether it is paged.
-ALTER TABLE agent_data.sessions ADD COLUMN config jsonb NOT NULL DEFAULT '{}';
-
 -- A branch goes on with the settings of the session that it left.
 CREATE FUNCTION agent_data.inherit_config() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -168,6 +167,7 @@ BEGIN
                             WHERE s.user_id = NEW.user_id AND s.session_id = NEW.parent_session_id), NEW.config);
     RETURN NEW;
 END $$;
+
 CREATE TRIGGER inherit_config BEFORE INSERT ON agent_data.sessions
     FOR EACH ROW WHEN (NEW.parent_session_id IS NOT NULL) EXECUTE FUNCTION agent_data.inherit_config();
 
@@ -481,7 +481,40 @@ BEGIN
     END IF;
     RETURN true;
 END $$;
+CREATE INDEX paged_unremembered ON agent_data.paged_sessions (user_id) WHERE remembered_at IS NULL OR remembered_at < updated_at;
 
-SELECT agent_data.protect_tables();
-SELECT agent_data.give_functions('mneme_definer', ARRAY['session_config', 'read_paging', 'object_texts', 'search_objects',
-                                                        'record_paging'], ARRAY['mneme_app']);
+-- The same content in other sessions.
+CREATE INDEX objects_content ON agent_data.semantic_objects (content_hash, user_id);
+
+-- The session that a session goes back to, branch by branch: two with the same one are one conversation, as far as they share it.
+CREATE FUNCTION agent_data.session_root(p_user uuid, p_session uuid) RETURNS uuid LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE line AS (
+        SELECT s.session_id, s.parent_session_id, 1 AS depth FROM agent_data.sessions s
+        WHERE s.user_id = p_user AND s.session_id = p_session
+        UNION ALL
+        SELECT p.session_id, p.parent_session_id, l.depth + 1
+        FROM line l JOIN agent_data.sessions p ON p.user_id = p_user AND p.session_id = l.parent_session_id
+        WHERE l.depth < 64
+    )
+    SELECT COALESCE((SELECT l.session_id FROM line l ORDER BY l.depth DESC LIMIT 1), p_session)
+$$;
+
+-- Sessions that have been idle since `p_before` and whose objects were not looked through since: a job each. How many.
+CREATE FUNCTION agent_data.enqueue_objects(p_before timestamptz, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    jobs agent_data.job_record[];
+BEGIN
+    SELECT array_agg(ROW('remember_objects', convert_to(jsonb_build_object(
+               'tenant', x.tenant_id, 'user', x.user_id, 'session', x.session_id, 'id', gen_random_uuid())::text, 'UTF8'),
+               'remember_objects:' || x.session_id, 0)::agent_data.job_record)
+    INTO jobs
+    FROM (SELECT p.* FROM agent_data.paged_sessions p
+          WHERE (p.remembered_at IS NULL OR p.remembered_at < p.updated_at) AND p.updated_at <= p_before AND NOT EXISTS (
+              SELECT FROM agent_data.pgqueuer q WHERE q.dedupe_key = 'remember_objects:' || p.session_id)
+          ORDER BY p.updated_at LIMIT p_limit) x;
+    IF jobs IS NULL THEN
+        RETURN 0;
+    END IF;
+    PERFORM agent_data.enqueue(jobs);
+    RETURN cardinality(jobs);
+END $$;

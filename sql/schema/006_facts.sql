@@ -1,10 +1,9 @@
 -- The persona of a user (seed 003 §6), kept in step with the memories; what answers were worth (seed 001); changing the embedder.
 
 -- --- facts ---------------------------------------------------------------------------------------------------------------
-
 INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('fact_categories', '{
-        "personal": "name last_name called pronouns lives_in from born_in grew_up_in age birthday birth_year nationality native_language time_zone marital_status partner anniversary family parent_of pets lives_with height weight speaks owns drives budget condition allergic_to fear address name_spelling banks_with",
+        "personal": "name last_name called pronouns lives_in from born_in grew_up_in age birthday birth_year nationality native_language time_zone marital_status partner anniversary family parent_of pets lives_with height weight speaks owns drives budget condition allergic_to fear address name_spelling banks_with smokes",
         "professional": "occupation works works_at works_in work_mode company business_in business_is business_does customers runs in_charge_of teaches degree school graduated_from studies codes_in reports_to",
         "preference": "likes dislikes prefers avoids diet style uses",
         "interest": "plays collects hobbies subscribes_to member_of"}',
@@ -29,6 +28,13 @@ CREATE TABLE agent_data.user_facts (
     said_at          timestamptz NOT NULL,      -- when it was last said: what was said before gives way to it
     first_mentioned  timestamptz NOT NULL,
     last_updated     timestamptz NOT NULL,
+    -- What a prompt needs of a fact, so that reading forty of them opens one table: the id of its note, where its memory was learned,
+    -- since when it is so (its memory says so, or it took the place of another value), and at most eight messages that say it.
+    note_id          uuid,
+    said_session     uuid,
+    said_turn        integer,
+    since            timestamptz,
+    said_messages    uuid[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (user_id, fact_id),
     UNIQUE (user_id, category, fact_key)
 ) PARTITION BY HASH (user_id);
@@ -46,6 +52,9 @@ CREATE TABLE agent_data.user_fact_changes (
     confidence_score integer,
     source_memory_id uuid,
     actor            text NOT NULL,             -- system, api
+    -- What it was about, so that a prompt that told it can be made again: as long as its value is there, and no longer.
+    fact_key    text,
+    is_many     boolean,
     PRIMARY KEY (user_id, fact_id, n)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('user_fact_changes', current_setting('mneme.hash_partitions')::int);
@@ -133,18 +142,31 @@ BEGIN
 END $$;
 
 -- Takes a fact away. `ended`: it is not true any more, its history stays; `deleted`: its words go as well, and what was said of
--- it until now does not bring it back. False: there was none.
+-- it until now does not bring it back; the memory blocks that quote it go with its words: their sessions begin a new epoch. False:
+-- there was none.
 CREATE FUNCTION agent_data.drop_fact(
     p_tenant uuid, p_user uuid, p_fact uuid, p_event text, p_memory uuid, p_actor text, p_now timestamptz
 ) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    note uuid;
 BEGIN
-    DELETE FROM agent_data.user_facts f WHERE f.user_id = p_user AND f.tenant_id = p_tenant AND f.fact_id = p_fact;
+    DELETE FROM agent_data.user_facts f WHERE f.user_id = p_user AND f.tenant_id = p_tenant AND f.fact_id = p_fact
+    RETURNING f.note_id INTO note;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
     IF p_event = 'deleted' THEN
         UPDATE agent_data.user_fact_changes c SET fact_value = NULL, source_memory_id = NULL
         WHERE c.user_id = p_user AND c.tenant_id = p_tenant AND c.fact_id = p_fact;
+    END IF;
+    IF p_event IN ('deleted', 'forgotten') THEN
+        WITH quoting AS (
+            DELETE FROM agent_data.context_blocks b
+            WHERE b.user_id = p_user AND b.tenant_id = p_tenant AND b.item_ids @> ARRAY[note]
+            RETURNING b.session_id
+        )
+        UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 2
+        WHERE s.tenant_id = p_tenant AND s.user_id = p_user AND s.session_id IN (SELECT q.session_id FROM quoting q);
     END IF;
     PERFORM agent_data.tell_fact(p_tenant, p_user, p_fact, p_event, NULL, NULL, p_memory, p_actor, p_now);
     RETURN true;
@@ -259,9 +281,11 @@ BEGIN
         round(100 * NEW.confidence)::integer, NEW.memory_id, said, NEW.updated_at);
     RETURN NULL;
 END $$;
+
 CREATE TRIGGER facts_learned AFTER INSERT ON agent_data.memory_store
     FOR EACH ROW WHEN (NEW.predicate IS NOT NULL AND NEW.object_value IS NOT NULL)
     EXECUTE FUNCTION agent_data.keep_facts();
+
 CREATE TRIGGER facts_changed
     AFTER UPDATE OF status, memory_scope, confidence, reinforcement_count, predicate, object_value ON agent_data.memory_store
     FOR EACH ROW WHEN (
@@ -271,7 +295,6 @@ CREATE TRIGGER facts_changed
     EXECUTE FUNCTION agent_data.keep_facts();
 
 -- --- outcomes ------------------------------------------------------------------------------------------------------------
-
 INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('outcome_boost', '0.1', 'What one wholly good answer adds to the importance of each memory in its prompt (seed 001 §4.3).');
 
@@ -388,50 +411,6 @@ BEGIN
     RETURN known;
 END $$;
 
--- --- another embedder ----------------------------------------------------------------------------------------------------
-
--- What makes the indexes of a space while turns are being written: statements to be run one by one, outside of a transaction.
--- They build each partition's indexes without a lock; `ensure_embedding_space` then finds them, and only joins them together.
--- What an interrupted run left half built goes first.
-CREATE FUNCTION agent_data.space_index_statements(p_space smallint, p_dimensions integer) RETURNS SETOF text
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    part   record;
-    index  record;
-    name   text;
-    -- What ranking needs beside the vector, where the table has it.
-    beside text := COALESCE((SELECT 'place, ' FROM pg_attribute a
-                             WHERE a.attrelid = 'agent_data.embeddings'::regclass AND a.attname = 'place'), '');
-BEGIN
-    FOR part IN
-        SELECT c.oid, c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = 'agent_data.embeddings'::regclass ORDER BY c.relname
-    LOOP
-        FOR index IN
-            -- As `ensure_embedding_space` has them.
-            SELECT * FROM (VALUES
-                ('hnsw', format('USING hnsw ((vector::halfvec(%s)) halfvec_cosine_ops) WITH (m = 16, ef_construction = 64) '
-                                'WHERE space = %s AND in_hnsw', p_dimensions, p_space), true),
-                ('scan', format('(user_id) INCLUDE (item_id, item_kind, item_at, %svector) WHERE space = %s', beside, p_space),
-                 p_dimensions <= 1200),
-                ('memories', format('(user_id) %s WHERE space = %s AND item_kind = 1',
-                                    CASE WHEN p_dimensions <= 1200 THEN 'INCLUDE (item_id, vector)' ELSE '' END, p_space), true)
-            ) AS v (kind, definition, wanted) WHERE v.wanted
-        LOOP
-            name := format('%s_%s_%s', part.relname, index.kind, p_space);
-            IF EXISTS (SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
-                       WHERE x.indrelid = part.oid AND c.relname = name AND NOT x.indisvalid) THEN
-                RETURN NEXT format('DROP INDEX CONCURRENTLY agent_data.%I', name);
-            END IF;
-            IF NOT EXISTS (SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
-                           WHERE x.indrelid = part.oid AND c.relname = name AND x.indisvalid)
-               AND to_regclass(format('agent_data.embeddings_%s_%s', index.kind, p_space)) IS NULL THEN
-                RETURN NEXT format('CREATE INDEX CONCURRENTLY %I ON agent_data.%I %s', name, part.relname, index.definition);
-            END IF;
-        END LOOP;
-    END LOOP;
-END $$;
-
 -- Adds vectors of items that have none in a space yet, as far as they are still what they were when they were read: a memory
 -- that was edited or forgotten meanwhile gets none, nor does anything of an erased user. How many; NULL: the user is not
 -- the one (`p_epoch`) that they were read of.
@@ -474,16 +453,11 @@ CREATE FUNCTION agent_data.drop_embedding_space(p_space smallint) RETURNS void L
 DECLARE
     kind text;
 BEGIN
-    FOREACH kind IN ARRAY ARRAY['hnsw', 'scan', 'memories'] LOOP
+    FOREACH kind IN ARRAY ARRAY['hnsw', 'memories'] LOOP
         EXECUTE format('DROP INDEX IF EXISTS agent_data.embeddings_%s_%s', kind, p_space);
     END LOOP;
     DELETE FROM agent_data.embedding_spaces WHERE space = p_space;
 END $$;
-
--- --- what a tenant wants to be remembered --------------------------------------------------------------------------------
-
-ALTER TABLE agent_data.tenant_profiles ALTER COLUMN profile SET DEFAULT '',
-    ADD COLUMN IF NOT EXISTS extraction_instructions text NOT NULL DEFAULT '' CHECK (length(extraction_instructions) <= 8000);
 
 -- What a tenant tells extraction in its own words; NULL: nothing. (Row-level security holds it to the transaction's tenant.)
 CREATE FUNCTION agent_data.tenant_instructions(p_tenant uuid) RETURNS text LANGUAGE sql STABLE AS $$
@@ -540,31 +514,212 @@ BEGIN
     USING p_user, p_tenant, p_after, p_limit, p_bytes;
 END $$;
 
-SELECT agent_data.protect_tables();
-GRANT DELETE ON agent_data.user_facts, agent_data.answer_outcomes, agent_data.memory_outcomes TO mneme_definer;
-DO $$
+-- What is in doubt, and procedures: a few of a user's memories, or none at all.
+CREATE INDEX memory_standing ON agent_data.memory_store (user_id) WHERE is_active AND (kind = 'procedure' OR status = 'aging');
+
+-- The id of a note in a memory block: of what it says, so that a block whose notes are not all there any more is out of date. A
+-- uuid of version 8, which no item has.
+CREATE FUNCTION agent_data.note_id(p_text text) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT overlay(overlay(encode(substring(sha256(convert_to(p_text, 'UTF8')) FOR 16), 'hex') PLACING '8' FROM 13)
+                   PLACING 'a' FROM 17)::uuid
+$$;
+
+-- The id that a fact's note has.
+CREATE FUNCTION agent_data.fact_note(p_fact uuid, p_value jsonb) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT agent_data.note_id(p_fact::text || p_value::text)
+$$;
+
+CREATE FUNCTION agent_data.note_fact() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    f regprocedure;
+    said agent_data.memory_store;
 BEGIN
-    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
-             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname IN (
-                 'keep_fact', 'drop_fact', 'drop_facts_of', 'update_fact_confidence', 'rate_answer', 'add_missing_vectors') LOOP
-        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app', f);
-    END LOOP;
+    NEW.note_id := agent_data.fact_note(NEW.fact_id, NEW.fact_value);
+    NEW.said_session := NULL;
+    NEW.said_turn := NULL;
+    NEW.said_messages := '{}';
+    IF TG_OP = 'INSERT' THEN
+        NEW.since := NULL;
+    ELSIF lower(OLD.fact_value #>> '{}') IS DISTINCT FROM lower(NEW.fact_value #>> '{}') THEN
+        NEW.since := NEW.said_at;  -- the value of before was so until then
+    END IF;
+    IF NEW.source_memory_id IS NOT NULL THEN
+        SELECT m.* INTO said FROM agent_data.memory_store m
+        WHERE m.user_id = NEW.user_id AND m.memory_id = NEW.source_memory_id;
+        NEW.said_session := said.session_id;
+        NEW.said_turn := said.provenance_turn_index;
+        NEW.said_messages := COALESCE(said.source_message_ids[1:8], '{}');
+        IF said.details ? 'since' OR NEW.since IS NULL AND (said.kind = 'correction' OR said.provenance_type = 2) THEN
+            NEW.since := said.valid_from;
+        END IF;
+    END IF;
+    RETURN NEW;
 END $$;
-DO $$
-DECLARE
-    name text;
+
+CREATE TRIGGER noted BEFORE INSERT OR UPDATE OF fact_value, source_memory_id ON agent_data.user_facts
+    FOR EACH ROW EXECUTE FUNCTION agent_data.note_fact();
+
+-- What a prompt says beside what was searched for (seed 001 §6): who the tenant is, what is known of the user, what to ask the user
+-- about, and what the user has asked for always.
+--
+--   p_pooled   there is a user, whose memory is one; else only the tenant's profile
+--   p_facts    most facts, the surest and newest first; p_floor: the least confidence of one
+--   p_wishes   most standing wishes, the last ones said
+--
+-- `fact_messages`: for each fact the messages that say it, as JSON. A wish is an instruction in force that was learned from
+-- messages of the user's own: `provenance_type` 0 (stated), 2 (correction), 5 (instruction), and no source is known to have another
+-- role. What came by the API has no source, whoever asked it to be written, and is none. `wish_messages` as `fact_messages`.
+-- `doubted`: memories in doubt, which are said to be so; `due`: those of them that the user may be asked about.
+CREATE FUNCTION agent_data.standing(
+    p_tenant uuid, p_user uuid, p_pooled boolean, p_facts integer, p_floor integer, p_wishes integer,
+    OUT profile text, OUT profile_note uuid,
+    OUT fact_ids uuid[], OUT fact_notes uuid[], OUT fact_keys text[], OUT fact_many boolean[], OUT fact_values text[],
+    OUT fact_memories uuid[], OUT fact_sessions uuid[], OUT fact_turns integer[],
+    OUT fact_since timestamptz[], OUT fact_messages text,
+    OUT due uuid[], OUT due_noted timestamptz[],
+    OUT procedures uuid[], OUT procedure_details text[],
+    OUT wish_ids uuid[], OUT wish_texts text[], OUT wish_sessions uuid[], OUT wish_turns integer[], OUT wish_messages text,
+    OUT doubted uuid[]
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-    FOREACH name IN ARRAY ARRAY['space_index_statements(smallint, integer)', 'drop_embedding_space(smallint)'] LOOP
-        EXECUTE format('ALTER FUNCTION agent_data.%s OWNER TO mneme_owner', name);
-        EXECUTE format('REVOKE ALL ON FUNCTION agent_data.%s FROM PUBLIC', name);
-    END LOOP;
+    SELECT t.profile, f.ids, f.notes, f.keys, f.many, f.facts, f.memories, f.sessions, f.turns, f.since, f.messages::text,
+           m.doubted, m.habits, m.details, w.ids, w.texts, w.sessions, w.turns, w.messages::text
+    INTO profile, fact_ids, fact_notes, fact_keys, fact_many, fact_values, fact_memories, fact_sessions, fact_turns, fact_since,
+         fact_messages, doubted, procedures, procedure_details, wish_ids, wish_texts, wish_sessions, wish_turns, wish_messages
+    FROM (
+        SELECT array_agg(u.fact_id) AS ids, array_agg(u.note_id) AS notes, array_agg(u.fact_key) AS keys,
+               array_agg(u.is_many) AS many, array_agg(u.fact_value #>> '{}') AS facts,
+               array_agg(u.source_memory_id) AS memories, array_agg(u.said_session) AS sessions,
+               array_agg(u.said_turn) AS turns, array_agg(u.since) AS since, json_agg(u.said_messages) AS messages
+        FROM (
+            SELECT * FROM agent_data.user_facts x
+            WHERE p_pooled AND x.user_id = p_user AND x.tenant_id = p_tenant AND x.confidence_score >= p_floor
+            ORDER BY x.confidence_score DESC, x.said_at DESC, x.fact_id
+            LIMIT p_facts
+        ) u
+    ) f
+    CROSS JOIN (
+        SELECT array_agg(x.memory_id) FILTER (WHERE x.status = 'aging') AS doubted,
+               array_agg(x.memory_id) FILTER (WHERE x.kind = 'procedure') AS habits,
+               array_agg(x.details::text) FILTER (WHERE x.kind = 'procedure') AS details
+        FROM agent_data.memory_store x
+        WHERE p_pooled AND x.user_id = p_user AND x.is_active AND (x.kind = 'procedure' OR x.status = 'aging')
+          AND x.tenant_id = p_tenant AND (x.expires_at IS NULL OR x.expires_at > now())
+    ) m
+    CROSS JOIN (
+        SELECT array_agg(u.memory_id ORDER BY u.said, u.memory_id) AS ids,
+               array_agg(u.content_text ORDER BY u.said, u.memory_id) AS texts,
+               array_agg(u.session_id ORDER BY u.said, u.memory_id) AS sessions,
+               array_agg(u.provenance_turn_index ORDER BY u.said, u.memory_id) AS turns,
+               json_agg(u.source_message_ids[1:8] ORDER BY u.said, u.memory_id) AS messages
+        FROM (
+            SELECT x.memory_id, x.content_text, x.session_id, x.provenance_turn_index, x.source_message_ids,
+                   COALESCE(x.stated_at, x.created_at) AS said
+            FROM agent_data.memory_store x
+            WHERE p_pooled AND x.user_id = p_user AND x.is_active AND x.kind = 'instruction' AND x.tenant_id = p_tenant
+              AND x.memory_scope = 1 AND x.provenance_type IN (0, 2, 5) AND x.source_message_ids <> '{}'
+              AND (x.expires_at IS NULL OR x.expires_at > now())
+              AND NOT EXISTS (
+                  SELECT FROM jsonb_to_recordset(x.sources) AS s (message_id uuid, created_at timestamptz)
+                  JOIN agent_data.conversation_history h
+                      ON h.user_id = p_user AND h.message_id = s.message_id AND h.created_at = s.created_at
+                  WHERE h.role <> 1)
+              AND NOT EXISTS (
+                  SELECT FROM agent_data.suppressions s WHERE s.user_id = p_user AND s.item_id = x.memory_id)
+            ORDER BY said DESC, x.memory_id
+            LIMIT p_wishes
+        ) u
+    ) w
+    LEFT JOIN agent_data.tenant_profiles t ON t.tenant_id = p_tenant AND t.profile <> '';
+    IF profile IS NOT NULL THEN
+        profile := left(profile, 4000);  -- characters: five times its section, and what the API takes
+        profile_note := agent_data.note_id(profile);
+    END IF;
+    IF doubted IS NOT NULL THEN
+        SELECT array_agg(m.memory_id), array_agg(COALESCE(m.last_validated_at, m.created_at)) INTO due, due_noted
+        FROM agent_data.life_policy() p, agent_data.memory_store m
+        WHERE m.user_id = p_user AND m.memory_id = ANY (doubted)
+          AND COALESCE((m.details ->> 'asked_at')::timestamptz
+                       <= now() - p.ask_again * power(2, least((m.details ->> 'asked')::integer, 10) - 1), true);
+    END IF;
 END $$;
--- The schedule changes memories as the owner, and a message is deleted by the eraser.
-GRANT EXECUTE ON FUNCTION
-    agent_data.keep_fact(uuid, uuid, text, text, boolean, jsonb, integer, uuid, timestamptz, timestamptz),
-    agent_data.drop_fact(uuid, uuid, uuid, text, uuid, text, timestamptz),
-    agent_data.drop_facts_of(uuid, uuid, uuid, text, timestamptz) TO mneme_owner, mneme_eraser;
+
+-- Notes that the user was asked about these, in a session (NULL: nobody knows where): not again for a while. One that somebody else
+-- is changing is not waited for: its question is put again.
+CREATE FUNCTION agent_data.note_asked(p_tenant uuid, p_user uuid, p_session uuid, p_memories uuid[], p_at timestamptz)
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    WITH held AS (
+        SELECT m.memory_id FROM agent_data.memory_store m
+        WHERE m.tenant_id = p_tenant AND m.user_id = p_user AND m.memory_id = ANY (p_memories) AND m.is_active
+        ORDER BY m.memory_id
+        FOR NO KEY UPDATE SKIP LOCKED
+    ), noted AS (
+        UPDATE agent_data.memory_store m SET details = m.details || jsonb_build_object(
+            'asked_at', p_at, 'asked', COALESCE((m.details ->> 'asked')::integer, 0) + 1, 'asked_in', p_session)
+        FROM held h WHERE m.user_id = p_user AND m.memory_id = h.memory_id
+        RETURNING m.memory_id
+    )
+    INSERT INTO agent_data.memory_events (tenant_id, user_id, memory_id, at, event, actor)
+    SELECT p_tenant, p_user, n.memory_id, p_at, 'asked', 'system' FROM noted n
+$$;
+
+-- A prompt reads the surest and newest of a user's facts. What an earlier block says of another one is so still.
+
+-- Of the items of memory blocks those that are the note of a fact as it stands, however many facts come before it; `p_floor` as of
+-- `standing`. NULL: none.
+CREATE FUNCTION agent_data.notes_in_force(p_tenant uuid, p_user uuid, p_items uuid[], p_floor integer) RETURNS uuid[]
+LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN (SELECT array_agg(u.note_id) FROM agent_data.user_facts u
+            WHERE u.user_id = p_user AND u.tenant_id = p_tenant AND u.note_id = ANY (p_items) AND u.confidence_score >= p_floor);
+END $$;
+CREATE INDEX user_facts_note ON agent_data.user_facts (user_id, note_id);
+
+-- Standing wishes: a few of a user's memories, or none.
+CREATE INDEX memory_wishes ON agent_data.memory_store (user_id) WHERE is_active AND kind = 'instruction';
+
+-- What was contradicted or denied, not what another memory says better.
+CREATE INDEX memory_ended ON agent_data.memory_store (user_id)
+    WHERE status = 'invalidated' OR status = 'superseded' AND superseded_how <> 'merged';
+
+-- What of these messages and memories is so no more: the item, the memory that ended, the words that it was learned from (NULL: the
+-- item is that memory itself), since when, and the memory in force that took its place (NULL: none did). Not what is forgotten.
+CREATE FUNCTION agent_data.ended_since(p_tenant uuid, p_user uuid, p_items uuid[])
+RETURNS TABLE (item_id uuid, memory_id uuid, said text, quote text, ended_at timestamptz, heir_id uuid, heir text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE gone AS (
+        SELECT m.memory_id, m.content_text, m.valid_to, m.superseded_by, m.sources, m.source_message_ids
+        FROM agent_data.memory_store m
+        WHERE m.user_id = p_user AND m.tenant_id = p_tenant
+          AND (m.status = 'invalidated' OR m.status = 'superseded' AND m.superseded_how <> 'merged')
+          AND m.kind NOT IN ('summary', 'pattern', 'procedure', 'entity_profile')
+          AND (m.memory_id = ANY (p_items) OR m.source_message_ids && p_items)
+    ), line AS (
+        SELECT g.memory_id AS first, g.superseded_by AS next, 1 AS n FROM gone g WHERE g.superseded_by IS NOT NULL
+        UNION ALL
+        SELECT l.first, h.superseded_by, l.n + 1
+        FROM line l JOIN agent_data.memory_store h ON h.user_id = p_user AND h.memory_id = l.next
+        WHERE h.superseded_by IS NOT NULL AND l.n < 16  -- steps: as often as one thing is set right
+    ), items AS (
+        SELECT g.memory_id AS item, g.memory_id, NULL::text AS quote FROM gone g WHERE g.memory_id = ANY (p_items)
+        UNION ALL
+        SELECT i.item, g.memory_id,
+               (SELECT s ->> 'quote' FROM jsonb_array_elements(g.sources) s WHERE s ->> 'message_id' = i.item::text LIMIT 1)
+        FROM gone g CROSS JOIN LATERAL unnest(g.source_message_ids) AS i (item) WHERE i.item = ANY (p_items)
+    )
+    SELECT i.item, g.memory_id, g.content_text, i.quote, g.valid_to, h.memory_id, h.content_text
+    FROM items i
+    JOIN gone g ON g.memory_id = i.memory_id
+    LEFT JOIN LATERAL (
+        SELECT m.memory_id, m.content_text, m.source_message_ids FROM line l
+        JOIN agent_data.memory_store m ON m.user_id = p_user AND m.memory_id = l.next AND m.is_active
+        WHERE l.first = g.memory_id LIMIT 1
+    ) h ON true
+    WHERE h.memory_id IS NULL OR i.item <> ALL (h.source_message_ids)  -- a message that says both says which is so
+    ORDER BY i.item, g.memory_id;
+END $$;

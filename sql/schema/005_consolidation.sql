@@ -14,6 +14,9 @@ CREATE TABLE agent_data.episodes (
     tools        text[] NOT NULL DEFAULT '{}',  -- the tools called, in their order
     measure      jsonb,                     -- {label: [words], value, unit}: "recipe post → 340 views"
     domain_facts jsonb NOT NULL DEFAULT '{}',
+    -- The things that an exchange named, as seed 004 has `entities` of an episode: [{"canonical_id", "canonical_name", "type",
+    -- "mentions": [{"text", "position", "confidence", "is_coreference"}]}].
+    things          jsonb NOT NULL DEFAULT '[]',
     PRIMARY KEY (user_id, message_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('episodes', current_setting('mneme.hash_partitions')::int);
@@ -106,7 +109,8 @@ BEGIN
 END $$;
 
 -- Takes back the summaries of some sessions, at once; the session-end work makes new ones. Memory blocks that hold the old ones
--- go with their epoch: two further, so that it is no rebase's that is under way.
+-- go with their epoch: two further, so that it is no rebase's that is under way. (A block of another session that shows the
+-- memory goes because that is not in force.)
 CREATE FUNCTION agent_data.drop_session_summaries(p_tenant uuid, p_user uuid, p_sessions uuid[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 BEGIN
@@ -120,6 +124,16 @@ BEGIN
     FROM agent_data.compactions c
     WHERE c.user_id = p_user AND c.tenant_id = p_tenant AND c.session_id = ANY (p_sessions)
       AND h.user_id = p_user AND h.message_id = c.summary_id AND h.created_at = c.at AND h.content IS NOT NULL;
+    WITH outdated AS (
+        UPDATE agent_data.memory_store m SET status = 'invalidated', valid_to = now(), updated_at = now()
+        WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.session_id = ANY (p_sessions) AND m.kind = 'summary'
+          AND m.details ->> 'scope_type' = 'session_window' AND m.is_active
+        RETURNING m.memory_id
+    )
+    INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, event, before, after, actor)
+    SELECT p_user, p_tenant, o.memory_id, 'invalidated', '{"status": "active"}',
+           '{"status": "invalidated", "reason": "a source changed"}', 'system'
+    FROM outdated o;
 END $$;
 
 -- What was drawn from an item, directly or by way of other memories.
@@ -134,13 +148,15 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_te
     SELECT derived_id FROM drawn
 $$;
 
--- Something must not surface any more: no memory that was drawn from it keeps its words, nor does a session's summary.
+-- Something must not surface any more: no memory that was drawn from it keeps its words, nor does any summary, of whatever time, of
+-- the sessions that said it, nor a memory block. (Blocks go with their epoch: two further, so that it is no rebase's that is under
+-- way.)
 CREATE FUNCTION agent_data.forget_derived(p_tenant uuid, p_user uuid, p_item uuid) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     sessions uuid[];
     said     uuid[];
-    each     uuid;
+    drawn    uuid[];
 BEGIN
     SELECT m.source_message_ids INTO said FROM agent_data.memory_store m
     WHERE m.user_id = p_user AND m.memory_id = p_item AND m.tenant_id = p_tenant;
@@ -154,41 +170,41 @@ BEGIN
     DELETE FROM agent_data.memory_store_working w WHERE w.user_id = p_user AND w.tenant_id = p_tenant;
     DELETE FROM agent_data.episodes e
     WHERE e.user_id = p_user AND e.tenant_id = p_tenant AND e.message_id = p_item;
-    FOR each IN SELECT d.memory_id FROM agent_data.derived_from(p_tenant, p_user, p_item) d LOOP
-        -- In order, as `count_words`.
-        WITH held AS (
-            SELECT l.lexeme FROM agent_data.lexemes l
-            WHERE l.user_id = p_user AND l.lexeme IN (
-                SELECT w.lexeme FROM agent_data.memory_store m, unnest(m.content_tsv) AS w
-                WHERE m.user_id = p_user AND m.memory_id = each)
-            ORDER BY l.lexeme FOR UPDATE
-        )
-        UPDATE agent_data.lexemes l SET documents = greatest(0, l.documents - 1) FROM held h
-        WHERE l.user_id = p_user AND l.lexeme = h.lexeme;
-        UPDATE agent_data.memory_store m SET
-            status = 'forgotten', content_text = '', content_hash = '', token_count = 0, sources = '[]',
-            subject_entity_id = NULL, predicate = NULL, predicate_type = NULL, object_value = NULL, entity_ids = '{}',
-            tags = '{}', details = '{}', metadata = '{}', updated_at = now()
-        WHERE m.user_id = p_user AND m.memory_id = each AND m.tenant_id = p_tenant AND m.status <> 'forgotten';
-        DELETE FROM agent_data.embeddings v WHERE v.user_id = p_user AND v.item_id = each;
-        UPDATE agent_data.memory_events e SET before = NULL, after = NULL
-        WHERE e.user_id = p_user AND e.memory_id = each;
+    SELECT array_agg(x.memory_id) INTO drawn FROM (
+        SELECT m.memory_id FROM agent_data.derived_from(p_tenant, p_user, p_item) d
+        JOIN agent_data.memory_store m ON m.user_id = p_user AND m.memory_id = d.memory_id AND m.status <> 'forgotten'
+        UNION
+        SELECT m.memory_id FROM agent_data.memory_store m
+        WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.session_id = ANY (sessions) AND m.kind = 'summary'
+          AND m.details ->> 'scope_type' = 'session_window' AND m.status <> 'forgotten'
+    ) x;
+    IF drawn IS NOT NULL THEN
+        PERFORM agent_data.void_memories(p_tenant, p_user, drawn, now());
         INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, event, actor)
-        VALUES (p_user, p_tenant, each, 'deleted', 'system');
-    END LOOP;
+        SELECT p_user, p_tenant, d, 'deleted', 'system' FROM unnest(drawn) AS d;
+    END IF;
+    WITH quoting AS (
+        DELETE FROM agent_data.context_blocks b
+        WHERE b.tenant_id = p_tenant AND b.user_id = p_user AND b.item_ids && (drawn || p_item)
+        RETURNING b.session_id
+    )
+    UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 2
+    WHERE s.tenant_id = p_tenant AND s.user_id = p_user AND s.session_id IN (SELECT q.session_id FROM quoting q);
 END $$;
+
 CREATE FUNCTION agent_data.on_suppressed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM agent_data.forget_derived(NEW.tenant_id, NEW.user_id, NEW.item_id);
     RETURN NULL;
 END $$;
+
 -- Superseded is not gone (see `outdate_derived`), and `resent` was never summarised.
 CREATE TRIGGER forget_derived AFTER INSERT OR UPDATE ON agent_data.suppressions
     FOR EACH ROW WHEN (NEW.reason NOT IN ('superseded', 'resent'))
     EXECUTE FUNCTION agent_data.on_suppressed();
 
--- Something is not so any more, or says something else: what says so on its authority is not in force, either, until it is
--- drawn together anew.
+-- Something is not so any more, or says something else: what says so on its authority, or on that of a wording that led to it,
+-- is not in force, either, until it is drawn together anew.
 CREATE FUNCTION agent_data.outdate_derived(p_tenant uuid, p_user uuid, p_memory uuid, p_sources jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
@@ -202,9 +218,13 @@ BEGIN
         PERFORM agent_data.drop_session_summaries(p_tenant, p_user, sessions);
     END IF;
     DELETE FROM agent_data.memory_store_working w WHERE w.user_id = p_user AND w.tenant_id = p_tenant;
-    WITH outdated AS (
+    WITH sources AS (
+        SELECT p_memory AS memory_id
+        UNION
+        SELECT v.memory_id FROM agent_data.memory_store v WHERE v.user_id = p_user AND v.superseded_by = p_memory
+    ), outdated AS (
         UPDATE agent_data.memory_store m SET status = 'invalidated', valid_to = now(), updated_at = now()
-        FROM agent_data.derived_from(p_tenant, p_user, p_memory) d
+        FROM (SELECT DISTINCT d.memory_id FROM sources s, agent_data.derived_from(p_tenant, p_user, s.memory_id) d) d
         WHERE m.user_id = p_user AND m.memory_id = d.memory_id AND m.is_active
         RETURNING m.memory_id
     )
@@ -213,14 +233,16 @@ BEGIN
            '{"status": "invalidated", "reason": "a source changed"}', 'system'
     FROM outdated o;
 END $$;
+
 CREATE FUNCTION agent_data.on_outdated() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM agent_data.outdate_derived(NEW.tenant_id, NEW.user_id, NEW.memory_id, OLD.sources);
     RETURN NULL;
 END $$;
+
 CREATE TRIGGER outdate_derived AFTER UPDATE OF status, content_text ON agent_data.memory_store
     FOR EACH ROW WHEN (OLD.status IN ('active', 'aging') AND NEW.kind NOT IN ('summary', 'pattern', 'procedure')
-        AND (NEW.status IN ('superseded', 'invalidated')
+        AND (NEW.status = 'invalidated' OR NEW.status = 'superseded' AND NEW.superseded_how IS DISTINCT FROM 'merged'
              OR NEW.content_hash <> OLD.content_hash AND NEW.status <> 'forgotten'))
     EXECUTE FUNCTION agent_data.on_outdated();
 
@@ -277,28 +299,40 @@ BEGIN
     RETURN cardinality(jobs);
 END $$;
 
-SELECT agent_data.protect_tables();
-DO $$
+-- The summary of a session is a memory of kind `summary`, found as any other: its scope is `session_window` (seed 004, table 7: scope_type),
+-- its `session_id` the session, its sources what it was drawn from. `sessions.summary_text` stays what a prompt of the session itself
+-- shows. Both go, in one transaction, when something in the session is forgotten, or is not so any more.
+CREATE INDEX memory_session_summary ON agent_data.memory_store (user_id, session_id)
+    WHERE kind = 'summary' AND session_id IS NOT NULL;
+
+-- Whether a memory is the summary of a session.
+CREATE FUNCTION agent_data.of_session(p_kind text, p_session uuid) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT p_kind = 'summary' AND p_session IS NOT NULL
+$$;
+
+-- In the place of a memory (see `item_place`) the role says what it sums up: 10 a session, 11 anything else, 9 nothing. NULL: 9.
+CREATE FUNCTION agent_data.summary_mark(p_kind text, p_session uuid) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN agent_data.of_session(p_kind, p_session) THEN 10 WHEN p_kind IN ('summary', 'entity_profile') THEN 11 END::smallint
+$$;
+
+-- Counts the vectors of $2 users after $1 anew: what takes vectors away (forgetting, in many ways) leaves `user_stats.vectors` as it
+-- was, and what adds them apart from words (a change of the embedder) as well. Each user's row first: whoever adds vectors changes
+-- it in the same transaction, so that none is missed. How many were wrong, and after whom to go on (NULL: those were all).
+CREATE FUNCTION agent_data.recount_vectors(INOUT p_user uuid, p_limit integer, OUT changed bigint) LANGUAGE plpgsql AS $$
 DECLARE
-    f regprocedure;
+    users uuid[] := ARRAY(SELECT u.user_id FROM agent_data.user_stats u WHERE u.user_id > p_user ORDER BY u.user_id LIMIT p_limit);
+    own   uuid;
+    many  bigint;
 BEGIN
-    FOREACH f IN ARRAY ARRAY[
-        'agent_data.compact_messages(uuid, uuid, uuid, uuid[], timestamptz, timestamptz, uuid)',
-        'agent_data.drop_session_summaries(uuid, uuid, uuid[])', 'agent_data.derived_from(uuid, uuid, uuid)',
-        'agent_data.forget_derived(uuid, uuid, uuid)', 'agent_data.outdate_derived(uuid, uuid, uuid, jsonb)'
-    ]::regprocedure[] LOOP
-        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app, mneme_owner, mneme_eraser', f);
+    changed := 0;
+    FOREACH own IN ARRAY users LOOP
+        PERFORM FROM agent_data.user_stats u WHERE u.user_id = own FOR UPDATE;
+        SELECT COALESCE(max(s.n), 0) INTO many FROM (
+            SELECT count(*) AS n FROM agent_data.embeddings e WHERE e.user_id = own GROUP BY e.space) s;
+        UPDATE agent_data.user_stats u SET vectors = many WHERE u.user_id = own AND u.vectors <> many;
+        IF FOUND THEN
+            changed := changed + 1;
+        END IF;
     END LOOP;
-    -- What concerns every tenant is for the schedule alone.
-    FOREACH f IN ARRAY ARRAY[
-        'agent_data.enqueue_sessions(text, timestamptz, integer, integer)',
-        'agent_data.enqueue_users(timestamptz, integer)'
-    ]::regprocedure[] LOOP
-        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_owner', f);
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
-    END LOOP;
+    p_user := CASE WHEN cardinality(users) = p_limit THEN users[p_limit] END;
 END $$;
-GRANT DELETE ON agent_data.episodes TO mneme_definer;
-GRANT EXECUTE ON FUNCTION agent_data.enqueue(agent_data.job_record[]) TO mneme_owner;

@@ -10,7 +10,6 @@
 -- that is laid out on the clock, twice the limit around its border; a log of every call costs what the limit is high.)
 --
 -- Money is micro-cents: 10⁻⁸ US dollars (seed 000 §2.1).
-
 CREATE TYPE agent_data.key_limits AS (
     requests_per_minute bigint, tokens_per_minute bigint,
     token_budget bigint, token_period text, money_budget bigint, money_period text   -- period: day, month, ever
@@ -94,8 +93,10 @@ SELECT tenant_id, day, key_id, user_id, session_id, model, 1, prompt_tokens, com
        unpriced_tokens, cost_microcents, call_id
 FROM agent_data.spend_entries;
 
--- Every call that is recorded is spent, in the same transaction, whoever writes it; one that is recorded twice is there once.
-CREATE FUNCTION agent_data.note_spend() RETURNS trigger LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
+-- A leg of a call is a call of its own, whose figures stand with the client's (app/gateway/legs.py): it is recorded, and not spent
+-- once more.
+CREATE FUNCTION agent_data.note_spend() RETURNS trigger LANGUAGE plpgsql
+SET search_path = agent_data, public, pg_temp AS $$
 BEGIN
     INSERT INTO agent_data.spend_entries (
         call_id, user_id, tenant_id, key_id, session_id, model, day, prompt_tokens, completion_tokens, cached_tokens,
@@ -108,9 +109,11 @@ BEGIN
            CASE WHEN a.priced THEN 0 ELSE COALESCE(a.prompt_tokens, 0)::bigint + COALESCE(a.completion_tokens, 0) END,
            a.cost_microcents
     FROM added a
+    WHERE (a.metadata ->> 'imported') IS NULL AND (a.metadata ->> 'leg_of') IS NULL
     ON CONFLICT DO NOTHING;
     RETURN NULL;
 END $$;
+
 CREATE TRIGGER spend AFTER INSERT ON agent_data.upstream_calls REFERENCING NEW TABLE AS added
 FOR EACH STATEMENT EXECUTE FUNCTION agent_data.note_spend();
 
@@ -310,18 +313,4 @@ BEGIN
         money_spent = COALESCE((SELECT s.microcents FROM agent_data.key_spent(k.tenant_id, p_key, k.money_since, p_at) s
                                 WHERE k.money_since IS NOT NULL), 0)
     WHERE k.key_id = p_key;
-END $$;
-
-SELECT agent_data.protect_tables();
-GRANT DELETE ON agent_data.key_reservations TO mneme_definer;
-DO $$
-DECLARE
-    f regprocedure;
-BEGIN
-    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
-             WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname IN ('admit_call', 'settle_call') LOOP
-        EXECUTE format('ALTER FUNCTION %s OWNER TO mneme_definer', f);
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mneme_app', f);
-    END LOOP;
 END $$;

@@ -10,7 +10,6 @@
 --
 -- The log is cut by and by: `index_state` says up to which transaction, and whose snapshot is older reads all again. So does who has
 -- another *epoch*: since then the user was erased, and came anew, or a table was emptied by a statement that no row's trigger sees.
-
 CREATE TABLE agent_data.index_items (
     user_id   uuid NOT NULL,
     item_id   uuid NOT NULL,
@@ -35,6 +34,7 @@ CREATE TABLE agent_data.index_log (
     PRIMARY KEY (user_id, xid, item_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('index_log', current_setting('mneme.hash_partitions')::int);
+
 -- Rows come in the order of time: some pages say which are old.
 CREATE INDEX index_log_at ON agent_data.index_log USING brin (at);
 
@@ -145,42 +145,52 @@ BEGIN
 END $$;
 
 CREATE TRIGGER index_made AFTER INSERT ON agent_data.conversation_history
-    FOR EACH ROW WHEN (NEW.content_tsv IS NOT NULL) EXECUTE FUNCTION agent_data.index_message();
+    FOR EACH ROW WHEN (NEW.content_tsv IS NOT NULL AND current_setting('mneme.recording', true) IS DISTINCT FROM 'on')
+    EXECUTE FUNCTION agent_data.index_message();
+
 CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.conversation_history
     FOR EACH ROW WHEN ((OLD.content, OLD.content_tsv, OLD.is_pruned, OLD.session_id, OLD.turn_index, OLD.role, OLD.name,
                         OLD.token_count, OLD.created_at)
                        IS DISTINCT FROM (NEW.content, NEW.content_tsv, NEW.is_pruned, NEW.session_id, NEW.turn_index, NEW.role,
                                          NEW.name, NEW.token_count, NEW.created_at))
     EXECUTE FUNCTION agent_data.index_message();
+
 CREATE TRIGGER index_gone AFTER DELETE ON agent_data.conversation_history
     FOR EACH ROW EXECUTE FUNCTION agent_data.index_message();
 
 -- (Each turn counts uses: an update that fires nothing here.)
 CREATE TRIGGER index_made AFTER INSERT ON agent_data.memory_store
     FOR EACH ROW EXECUTE FUNCTION agent_data.index_memory();
+
 CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.memory_store
     FOR EACH ROW WHEN ((OLD.status, OLD.content_text, OLD.expires_at, OLD.valid_from, OLD.session_id, OLD.memory_scope,
                         OLD.provenance_turn_index, OLD.token_count, OLD.kind, OLD.created_at)
                        IS DISTINCT FROM (NEW.status, NEW.content_text, NEW.expires_at, NEW.valid_from, NEW.session_id,
                                          NEW.memory_scope, NEW.provenance_turn_index, NEW.token_count, NEW.kind, NEW.created_at))
     EXECUTE FUNCTION agent_data.index_memory();
+
 CREATE TRIGGER index_gone AFTER DELETE ON agent_data.memory_store
     FOR EACH ROW EXECUTE FUNCTION agent_data.index_memory();
 
 CREATE TRIGGER index_made AFTER INSERT ON agent_data.embeddings
-    FOR EACH ROW EXECUTE FUNCTION agent_data.index_item();
+    FOR EACH ROW WHEN (current_setting('mneme.recording', true) IS DISTINCT FROM 'on')
+    EXECUTE FUNCTION agent_data.index_item();
+
 CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.embeddings
     FOR EACH ROW WHEN ((OLD.user_id, OLD.space, OLD.item_id) IS DISTINCT FROM (NEW.user_id, NEW.space, NEW.item_id)
                        OR OLD.vector IS DISTINCT FROM NEW.vector)
     EXECUTE FUNCTION agent_data.index_item();
+
 CREATE TRIGGER index_gone AFTER DELETE ON agent_data.embeddings
     FOR EACH ROW EXECUTE FUNCTION agent_data.index_item();
 
 CREATE TRIGGER index_made AFTER INSERT ON agent_data.suppressions
     FOR EACH ROW EXECUTE FUNCTION agent_data.index_item();
+
 CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.suppressions
     FOR EACH ROW WHEN ((OLD.user_id, OLD.item_id, OLD.reason) IS DISTINCT FROM (NEW.user_id, NEW.item_id, NEW.reason))
     EXECUTE FUNCTION agent_data.index_item();
+
 CREATE TRIGGER index_gone AFTER DELETE ON agent_data.suppressions
     FOR EACH ROW EXECUTE FUNCTION agent_data.index_item();
 
@@ -193,19 +203,6 @@ BEGIN
                        'FOR EACH STATEMENT EXECUTE FUNCTION agent_data.index_emptied()', name);
     END LOOP;
 END $$;
-
--- What was there before.
-INSERT INTO agent_data.index_items (user_id, item_id, tenant_id, item_kind, item_at, place)
-SELECT h.user_id, h.message_id, h.tenant_id, 0, h.created_at,
-       agent_data.item_place(h.message_id, 0::smallint, h.created_at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
-FROM agent_data.conversation_history h
-WHERE h.content_tsv IS NOT NULL AND h.content <> '' AND NOT h.is_pruned;
-INSERT INTO agent_data.index_items (user_id, item_id, tenant_id, item_kind, item_at, hides, until, place)
-SELECT m.user_id, m.memory_id, m.tenant_id, 1, m.created_at, agent_data.memory_hides(m.status, m.memory_scope), m.expires_at,
-       agent_data.memory_place(m.memory_id, COALESCE(m.valid_from, m.created_at), m.session_id, m.provenance_turn_index, m.kind,
-                               m.token_count)
-FROM agent_data.memory_store m
-WHERE m.status <> 'forgotten' AND m.content_text <> '';
 
 -- --- what a server reads -------------------------------------------------------------------------------------------------
 
@@ -380,22 +377,4 @@ BEGIN
         ORDER BY x.user_id  -- in order, so that two cannot wait for each other
     ) u;
     RETURN gone;
-END $$;
-
--- --- rights --------------------------------------------------------------------------------------------------------------
-
-SELECT agent_data.protect_tables();
-GRANT DELETE ON agent_data.index_items, agent_data.index_log TO mneme_definer;
-REVOKE INSERT, UPDATE ON agent_data.index_items, agent_data.index_log, agent_data.index_state FROM mneme_app;
-SELECT agent_data.give_functions('mneme_definer', ARRAY['index_put', 'index_note'], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);
-SELECT agent_data.give_functions('mneme_definer', ARRAY['index_read', 'index_rows', 'index_all', 'index_recent', 'index_terms'],
-                                 ARRAY['mneme_app']);
-SELECT agent_data.give_functions('mneme_definer', ARRAY['index_cut'], ARRAY['mneme_app', 'mneme_owner']);
-SELECT agent_data.give_functions('mneme_owner', ARRAY['index_cut_some']);
-
--- Standbys: what is written here follows what marks its transaction already.
-DO $$
-BEGIN
-    EXECUTE replace(pg_get_functiondef('agent_data.unmarked_tables'::regproc),
-                    '''user_stats'',', '''user_stats'', ''index_items'', ''index_log'', ''index_state'',');
 END $$;

@@ -5,7 +5,6 @@
 -- conversation stores only what is new. The leading system messages stand apart, in the chain's last node: they often carry a
 -- clock, and would make every chain a new one. What stands before the array and after it is with the call. Prefix, elements
 -- and suffix put together are the exact bytes; the SHA-256 with the call proves it on reading.
-
 CREATE TABLE agent_data.message_blobs (
     user_id   uuid NOT NULL,
     tenant_id uuid NOT NULL,
@@ -71,6 +70,7 @@ CREATE TABLE agent_data.upstream_calls (
     metadata           json  NOT NULL DEFAULT '{}',
     key_id             uuid,                -- NULL: no key was shown
     priced             boolean NOT NULL DEFAULT true,  -- false: nobody knows the model's price, and the cost says 0
+    labels              text[],              -- sorted, each once; NULL: none
     PRIMARY KEY (call_id, user_id)
 ) PARTITION BY RANGE (call_id);
 CREATE INDEX calls_user ON agent_data.upstream_calls (user_id, call_id DESC);
@@ -160,4 +160,34 @@ FROM agent_data.streams s,
      unnest(s.event_offsets, s.event_times) WITH ORDINALITY AS e (start, at, n);
 
 SELECT agent_data.ensure_history_partitions(now()::date, (now() + interval '2 months')::date);
+
 SELECT agent_data.ensure_capture_partitions(now()::date, (now() + interval '2 months')::date);
+CREATE INDEX calls_labelled ON agent_data.upstream_calls (tenant_id, call_id DESC) WHERE labels IS NOT NULL;
+
+-- Gives a call its labels, in place of those that it had; whether there is such a call (of user `p_user`, if one is named).
+-- All else of a call is written once.
+CREATE FUNCTION agent_data.label_call(p_tenant uuid, p_user uuid, p_call uuid, p_labels text[]) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+BEGIN
+    UPDATE agent_data.upstream_calls c SET labels = NULLIF(p_labels, '{}')
+    WHERE c.call_id = p_call AND c.tenant_id = p_tenant AND (p_user IS NULL OR c.user_id = p_user);
+    RETURN FOUND;
+END $$;
+
+CREATE FUNCTION agent_data.key_fact_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.fact_key := NULL;
+    NEW.is_many := NULL;
+    IF NEW.fact_value IS NOT NULL THEN
+        SELECT f.fact_key, f.is_many INTO NEW.fact_key, NEW.is_many FROM agent_data.user_facts f
+        WHERE f.user_id = NEW.user_id AND f.fact_id = NEW.fact_id;
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER keyed BEFORE INSERT OR UPDATE OF fact_value ON agent_data.user_fact_changes
+    FOR EACH ROW EXECUTE FUNCTION agent_data.key_fact_change();
+
+-- A tenant's calls by time, for lists and for the overview (GET /api/v1/overview). Without it the last hour of a small tenant is
+-- looked for among everybody's calls. Ids grow with time, so that an entry is put behind the tenant's last one.
+CREATE INDEX calls_tenant ON agent_data.upstream_calls (tenant_id, call_id DESC);

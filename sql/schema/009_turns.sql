@@ -1,15 +1,60 @@
+-- The one write of turns: the calls, their streams, their compilations, the messages, the sessions' totals, the heads that the
+-- next transcript is recognised by, the vectors, the jobs and the use of memories, in one statement. The types are what the
+-- recorder sends.
+CREATE TYPE agent_data.call_record AS (
+    call_id uuid, tenant_id uuid, user_id uuid, session_id uuid, created_at timestamptz, method text, path text, upstream text,
+    model text, answered_model text, streamed boolean, status smallint, outcome smallint, memory_status text, reason text,
+    request_headers text, response_headers text,
+    request_body bytea, request_truncated boolean,
+    request_prefix bytea, request_suffix bytea, request_chain bytea, request_count integer, request_sha256 bytea,
+    request_bytes bigint,
+    sent_prefix bytea, sent_suffix bytea, sent_chain bytea, sent_count integer, sent_sha256 bytea,
+    prompt_tokens integer, completion_tokens integer, cached_tokens integer, usage_counted boolean, cost_microcents bigint,
+    latency_ms integer, first_byte_us bigint, overhead_us bigint, idempotency_key text, repeat_key bytea, retry_count smallint,
+    error text, metadata text, key_id uuid, priced boolean,
+    labels text[]  -- sorted, each once; NULL: none
+);
+
+CREATE TYPE agent_data.session_record AS (
+    session_id uuid, user_external_id text, external_id text, route_id uuid, parent_session_id uuid, branch_turn_index integer,
+    model_id text, context_window_size integer, system_prompt text, system_prompt_hash bytea, system_prompt_tokens integer,
+    temperature real, top_p real, max_response_tokens integer, session_type text, expires_at timestamptz,
+    head_message_id uuid, head_chain bytea, tail1 bytea, tail2 bytea, block_epoch integer
+);
+
+CREATE TYPE agent_data.message_record AS (
+    message_id uuid, turn_index integer, parent_message_id uuid, role smallint, content text, content_parts text, name text,
+    tool_calls text, tool_call_id text, content_hash bytea, message_hash bytea, token_count integer, model_id text,
+    finish_reason smallint, prompt_tokens integer, completion_tokens integer, latency_ms integer, created_at timestamptz,
+    metadata text,
+    hidden boolean                          -- never to be found by a search: said while Mneme was asked to learn nothing
+);
+
+-- Where the messages of a turn come to stand. `fresh`: how many take the session's next places. `beside`: the highest place named
+-- by one that stands beside another, else 0. The head's place is `head_index`, or the `head_ahead`th of the fresh ones.
+CREATE TYPE agent_data.place_record AS (
+    fresh integer, beside integer, head_index integer, head_ahead integer, first_at timestamptz, last_at timestamptz
+);
+
+CREATE TYPE agent_data.job_record AS (entrypoint text, payload bytea, dedupe_key text, delay_s real);
+
 -- The write of turns: fewer arguments, of types that say which turn they belong to and that are NULL where there is none, and fewer
 -- statements. A message brings its vector and its terms along, and what indexes know of it is written with it, not by triggers.
 
 -- `turn`: which of the calls, from 1. A turn's session, and where its messages come to stand in it.
 CREATE TYPE agent_data.turn_session AS (turn integer, session agent_data.session_record, place agent_data.place_record);
+
 CREATE TYPE agent_data.turn_stream AS (
     turn integer, body bytea, truncated boolean, chunk_offsets integer[], chunk_times bigint[], event_offsets integer[],
     event_times bigint[]
 );
+
 CREATE TYPE agent_data.turn_compilation AS (turn integer, inputs text, audit text, eta real);
+
 CREATE TYPE agent_data.turn_blob AS (turn integer, blob_hash bytea, body bytea);
+
 CREATE TYPE agent_data.turn_chain AS (turn integer, chain_hash bytea, parent_hash bytea, blobs bytea, lead bytea);
+
 -- As `message_record`. `ahead`: it is the how many-th of the fresh ones, or stands beside that; `sibling`: its number among those of
 -- the turn at the same place.
 CREATE TYPE agent_data.turn_message AS (
@@ -20,23 +65,28 @@ CREATE TYPE agent_data.turn_message AS (
     metadata text, hidden boolean,
     terms bytea, space smallint, vector public.halfvec
 );
--- As `head_record`. `index`: its place, where that is known; else it is that of the `ahead`th of the fresh messages.
+
+-- From where the next transcript is recognised: the chains are positions from which the next request is likely to go on (see
+-- request_chains). `index`: its place, where that is known; else it is that of the `ahead`th of the fresh messages.
 CREATE TYPE agent_data.turn_head AS (
     turn integer, index integer, ahead integer,
     chain_hash bytea, message_id uuid, asked boolean, request_chain bytea, request_count integer, sent_chain bytea,
     sent_count integer, visible_from integer
 );
+
 CREATE TYPE agent_data.turn_block AS (
     turn integer, epoch integer, message_id uuid, chain_hash bytea, message_hash bytea, text text, item_ids uuid[],
     token_count integer
 );
+
 CREATE TYPE agent_data.turn_job AS (turn integer, entrypoint text, payload bytea, dedupe_key text, delay_s real);
+
 -- The memories of a user that were of use, in their order: how often each, and the sum of its scores.
 CREATE TYPE agent_data.memory_uses AS (user_id uuid, items uuid[], times integer[], scores real[]);
 
 -- Counts a session on and gives it its new head, made with its user where it is new. Returns how many messages it has then, and
 -- the time of its first and last. Runs as its caller does, in the caller's search path.
-CREATE OR REPLACE FUNCTION agent_data.move_session(
+CREATE FUNCTION agent_data.move_session(
     p_tenant uuid, p_user uuid, p_session agent_data.session_record, p_place agent_data.place_record,
     p_prompt_tokens integer, p_completion_tokens integer, p_cost bigint,
     OUT total integer, OUT began timestamptz, OUT ended timestamptz
@@ -100,15 +150,158 @@ BEGIN
     END IF;
 END $$;
 
--- Whoever writes messages or vectors in another way has what indexes know of them written by triggers; `record_turns` does it itself.
-DROP TRIGGER index_made ON agent_data.conversation_history;
-CREATE TRIGGER index_made AFTER INSERT ON agent_data.conversation_history
-    FOR EACH ROW WHEN (NEW.content_tsv IS NOT NULL AND current_setting('mneme.recording', true) IS DISTINCT FROM 'on')
-    EXECUTE FUNCTION agent_data.index_message();
-DROP TRIGGER index_made ON agent_data.embeddings;
-CREATE TRIGGER index_made AFTER INSERT ON agent_data.embeddings
-    FOR EACH ROW WHEN (current_setting('mneme.recording', true) IS DISTINCT FROM 'on')
-    EXECUTE FUNCTION agent_data.index_item();
+-- Adds messages to a session. `turn_index` of a message: NULL takes the session's next (by UPDATE … RETURNING), 0 stands beside
+-- the message before it (another choice of the same answer), a number beside what stands there (a regenerated answer).
+-- Makes the user and the session where they are new. Returns where each message came to stand.
+CREATE FUNCTION agent_data.append_messages(
+    p_tenant uuid, p_user uuid, p_session agent_data.session_record, p_messages agent_data.message_record[],
+    p_call uuid, p_prompt_tokens integer, p_completion_tokens integer, p_cost bigint
+) RETURNS TABLE (placed_id uuid, placed_index integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    fresh      integer;
+    beside     integer;
+    total      integer;
+    head_index integer;
+    head_ahead integer;
+    began      timestamptz;
+    ended      timestamptz;
+BEGIN
+    SELECT count(*) FILTER (WHERE m.turn_index IS NULL), COALESCE(max(m.turn_index), 0) INTO fresh, beside
+    FROM unnest(p_messages) m;
+    SELECT NULLIF(x.turn_index, 0), x.ahead INTO head_index, head_ahead FROM (
+        SELECT m.message_id, m.turn_index, count(*) FILTER (WHERE m.turn_index IS NULL) OVER (ORDER BY m.n) AS ahead
+        FROM unnest(p_messages) WITH ORDINALITY AS m (
+            message_id, turn_index, parent_message_id, role, content, content_parts, name, tool_calls, tool_call_id,
+            content_hash, message_hash, token_count, model_id, finish_reason, prompt_tokens, completion_tokens, latency_ms,
+            created_at, metadata, hidden, n)
+    ) x WHERE x.message_id = p_session.head_message_id;
+    IF p_session.system_prompt IS NOT NULL THEN
+        INSERT INTO agent_data.system_prompts (tenant_id, prompt_hash, prompt, token_count)
+        VALUES (p_tenant, p_session.system_prompt_hash, p_session.system_prompt, p_session.system_prompt_tokens)
+        ON CONFLICT DO NOTHING;
+    END IF;
+
+    SELECT t.total, t.began, t.ended INTO total, began, ended
+    FROM agent_data.move_session(p_tenant, p_user, p_session, ROW(
+        fresh, beside, head_index, head_ahead,
+        (SELECT min(m.created_at) FROM unnest(p_messages) m), (SELECT max(m.created_at) FROM unnest(p_messages) m)
+    )::agent_data.place_record, p_prompt_tokens, p_completion_tokens, p_cost) t;
+
+    RETURN QUERY
+    WITH placed AS (
+        SELECT m.*, CASE WHEN m.turn_index > 0 THEN m.turn_index
+                    ELSE total - fresh + (count(*) FILTER (WHERE m.turn_index IS NULL) OVER (ORDER BY m.n))::integer
+                    END AS place
+        FROM unnest(p_messages) WITH ORDINALITY AS m (
+            message_id, turn_index, parent_message_id, role, content, content_parts, name, tool_calls, tool_call_id,
+            content_hash, message_hash, token_count, model_id, finish_reason, prompt_tokens, completion_tokens, latency_ms,
+            created_at, metadata, hidden, n)
+    ), inserted AS (
+        INSERT INTO agent_data.conversation_history (
+            message_id, session_id, user_id, tenant_id, turn_index, sibling, parent_message_id, role, content, content_parts,
+            name, tool_calls, tool_call_id, content_hash, message_hash, content_tsv, token_count, model_id, finish_reason,
+            prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata)
+        SELECT p.message_id, p_session.session_id, p_user, p_tenant, p.place,
+               row_number() OVER (PARTITION BY p.place ORDER BY p.n) - 1 + CASE WHEN p.turn_index > 0 THEN (
+                   SELECT count(*) FROM agent_data.conversation_history h
+                   WHERE h.user_id = p_user AND h.session_id = p_session.session_id AND h.turn_index = p.turn_index
+                     AND h.created_at >= began AND h.created_at <= ended
+               ) ELSE 0 END,
+               p.parent_message_id, p.role, p.content, p.content_parts::jsonb, p.name, p.tool_calls::jsonb, p.tool_call_id,
+               p.content_hash, p.message_hash,
+               -- A tsvector holds at most 1 MB, and positions up to 16,383: of a very long text the beginning is indexed.
+               CASE WHEN p.hidden IS NOT TRUE THEN to_tsvector('english', left(COALESCE(p.content, ''), 200000)) END,
+               p.token_count, p.model_id, p.finish_reason, p.prompt_tokens, p.completion_tokens, p.latency_ms, p_call,
+               p.created_at, COALESCE(p.metadata::jsonb, '{}')
+        FROM placed p
+        ON CONFLICT DO NOTHING
+        RETURNING message_id, turn_index
+    )
+    SELECT i.message_id, i.turn_index FROM inserted i;
+END $$;
+
+-- Vectors of new items, and the count that chooses between the exact scan and the graph. A memory stands, for the ranking, at the
+-- time from which it holds.
+CREATE FUNCTION agent_data.add_vectors(
+    p_tenant uuid, p_user uuid, p_space smallint, p_kind smallint, p_items uuid[], p_ats timestamptz[], p_vectors halfvec[]
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    many boolean;
+BEGIN
+    SELECT u.use_hnsw INTO many FROM agent_data.user_stats u WHERE u.user_id = p_user;
+    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector, place)
+    SELECT p_user, p_tenant, p_space, v.item, p_kind, v.at, COALESCE(many, false), v.vector,
+           COALESCE(
+               (SELECT agent_data.item_place(v.item, p_kind, v.at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
+                FROM agent_data.conversation_history h
+                WHERE p_kind = 0 AND h.user_id = p_user AND h.message_id = v.item AND h.created_at = v.at),
+               (SELECT agent_data.item_place(v.item, p_kind, COALESCE(m.valid_from, v.at), NULL, NULL,
+                                             agent_data.summary_mark(m.kind, m.session_id), m.token_count, NULL)
+                FROM agent_data.memory_store m
+                WHERE p_kind = 1 AND m.user_id = p_user AND m.memory_id = v.item))
+    FROM unnest(p_items, p_ats, p_vectors) AS v (item, at, vector)
+    ON CONFLICT DO NOTHING;
+END $$;
+
+-- Puts jobs into the queue within the same transaction; one that waits already under the same dedupe key stands for both.
+-- (plpgsql, because the queue's tables are made by its own library, after these files.)
+CREATE FUNCTION agent_data.enqueue(p_jobs agent_data.job_record[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+BEGIN
+    INSERT INTO agent_data.pgqueuer (priority, entrypoint, payload, dedupe_key, execute_after, status)
+    SELECT 0, j.entrypoint, j.payload, j.dedupe_key, now() + make_interval(secs => COALESCE(j.delay_s, 0)), 'queued'
+    FROM unnest(p_jobs) j
+    ON CONFLICT DO NOTHING;
+END $$;
+
+-- What a job has done, written in the transaction of its effects: a job that runs again after a lost lease does nothing.
+CREATE TABLE agent_data.job_effects (
+    user_id   uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    job_key   text NOT NULL,
+    at        timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (user_id, job_key)
+) PARTITION BY HASH (user_id);
+SELECT agent_data.make_hash_partitions('job_effects', current_setting('mneme.hash_partitions')::int);
+
+-- Notes a call under its repeat key (user, Idempotency-Key, session named, body): the first one, until one of them was answered.
+-- Where another process answered the same request meanwhile, `repeated`, and `session_id` is where its turn stands: a second one
+-- is not to be added. Whoever comes second waits at the key's row for the first one's transaction.
+CREATE FUNCTION agent_data.note_key(p_call agent_data.call_record, OUT repeated boolean, OUT session_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    earlier uuid;
+BEGIN
+    repeated := false;
+    session_id := p_call.session_id;
+    INSERT INTO agent_data.idempotency_keys (tenant_id, user_id, key_hash, call_id)
+    VALUES (p_call.tenant_id, p_call.user_id, p_call.repeat_key, p_call.call_id)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT k.call_id INTO earlier FROM agent_data.idempotency_keys k
+    WHERE k.user_id = p_call.user_id AND k.key_hash = p_call.repeat_key AND k.tenant_id = p_call.tenant_id FOR UPDATE;
+    SELECT true, c.session_id INTO repeated, session_id FROM agent_data.upstream_calls c
+    WHERE c.call_id = earlier AND c.user_id = p_call.user_id AND c.tenant_id = p_call.tenant_id
+      AND c.call_id <> p_call.call_id AND c.outcome = 0 AND c.status BETWEEN 200 AND 299;
+    IF NOT FOUND THEN
+        repeated := false;
+        session_id := p_call.session_id;
+    END IF;
+    IF p_call.outcome = 0 AND p_call.status BETWEEN 200 AND 299 THEN
+        UPDATE agent_data.idempotency_keys k SET call_id = p_call.call_id
+        WHERE k.user_id = p_call.user_id AND k.key_hash = p_call.repeat_key AND k.tenant_id = p_call.tenant_id;
+    END IF;
+END $$;
+
+-- The inner (mask 54) or the outer (92) padded key of HMAC-SHA256 (RFC 2104): HMAC(key, m) = sha256(outer || sha256(inner || m)).
+CREATE FUNCTION agent_data.hmac_pad(key bytea, mask integer)
+RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT string_agg(set_byte('\x00', 0, CASE WHEN n < length(k.short) THEN get_byte(k.short, n) ELSE 0 END # mask), '' ORDER BY n)
+    FROM (SELECT CASE WHEN length(key) > 64 THEN sha256(key) ELSE key END AS short) k, generate_series(0, 63) n
+$$;
 
 -- Records calls, all or none. False for a single call that is stored already, and for several that all are: a record that comes
 -- twice leaves one. Several of which some are stored fail with unique_violation, and are sent one by one.
@@ -362,6 +555,20 @@ BEGIN
     RETURN true;
 END $$;
 
+-- When each task of the worker's schedule last ran: what keeps two workers from running it twice.
+CREATE TABLE agent_data.ticks (
+    name     text PRIMARY KEY,
+    last_run timestamptz NOT NULL,
+    took_ms  real NOT NULL,
+    changed  bigint NOT NULL                -- rows, partitions, … that it changed
+);
+
+-- Lists of memories, writes that go to one shard, erasures that are told without a name, and marks that nothing can keep back.
+
+-- Lists are newest first. Without this a user's memories were all sorted for each page: 130 ms of 100,000, and 0.1 ms with it. (Not
+-- by tenant, too: that one tempts the planner away from the user's.)
+CREATE INDEX memory_listed ON agent_data.memory_store (user_id, created_at DESC, memory_id DESC);
+
 -- pglz, the default of most servers, costs several times the CPU of lz4 for about the same size of bodies and streams.
 DO $$
 DECLARE
@@ -373,4 +580,3 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SET default_toast_compression = ''lz4''', f);
     END LOOP;
 END $$;
-SELECT agent_data.give_functions('mneme_definer', ARRAY['record_turns'], ARRAY['mneme_app']);

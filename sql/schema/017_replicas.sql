@@ -21,12 +21,12 @@ CREATE TABLE agent_data.write_marks (
 -- that cannot follow it.
 CREATE TABLE agent_data.write_epoch (epoch bigint NOT NULL);
 
--- Marks the writer's transaction, once for each user in a row: `mneme.marked` is whose mark it made last. A mark is made of the
--- transaction's id and its begin: a standby that was promoted gives ids again that the old primary gave after it was cut off, and
--- another standby may have those. 52 bits: a thousand of them have a sum that is a bigint.
+-- A mark was left out where `mneme.marked` named the user already: that it was this transaction that said so, was taken on trust.
+-- Now it names the transaction, too, so that what a session brings along says nothing.
 CREATE FUNCTION agent_data.mark_write() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     marked uuid;
+    told   text;
 BEGIN
     IF TG_ARGV[0] = 'user' THEN
         marked := COALESCE(NEW.user_id, OLD.user_id);
@@ -37,12 +37,16 @@ BEGIN
     ELSE
         marked := COALESCE(NEW.tenant_id, OLD.tenant_id);
     END IF;
-    IF marked IS NOT NULL AND current_setting('mneme.marked', true) IS DISTINCT FROM marked::text THEN
+    IF marked IS NULL THEN
+        RETURN NULL;
+    END IF;
+    told := marked || ' ' || pg_current_xact_id();
+    IF current_setting('mneme.marked', true) IS DISTINCT FROM told THEN
         INSERT INTO agent_data.write_marks
         VALUES (marked, hashint8extended(pg_current_xact_id()::text::bigint, (extract(epoch FROM now()) * 1000000)::bigint)
                         & ((1::bigint << 52) - 1))
         ON CONFLICT DO NOTHING;
-        PERFORM set_config('mneme.marked', marked::text, true);
+        PERFORM set_config('mneme.marked', told, true);
     END IF;
     RETURN NULL;
 END $$;
@@ -57,7 +61,7 @@ CREATE FUNCTION agent_data.unmarked_tables() RETURNS TABLE (name text, scope tex
     WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
       AND c.relpersistence = 'p'
       AND (u.attname IS NOT NULL OR c.relname IN ('tenant_profiles', 'ontologies', 'ontology_types', 'domain_ontology'))
-      AND c.relname NOT IN ('streams', 'compilations', 'message_blobs', 'request_chains', 'lexemes', 'user_stats',
+      AND c.relname NOT IN ('streams', 'compilations', 'message_blobs', 'request_chains', 'lexemes', 'user_stats', 'index_items', 'index_log', 'index_state',
                             'spend', 'spend_entries', 'capture_sweeps', 'erased_contents', 'erased_users')
       AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = 'marks')
     ORDER BY 1
@@ -107,13 +111,3 @@ BEGIN
     END IF;
     RETURN taken;
 END $$;
-
--- Writers add marks, whoever they are; the epoch is the owner's, also after a later `protect_tables()`.
-DO $$
-BEGIN
-    EXECUTE replace(pg_get_functiondef('agent_data.protect_tables'::regproc),
-                    '''schema_migrations'',', '''schema_migrations'', ''write_epoch'',');
-END $$;
-SELECT agent_data.protect_tables();
-GRANT INSERT ON agent_data.write_marks TO mneme_eraser;
-SELECT agent_data.give_functions('mneme_owner', ARRAY['unmarked_tables', 'mark_table', 'marks_begin', 'marks_end', 'take_marks']);

@@ -26,10 +26,9 @@ CREATE TABLE agent_data.webhook_outbox (
     due_at     timestamptz NOT NULL DEFAULT now(),  -- while it is being sent: when another may try
     dead_at    timestamptz,
     PRIMARY KEY (user_id, message_id, target)
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX webhook_due ON agent_data.webhook_outbox (target, due_at) WHERE dead_at IS NULL;
 CREATE INDEX webhook_subject ON agent_data.webhook_outbox (subject) WHERE due_at = 'infinity' AND dead_at IS NULL;
-ALTER TABLE agent_data.webhook_outbox SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 
 -- Degraded requests until they are told together: a storm of them is one message a minute.
 CREATE TABLE agent_data.webhook_degradations (
@@ -73,8 +72,10 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+
 CREATE TRIGGER tell_created AFTER INSERT ON agent_data.memory_store
     FOR EACH ROW WHEN (NEW.status IN ('active', 'aging')) EXECUTE FUNCTION agent_data.tell_memory();
+
 -- Doubt (`aging`) is not told: the memory is in force.
 CREATE TRIGGER tell_changed AFTER UPDATE OF status, memory_tier ON agent_data.memory_store
     FOR EACH ROW WHEN (
@@ -91,6 +92,7 @@ BEGIN
                            'strategy', NEW.resolution_strategy, 'resolved', NEW.resolved_at IS NOT NULL)));
     RETURN NULL;
 END $$;
+
 CREATE TRIGGER tell_found AFTER INSERT ON agent_data.memory_conflicts
     FOR EACH ROW EXECUTE FUNCTION agent_data.tell_conflict();
 
@@ -100,12 +102,14 @@ LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $
     SELECT p_tenant, p_user, p_call, p_reason, p_at
     WHERE EXISTS (SELECT FROM agent_data.webhook_targets t WHERE 'request.degraded' = ANY (t.events))
 $$;
+
 CREATE FUNCTION agent_data.note_degraded() RETURNS trigger
 LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
 BEGIN
     PERFORM agent_data.note_degradation(NEW.tenant_id, NEW.user_id, NEW.call_id, COALESCE(NEW.reason, 'memory'), NEW.created_at);
     RETURN NULL;
 END $$;
+
 CREATE TRIGGER note_degraded AFTER INSERT ON agent_data.upstream_calls
     FOR EACH ROW WHEN (NEW.memory_status = 'degraded') EXECUTE FUNCTION agent_data.note_degraded();
 
@@ -156,15 +160,15 @@ EXCEPTION WHEN invalid_text_representation THEN
     RETURN NULL;  -- a payload that nobody can read belongs to nobody
 END $$;
 
--- The end of an erasure is written down when it begins, for then there is still a name, and told when it has ended. It has no
--- user: with one it would be erased itself.
-CREATE FUNCTION agent_data.tell_erasing(p_tenant uuid, p_user uuid, p_name text, p_erasure uuid) RETURNS void
+-- The end of an erasure is told by ids: what waits for a receiver that is away would else hold the name of somebody who was erased.
+CREATE FUNCTION agent_data.tell_erasing(p_tenant uuid, p_user uuid, p_erasure uuid) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
     SELECT agent_data.tell_webhooks(p_tenant, NULL, 'user.erased', p_erasure,
-        jsonb_strip_nulls(jsonb_build_object('user', p_name, 'user_id', p_user)), 'infinity')
+        jsonb_build_object('user_id', p_user, 'tenant_id', p_tenant), 'infinity')
     WHERE NOT EXISTS (SELECT FROM agent_data.webhook_outbox o
                       WHERE o.subject = p_erasure AND o.due_at = 'infinity' AND o.dead_at IS NULL)
 $$;
+
 CREATE FUNCTION agent_data.tell_erased() RETURNS trigger
 LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
 BEGIN
@@ -172,6 +176,7 @@ BEGIN
     WHERE o.subject = NEW.erasure_id AND o.due_at = 'infinity' AND o.dead_at IS NULL;
     RETURN NULL;
 END $$;
+
 CREATE TRIGGER tell_erased AFTER UPDATE OF finished_at ON agent_data.erasures
     FOR EACH ROW WHEN (OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL) EXECUTE FUNCTION agent_data.tell_erased();
 
@@ -209,23 +214,23 @@ LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $
     SELECT EXISTS (SELECT FROM again)
 $$;
 
--- What waits and since when, and what became of the rest.
+-- What waits and since when, and what became of the rest; also of targets that are named no more and have something waiting.
 CREATE FUNCTION agent_data.webhook_figures()
 RETURNS TABLE (name text, delivered bigint, failed bigint, dead bigint, waiting bigint, oldest timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
-    SELECT t.name, t.delivered, t.failed, t.dead, w.waiting, w.oldest FROM agent_data.webhook_targets t,
-    LATERAL (SELECT count(*) AS waiting, min(o.created_at) AS oldest FROM agent_data.webhook_outbox o
-             WHERE o.target = t.name AND o.dead_at IS NULL AND o.due_at < 'infinity') w
-    ORDER BY t.name
+    SELECT COALESCE(t.name, w.target), COALESCE(t.delivered, 0), COALESCE(t.failed, 0), COALESCE(t.dead, 0),
+           COALESCE(w.waiting, 0), w.oldest
+    FROM agent_data.webhook_targets t
+    FULL JOIN (SELECT o.target, count(*) AS waiting, min(o.created_at) AS oldest FROM agent_data.webhook_outbox o
+               WHERE o.dead_at IS NULL AND o.due_at < 'infinity' GROUP BY o.target) w ON w.target = t.name
+    ORDER BY 1
 $$;
 
-SELECT agent_data.protect_tables();
 -- Who is told of what is the operator's: the application neither sees nor changes it.
 ALTER TABLE agent_data.webhook_targets ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE agent_data.webhook_targets FORCE ROW LEVEL SECURITY;
+
 CREATE POLICY owner ON agent_data.webhook_targets TO mneme_owner USING (true) WITH CHECK (true);
+
 CREATE POLICY definer ON agent_data.webhook_targets FOR SELECT TO mneme_definer USING (true);
-SELECT agent_data.give_functions('mneme_definer', ARRAY['tell_webhooks'], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);
-SELECT agent_data.give_functions('mneme_definer', ARRAY['note_degradation', 'retry_webhook', 'webhook_figures'], ARRAY['mneme_app']);
-SELECT agent_data.give_functions('mneme_definer', ARRAY['tell_erasing'], ARRAY['mneme_eraser']);
-SELECT agent_data.give_functions('mneme_owner', ARRAY['tell_degraded', 'bury_webhook']);
