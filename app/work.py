@@ -34,9 +34,10 @@ from app.store.drawing import DrawingStore
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.lasting import LastingStore
 from app.store.learning import LearningStore
+from app.store.migrate import pending
 from app.store.paging import PagingStore
 from app.store.queries import Queries
-from app.store.reach import came
+from app.store.reach import came, reach
 from app.store.retention import GB, Limits, Retention
 from app.store.webhooks import Outbox, WebhookFigures
 from app.tasks import until_orphaned
@@ -54,6 +55,15 @@ WEBHOOK_STATEMENT_S = 10.0
 """Longest statement of the outbox, seconds: each concerns a few rows by their key."""
 
 
+async def _check_schema(dsn: str, wait_s: float) -> None:
+    """Raises NotReady for a database that is newer than this code, or older than the schema's baseline."""
+    connection = await reach(dsn, wait_s)
+    try:
+        await pending(connection)
+    finally:
+        await connection.close()
+
+
 async def run_worker(settings: Settings) -> None:
     """Run jobs and the schedule until SIGINT or SIGTERM, or until the process that started this one is gone."""
     stop = asyncio.Event()
@@ -63,6 +73,7 @@ async def run_worker(settings: Settings) -> None:
     dsn, clock = database_dsn(settings), SystemClock()
     if not await came(dsn, settings.start_wait_s, stop):
         return
+    await _check_schema(settings.direct(dsn), settings.start_wait_s)
     async with (
         traced(settings) as tracing,
         open_core(settings, dsn, clock, serving=False) as core,
