@@ -97,7 +97,8 @@ async def test_a_database_of_before_the_baseline_is_refused(empty_database: str,
         await admin.execute(OLD_SCHEMA)
         done = await asyncio.to_thread(MnemeServer(tmp_path, database=empty_database, upstream=None).command, command)
         assert done.returncode == 1, done.stderr
-        assert "mneme export --user NAME --messages --out FILE" in done.stderr and "mneme import FILE" in done.stderr
+        assert "mneme export --user NAME --messages --out FILE" in done.stderr
+        assert "mneme import FILE" in done.stderr
         assert "Traceback" not in done.stderr
         assert (
             await admin.fetchval("SELECT count(*) FROM pg_class WHERE relnamespace = 'agent_data'::regnamespace") == 1
