@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+import asyncpg
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from app.index.analyse import READ_CHARS, VERSION, asked, pack
 from app.index.cache import Cache
 from app.index.user_index import Row, UserIndex
 from app.kept import forget
-from app.store.indexed import IndexAsk, IndexRead, IndexRow, IndexStore
+from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore
 from app.store.places import Scan
 from app.tasks import Supervisor
 
@@ -32,8 +33,10 @@ MOST_ITEMS = 100_000
 PATIENCE_S = 0.03
 """Seconds that a question waits for an index that is being loaded: of the default deadline's 50 ms that leaves the database
 20 to answer it. 10,000 items take 40 ms."""
-AT_ONCE = 500
-"""Rows that are decoded where requests are served (1.5 ms); more are in a thread, 3 ms for each 1,000."""
+AT_ONCE_CHARS = 10_000
+"""Characters of texts whose terms are made where requests are served (1.2 ms); of more in a thread."""
+AT_ONCE_ITEMS = 20_000
+"""Items that a question is put to where requests are served (7 ms); to more in a thread."""
 WARM_USERS, WARM_S = 1_000, 3.0
 """Users whose indexes a server loads before it is ready, and seconds that this may take: ten milliseconds for one who has
 1,000 items, 50 for 10,000."""
@@ -141,22 +144,28 @@ class Indexes:
         index, read = found
         wanted = None if vector is None else np.asarray(vector, np.float32)
         length = 0.0 if wanted is None else float(np.linalg.norm(wanted))
-        return index.scan(
+        put = partial(
+            index.scan,
             asked(query, index.languages), wanted / np.float32(length) if wanted is not None and length else None,
             vectors=vectors, texts=texts, only=scope.only, session=scope.session, visible_from=scope.visible_from,
             ancestors=scope.ancestors, history=scope.history, now=read.at, most=read.words, k1=read.k1, b=read.b,
         )  # fmt: skip
+        return put() if len(index) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
 
     async def warm(self, seconds: float = WARM_S) -> None:
         """Have the indexes of those who were here last, as many as half the room holds and so many seconds load. Raises
-        StoreUnavailable."""
+        StoreUnavailable where nobody can tell who they are."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 for tenant, user in await self._store.recent(WARM_USERS):
                     if 2 * self._cache.bytes >= self._cache.limit:
                         return
-                    with contextlib.suppress(_Many):
+                    try:
                         await self._cache.get(user, partial(self._load, tenant, user, []))
+                    except _Many:
+                        continue
+                    except (MnemeError, asyncpg.PostgresError, ValueError) as error:  # no reason not to start
+                        log.warning("an index was not loaded", extra={"user": str(user), "error": str(error)})
 
     def drop(self, user: UUID) -> None:
         """Have nothing of a user any more, who is being erased; nor what is kept of texts, which may have been his."""
@@ -200,7 +209,7 @@ class Indexes:
         """The index with what changed since."""
         if read.items:
             change = partial(self._changed, held.index, read)
-            index, made = change() if len(read.rows) <= AT_ONCE else await asyncio.to_thread(change)
+            index, made = change() if _few(read.rows) else await asyncio.to_thread(change)
             self._keep(tenant, user, made)
             self._unreadable(index.unreadable - held.index.unreadable, user)
         else:
@@ -241,7 +250,7 @@ class Indexes:
         if read.many:
             raise _Many
         make = partial(self._made, read.rows)
-        index, made = make() if len(read.rows) <= AT_ONCE else await asyncio.to_thread(make)
+        index, made = make() if _few(read.rows) else await asyncio.to_thread(make)
         self._keep(tenant, user, made)
         self._unreadable(index.unreadable, user)
         if self._meter is not None:
@@ -282,6 +291,11 @@ class Indexes:
 
 _Made = list[tuple[UUID, int, bytes]]
 """Terms that were made: item, revision of its text, terms."""
+
+
+def _few(rows: Sequence[IndexRow]) -> bool:
+    """Whether they are decoded while requests wait."""
+    return len(rows) <= AT_ONCE and sum(len(row.text) for row in rows if row.text is not None) <= AT_ONCE_CHARS
 
 
 def _with_terms(rows: Collection[IndexRow]) -> tuple[list[Row], _Made]:
