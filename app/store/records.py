@@ -1,5 +1,5 @@
-"""What one call leaves behind, as the database takes it: each class is a type of `sql/schema/009_turns.sql`, each row
-of `batch` one of `049_record.sql`."""
+"""What one call leaves behind, as the database takes it: each class is a type of `sql/schema/009_turns.sql`, and so is
+each row of `batch`."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ CREATE TABLE agent_data.write_marks (
 -- that cannot follow it.
 CREATE TABLE agent_data.write_epoch (epoch bigint NOT NULL);
 
--- A mark was left out where `mneme.marked` named the user already: that it was this transaction that said so, was taken on trust.
--- Now it names the transaction, too, so that what a session brings along says nothing.
+-- Marks a user once in a transaction. `mneme.marked` names the user and the transaction: one that a session brings along from
+-- elsewhere says nothing.
 CREATE FUNCTION agent_data.mark_write() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     marked uuid;

@@ -19,3 +19,11 @@ async def test_a_newer_database_is_told_as_such(database: str) -> None:
         )
     findings = await _database(Settings(database_url=database), database)
     assert [each.level for each in findings if "does not fit" in each.what] == ["error"]
+
+
+async def test_a_database_of_before_the_baseline_is_told_what_to_do(database: str) -> None:
+    async with connected(database) as admin:
+        await admin.execute("UPDATE agent_data.schema_migrations SET name = '001_foundation.sql' WHERE version = 1")
+    findings = await _database(Settings(database_url=database), database)
+    (told,) = [each for each in findings if "does not fit" in each.what]
+    assert (told.level, "mneme export" in told.mend, "mneme import" in told.mend) == ("error", True, True)

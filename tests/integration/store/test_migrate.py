@@ -192,6 +192,28 @@ async def test_a_database_of_before_the_baseline_is_left_as_it_is(
     assert await connection.fetchval("SELECT count(*) FROM agent_data.schema_migrations") == 1
 
 
+RIGHTS = """
+SELECT c.relname, pg_get_userbyid(c.relowner), c.relrowsecurity, (SELECT array_agg(a::text ORDER BY 1) FROM unnest(c.relacl) a)
+FROM pg_class c
+WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND c.relname <> 'later'
+ORDER BY 1
+"""
+
+
+async def test_a_migration_after_the_baseline(admin: asyncpg.Connection[Any], tmp_path: Path) -> None:
+    texts = {each.name: each.text for each in load_migrations()}
+    later = f"{max(each.version for each in load_migrations()) + 1:03}_later.sql"
+    more = "CREATE TABLE agent_data.later (tenant_id uuid NOT NULL);\nSELECT agent_data.protect_tables();\n"
+    before = await admin.fetch(RIGHTS)
+    assert await run(admin, files(tmp_path, texts | {later: more})) == [later]
+    # Protected again, every other table has the rights that it had.
+    assert await admin.fetch(RIGHTS) == before
+    assert await admin.fetchval("SELECT relforcerowsecurity FROM pg_class WHERE oid = 'agent_data.later'::regclass")
+    files(tmp_path, {"001_base.sql": texts["001_base.sql"] + "-- changed\n"})
+    with pytest.raises(NotReady, match=r"^001_base.sql was changed after it was applied"):
+        await run(admin, tmp_path)
+
+
 async def test_the_shipped_schema_is_applied(admin: asyncpg.Connection[Any]) -> None:
     assert await pending(admin) == []
     assert await missing(admin) == []
