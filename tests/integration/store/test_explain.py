@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from app.store.indexed import NO_INDEX
 from app.store.paging_values import WINDOW_TURNS
 from app.store.pools import halfvec
 from app.store.queries import Queries
@@ -101,7 +102,7 @@ class Recording(Teller):
         if arguments and isinstance(arguments[0], UUID):
             names = ("nobody", "issued", "named", "chains", "question", "whole", "tail1", "tail2", "retry")
             plain: dict[str, Any] = dict.fromkeys(names) | {"nobody": False, "chains": [], "retry": False}
-            self.asked = (*arguments, *(plain | given).values(), MAX_FACTS, FACT_FLOOR, MAX_WISHES)
+            self.asked = (*arguments, *(plain | given).values(), MAX_FACTS, FACT_FLOOR, MAX_WISHES, *NO_INDEX)
             return None
         return await super().recognise(*arguments, **given)
 
