@@ -126,7 +126,11 @@ async def open_proxy(
     async with AsyncExitStack() as stack:
         listening = core.tasks.spawn(
             Erasures(
-                own_connection(settings.direct(core.dsn), APP_ROLE), core.queries, indexes.drop, indexes.drop_all
+                own_connection(settings.direct(core.dsn), APP_ROLE),
+                pools.background,
+                core.queries,
+                indexes.drop,
+                indexes.drop_all,
             ).listen(),
             "erasures",
         )

@@ -25,3 +25,7 @@ SELECT agent_data.index_terms($1, $2, $3, $4, $5)
 -- name: cut_some
 -- Cuts what the logs of some users have that is old (as the owner); how many changes.
 SELECT agent_data.index_cut_some($1)
+
+-- name: whose
+-- Which server this is, and since which fail-over.
+SELECT s.system_identifier, c.timeline_id FROM pg_control_system() s, pg_control_checkpoint() c

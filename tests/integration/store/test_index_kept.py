@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
 from uuid import UUID
 
 import asyncpg
@@ -164,7 +164,7 @@ async def test_what_cannot_be_read_is_left_out_and_counted(teller: Teller, store
 
 
 async def test_an_erased_user_is_out_of_memory_without_being_asked_for(
-    teller: Teller, store: Slow, tasks: Supervisor, database: str
+    teller: Teller, store: Slow, tasks: Supervisor, pool: Pool, database: str
 ) -> None:
     indexes = Indexes(store, tasks, **SPACED, limit=10**7, patience_s=None)
     gone: asyncio.Queue[UUID | None] = asyncio.Queue()
@@ -177,7 +177,7 @@ async def test_an_erased_user_is_out_of_memory_without_being_asked_for(
         indexes.drop_all()
         gone.put_nowait(None)
 
-    erasures = Erasures(own_connection(database, APP_ROLE), SQL, erased, lost)
+    erasures = Erasures(own_connection(database, APP_ROLE), pool, SQL, erased, lost)
     listening = tasks.spawn(erasures.listen(), "erasures")
     async with asyncio.timeout(20):
         await erasures.listening.wait()
@@ -200,6 +200,31 @@ async def test_an_erased_user_is_out_of_memory_without_being_asked_for(
     listening.cancel()
     with suppress(asyncio.CancelledError):
         await listening
+
+
+async def test_erasures_are_not_heard_on_another_server_than_the_one_that_is_asked(
+    tasks: Supervisor, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a fail-over that the pool followed and the listener did not: what is kept is dropped, again and again."""
+    monkeypatch.setattr("app.store.erased.LOOK_S", 0.01)
+    monkeypatch.setattr("app.store.erased.PAUSE_S", 0.01)
+    told: asyncio.Queue[None] = asyncio.Queue()
+
+    class Elsewhere:
+        async def fetchrow(self, statement: str) -> tuple[int, int]:
+            return (7, 2)
+
+        @asynccontextmanager
+        async def acquire(self) -> AsyncIterator[Elsewhere]:
+            yield self
+
+    connect = own_connection(database, APP_ROLE)
+    erasures = Erasures(connect, cast("Pool", Elsewhere()), SQL, lambda user: None, lambda: told.put_nowait(None))
+    listening = tasks.spawn(erasures.listen(), "erasures")
+    async with asyncio.timeout(20):
+        for _ in range(3):
+            await told.get()
+    listening.cancel()
 
 
 async def test_a_log_that_is_cut_is_noticed_by_who_has_not_seen_all_of_it(
