@@ -103,7 +103,7 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3
 WITH next AS MATERIALIZED (
     SELECT h.message_id, h.content, h.created_at FROM agent_data.conversation_history h
     WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND h.created_at > $4 AND h.role = 1
-      AND NOT h.is_pruned AND h.content_tsv IS NOT NULL AND length(h.content) <= $5
+      AND NOT h.is_pruned AND NOT h.hidden AND length(h.content) <= $5
       AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = h.message_id)
     ORDER BY h.created_at
     LIMIT $6

@@ -104,6 +104,7 @@ CREATE TABLE agent_data.conversation_history (
     is_compressed         boolean NOT NULL DEFAULT false,
     compressed_summary_id uuid,
     is_pruned             boolean NOT NULL DEFAULT false,
+    hidden                boolean NOT NULL DEFAULT false, -- said while Mneme was asked to learn nothing: never found by a search
     metadata              jsonb NOT NULL DEFAULT '{}',
     PRIMARY KEY (user_id, message_id, created_at)
 ) PARTITION BY HASH (user_id);

@@ -96,7 +96,7 @@ DECLARE
 BEGIN
     PERFORM agent_data.index_put(
         h.tenant_id, h.user_id, h.message_id, 0::smallint, h.created_at, 0::smallint, NULL,
-        CASE WHEN TG_OP <> 'DELETE' AND h.content_tsv IS NOT NULL AND h.content <> '' AND NOT h.is_pruned THEN
+        CASE WHEN TG_OP <> 'DELETE' AND NOT h.hidden AND h.content <> '' AND NOT h.is_pruned THEN
             agent_data.item_place(h.message_id, 0::smallint, h.created_at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
         END, false);
     RETURN NULL;
@@ -145,13 +145,13 @@ BEGIN
 END $$;
 
 CREATE TRIGGER index_made AFTER INSERT ON agent_data.conversation_history
-    FOR EACH ROW WHEN (NEW.content_tsv IS NOT NULL AND current_setting('mneme.recording', true) IS DISTINCT FROM 'on')
+    FOR EACH ROW WHEN (NOT NEW.hidden AND current_setting('mneme.recording', true) IS DISTINCT FROM 'on')
     EXECUTE FUNCTION agent_data.index_message();
 
 CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.conversation_history
-    FOR EACH ROW WHEN ((OLD.content, OLD.content_tsv, OLD.is_pruned, OLD.session_id, OLD.turn_index, OLD.role, OLD.name,
+    FOR EACH ROW WHEN ((OLD.content, OLD.hidden, OLD.is_pruned, OLD.session_id, OLD.turn_index, OLD.role, OLD.name,
                         OLD.token_count, OLD.created_at)
-                       IS DISTINCT FROM (NEW.content, NEW.content_tsv, NEW.is_pruned, NEW.session_id, NEW.turn_index, NEW.role,
+                       IS DISTINCT FROM (NEW.content, NEW.hidden, NEW.is_pruned, NEW.session_id, NEW.turn_index, NEW.role,
                                          NEW.name, NEW.token_count, NEW.created_at))
     EXECUTE FUNCTION agent_data.index_message();
 

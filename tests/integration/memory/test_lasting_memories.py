@@ -338,7 +338,7 @@ async def test_what_was_said_while_nothing_was_to_be_learned(pool: Pool, admin: 
     await one.set(0, fault_count=1)
     await admin.execute("ALTER TABLE agent_data.conversation_history DISABLE TRIGGER ALL")
     await admin.execute(
-        "UPDATE agent_data.conversation_history SET content_tsv = NULL WHERE message_id = $1", one.messages[2]
+        "UPDATE agent_data.conversation_history SET hidden = true WHERE message_id = $1", one.messages[2]
     )
     await rememberer(pool).remember(one.job())
     assert await remembered(admin) == []

@@ -97,10 +97,10 @@ async def test_system_prompts_are_kept_once(teller: Teller) -> None:
     assert len(await teller.rows("SELECT 1 FROM agent_data.system_prompts")) == 1
 
 
-async def test_what_is_hidden_has_no_words_to_be_found_by(teller: Teller) -> None:
+async def test_what_is_hidden_is_not_to_be_found(teller: Teller) -> None:
     await teller.tell(talk("secret"), "answer", session=S1, learn=False)
-    rows = await teller.rows("SELECT content, content_tsv FROM agent_data.conversation_history")
-    assert {row["content_tsv"] for row in rows} == {None}
+    rows = await teller.rows("SELECT content, hidden FROM agent_data.conversation_history")
+    assert {row["hidden"] for row in rows} == {True}
     assert await teller.rows("SELECT 1 FROM agent_data.embeddings") == []
 
 
