@@ -97,8 +97,8 @@ WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
 -- The synthetic message that stands for compacted ones (seed 000 §7.3, step 4): before all turns, found by no search, and no part of
 -- the prompt itself, which has its words as the session's summary.
 INSERT INTO agent_data.conversation_history (
-    message_id, session_id, user_id, tenant_id, turn_index, role, content, token_count, created_at, is_pruned, metadata)
-VALUES ($4, $3, $2, $1, -1, 0, $5, $6, $7, true, '{"synthetic": "summary"}')
+    message_id, session_id, user_id, tenant_id, turn_index, role, content, token_count, created_at, is_pruned, hidden, metadata)
+VALUES ($4, $3, $2, $1, -1, 0, $5, $6, $7, true, true, '{"synthetic": "summary"}')
 
 -- name: compact
 -- Marks messages as compacted; how many.

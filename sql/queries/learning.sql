@@ -253,7 +253,3 @@ FROM jsonb_to_recordset($3::jsonb) AS x (memory_id uuid, event text, before json
 -- name: add_vectors
 -- Vectors of messages ($4 = 0) or memories (1).
 SELECT agent_data.add_vectors($1, $2, $3, $4, $5, $6, $7)
-
--- name: count_words
--- Counts the words of new messages and memories.
-SELECT agent_data.count_words($1, $2, $3, $4, $5, $6)

@@ -200,7 +200,7 @@ BEGIN
     ), inserted AS (
         INSERT INTO agent_data.conversation_history (
             message_id, session_id, user_id, tenant_id, turn_index, sibling, parent_message_id, role, content, content_parts,
-            name, tool_calls, tool_call_id, content_hash, message_hash, content_tsv, token_count, model_id, finish_reason,
+            name, tool_calls, tool_call_id, content_hash, message_hash, token_count, model_id, finish_reason,
             prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata, hidden)
         SELECT p.message_id, p_session.session_id, p_user, p_tenant, p.place,
                row_number() OVER (PARTITION BY p.place ORDER BY p.n) - 1 + CASE WHEN p.turn_index > 0 THEN (
@@ -210,8 +210,6 @@ BEGIN
                ) ELSE 0 END,
                p.parent_message_id, p.role, p.content, p.content_parts::jsonb, p.name, p.tool_calls::jsonb, p.tool_call_id,
                p.content_hash, p.message_hash,
-               -- A tsvector holds at most 1 MB, and positions up to 16,383: of a very long text the beginning is indexed.
-               CASE WHEN p.hidden IS NOT TRUE THEN to_tsvector('english', left(COALESCE(p.content, ''), 200000)) END,
                p.token_count, p.model_id, p.finish_reason, p.prompt_tokens, p.completion_tokens, p.latency_ms, p_call,
                p.created_at, COALESCE(p.metadata::jsonb, '{}'), p.hidden IS TRUE
         FROM placed p
@@ -443,14 +441,12 @@ BEGIN
         PERFORM set_config('mneme.recording', 'on', true);
         INSERT INTO agent_data.conversation_history (
             message_id, session_id, user_id, tenant_id, turn_index, sibling, parent_message_id, role, content, content_parts,
-            name, tool_calls, tool_call_id, content_hash, message_hash, content_tsv, token_count, model_id, finish_reason,
+            name, tool_calls, tool_call_id, content_hash, message_hash, token_count, model_id, finish_reason,
             prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata, hidden)
         SELECT m.message_id, sessions[m.turn], p_users[m.turn], p_tenants[m.turn],
                CASE WHEN m.turn_index > 0 THEN m.turn_index ELSE bases[m.turn] + m.ahead END,
                m.sibling + COALESCE(before[m.ordinality], 0), m.parent_message_id, m.role, m.content, m.content_parts::jsonb,
                m.name, m.tool_calls::jsonb, m.tool_call_id, m.content_hash, m.message_hash,
-               -- A tsvector holds at most 1 MB, and positions up to 16,383: of a very long text the beginning is indexed.
-               CASE WHEN m.hidden IS NOT TRUE THEN to_tsvector('english', left(COALESCE(m.content, ''), 200000)) END,
                m.token_count, m.model_id, m.finish_reason, m.prompt_tokens, m.completion_tokens, m.latency_ms, p_ids[m.turn],
                m.created_at, COALESCE(m.metadata::jsonb, '{}'), m.hidden IS TRUE
         FROM unnest(p_messages) WITH ORDINALITY AS m

@@ -39,6 +39,7 @@ from app.settings import Settings
 from app.store.cards import Cards
 from app.store.ids import LOCAL_TENANT
 from app.tasks import Supervisor
+from tests.support.indexes import indexes_of
 from tests.support.sockets import eventually
 
 Message = dict[str, Any]
@@ -343,7 +344,7 @@ def build_journey(
     counts, registry = CountCache(), CollectorRegistry()
     metrics, clock = Metrics(registry), clock or SystemClock()
     compiler = Compiler(
-        Retriever(store, embedder, str.__len__),
+        Retriever(store, embedder, str.__len__, indexes_of(getattr(store, "_pool", None), embedder.dimensions)),
         models,
         TOKENIZERS,
         counts,

@@ -82,7 +82,8 @@ async def test_what_was_learned_from_it_alone_is_forgotten(
     assert (forgotten["content_text"], forgotten["sources"], forgotten["content_hash"]) == ("", [], b"")
     row = await stored(admin, talk.said[0])
     assert [row[name] for name in ("content", "content_parts", "content_hash")] == [None] * 3
-    assert row["is_pruned"] and row["hidden"]
+    assert row["is_pruned"]
+    assert row["hidden"]
     assert await words(admin) == {"live", "lisbon"}
     stats = await admin.fetchrow("SELECT documents FROM agent_data.user_stats WHERE user_id = $1", talk.user)
     assert stats is not None

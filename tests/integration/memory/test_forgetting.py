@@ -19,6 +19,7 @@ from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
+from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, memories, taught, texts
 
@@ -36,7 +37,9 @@ def store(pool: Pool, space: int) -> Memories:
 @pytest.fixture
 def compiler(pool: Pool, words: WordLlamaEmbedder, space: int) -> Compiler:
     return Compiler(
-        Retriever(TurnStore(pool, SQL), words, lambda text: len(text.split())), ModelRegistry(), Tokenizers(), CountCache(),
+        Retriever(
+            TurnStore(pool, SQL), words, lambda text: len(text.split()), indexes_of(pool, words.dimensions, space)
+        ), ModelRegistry(), Tokenizers(), CountCache(),
         nonce_key=lambda: b"k", memory_cap=1500,
     )  # fmt: skip
 

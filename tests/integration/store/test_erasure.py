@@ -160,7 +160,6 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
             f"INSERT INTO agent_data.{table} (tenant_id, user_id, {columns}) VALUES ($1, $2, {values})",
             tenant, user, *given,
         )  # fmt: skip
-    await teller.count_words(user=user, tenant=tenant)
     await admin.execute(
         "INSERT INTO agent_data.index_state (user_id, tenant_id, cut) VALUES ($1, $2, '1') ON CONFLICT DO NOTHING",
         user,

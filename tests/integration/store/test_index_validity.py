@@ -313,7 +313,7 @@ async def world(
         store = IndexStore(FromPool(pool, SQL), pool, SQL)
         # A server with room for all, one with room for one user alone, one without any.
         servers = [
-            Indexes(store, tasks, space=SPACE, dimensions=HashEmbedder().dimensions, limit=limit, patience_s=None)
+            Indexes(store, tasks, space=SPACE, dimensions=HashEmbedder().dimensions, limit=limit)
             for limit in (10**8, 30_000, 0)
         ]
         eraser = Eraser(own_connection(database, ERASER_ROLE), SQL, SystemClock())

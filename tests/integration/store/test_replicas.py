@@ -125,7 +125,6 @@ async def remembered(scene: Scene, who: UserRef, *texts: str) -> list[UUID]:
     memories = Memories(scene.pools.background, SQL, SystemClock(), space=None)
     new = [NewMemory(each, sha256(each.encode()).digest(), 3) for each in texts]
     made = [each.memory_id for each, _ in await memories.add(TENANT, who, new)]
-    await scene.teller.count_words(user=who.id)
     await scene.cluster.caught_up()
     scene.told.clear()
     assert await found(scene, who.id, " ".join(texts)) == sorted(texts)
@@ -136,7 +135,6 @@ async def remembered(scene: Scene, who: UserRef, *texts: str) -> list[UUID]:
 async def test_every_read_of_a_request_can_be_answered_by_a_standby(scene: Scene) -> None:
     who, session = user("reader"), uuid4()
     await scene.teller.tell(talk("I like chess"), "Noted.", session=session, user=who.id)
-    await scene.teller.count_words(user=who.id)
     await scene.cluster.caught_up()
     scene.told.clear()
     known = await scene.teller.recognise(talk("I like chess", "Noted.", "And go?"), user=who.id)
