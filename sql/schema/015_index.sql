@@ -303,13 +303,14 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_te
     ) x
 $$;
 
--- Messages from before `p_before` (microseconds since 2000), for which a server has no room, that are nearest to a vector: by the
+-- Messages from before `p_before` (microseconds since 2000; the greatest number: all), for which a server has no room, that are nearest to a vector: by the
 -- graph, which only the vectors of users with very many are in.
 CREATE FUNCTION agent_data.index_beside(p_tenant uuid, p_user uuid, p_space smallint, p_vector halfvec, p_before bigint, p_limit integer)
 RETURNS uuid[] LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     items  uuid[];
-    before timestamptz := timestamptz '2000-01-01 00:00:00+00' + p_before * interval '1 microsecond';
+    before timestamptz := CASE p_before WHEN 9223372036854775807 THEN 'infinity'
+                              ELSE timestamptz '2000-01-01 00:00:00+00' + p_before * interval '1 microsecond' END;
 BEGIN
     PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true),
             set_config('hnsw.ef_search', least(1000, greatest(400, 4 * p_limit))::text, true);

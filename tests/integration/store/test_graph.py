@@ -7,6 +7,7 @@ from uuid import UUID, uuid5
 import numpy as np
 import pytest
 
+from app.index.user_index import NEVER
 from app.providers.embeddings import Vectors, WordLlamaEmbedder
 from app.store.pools import halfvec, set_codecs
 from loadtests.texts import Talk
@@ -96,7 +97,7 @@ async def test_the_graph_finds_what_the_exact_scan_finds(teller: Teller) -> None
         vector = embedder.embed_now([talk.asked()])[0]
         items = await teller.admin.fetchval(
             "SELECT agent_data.index_beside($1, $2, $3::smallint, $4, $5, $6)",
-            TENANT, ANA, space, vector, 2**60, GRAPH_ROWS,
+            TENANT, ANA, space, halfvec(vector), NEVER, GRAPH_ROWS,
         )  # fmt: skip
         found = np.sort(stored[[numbers[each] for each in items]] @ vector)[::-1]
         assert len(found) == GRAPH_ROWS, "as many as were asked for"

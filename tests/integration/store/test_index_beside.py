@@ -37,7 +37,8 @@ def vectors(many: int, seed: int) -> NDArray[np.float32]:
     chance = np.random.default_rng(seed)
     subjects = np.random.default_rng(0).normal(size=(100, DIMENSIONS))
     made = subjects[chance.integers(0, 100, many)] + 0.7 * chance.normal(size=(many, DIMENSIONS))
-    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+    scaled: NDArray[np.float32] = (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+    return scaled
 
 
 async def test_what_is_too_old_for_the_index_is_found_beside_it(teller: Teller, pool: Pool) -> None:
