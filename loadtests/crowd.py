@@ -62,11 +62,9 @@ INSERT INTO agent_data.sessions (
 SELECT session_id, user_id, $1::uuid, session_name, min(at), now() + interval '90 days', count(*), min(at), max(at)
 FROM public.bench_rows WHERE item_kind = 0 GROUP BY session_id, user_id, session_name;
 
-INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector, place)
+INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
 SELECT user_id, $1::uuid, $2::smallint, item_id, item_kind, at,
-       satisfies_hash_partition('agent_data.embeddings'::regclass, $3::integer, $4::integer, user_id), vector,
-       agent_data.item_place(item_id, item_kind, at, CASE item_kind WHEN 0 THEN session_id END,
-                             CASE item_kind WHEN 0 THEN turn_index END, CASE item_kind WHEN 0 THEN role END, tokens, NULL)
+       satisfies_hash_partition('agent_data.embeddings'::regclass, $3::integer, $4::integer, user_id), vector
 FROM public.bench_rows;
 
 WITH history AS (

@@ -91,8 +91,9 @@ BEGIN
     FOR f IN
         SELECT p.oid::regprocedure FROM pg_proc p
         WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = ANY (ARRAY[
-            'recognise', 'standing', 'retrieve', 'fetch_chosen', 'session_messages', 'idempotent_call', 'read_paging', 'object_texts',
-            'search_objects', 'record_turns', 'index_read', 'index_rows', 'index_all', 'index_terms', 'index_cut'
+            'recognise', 'standing', 'tied_memories', 'fetch_chosen', 'session_messages', 'idempotent_call', 'read_paging', 'object_texts',
+            'search_objects', 'record_turns', 'index_read', 'index_rows', 'index_all', 'index_session', 'index_beside', 'index_terms',
+            'index_cut'
         ]) AND 'p_user' = ANY (p.proargnames)
     LOOP
         PERFORM create_distributed_function(f, 'p_user', colocate_with => 'agent_data.users');

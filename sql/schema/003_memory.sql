@@ -121,8 +121,7 @@ CREATE TABLE agent_data.embedding_spaces (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
--- All that ranking needs to know of an item beside its vector and its words, in one value of 56 bytes, so that a thousand of them
--- leave an index as fast as one number each. `app/store/places.py` reads it: item, session (nil: none), microseconds since 2000,
+-- All that ranking needs to know of an item beside its vector and its words, in one value of 56 bytes. `app/store/places.py` reads it: item, session (nil: none), microseconds since 2000,
 -- turn, tokens, role (9: a memory, or other), kind, and the start of SHA-256 of the speaker's first name (0: none).
 CREATE FUNCTION agent_data.item_place(
     p_item uuid, p_kind smallint, p_at timestamptz, p_session uuid, p_turn integer, p_role smallint, p_tokens integer, p_name text
@@ -145,14 +144,13 @@ CREATE TABLE agent_data.embeddings (
     item_at   timestamptz NOT NULL,         -- created_at of the item: leads to its monthly partition
     in_hnsw   boolean NOT NULL DEFAULT false,
     vector    halfvec NOT NULL,
-    place     bytea,                        -- see item_place; NULL: an item that stands alone
     PRIMARY KEY (user_id, space, item_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('embeddings', current_setting('mneme.hash_partitions')::int);
 
 -- One index covers the vectors of every space, so that what loads a user's need not name the space as a constant, and is planned
 -- once. (A btree entry holds at most a third of a page: wide vectors go without, and are read from the table.)
-CREATE INDEX embeddings_scan ON agent_data.embeddings (user_id, space) INCLUDE (item_id, item_kind, item_at, place, vector)
+CREATE INDEX embeddings_scan ON agent_data.embeddings (user_id, space) INCLUDE (item_id, vector)
 WHERE vector_dims(vector) <= 1200;
 
 -- Registers a space and makes its indexes; returns its number. Only the vectors of users with very many are in it, so that its making costs no turn of anybody

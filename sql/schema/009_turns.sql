@@ -219,8 +219,7 @@ BEGIN
     SELECT i.message_id, i.turn_index FROM inserted i;
 END $$;
 
--- Vectors of new items, and the count that chooses between the exact scan and the graph. A memory stands, for the ranking, at the
--- time from which it holds.
+-- Vectors of new items.
 CREATE FUNCTION agent_data.add_vectors(
     p_tenant uuid, p_user uuid, p_space smallint, p_kind smallint, p_items uuid[], p_ats timestamptz[], p_vectors halfvec[]
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
@@ -228,16 +227,8 @@ DECLARE
     many boolean;
 BEGIN
     SELECT u.use_hnsw INTO many FROM agent_data.user_stats u WHERE u.user_id = p_user;
-    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector, place)
-    SELECT p_user, p_tenant, p_space, v.item, p_kind, v.at, COALESCE(many, false), v.vector,
-           COALESCE(
-               (SELECT agent_data.item_place(v.item, p_kind, v.at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
-                FROM agent_data.conversation_history h
-                WHERE p_kind = 0 AND h.user_id = p_user AND h.message_id = v.item AND h.created_at = v.at),
-               (SELECT agent_data.item_place(v.item, p_kind, COALESCE(m.valid_from, v.at), NULL, NULL,
-                                             agent_data.summary_mark(m.kind, m.session_id), m.token_count, NULL)
-                FROM agent_data.memory_store m
-                WHERE p_kind = 1 AND m.user_id = p_user AND m.memory_id = v.item))
+    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
+    SELECT p_user, p_tenant, p_space, v.item, p_kind, v.at, COALESCE(many, false), v.vector
     FROM unnest(p_items, p_ats, p_vectors) AS v (item, at, vector)
     ON CONFLICT DO NOTHING;
 END $$;
@@ -515,11 +506,8 @@ BEGIN
         ON CONFLICT DO NOTHING;
     END IF;
     IF p_messages IS NOT NULL THEN
-        INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector, place)
-        SELECT p_users[m.turn], p_tenants[m.turn], m.space, m.message_id, 0, m.created_at, graphs[m.turn], m.vector,
-               agent_data.item_place(
-                   m.message_id, 0::smallint, m.created_at, sessions[m.turn],
-                   CASE WHEN m.turn_index > 0 THEN m.turn_index ELSE bases[m.turn] + m.ahead END, m.role, m.token_count, m.name)
+        INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
+        SELECT p_users[m.turn], p_tenants[m.turn], m.space, m.message_id, 0, m.created_at, graphs[m.turn], m.vector
         FROM unnest(p_messages) m
         WHERE m.vector IS NOT NULL AND NOT repeats[m.turn]
         ON CONFLICT DO NOTHING;

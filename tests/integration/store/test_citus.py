@@ -166,7 +166,7 @@ async def test_functions_are_delegated_by_their_user(flat_admin: Admin) -> None:
     taking = {row["name"] for row in rows if "p_user" in (row["names"] or ())}
     delegated = listed("Delegated")
     assert set(delegated) <= taking
-    assert {"recognise", "standing", "retrieve", "fetch_chosen", "session_messages", "record_turns"} <= set(delegated)
+    assert {"recognise", "standing", "index_all", "fetch_chosen", "session_messages", "record_turns"} <= set(delegated)
 
 
 # --- where it goes ------------------------------------------------------------------------------------------------------

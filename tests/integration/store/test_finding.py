@@ -33,15 +33,10 @@ async def test_memories_about_an_entity(teller: Teller) -> None:
     assert await teller.store.tied(OTHER_TENANT, ANA, ["lisbon"], 9) == []
 
 
-async def test_a_vectors_place_is_from_when_a_memory_holds(teller: Teller) -> None:
+async def test_a_memorys_place_is_from_when_it_holds(teller: Teller) -> None:
     since = datetime(2024, 5, 1, tzinfo=UTC)
-    item = await memory(teller, 1, "Lives in Lisbon", valid_from=since)
-    await teller.admin.execute(
-        "SELECT agent_data.add_vectors($1, $2, 1::smallint, 1::smallint, ARRAY[$3::uuid], ARRAY[$4::timestamptz],"
-        " ARRAY[array_fill(1, ARRAY[256])::real[]::vector::halfvec])",
-        TENANT, ANA, item, NOW,
-    )  # fmt: skip
-    (row,) = await teller.rows("SELECT place, item_at FROM agent_data.embeddings")
+    await memory(teller, 1, "Lives in Lisbon", valid_from=since)
+    (row,) = await teller.rows("SELECT place, item_at FROM agent_data.index_items")
     at = int.from_bytes(row["place"][32:40], "big")
     assert datetime(2000, 1, 1, tzinfo=UTC) + timedelta(microseconds=at) == since
     assert row["item_at"] == NOW

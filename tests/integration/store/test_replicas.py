@@ -227,10 +227,10 @@ async def test_what_a_tenant_says_of_himself_is_read_as_it_is(scene: Scene) -> N
 
 async def test_a_transaction_that_is_not_over_is_not_waited_for(scene: Scene) -> None:
     who = user("slow writer")
-    await remembered(scene, who, "Before")
+    await remembered(scene, who, "Plays chess")
     async with connected(scene.cluster.primary.dsn) as writer, writer.transaction():
         await writer.execute("UPDATE agent_data.memory_store SET importance = 0.9 WHERE user_id = $1", who.id)
-        await found(scene, who.id, "Before")
+        await found(scene, who.id, "Plays chess")
         assert set(scene.told) == {"replica"}, "nothing of it was acknowledged"
 
 
