@@ -35,21 +35,11 @@ WITH due AS (
 SELECT count(*) FROM expired
 
 -- name: crowded
--- Users who may have outgrown the exact scan.
+-- Users who have more vectors than `vector_exact_limit`, of whom something changed lately, and who are not in the graph.
 SELECT u.user_id FROM agent_data.user_stats u
-WHERE NOT u.use_hnsw AND greatest(u.vectors, u.documents) > (
-    SELECT c.value::bigint FROM agent_data.system_config c WHERE c.key = 'vector_exact_limit')
-
--- name: recount
--- Counts a user's vectors (those of the fullest space); whether they are too many for the exact scan.
-UPDATE agent_data.user_stats u SET vectors = COALESCE((
-    SELECT max(s.n) FROM (SELECT count(*) AS n FROM agent_data.embeddings e WHERE e.user_id = $1 GROUP BY e.space) s), 0)
-WHERE u.user_id = $1
-RETURNING u.vectors > (SELECT c.value::bigint FROM agent_data.system_config c WHERE c.key = 'vector_exact_limit')
-
--- name: recount_vectors
--- Counts the vectors of $2 users after $1 anew (as the owner).
-SELECT * FROM agent_data.recount_vectors($1, $2)
+CROSS JOIN (SELECT c.value::text::bigint AS most FROM agent_data.system_config c WHERE c.key = 'vector_exact_limit') c
+WHERE NOT u.use_hnsw AND u.user_id IN (SELECT g.user_id FROM agent_data.index_log g)
+  AND (SELECT count(*) FROM (SELECT FROM agent_data.embeddings e WHERE e.user_id = u.user_id LIMIT c.most + 1) x) > c.most
 
 -- name: graph_users
 -- Users whose vectors are searched by the graph.

@@ -25,6 +25,7 @@ from app.store.tenancy import UserRef
 from app.store.turns import TurnStore
 from tests.integration.gateway.test_journey import PATIENT, World
 from tests.support.doors import HashEmbedder, make_space
+from tests.support.indexes import indexes_of
 from tests.support.journey import UPSTREAM, Message, assistant, build_journey, user
 
 SQL = Queries.load()
@@ -303,7 +304,7 @@ async def test_a_procedure_widens_the_search(world: World) -> None:
     assert told["items"]["reason"][at] == "chosen"
     assert told["items"]["legs"][at] & 2  # found by its words
     # A search knows it, too: that user's, and nobody else's.
-    retriever = Retriever(world.store, HashEmbedder(), len)
+    retriever = Retriever(world.store, HashEmbedder(), len, indexes_of(world.store._pool, 8))
     found = await retriever.habits(Scope(ids.LOCAL_TENANT, LOCAL.id))
     assert [(each.memory_id, each.details) for each in found.procedures] == [(habit, details)]
     assert (found.facts, found.due) == ((), None)
