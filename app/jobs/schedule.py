@@ -174,7 +174,7 @@ class Schedule:
         changed = 0
         for row in await connection.fetch(self._sql["schedule.crowded"], timeout=STATEMENT_S):
             changed += await self._in_batches(connection, "enter_graph", row["user_id"])
-            await connection.execute(self._sql["schedule.use_graph"], row["user_id"])
+            await connection.execute(self._sql["schedule.use_graph"], *row)
         for row in await connection.fetch(self._sql["schedule.graph_users"], timeout=STATEMENT_S):
             changed += await self._in_batches(connection, "enter_graph", row["user_id"])
         return changed

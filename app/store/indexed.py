@@ -10,6 +10,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from app.store.ids import nobody
 from app.store.places import PLACE
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -111,9 +112,11 @@ class IndexStore:
         return await asyncio.to_thread(IndexRead.of, row)
 
     async def recent(self, limit: int) -> list[tuple[UUID, UUID]]:
-        """Tenant and id of users of whom something changed lately, the latest first. Raises StoreUnavailable."""
+        """Tenant and id of users of whom something changed lately, the latest first; without nobody, of whom no index is kept.
+        Raises StoreUnavailable."""
         async with self._pool.acquire() as connection:
-            return [(row[0], row[1]) for row in await connection.fetch(self._sql["index.recent"], limit)]
+            rows = await connection.fetch(self._sql["index.recent"], limit)
+        return [(tenant, user) for tenant, user in rows if user != nobody(tenant)]
 
     async def keep(self, tenant: UUID, user: UUID, made: Sequence[tuple[UUID, int, bytes]]) -> None:
         """Keep terms that were made: item, revision of its text, terms. Raises StoreUnavailable."""

@@ -14,6 +14,7 @@ import pytest
 from app.clock import SystemClock
 from app.context.assemble import ABOUT, NOTE
 from app.context.retrieve import Retriever, Scope
+from app.index.indexes import Indexes
 from app.settings import Settings
 from app.store import ids
 from app.store.facts import Facts
@@ -230,7 +231,7 @@ async def test_a_late_search_leaves_the_facts(world: World, facts: Facts, monkey
     async def late(*_: Any, **__: Any) -> Any:
         raise TimeoutError
 
-    monkeypatch.setattr(world.store, "retrieve", late)
+    monkeypatch.setattr(Indexes, "scan", late)
     answer = await world.ask([user("Where do I live, and who is near?")])
     assert answer.headers["x-mneme-status"] == "degraded"
     assert "lives in: Lisbon" in json.dumps(prompt(world))
