@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar, cast
@@ -25,6 +26,7 @@ def of_texts(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def forget() -> None:
-    """Keep nothing: some of it may be of a user who is being erased."""
+    """Keep nothing: some of it may be of a user who is being erased. (Some patterns are made of what was asked.)"""
+    re.purge()
     for each in list(_KEPT):
         each.cache_clear()

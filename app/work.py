@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from app import collector
@@ -22,6 +23,7 @@ from app.jobs.shrinking import Shrinker
 from app.jobs.sweeps import alias_ticks, index_ticks, life_ticks, mark_ticks
 from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_ticks
 from app.jobs.worker import PROBE_S, Handler, Worker
+from app.kept import forget
 from app.knowing import Knowledge, open_knowledge
 from app.learning import learner
 from app.memory.extract import read_rules
@@ -31,12 +33,14 @@ from app.settings import Settings
 from app.store.checking import CheckStore
 from app.store.consolidation import ConsolidationStore
 from app.store.drawing import DrawingStore
+from app.store.erased import Erasures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.lasting import LastingStore
 from app.store.learning import LearningStore
+from app.store.migrate import pending
 from app.store.paging import PagingStore
 from app.store.queries import Queries
-from app.store.reach import came
+from app.store.reach import came, reach
 from app.store.retention import GB, Limits, Retention
 from app.store.webhooks import Outbox, WebhookFigures
 from app.tasks import until_orphaned
@@ -54,6 +58,15 @@ WEBHOOK_STATEMENT_S = 10.0
 """Longest statement of the outbox, seconds: each concerns a few rows by their key."""
 
 
+async def _check_schema(dsn: str, wait_s: float) -> None:
+    """Raises NotReady for a database that is newer than this code, or older than the schema's baseline."""
+    connection = await reach(dsn, wait_s)
+    try:
+        await pending(connection)
+    finally:
+        await connection.close()
+
+
 async def run_worker(settings: Settings) -> None:
     """Run jobs and the schedule until SIGINT or SIGTERM, or until the process that started this one is gone."""
     stop = asyncio.Event()
@@ -63,7 +76,9 @@ async def run_worker(settings: Settings) -> None:
     dsn, clock = database_dsn(settings), SystemClock()
     if not await came(dsn, settings.start_wait_s, stop):
         return
+    await _check_schema(settings.direct(dsn), settings.start_wait_s)
     async with (
+        AsyncExitStack() as stack,
         traced(settings) as tracing,
         open_core(settings, dsn, clock, serving=False) as core,
         open_knowledge(core, core.pools.background) as knowledge,
@@ -88,6 +103,11 @@ async def run_worker(settings: Settings) -> None:
                 attempts=settings.job_attempts,
                 grace_s=CLOSING_S,
             )
+            erasures = Erasures(
+                own_connection(settings.direct(dsn), APP_ROLE), core.queries, lambda _user: forget(), forget
+            )
+            listening = core.tasks.spawn(erasures.listen(), "erasures")
+            stack.callback(listening.cancel)
             core.tasks.spawn(webhooks(settings, dsn, core.queries, clock, stop), "webhooks")
             collector.settle()
             core.tasks.spawn(collector.keep_tidy(stop), "tidying up")

@@ -20,6 +20,7 @@ from app.gateway.keeping import Keeper
 from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape
 from app.gateway.upstream import UpstreamResponse
+from app.kept import forget
 from app.metrics import Metrics
 from app.settings import Settings
 
@@ -130,7 +131,8 @@ class Sealer:
         compiled = call.prepared.compilation if call.prepared else None
         if call.recorded:
             explained = call.prepared.facts if call.prepared and facts.captured else None
-            await self._recorder.record(facts, exchange, explained)
+            if not await self._recorder.record(facts, exchange, explained):
+                forget()  # its user may have been erased meanwhile, and what was kept then is filled again by this call
         if compiled is not None:
             self._metrics.utilisation(compiled.eta)
             block = compiled.new_block

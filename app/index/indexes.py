@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+import asyncpg
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from app.index.analyse import READ_CHARS, VERSION, asked, pack
 from app.index.cache import Cache
 from app.index.user_index import NOTHING_ELSE, Also, Row, UserIndex
 from app.kept import forget
-from app.store.indexed import IndexAsk, IndexRead, IndexRow, IndexStore
+from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore
 from app.store.places import MEMORY_KIND, Scan
 from app.tasks import Supervisor
 
@@ -32,8 +33,10 @@ MOST_ITEMS = 100_000
 BESIDE, BESIDE_S = 500, 0.02
 """Of a user who has more: messages that the database is asked for beside the index, and seconds that it is waited for. It takes
 a few milliseconds; the default deadline is 50."""
-AT_ONCE = 500
-"""Rows that are decoded where requests are served (1.5 ms); more are in a thread, 3 ms for each 1,000."""
+AT_ONCE_CHARS = 10_000
+"""Characters of texts whose terms are made where requests are served (1.2 ms); of more in a thread."""
+AT_ONCE_ITEMS = 20_000
+"""Items that a question is put to where requests are served (7 ms); to more in a thread."""
 WARM_USERS, WARM_S = 1_000, 3.0
 """Users whose indexes a server loads before it is ready, and seconds that this may take: ten milliseconds for one who has
 1,000 items, 50 for 10,000."""
@@ -143,20 +146,25 @@ class Indexes:
         wanted = wanted / np.float32(length) if wanted is not None and length else None
         if since is not None and wanted is not None and scope.only != MEMORY_KIND:
             index = await self._beside(tenant, user, index, wanted, since)
-        return index.scan(
+        put = partial(
+            index.scan,
             asked(query, index.languages), wanted, vectors=vectors, texts=texts, only=scope.only, session=scope.session,
             visible_from=scope.visible_from, ancestors=scope.ancestors, history=scope.history, now=at, also=also,
         )  # fmt: skip
+        return put() if len(index) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
 
     async def warm(self, seconds: float = WARM_S) -> None:
         """Have the indexes of those who were here last, as many as half the room holds and so many seconds load. Raises
-        StoreUnavailable."""
+        StoreUnavailable where nobody can tell who they are."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 for tenant, user in await self._store.recent(WARM_USERS):
                     if 2 * self._cache.bytes >= self._cache.limit:
                         return
-                    await self._cache.get(user, partial(self._load, tenant, user, []))
+                    try:
+                        await self._cache.get(user, partial(self._load, tenant, user, []))
+                    except (MnemeError, asyncpg.PostgresError, ValueError) as error:  # no reason not to start
+                        log.warning("an index was not loaded", extra={"user": str(user), "error": str(error)})
 
     def drop(self, user: UUID) -> None:
         """Have nothing of a user any more, who is being erased; nor what is kept of texts, which may have been his."""
@@ -196,7 +204,7 @@ class Indexes:
         """The index with what changed since."""
         if read.items:
             change = partial(self._changed, held.index, read)
-            index, made = change() if len(read.rows) <= AT_ONCE else await asyncio.to_thread(change)
+            index, made = change() if _few(read.rows) else await asyncio.to_thread(change)
             self._keep(tenant, user, made)
             self._unreadable(index.unreadable - held.index.unreadable, user)
         else:
@@ -267,7 +275,7 @@ class Indexes:
             decoded, made = _with_terms(rows)
             return UserIndex.of(decoded, self._dimensions), made
 
-        index, made = make() if len(rows) <= AT_ONCE else await asyncio.to_thread(make)
+        index, made = make() if _few(rows) else await asyncio.to_thread(make)
         self._keep(tenant, user, made)
         self._unreadable(index.unreadable, user)
         return index
@@ -301,6 +309,11 @@ class Indexes:
 
 _Made = list[tuple[UUID, int, bytes]]
 """Terms that were made: item, revision of its text, terms."""
+
+
+def _few(rows: Sequence[IndexRow]) -> bool:
+    """Whether they are decoded while requests wait."""
+    return len(rows) <= AT_ONCE and sum(len(row.text) for row in rows if row.text is not None) <= AT_ONCE_CHARS
 
 
 def _with_terms(rows: Collection[IndexRow]) -> tuple[list[Row], _Made]:

@@ -18,7 +18,8 @@ CREATE TABLE agent_data.index_items (
     item_at   timestamptz NOT NULL,         -- created_at of the item: leads to its monthly partition
     hides     smallint NOT NULL DEFAULT 0,  -- 1: not in force any more; 2: shown in its own session alone (a memory's `local`)
     until     timestamptz,                  -- a memory's end
-    revision  integer NOT NULL DEFAULT 0,   -- raised with each other text: whoever made terms says of which
+    -- Raised with each other text: whoever made terms says of which. It begins anywhere, so that an item that is made anew has another.
+    revision  integer NOT NULL DEFAULT floor(random() * 1000000000)::integer,
     place     bytea NOT NULL,               -- see item_place; of a memory with its session and turn (-1: none)
     terms     bytea,                        -- its words (app/index/analyse.py); NULL: whoever reads it makes them
     PRIMARY KEY (user_id, item_id)
@@ -94,6 +95,9 @@ CREATE FUNCTION agent_data.index_message() RETURNS trigger LANGUAGE plpgsql AS $
 DECLARE
     h agent_data.conversation_history := CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
 BEGIN
+    IF TG_OP = 'UPDATE' AND OLD.user_id <> NEW.user_id THEN
+        PERFORM agent_data.index_put(OLD.tenant_id, OLD.user_id, OLD.message_id, 0::smallint, OLD.created_at, 0::smallint, NULL, NULL, false);
+    END IF;
     PERFORM agent_data.index_put(
         h.tenant_id, h.user_id, h.message_id, 0::smallint, h.created_at, 0::smallint, NULL,
         CASE WHEN TG_OP <> 'DELETE' AND NOT h.hidden AND h.content <> '' AND NOT h.is_pruned THEN
@@ -107,7 +111,9 @@ DECLARE
     m    agent_data.memory_store := CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
     same boolean := false;
 BEGIN
-    IF TG_OP = 'UPDATE' THEN
+    IF TG_OP = 'UPDATE' AND OLD.user_id <> NEW.user_id THEN
+        PERFORM agent_data.index_put(OLD.tenant_id, OLD.user_id, OLD.memory_id, 1::smallint, OLD.created_at, 0::smallint, NULL, NULL, false);
+    ELSIF TG_OP = 'UPDATE' THEN
         same := OLD.content_text = NEW.content_text;
     END IF;
     PERFORM agent_data.index_put(
@@ -149,9 +155,9 @@ CREATE TRIGGER index_made AFTER INSERT ON agent_data.conversation_history
     EXECUTE FUNCTION agent_data.index_message();
 
 CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.conversation_history
-    FOR EACH ROW WHEN ((OLD.content, OLD.hidden, OLD.is_pruned, OLD.session_id, OLD.turn_index, OLD.role, OLD.name,
+    FOR EACH ROW WHEN ((OLD.user_id, OLD.content, OLD.hidden, OLD.is_pruned, OLD.session_id, OLD.turn_index, OLD.role, OLD.name,
                         OLD.token_count, OLD.created_at)
-                       IS DISTINCT FROM (NEW.content, NEW.hidden, NEW.is_pruned, NEW.session_id, NEW.turn_index, NEW.role,
+                       IS DISTINCT FROM (NEW.user_id, NEW.content, NEW.hidden, NEW.is_pruned, NEW.session_id, NEW.turn_index, NEW.role,
                                          NEW.name, NEW.token_count, NEW.created_at))
     EXECUTE FUNCTION agent_data.index_message();
 
@@ -163,9 +169,9 @@ CREATE TRIGGER index_made AFTER INSERT ON agent_data.memory_store
     FOR EACH ROW EXECUTE FUNCTION agent_data.index_memory();
 
 CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.memory_store
-    FOR EACH ROW WHEN ((OLD.status, OLD.content_text, OLD.expires_at, OLD.valid_from, OLD.session_id, OLD.memory_scope,
+    FOR EACH ROW WHEN ((OLD.user_id, OLD.status, OLD.content_text, OLD.expires_at, OLD.valid_from, OLD.session_id, OLD.memory_scope,
                         OLD.provenance_turn_index, OLD.token_count, OLD.kind, OLD.created_at)
-                       IS DISTINCT FROM (NEW.status, NEW.content_text, NEW.expires_at, NEW.valid_from, NEW.session_id,
+                       IS DISTINCT FROM (NEW.user_id, NEW.status, NEW.content_text, NEW.expires_at, NEW.valid_from, NEW.session_id,
                                          NEW.memory_scope, NEW.provenance_turn_index, NEW.token_count, NEW.kind, NEW.created_at))
     EXECUTE FUNCTION agent_data.index_memory();
 
@@ -178,7 +184,8 @@ CREATE TRIGGER index_made AFTER INSERT ON agent_data.embeddings
 
 CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.embeddings
     FOR EACH ROW WHEN ((OLD.user_id, OLD.space, OLD.item_id) IS DISTINCT FROM (NEW.user_id, NEW.space, NEW.item_id)
-                       OR OLD.vector IS DISTINCT FROM NEW.vector)
+                       -- (By its schema: a dump is restored without a search_path.)
+                       OR NOT OLD.vector OPERATOR(public.=) NEW.vector)
     EXECUTE FUNCTION agent_data.index_item();
 
 CREATE TRIGGER index_gone AFTER DELETE ON agent_data.embeddings
@@ -198,7 +205,8 @@ DO $$
 DECLARE
     name text;
 BEGIN
-    FOREACH name IN ARRAY ARRAY['conversation_history', 'memory_store', 'embeddings', 'suppressions'] LOOP
+    FOREACH name IN ARRAY ARRAY['conversation_history', 'memory_store', 'embeddings', 'suppressions', 'index_items', 'index_log',
+                                'index_state'] LOOP
         EXECUTE format('CREATE TRIGGER index_emptied AFTER TRUNCATE ON agent_data.%I '
                        'FOR EACH STATEMENT EXECUTE FUNCTION agent_data.index_emptied()', name);
     END LOOP;
@@ -241,10 +249,11 @@ DECLARE
                                       | CASE WHEN e.item_id IS NOT NULL THEN 8 ELSE 0 END) FROM 4) AS hides,
                    int8send(COALESCE((extract(epoch FROM i.until - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
                                      9223372036854775807)) AS until,
-                   CASE WHEN get_byte(i.terms, 0) = p_version THEN i.terms END AS terms
+                   CASE WHEN substring(i.terms FOR 1) = substring(int4send(p_version) FROM 4) THEN i.terms END AS terms
             FROM agent_data.index_items i
             LEFT JOIN agent_data.suppressions s ON s.user_id = p_user AND s.item_id = i.item_id
             LEFT JOIN agent_data.embeddings e ON e.user_id = p_user AND e.space = p_space AND e.item_id = i.item_id %s
+                AND vector_dims(e.vector) = (SELECT d.dimensions FROM agent_data.embedding_spaces d WHERE d.space = p_space)
             WHERE i.user_id = p_user AND i.tenant_id = p_tenant AND (s.item_id IS NULL OR s.reason = 'superseded') %s
         ) x
     $$;
@@ -345,7 +354,9 @@ BEGIN
     SELECT (SELECT (extract(epoch FROM u.created_at - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint
             FROM agent_data.users u WHERE u.user_id = p_user AND u.tenant_id = p_tenant) + c.value::text::bigint,
            (extract(epoch FROM now() - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
-           COALESCE((SELECT t.cut >= pg_snapshot_xmin(seen) FROM agent_data.index_state t WHERE t.user_id = p_user), seen IS NULL)
+           -- (A cut of another cluster's numbers, which a dump brings, says nothing here.)
+           COALESCE((SELECT t.cut >= pg_snapshot_xmin(seen) AND t.cut < pg_snapshot_xmax(here)
+                     FROM agent_data.index_state t WHERE t.user_id = p_user), seen IS NULL)
     INTO epoch, at, whole
     FROM agent_data.system_config c WHERE c.key = 'index_epoch';
     whole := COALESCE(whole OR p_epoch <> epoch, true);
@@ -353,6 +364,11 @@ BEGIN
         SELECT array_agg(DISTINCT g.item_id) INTO items
         FROM agent_data.index_log g
         WHERE g.user_id = p_user AND g.xid >= pg_snapshot_xmin(seen) AND NOT pg_visible_in_snapshot(g.xid, seen);
+        -- More than a server decodes while requests wait (`indexed.AT_ONCE`): all is read, aside.
+        IF cardinality(items) > 500 THEN
+            whole := true;
+            items := NULL;
+        END IF;
     END IF;
 END $$;
 
@@ -385,24 +401,27 @@ BEGIN
 END $$;
 
 -- Cuts what the log of a user has from before `p_before`. How many changes. (What another cluster's transactions left, whose
--- numbers may be higher than any here, was never seen by a snapshot of this one.)
+-- numbers may be higher than any here, was never seen by a snapshot of this one.) What a transaction under way may have left stays, or
+-- one that is open for hours would have all servers read all anew.
 CREATE FUNCTION agent_data.index_cut(p_tenant uuid, p_user uuid, p_before timestamptz) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
-    here   pg_snapshot := pg_current_snapshot();
-    latest xid8;
-    gone   integer;
+    removed integer;
 BEGIN
-    WITH gone AS (
-        DELETE FROM agent_data.index_log g WHERE g.user_id = p_user AND g.tenant_id = p_tenant AND g.at < p_before
+    WITH here AS MATERIALIZED (
+        SELECT pg_snapshot_xmin(s) AS least, pg_snapshot_xmax(s) AS next FROM pg_current_snapshot() s  -- the one that deletes
+    ), gone AS (
+        DELETE FROM agent_data.index_log g USING here
+        WHERE g.user_id = p_user AND g.tenant_id = p_tenant AND g.at < p_before AND (g.xid < here.least OR g.xid >= here.next)
         RETURNING g.xid
+    ), cut AS (
+        INSERT INTO agent_data.index_state AS t (user_id, tenant_id, cut)
+        SELECT p_user, p_tenant, max(g.xid) FROM gone g, here WHERE g.xid < here.least HAVING count(*) > 0
+        ON CONFLICT (user_id) DO UPDATE
+        SET cut = CASE WHEN t.cut >= (SELECT h.next FROM here h) THEN EXCLUDED.cut ELSE greatest(t.cut, EXCLUDED.cut) END
     )
-    SELECT max(g.xid) FILTER (WHERE g.xid < pg_snapshot_xmax(here)), count(*) INTO latest, gone FROM gone g;
-    IF latest IS NOT NULL THEN
-        INSERT INTO agent_data.index_state AS t (user_id, tenant_id, cut) VALUES (p_user, p_tenant, latest)
-        ON CONFLICT (user_id) DO UPDATE SET cut = greatest(t.cut, EXCLUDED.cut);
-    END IF;
-    RETURN gone;
+    SELECT count(*) INTO removed FROM gone;
+    RETURN removed;
 END $$;
 
 -- The same of some users who have anything that old, for the schedule (as the owner). How many changes.

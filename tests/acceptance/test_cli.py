@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli import main
+from tests.support.database import connected
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import STOP_S, MnemeServer, wait_until
 
@@ -80,6 +82,27 @@ def test_a_database_that_cannot_be_reached_is_one_line(tmp_path: Path, command: 
     assert done.returncode == 1, done.stderr
     assert "The database cannot be reached" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+OLD_SCHEMA = """
+CREATE SCHEMA agent_data;
+CREATE TABLE agent_data.schema_migrations (version integer, name text, checksum bytea, applied_at timestamptz DEFAULT now());
+INSERT INTO agent_data.schema_migrations (version, name) VALUES (1, '001_foundation.sql'), (50, '050_fetching.sql');
+"""
+
+
+@pytest.mark.parametrize("command", ["migrate", "serve", "worker"])
+async def test_a_database_of_before_the_baseline_is_refused(empty_database: str, tmp_path: Path, command: str) -> None:
+    async with connected(empty_database) as admin:
+        await admin.execute(OLD_SCHEMA)
+        done = await asyncio.to_thread(MnemeServer(tmp_path, database=empty_database, upstream=None).command, command)
+        assert done.returncode == 1, done.stderr
+        assert "mneme export --user NAME --messages --out FILE" in done.stderr
+        assert "mneme import FILE" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert (
+            await admin.fetchval("SELECT count(*) FROM pg_class WHERE relnamespace = 'agent_data'::regnamespace") == 1
+        )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
