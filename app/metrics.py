@@ -147,7 +147,7 @@ class Metrics:
         self._index_asked = counter(
             "mneme_index_questions",
             "Questions to users' indexes, by whether one was at hand (held, changed), had to be loaded, or could not answer"
-            " (many, late, failed).",
+            " (late, failed); beside_late: what the database adds to one came too late.",
             ["outcome"],
         )
         self._index_loads = histogram(

@@ -43,7 +43,7 @@ from app.gateway.then import Recompiler
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
-from app.index.indexes import Indexes
+from app.index.indexes import MOST_ITEMS, Indexes
 from app.jobs.inline import Inline
 from app.knowing import Knowledge, knower, resolver
 from app.knowledge.inquiry import Knower
@@ -126,7 +126,11 @@ async def open_proxy(
     async with AsyncExitStack() as stack:
         listening = core.tasks.spawn(
             Erasures(
-                own_connection(settings.direct(core.dsn), APP_ROLE), core.queries, indexes.drop, indexes.drop_all
+                own_connection(settings.direct(core.dsn), APP_ROLE),
+                pools.background,
+                core.queries,
+                indexes.drop,
+                indexes.drop_all,
             ).listen(),
             "erasures",
         )
@@ -238,9 +242,9 @@ async def _indexes(core: Core, metrics: Metrics) -> Indexes:
         core.tasks,
         space=await core.turns.space_of(core.embedder.space),
         dimensions=core.embedder.dimensions,
-        limit=core.settings.index_cache_mb * MEGABYTE,
+        limit=core.settings.index_cache_mb * MEGABYTE if core.settings.index_items else 0,
         meter=metrics,
-        most=core.settings.index_items,
+        most=core.settings.index_items or MOST_ITEMS,
     )
 
 
@@ -254,7 +258,7 @@ def _compiler(
 ) -> Compiler:
     settings = core.settings
     return Compiler(
-        Retriever(turns, core.embedder, core.counter.count, indexes if core.settings.index_items else None),
+        Retriever(turns, core.embedder, core.counter.count, indexes),
         core.models,
         core.tokenizers,
         core.counts,

@@ -187,8 +187,8 @@ class Settings(BaseSettings):
     index_items: int = Field(
         100_000,
         ge=0,
-        description="Messages and memories of one user up to which that is kept; of those with more the database finds what "
-        "answers. 0: of everybody.",
+        description="Messages and memories of one user that are kept at most: all memories and the latest messages; "
+        "the database finds the nearest of the older ones. 0: nothing is kept of anybody, and read for each request.",
     )
     price: Price = Field(
         "balanced",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
@@ -54,6 +55,9 @@ log = logging.getLogger("mneme.work")
 OWNER_ROLE = "mneme_owner"
 """What the schedule makes partitions as."""
 
+NICE = 10
+"""Of a worker that has begun (nice(2)): where servers want all of the processor, it has a tenth. Learning is shed first."""
+
 WEBHOOK_STATEMENT_S = 10.0
 """Longest statement of the outbox, seconds: each concerns a few rows by their key."""
 
@@ -103,9 +107,8 @@ async def run_worker(settings: Settings) -> None:
                 attempts=settings.job_attempts,
                 grace_s=CLOSING_S,
             )
-            erasures = Erasures(
-                own_connection(settings.direct(dsn), APP_ROLE), core.queries, lambda _user: forget(), forget
-            )
+            own = own_connection(settings.direct(dsn), APP_ROLE)
+            erasures = Erasures(own, core.pools.background, core.queries, lambda _user: forget(), forget)
             listening = core.tasks.spawn(erasures.listen(), "erasures")
             stack.callback(listening.cancel)
             core.tasks.spawn(webhooks(settings, dsn, core.queries, clock, stop), "webhooks")
@@ -115,6 +118,7 @@ async def run_worker(settings: Settings) -> None:
                 "the worker runs",
                 extra={"extraction": "rules" if helper is None else f"rules, {settings.helper_model}"},
             )
+            os.nice(NICE)
             await worker.run(stop)
         finally:
             stop.set()

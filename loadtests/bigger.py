@@ -74,14 +74,6 @@ REASONS = (
     "although nobody at home agreed", "on the way back from a funeral", "to have something to do in winter",
 )  # fmt: skip
 
-COUNT_WORDS = """
-SELECT agent_data.count_words($1, $2, array_agg(x.message_id), '{}', min(x.created_at), max(x.created_at)) FROM (
-    SELECT h.message_id, h.created_at, (row_number() OVER (ORDER BY h.created_at) - 1) / $3 AS part
-    FROM agent_data.conversation_history h
-    WHERE h.user_id = $2 AND h.created_at >= $4 AND h.message_id <> ALL ($5::uuid[])) x
-GROUP BY x.part ORDER BY x.part
-"""
-COUNTED = "SELECT array_agg(h.message_id) FROM agent_data.conversation_history h WHERE h.user_id = $1"
 NO_JOBS = "DELETE FROM agent_data.pgqueuer"
 CROWDED = "SELECT $2 > (c.value #>> '{}')::bigint FROM agent_data.system_config c WHERE c.key = $1"
 ENTER_GRAPH = "UPDATE agent_data.embeddings SET in_hnsw = true WHERE user_id = $1 AND NOT in_hnsw"
@@ -142,7 +134,7 @@ def padding(sheet: Sheet, first: int, until: int) -> Iterator[bytes]:
 
 
 async def pad(core: Core, admin: Any, sheet: Sheet, first: int, until: int, say: Callable[[str], None]) -> None:
-    """Import padding, and count its words as the jobs would, without learning from it."""
+    """Import padding, without learning from it."""
     pool, sql, clock = core.pools.background, core.queries, core.clock
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
     space = await core.turns.space_of(core.embedder.space)
@@ -150,7 +142,6 @@ async def pad(core: Core, admin: Any, sheet: Sheet, first: int, until: int, say:
     importer = Importer(sessions, history, Scribe(core.embedder, core.counter, clock))
     scope = Scope(ids.LOCAL_TENANT, None, None, None, Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open"))
     owner = ids.user_id(ids.LOCAL_TENANT, sheet.questions[0].user)
-    before = await admin.fetchval(COUNTED, owner)
     part: list[bytes] = []
     done = first
     for line in padding(sheet, first, until):
@@ -163,8 +154,6 @@ async def pad(core: Core, admin: Any, sheet: Sheet, first: int, until: int, say:
             part = []
             say(f"imported {done:,} of {until:,} turns")
     await admin.execute(NO_JOBS)
-    beginning = datetime(1970, 1, 1, tzinfo=UTC)
-    await admin.fetch(COUNT_WORDS, ids.LOCAL_TENANT, owner, COUNT_PART, beginning, before, timeout=None)
     if await admin.fetchval(CROWDED, "vector_exact_limit", until):
         say("the vectors enter the graph, as the worker's schedule would see to")
         await admin.execute(FAST)

@@ -58,7 +58,7 @@ class Inputs:
     kept_turns: float = assumed(2_500.0, "turns that are kept of a user: 5,000 messages (seed 000 §8.3)")
     capture_days: float = assumed(30.0, "days that captures stay; 0: none")
     hot_minutes: float = assumed(30.0, "for which a user's pages should stay in memory after a turn")
-    graph_share: float = assumed(0.001, "of users that have more vectors than the exact scan is for (50,000)")
+    graph_share: float = assumed(0.001, "of users whose vectors are in the graph (more than 50,000)")
     busy: float = assumed(0.6, "of a core that is planned with")
     copies: float = assumed(3.0, "of all data: a primary, two replicas")
     primary_cores: float = assumed(32.0, "cores of the largest Postgres server that you run")

@@ -62,22 +62,18 @@ INSERT INTO agent_data.sessions (
 SELECT session_id, user_id, $1::uuid, session_name, min(at), now() + interval '90 days', count(*), min(at), max(at)
 FROM public.bench_rows WHERE item_kind = 0 GROUP BY session_id, user_id, session_name;
 
-INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector, place)
+INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
 SELECT user_id, $1::uuid, $2::smallint, item_id, item_kind, at,
-       satisfies_hash_partition('agent_data.embeddings'::regclass, $3::integer, $4::integer, user_id), vector,
-       agent_data.item_place(item_id, item_kind, at, CASE item_kind WHEN 0 THEN session_id END,
-                             CASE item_kind WHEN 0 THEN turn_index END, CASE item_kind WHEN 0 THEN role END, tokens, NULL)
+       satisfies_hash_partition('agent_data.embeddings'::regclass, $3::integer, $4::integer, user_id), vector
 FROM public.bench_rows;
 
-WITH said AS MATERIALIZED (
-    SELECT *, to_tsvector('english', content) AS words FROM public.bench_rows WHERE item_kind = 0
-), history AS (
+WITH history AS (
     INSERT INTO agent_data.conversation_history (
-        message_id, session_id, user_id, tenant_id, turn_index, role, content, content_hash, message_hash, content_tsv,
-        token_count, created_at)
+        message_id, session_id, user_id, tenant_id, turn_index, role, content, content_hash, message_hash, token_count,
+        created_at)
     SELECT item_id, session_id, user_id, $1::uuid, turn_index, role, content, content_hash, substring(content_hash FOR 16),
-           words, tokens, at
-    FROM said
+           tokens, at
+    FROM public.bench_rows WHERE item_kind = 0
 ), memories AS (
     INSERT INTO agent_data.memory_store (
         memory_id, user_id, tenant_id, session_id, memory_tier, memory_scope, kind, content_text, content_hash,
@@ -87,15 +83,8 @@ WITH said AS MATERIALIZED (
                'session', session_name, 'session_id', session_id, 'message_id', source_id, 'turn_index', turn_index)),
            tokens, at
     FROM public.bench_rows WHERE item_kind = 1
-    RETURNING user_id, content_tsv, token_count
-), documents AS MATERIALIZED (
-    SELECT user_id, words, tokens FROM said UNION ALL SELECT user_id, content_tsv, token_count FROM memories
-), words AS (
-    INSERT INTO agent_data.lexemes (user_id, tenant_id, lexeme, documents)
-    SELECT d.user_id, $1::uuid, w.lexeme, count(*) FROM documents d, unnest(d.words) AS w GROUP BY 1, 3
 )
-INSERT INTO agent_data.user_stats (user_id, tenant_id, documents, total_terms, vectors)
-SELECT user_id, $1::uuid, count(*), sum(tokens), count(*) FROM documents GROUP BY user_id;
+INSERT INTO agent_data.user_stats (user_id, tenant_id) SELECT DISTINCT user_id, $1::uuid FROM public.bench_rows;
 
 TRUNCATE public.bench_rows;
 """

@@ -31,14 +31,17 @@ import uvloop
 from rich.table import Table
 
 from app.core import APP_ROLE
+from app.index.indexes import Indexes, Part
 from app.providers.embeddings import Embedder, build_embedder
 from app.settings import Settings
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
+from app.store.indexed import IndexStore
 from app.store.queries import Queries
 from app.store.replicas import begin_marking
 from app.store.turns import TurnStore
 from app.store.workloads import Elsewhere, PoolLimits, open_pools
+from app.tasks import Supervisor
 from loadtests import fill, load, results
 from loadtests.cpu import cpu_s
 from loadtests.stack import UNHURRIED_MS, Service
@@ -113,7 +116,10 @@ async def reading(cluster: Cluster, standbys: int, size: Size, embedder: Embedde
     for reads in pools.replicas.values():
         reads.meter = lambda pool, server, result: told.update([f"{pool} {result} {server}"])
     store = TurnStore(pools.write, Queries.load(), history=pools.reads("history"), memory=pools.reads("memory"))
-    space = await store.space_of(embedder.space)
+    indexes = Indexes(
+        IndexStore(pools.reads("memory"), pools.background, Queries.load()), Supervisor(),
+        space=await store.space_of(embedder.space), dimensions=embedder.dimensions, limit=10**8,
+    )  # fmt: skip
     talk = Talk("replicas")
     asked = [talk.asked() for _ in range(64)]
     vectors = list(await embedder.embed(asked))
@@ -125,7 +131,7 @@ async def reading(cluster: Cluster, standbys: int, size: Size, embedder: Embedde
             if began > until:
                 return
             user = ids.user_id(LOCAL_TENANT, fill.user_name((client + n) % size.users))
-            await prompt(store, user, asked[n % 64], vectors[n % 64], space)
+            await prompt(store, indexes, user, asked[n % 64], vectors[n % 64])
             took.append(time.perf_counter() - began)
 
     async def all_of(seconds: float) -> float:
@@ -150,12 +156,10 @@ async def reading(cluster: Cluster, standbys: int, size: Size, embedder: Embedde
     )  # fmt: skip
 
 
-async def prompt(store: TurnStore, user: UUID, question: str, vector: Any, space: int | None) -> None:
+async def prompt(store: TurnStore, indexes: Indexes, user: UUID, question: str, vector: Any) -> None:
     await store.recognise(LOCAL_TENANT, user)
     where: dict[str, Any] = {"confine": None, "session": None, "visible": 0, "ancestors": (), "history": False}
-    scan = await store.retrieve(
-        LOCAL_TENANT, user, query=question, vector=vector, space=space, limits=(4000, 200, 0), **where
-    )
+    scan = await indexes.scan(LOCAL_TENANT, user, question, vector, Part(), vectors=4000, texts=200)
     await store.fetch_items(LOCAL_TENANT, user, scan.places[:24], **where)
 
 

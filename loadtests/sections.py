@@ -129,7 +129,7 @@ def scale(document: Document) -> list[str]:
             "in turn in five rounds.",
             "CPU is the mean of a round, median of the rounds. *pace* is the CPU time of a fixed piece of work at that "
             "moment: what differs between two sizes by as much as the pace does was the machine.",
-            "The graph is asked through `agent_data.retrieve`, as a request does, for a user switched over to it by hand "
+            "The graph is asked through `agent_data.index_beside`, as a request does, for a user switched over to it by hand "
             "(in life that happens above `vector_exact_limit`, 50,000 vectors). All vectors of the user's partition, "
             "everybody's, are in it.",
         ),

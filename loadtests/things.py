@@ -37,6 +37,7 @@ from app.store import ids
 from app.store.pools import halfvec, open_pool, set_codecs
 from app.store.queries import Queries
 from app.store.turns import TurnStore
+from tests.support.indexes import indexes_of
 from tests.support.own_postgres import OwnPostgres
 
 BUDGETS = (400, 1500)
@@ -132,8 +133,8 @@ async def main() -> None:
             TENANT, USER, await store.space_of(embedder.space), keys, [each.at for each in given],
             [halfvec(each) for each in vectors],
         )  # fmt: skip
-        await admin.execute("SELECT agent_data.count_words($1, $2, '{}'::uuid[], $3)", TENANT, USER, keys)
-        retriever = Retriever(store, embedder, counter.count)
+        space = await store.space_of(embedder.space)
+        retriever = Retriever(store, embedder, counter.count, indexes_of(pool, embedder.dimensions, space, limit=10**8))
         for budget in BUDGETS:
             for weight in WEIGHTS:
                 held = [await holds(retriever, counter, each, now, budget, weight) for each in given if each.question]

@@ -34,9 +34,10 @@ PREFILL = Profile(
     "prefill",
     MappingProxyType({"similarity": 0.45, "freshness": 0.20, "frequency": 0.15, "authority": 0.20}),
     decay_per_hour=0.005,
-    legs=MappingProxyType({"vector": 50, "text": 30, "frequent": 10}),
+    legs=MappingProxyType({"vector": 50, "text": 30}),
 )
-"""Seed 000 §6.2; of the legs its §6.4 names 50, 20 and 20."""
+"""Seed 000 §6.2; of the legs its §6.4 names 50 and 20; the third, of what is used most, is left out: it is weighed
+(`frequency`), and what is near neither by vector nor by words answers no question."""
 
 TRI_LAYER = Profile(
     "tri_layer",

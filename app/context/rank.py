@@ -22,11 +22,8 @@ from app.context.timing import Span
 from app.context.words import words_in
 from app.store.places import (
     EPOCH,
-    NO_MORE,
-    PLACE,
     US_PER_DAY,
     Columns,
-    More,
     Ordered,
     Places,
     Scan,
@@ -47,9 +44,7 @@ KNOWN_ROLES = frozenset({"user", "assistant", "system", "tool"})
 USER_ROLE = 1
 OF_SESSION, OF_OTHERS = 10, 11
 """The role in the place of a memory that sums up a session, or anything else (`agent_data.summary_mark`)."""
-VECTOR_LEG, TEXT_LEG, FREQUENT_LEG, ENTITY_LEG, TIME_LEG, RECENT_LEG, SUMMARY_LEG = (1 << n for n in range(7))
-_MORE_LEGS = 3
-"""Bits of the legs that `retrieve` has; those of `retrieve_more` follow."""
+VECTOR_LEG, TEXT_LEG, _, ENTITY_LEG, TIME_LEG, RECENT_LEG, SUMMARY_LEG = (1 << n for n in range(7))
 RECENT = 20
 """Items that count as the latest (seed 000 §6.4 asks for so many by use)."""
 TOLD_DAYS = 7.0
@@ -65,13 +60,12 @@ _TINY = 1e-6
 class Ranking(Struct, frozen=True):
     """All that was found, each item once, and a number for each in every column, shape (n,).
 
-    `at`: where it is among the places `found`. `text`, `vector`: smoothed, 1 the best of this question's (vector: as low as −1
-    or less). `counts`: how often each word stands in the item itself, shape (words, n). `similarity`: the item's own cosine,
-    NaN where no leg knew it. `legs`: 1 vector, 2 text, 4 frequent, 8 entity, 16 time, 32 recent, 64 summary.
+    `at`: where it is among the scan's places. `text`, `vector`: smoothed, 1 the best of this question's (vector: as low as
+    −1 or less). `counts`: how often each word stands in the item itself, shape (words, n). `similarity`: the item's own cosine,
+    NaN where no leg knew it. `legs`: 1 vector, 2 text, 8 entity, 16 time, 32 recent, 64 summary.
     """
 
     scan: Scan
-    found: Places
     at: NDArray[np.intp]
     text: Column
     vector: Column
@@ -85,8 +79,6 @@ class Ranking(Struct, frozen=True):
     recap: Column
     counts: Column
     legs: NDArray[np.uint8]
-    brought: NDArray[np.uint8]
-    """Of `legs` those that brought it by themselves: `retrieve_more` did."""
     near_text: Column
     """BM25 smoothed over the neighbours, in units of `gains`; `attainable` is the most."""
     near_vector: Column
@@ -111,7 +103,7 @@ class Ranking(Struct, frozen=True):
 
     def places(self, part: NDArray[np.intp] | None = None) -> Places:
         """The places of these, or of all."""
-        found: Places = self.found[self.at if part is None else self.at[part]]
+        found: Places = self.scan.places[self.at if part is None else self.at[part]]
         return found
 
     def bm25(self, part: NDArray[np.intp]) -> Column:
@@ -137,16 +129,15 @@ def rank(
     span: Span | None = None,
     recap: bool = False,
     here: bool = False,
-    more: More = NO_MORE,
+    tied: Sequence[UUID] = (),
 ) -> Ranking:
     """Everything that was found, for a question that speaks of the time `span`, or of the session that it is asked in (`here`),
-    or asks for a `recap` of a conversation; what stands in the prompt already (see `agent_data.retrieve`) is context for the
-    rest, and then left out."""
-    found = np.concatenate([scan.places, more.places], dtype=PLACE) if len(more.places) else scan.places
-    if scan.ordered is not None and not len(more.places):
-        at, columns, sims, counts, legs, brought, sums = _in_order(scan, scan.ordered)
+    or asks for a `recap` of a conversation; what stands in the prompt already (see `UserIndex.scan`) is context for the
+    rest, and then left out. `tied`: memories that are about what it names."""
+    if scan.ordered is not None:
+        at, columns, sims, counts, legs = _in_order(scan, scan.ordered)
     else:
-        at, columns, sims, counts, legs, brought, sums = _merged(scan, more, columns_of(found))
+        at, columns, sims, counts, legs = _merged(scan, columns_of(scan.places))
     owner, turn, memory, speaker, moments = columns.owner, columns.turn, columns.memory, columns.speaker, columns.at
     many, lengths = len(at), columns.tokens.astype(np.float32)
     told, marks = _speakers(speaker, query)
@@ -170,6 +161,10 @@ def rank(
         legs |= RECENT_LEG
     named = np.isin(speaker, marks) if marks else np.zeros(many, bool)
     own = (columns.role == USER_ROLE) & ~memory
+    sums = np.where(memory, columns.role, 0)
+    legs[sums >= OF_SESSION] |= SUMMARY_LEG
+    if tied:
+        legs[memory & np.isin(columns.item, [key_of(each) for each in tied])] |= ENTITY_LEG
     told_whole = sums == OF_SESSION if recap else np.zeros(many, bool)
     digest = (sums >= OF_SESSION) & ~told_whole
     kept: NDArray[np.bool_] | slice = slice(None)
@@ -178,10 +173,9 @@ def rank(
         if not apart.all():  # a new conversation has nothing of its own: then no column need be copied
             kept = apart
     return Ranking(
-        scan, found, at[kept], _normalised(text[kept]), _normalised(vector[kept]), sims[kept], named[kept].astype(np.float32),
-        timely[kept],
-        lengths[kept], own[kept].astype(np.float32), memory[kept].astype(np.float32), digest[kept].astype(np.float32),
-        told_whole[kept].astype(np.float32), counts[:, kept], legs[kept], brought[kept], text[kept],
+        scan, at[kept], _normalised(text[kept]), _normalised(vector[kept]), sims[kept], named[kept].astype(np.float32),
+        timely[kept], lengths[kept], own[kept].astype(np.float32), memory[kept].astype(np.float32),
+        digest[kept].astype(np.float32), told_whole[kept].astype(np.float32), counts[:, kept], legs[kept], text[kept],
         vector[kept], told, )  # fmt: skip
 
 
@@ -248,9 +242,9 @@ def saturation(scan: Scan, tokens: Column) -> Column:
     return (scan.k1 * (1 - scan.b) + (scan.k1 * scan.b / scan.mean) * tokens).astype(np.float32)
 
 
-_Merged = tuple[NDArray[np.intp], Columns, Column, Column, NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint64]]
+_Merged = tuple[NDArray[np.intp], Columns, Column, Column, NDArray[np.uint8]]
 """Each item once, session by session in the order of its turns: where its place is, its columns, cosine (NaN: unknown), word
-counts (words, n), legs, those of `more`, and what a memory sums up."""
+counts (words, n) and legs."""
 
 
 def _in_order(scan: Scan, ordered: Ordered) -> _Merged:
@@ -261,12 +255,11 @@ def _in_order(scan: Scan, ordered: Ordered) -> _Merged:
     counts[:, ordered.said] = scan.counts[:, : len(scan.words)].T
     legs = np.full(many, VECTOR_LEG, np.uint8)
     legs[ordered.said] |= TEXT_LEG
-    sums = np.where(columns.memory, columns.role, 0)
-    return np.arange(many), columns, scan.sims, counts, legs, np.zeros(many, np.uint8), sums
+    return np.arange(many), columns, scan.sims, counts, legs
 
 
-def _merged(scan: Scan, more: More, columns: Columns) -> _Merged:
-    """Of any scan. (The vectors' places know from when a memory holds, and what it sums up.)"""
+def _merged(scan: Scan, columns: Columns) -> _Merged:
+    """Of any scan."""
     order = np.argsort(order_of(columns))
     item = columns.item[order]
     first = np.empty(len(order), bool)
@@ -276,24 +269,14 @@ def _merged(scan: Scan, more: More, columns: Columns) -> _Merged:
     rank_of[order] = np.cumsum(first) - 1
     kept = order[first]
     n = len(scan.sims)
-    m = n + len(scan.counts)
-    sims, end = np.full(len(kept), np.nan, np.float32), len(scan.places)
-    sims[rank_of[end:]] = more.sims
+    sims = np.full(len(kept), np.nan, np.float32)
     sims[rank_of[:n]] = scan.sims
-    moments = np.empty(len(kept), np.int64)
-    moments[rank_of[n:]] = columns.at[n:]
-    moments[rank_of[:n]] = columns.at[:n]
-    sums = np.zeros(len(kept), np.uint64)
-    sums[rank_of[:n]] = np.where(columns.memory[:n], columns.role[:n], 0)
-    sums[rank_of[end:][(more.legs & SUMMARY_LEG >> _MORE_LEGS) != 0]] = OF_SESSION
     counts = np.zeros((len(scan.words), len(kept)), np.float32)
-    counts[:, rank_of[n:m]] = scan.counts[:, : len(scan.words)].T
+    counts[:, rank_of[n:]] = scan.counts[:, : len(scan.words)].T
     legs = np.zeros(len(kept), np.uint8)
-    for bit, part in ((VECTOR_LEG, rank_of[:n]), (TEXT_LEG, rank_of[n:m]), (FREQUENT_LEG, rank_of[m:end])):
-        legs[part] |= bit
-    brought = np.zeros(len(kept), np.uint8)
-    brought[rank_of[end:]] = more.legs << _MORE_LEGS
-    return kept, columns.part(kept)._replace(at=moments), sims, counts, legs | brought, brought, sums
+    legs[rank_of[:n]] = VECTOR_LEG
+    legs[counts.any(axis=0)] |= TEXT_LEG
+    return kept, columns.part(kept), sims, counts, legs
 
 
 def _apart(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,31 +19,43 @@ from app.context.bearing import BEARS_WORTH
 from app.context.candidates import SUMMARIES, Candidate
 from app.context.passages import PASSAGE_TOKENS, Cutter
 from app.context.profiles import Profile
-from app.context.rank import ENTITY_LEG, FREQUENT_LEG, SUMMARY_LEG, TEXT_LEG, Column, Ranking, gains, highest, rank
+from app.context.rank import (
+    ENTITY_LEG,
+    RECENT_LEG,
+    SUMMARY_LEG,
+    TEXT_LEG,
+    TIME_LEG,
+    VECTOR_LEG,
+    Column,
+    Ranking,
+    gains,
+    highest,
+    rank,
+)
+from app.context.timing import Span
 from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
 from app.errors import Unavailable
 from app.index.indexes import Fresh, Indexes, Part
+from app.index.user_index import NEVER, Also
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
-from app.store.places import MEMORY_KIND, NO_MORE, More, Places, Scan, ids_of
+from app.store.places import EPOCH, MEMORY_KIND, Places, ids_of
 from app.store.standing import NOTHING, Ended, Standing
 from app.store.turns import ROLE_NAMES, RetrievedRow, TurnStore, Vector
 
 
 class Limits(NamedTuple):
     """How much each leg may bring: vectors (all of them, while there are no more), texts (words are looked up until so many
-    documents, four times, have one), most used."""
+    documents, four times, have one)."""
 
     vectors: int
     texts: int
-    frequent: int
 
 
-LIMITS = Limits(vectors=12_000, texts=50, frequent=10)
-"""Of prompts and searches alike. Of each of thousands of messages only 60 bytes leave the database (0.3 µs each), and whoever
-has more gets the nearest, for which all are sorted: with 10,000, handing out all costs Postgres a quarter less than the nearest
-4,000. Evidence is often found by its neighbours: with 300 candidates for each leg chat loses .003, with 100 .05. Words beyond
-the first 200 documents find nothing more; with 60 documents work loses .015."""
+LIMITS = Limits(vectors=12_000, texts=50)
+"""Of prompts and searches alike. Whoever has more vectors gets the nearest. Evidence is often found by its neighbours: with 300
+candidates for each leg chat loses .003, with 100 .05. Words beyond the first 200 documents find nothing more; with 60 documents
+work loses .015."""
 SLACK = 1.1
 """How many times the tokens of the budget are fetched: what repeats something, or may not come up, is left out only then. (In a
 prompt the lines around the texts make it 1.4 times.)"""
@@ -51,22 +64,15 @@ MOST = 400
 """Items fetched at a time."""
 ROUNDS = 4
 """Times that more is fetched, where too much of it may not come up."""
-MANY, FEW = 1.5, 500
-"""A user has more than was looked at where there are so many times as many documents as the vectors' leg saw; it sees at least
-so many of those who have them. (Not every document has a vector.)"""
-BEYOND = {"entity": 30, "time": 60, "recent": 0, "summary": 5}
-"""Items of further legs for those who have more than the vectors' leg looks at, where the question names something or a time:
-as many as seed 004 has them bring, of a time twice so many (messages and what was learned from them)."""
-
-OF_THINGS = {"entity": BEYOND["entity"]}
-"""The same where the question names a known thing, whoever asks."""
+TIED, TIED_LOOKED_AT = 30, 600
+"""Memories that are about what the question names, at most (seed 004), the nearest of so many of the latest."""
 
 RAW_KINDS = frozenset({"turn", "message", "passage"})
 """The kinds of raw text; all others are kinds of memories."""
 
 
 class Scope(Struct, frozen=True):
-    """Whose memory, and what of it is not wanted because it stands in the prompt already (see `agent_data.retrieve`)."""
+    """Whose memory, and what of it is not wanted because it stands in the prompt already (see `UserIndex.scan`)."""
 
     tenant_id: UUID
     user_id: UUID
@@ -116,11 +122,8 @@ class NoVector(Unavailable):
 class Retriever:
     """Turns a question into candidates."""
 
-    def __init__(
-        self, store: TurnStore, embedder: Embedder, count: Callable[[str], int], indexes: Indexes | None = None
-    ) -> None:
-        """`count`: tokens of a text as they are stored (o200k). `indexes`: of users, in memory; without them, and of whom they
-        have none, the database looks through what there is."""
+    def __init__(self, store: TurnStore, embedder: Embedder, count: Callable[[str], int], indexes: Indexes) -> None:
+        """`count`: tokens of a text as they are stored (o200k). `indexes`: of users, in memory."""
         self._store = store
         self._embedder = embedder
         self._count = count
@@ -139,8 +142,18 @@ class Retriever:
         vector = await self.vector(query, wanted.wait_s)
         if wanted.further:
             query = f"{query} {wanted.further}"
-        scan = await self._scan(query, vector, scope, wanted, profile, limits)
-        more = await self._more(asked, scan, vector, scope, wanted, profile)
+        tied = await self._tied(asked, scope, wanted, profile)
+        scan = await self._indexes.scan(
+            scope.tenant_id,
+            scope.user_id,
+            query,
+            vector,
+            Part(scope.session, scope.visible_from, scope.ancestors, scope.history, wanted.only, scope.confine),
+            vectors=limits.vectors,
+            texts=limits.texts,
+            also=Also(tied, _moments(asked.span), asked.recap or "summary" in profile.legs),
+            fresh=scope.fresh,
+        )
         ranking = rank(
             scan,
             query,
@@ -151,7 +164,7 @@ class Retriever:
             span=asked.span,
             recap=asked.recap,
             here=asked.turns is not None,
-            more=more,
+            tied=tied,
         )
         scores = ranked_by(ranking, profile) if profile.ranked else None
         judgement = None
@@ -178,79 +191,17 @@ class Retriever:
             return Retrieved(found, statuses)
         return Retrieved(found, statuses, True, _worths(ranking, judgement))
 
-    async def _scan(
-        self, query: str, vector: Vector | None, scope: Scope, wanted: Wanted, profile: Profile, limits: Limits
-    ) -> Scan:
-        """All that could answer: from the user's index, or else by a look through the database. (A session without a user has
-        no index, and what is most used only the database knows.)"""
-        frequent = profile.legs.get("frequent", 0)
-        if self._indexes is not None and scope.confine is None and not frequent:
-            scan = await self._indexes.scan(
-                scope.tenant_id,
-                scope.user_id,
-                query,
-                vector,
-                Part(scope.session, scope.visible_from, scope.ancestors, scope.history, wanted.only),
-                vectors=limits.vectors,
-                texts=limits.texts,
-                fresh=scope.fresh,
-            )
-            if scan is not None:
-                return scan
-        return await self._store.retrieve(
-            scope.tenant_id,
-            scope.user_id,
-            query=query,
-            vector=vector,
-            space=self.space,
-            confine=scope.confine,
-            session=scope.session,
-            visible=scope.visible_from,
-            ancestors=scope.ancestors,
-            history=scope.history,
-            limits=limits._replace(frequent=frequent),
-            only=wanted.only,
-        )
-
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
         return NOTHING if scope.confine is not None else await self._store.procedures(scope.tenant_id, scope.user_id)
 
-    async def _more(
-        self, asked: Asked, scan: Scan, vector: Vector | None, scope: Scope, wanted: Wanted, profile: Profile
-    ) -> More:
-        """What further legs bring: those of the profile; or, where all is ranked, those of a question that names something, for
-        a user of whom not all was looked at."""
-        legs: Mapping[str, int] = profile.legs
-        if profile.ranked:
-            beyond = scan.counted > MANY * max(len(scan.sims), FEW)
-            # Without vectors nothing says which memories are summaries.
-            if (beyond and (asked.named or asked.span)) or (asked.recap and (beyond or not len(scan.sims))):
-                legs = BEYOND
-            elif asked.things:  # a memory that is tied to a thing need not have its name
-                legs = OF_THINGS
-            else:
-                return NO_MORE
-        limits = tuple(legs.get(name, 0) for name in ("entity", "time", "recent", "summary"))
-        if not any(limits):
-            return NO_MORE
-        begin, end = asked.span or (None, None)
-        return await self._store.retrieve_more(
-            scope.tenant_id,
-            scope.user_id,
-            vector=vector,
-            space=self.space,
-            confine=scope.confine,
-            session=scope.session,
-            visible=scope.visible_from,
-            ancestors=scope.ancestors,
-            history=scope.history,
-            only=wanted.only,
-            entities=sorted(each.replace("\0", "") for each in asked.about | wanted.related()),
-            begin=begin,
-            end=end,
-            limits=(limits[0], limits[1], limits[2], limits[3]),
-        )
+    async def _tied(self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile) -> Sequence[UUID]:
+        """Memories that are about what the question names, whatever their words are; looked for where that is a known thing,
+        or the profile asks for it."""
+        if wanted.only == 0 or not (asked.things or "entity" in profile.legs):
+            return ()
+        about = sorted(each.replace("\0", "") for each in asked.about | wanted.related())
+        return await self._store.tied(scope.tenant_id, scope.user_id, about, TIED_LOOKED_AT)
 
     async def vector(self, query: str, wait_s: float | None = None) -> Vector | None:
         """Of a question; None where there is none. Raises NoVector."""
@@ -304,7 +255,7 @@ def _parts(
     order = _order(ranking, profile, scores)
     if judgement is not None and wanted.price is not None:
         order = order[_affordable(ranking, judgement, wanted.price)[order]]
-    if things and profile.ranked and len(tied := np.flatnonzero(ranking.brought & ENTITY_LEG)):
+    if things and profile.ranked and len(tied := _nearest(ranking, ENTITY_LEG, TIED)):
         rest = _parts_of(ranking, order[~np.isin(order, tied)], profile, wanted)
         yield np.concatenate([tied, next(rest, tied[:0])])
         yield from rest
@@ -351,12 +302,42 @@ def _order(ranking: Ranking, profile: Profile, scores: Column | None) -> NDArray
     """The likeliest first; without scores, for a profile of the seeds, what each leg brings, in any order."""
     if scores is not None:
         return highest(scores, ROUNDS * MOST)
-    columns = ranking.signals()
-    vectors = np.argsort(-columns["similarity"], kind="stable")[: profile.legs.get("vector", 0)]
     said = np.flatnonzero(ranking.legs & TEXT_LEG)
     texts = said[np.argsort(-ranking.bm25(said), kind="stable")[: profile.legs.get("text", 0)]]
-    rest = np.flatnonzero(ranking.legs & FREQUENT_LEG | ranking.brought)
-    return np.unique(np.concatenate([vectors, texts, rest]))
+    found = [_nearest(ranking, bit, profile.legs.get(name, 0)) for name, bit in NEAREST_OF.items()]
+    return np.unique(np.concatenate([texts, *found]))
+
+
+NEAREST_OF = {
+    "vector": VECTOR_LEG,
+    "entity": ENTITY_LEG,
+    "time": TIME_LEG,
+    "recent": RECENT_LEG,
+    "summary": SUMMARY_LEG,
+}
+"""Legs of a profile that bring the nearest of theirs."""
+
+
+def _nearest(ranking: Ranking, leg: int, most: int) -> NDArray[np.intp]:
+    """What a leg brings: the nearest of its items; of those without a vector any."""
+    those = np.flatnonzero(ranking.legs & leg)
+    similarity = ranking.similarity[those]
+    order = np.argsort(-np.where(np.isnan(similarity), np.float32(-1.0), similarity), kind="stable")
+    return those[order[:most]]
+
+
+def _moments(span: Span | None) -> tuple[int, int] | None:
+    """A time in microseconds since 2000, as places have it."""
+    if span is None:
+        return None
+    begin, end = span
+    return (
+        round((begin - EPOCH) / _MICROSECOND) if begin is not None else -NEVER,
+        round((end - EPOCH) / _MICROSECOND) if end is not None else NEVER,
+    )
+
+
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def ranked_by(ranking: Ranking, profile: Profile) -> Column:
@@ -388,7 +369,7 @@ _LEGS: tuple[frozenset[str], ...] = tuple(
     )
     for number in range(128)
 )
-"""Which legs brought an item, by number: 1 vector, 2 text, 4 frequent, 8 entity, 16 time, 32 recent, 64 summary."""
+"""Which legs brought an item, by number: 1 vector, 2 text, 8 entity, 16 time, 32 recent, 64 summary."""
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}
 
 

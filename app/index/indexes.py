@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from app.errors import MnemeError
 from app.index.analyse import READ_CHARS, VERSION, asked, pack
 from app.index.cache import Cache
-from app.index.user_index import Row, UserIndex
+from app.index.user_index import NOTHING_ELSE, Also, Row, UserIndex
 from app.kept import forget
 from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore
-from app.store.places import Scan
+from app.store.places import MEMORY_KIND, Scan
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.index")
 
 MOST_ITEMS = 100_000
 """Items of one user that are kept, unless a setting says otherwise: 45 MB, and ten milliseconds for each question."""
-PATIENCE_S = 0.03
-"""Seconds that a question waits for an index that is being loaded: of the default deadline's 50 ms that leaves the database
-20 to answer it. 10,000 items take 40 ms."""
+BESIDE, BESIDE_S = 500, 0.02
+"""Of a user who has more: messages that the database is asked for beside the index, and seconds that it is waited for. It takes
+a few milliseconds; the default deadline is 50."""
 AT_ONCE_CHARS = 10_000
 """Characters of texts whose terms are made where requests are served (1.2 ms); of more in a thread."""
 AT_ONCE_ITEMS = 20_000
@@ -52,14 +52,16 @@ class Part(NamedTuple):
     ancestors: Sequence[UUID] = ()
     history: bool = False
     only: int | None = None
+    confine: UUID | None = None
+    """A session of nobody's, which is all that is asked."""
 
 
 class Meter(Protocol):
     """Counts what became of indexes."""
 
     def index_asked(self, how: str) -> None:
-        """`held`: it was at hand; `loaded`: it was not; `changed`: some of it was read again; `many`: the user has too many
-        items; `late`: it was not loaded in time; `failed`: its load failed."""
+        """`held`: it was at hand; `loaded`: it was not; `changed`: some of it was read again; `late`: it was not loaded in
+        time; `failed`: its load failed; `beside_late`: what the database adds to it did not come in time."""
 
     def index_loaded(self, seconds: float, items: int) -> None:
         """How long it took to load so many items."""
@@ -69,11 +71,13 @@ class Meter(Protocol):
 
 
 class Held(Struct, frozen=True):
-    """An index, and of which epoch and snapshot it is."""
+    """An index, and of which epoch and snapshot it is. `since`: it has the messages from then on (microseconds since 2000), for
+    of all there are too many; None: it has all."""
 
     index: UserIndex
     epoch: int | None
     snapshot: str
+    since: int | None = None
 
 
 class Fresh(NamedTuple):
@@ -91,26 +95,22 @@ class _Step(NamedTuple):
     read: IndexRead
 
 
-class _Many(Exception):
-    """The user has too many items for an index."""
-
-
 class Indexes:
-    """Answers questions from indexes in memory, each as the database has it at that moment; None where it has none."""
+    """Answers questions from indexes in memory, each as the database has it at that moment."""
 
     def __init__(
         self, store: IndexStore, tasks: Supervisor, *, space: int | None, dimensions: int, limit: int,
-        meter: Meter | None = None, most: int = MOST_ITEMS, patience_s: float | None = PATIENCE_S,
+        meter: Meter | None = None, most: int = MOST_ITEMS, beside_s: float = BESIDE_S,
     ) -> None:  # fmt: skip
         """`space`: of the vectors, and their `dimensions`; `limit`: bytes of all indexes; `most`: items of one user;
-        `patience_s`: None: for as long as a load takes."""
+        `beside_s`: how long the database is waited for that adds what is older."""
         self._store = store
         self._tasks = tasks
         self._meter = meter
         self._space = space
         self._dimensions = dimensions if space is not None else 0
         self._most = most
-        self._patience_s = patience_s
+        self._beside_s = beside_s
         self._cache: Cache[UUID, Held] = Cache(limit, _size, tasks)
         self._sorting: dict[UUID, list[_Step]] = {}
         """Users whose index is being sorted, and what changed since that began."""
@@ -127,28 +127,29 @@ class Indexes:
     def ask(self, held: Held | None) -> IndexAsk:
         """What to ask the database, to have it as it is now."""
         epoch, snapshot = (held.epoch, held.snapshot) if held is not None else (None, None)
-        return IndexAsk(self._space, VERSION, READ_CHARS, epoch, snapshot, self._most)
+        return IndexAsk(self._space, VERSION, READ_CHARS, epoch, snapshot)
 
     async def scan(
         self, tenant: UUID, user: UUID, query: str, vector: NDArray[np.float32] | None, scope: Part, *, vectors: int,
-        texts: int, fresh: Fresh | None = None,
-    ) -> Scan | None:  # fmt: skip
-        """What answers a question, as the database has it now, or had it at `fresh`; `vectors` and `texts` as `retrieve.Limits`
-        has them.
-
-        None: the user has too many items, or they are not here in time: the database is to be asked. Raises StoreUnavailable.
-        """
-        found = await self._current(tenant, user, fresh)
-        if found is None:
-            return None
-        index, read = found
+        texts: int, also: Also = NOTHING_ELSE, fresh: Fresh | None = None,
+    ) -> Scan:  # fmt: skip
+        """What answers a question, as the database has it now, or had it at `fresh`; the others as of `UserIndex.scan`. Raises
+        StoreUnavailable."""
+        if scope.confine is not None:
+            read = await self._store.session(tenant, user, self.ask(None), scope.confine, self._most)
+            index, since, at = await self._made(tenant, user, read.rows), None, read.at
+            self._told("loaded")
+        else:
+            index, since, at = await self._current(tenant, user, fresh)
         wanted = None if vector is None else np.asarray(vector, np.float32)
         length = 0.0 if wanted is None else float(np.linalg.norm(wanted))
+        wanted = wanted / np.float32(length) if wanted is not None and length else None
+        if since is not None and wanted is not None and scope.only != MEMORY_KIND:
+            index = await self._beside(tenant, user, index, wanted, since)
         put = partial(
             index.scan,
-            asked(query, index.languages), wanted / np.float32(length) if wanted is not None and length else None,
-            vectors=vectors, texts=texts, only=scope.only, session=scope.session, visible_from=scope.visible_from,
-            ancestors=scope.ancestors, history=scope.history, now=read.at, most=read.words, k1=read.k1, b=read.b,
+            asked(query, index.languages), wanted, vectors=vectors, texts=texts, only=scope.only, session=scope.session,
+            visible_from=scope.visible_from, ancestors=scope.ancestors, history=scope.history, now=at, also=also,
         )  # fmt: skip
         return put() if len(index) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
 
@@ -162,8 +163,6 @@ class Indexes:
                         return
                     try:
                         await self._cache.get(user, partial(self._load, tenant, user, []))
-                    except _Many:
-                        continue
                     except (MnemeError, asyncpg.PostgresError, ValueError) as error:  # no reason not to start
                         log.warning("an index was not loaded", extra={"user": str(user), "error": str(error)})
 
@@ -178,31 +177,27 @@ class Indexes:
             self._cache.drop(user)
         forget()
 
-    async def _current(self, tenant: UUID, user: UUID, fresh: Fresh | None) -> tuple[UserIndex, IndexRead] | None:
-        """The index as it is now, and how words count; None: there is none, or not in time."""
+    async def _current(self, tenant: UUID, user: UUID, fresh: Fresh | None) -> tuple[UserIndex, int | None, int]:
+        """The index as it is now, since when it has messages (`Held`), and when now is."""
         if fresh is None and (held := self._cache.held(user)) is not None:
             fresh = Fresh(held, await self._store.read(tenant, user, self.ask(held)))
         if fresh is not None:
             if not fresh.read.whole:
-                return await self._later(tenant, user, *fresh), fresh.read
+                return await self._later(tenant, user, *fresh), fresh.held.since, fresh.read.at
             if self._cache.held(user) is fresh.held:  # it leads nowhere
                 self._cache.drop(user)
         told: list[IndexRead] = []
         try:
-            async with asyncio.timeout(self._patience_s):
-                held = await self._cache.get(user, partial(self._load, tenant, user, told))
-        except TimeoutError:
+            held = await self._cache.get(user, partial(self._load, tenant, user, told))
+        except asyncio.CancelledError:  # the request has a deadline; the load goes on, for the next
             self._told("late")
-            return None
-        except _Many:
-            self._told("many")
-            return None
+            raise
         except MnemeError:
             self._told("failed")
             raise
         if told:  # it was this question that began the load: nothing older is in it
             self._told("loaded")
-            return held.index, told[0]
+            return held.index, held.since, told[0].at
         return await self._current(tenant, user, Fresh(held, await self._store.read(tenant, user, self.ask(held))))
 
     async def _later(self, tenant: UUID, user: UUID, held: Held, read: IndexRead) -> UserIndex:
@@ -217,7 +212,7 @@ class Indexes:
         self._told("changed" if read.items else "held")
         # What was dropped meanwhile stays so: it may have been for an erasure.
         if self._cache.held(user) is held:
-            later = Held(index, read.epoch, read.snapshot)
+            later = Held(index, read.epoch, read.snapshot, held.since)
             self._cache.keep(user, later)
             if user in self._sorting:
                 self._sorting[user].append(_Step(held, later, read))
@@ -227,16 +222,22 @@ class Indexes:
         return index
 
     async def _sorted(self, user: UUID, held: Held) -> None:
-        """Keep the index sorted, with what changes meanwhile. (In a thread: it takes longer than a request has.)"""
+        """Keep the index sorted and no larger than it may be, with what changes meanwhile. (In a thread: it takes longer than a
+        request has.)"""
+
+        def tidied() -> tuple[UserIndex, int | None]:
+            index, since = held.index.latest(self._most)
+            return index.sorted(), since
+
         try:
-            index = await asyncio.to_thread(held.index.sorted)
+            index, since = await asyncio.to_thread(tidied)
         finally:
             steps = self._sorting.pop(user)
         for step in steps:
             if step.before is held:
                 index, held = self._changed(index, step.read)[0], step.after
         if self._cache.held(user) is held:
-            self._cache.keep(user, replace(held, index=index))
+            self._cache.keep(user, replace(held, index=index, since=since if since is not None else held.since))
 
     @staticmethod
     def _changed(index: UserIndex, read: IndexRead) -> tuple[UserIndex, _Made]:
@@ -246,21 +247,38 @@ class Indexes:
 
     async def _load(self, tenant: UUID, user: UUID, told: list[IndexRead]) -> Held:
         began = time.monotonic()
-        read = await self._store.read(tenant, user, self.ask(None))
-        if read.many:
-            raise _Many
-        make = partial(self._made, read.rows)
-        index, made = make() if _few(read.rows) else await asyncio.to_thread(make)
-        self._keep(tenant, user, made)
-        self._unreadable(index.unreadable, user)
+        read = await self._store.load(tenant, user, self.ask(None), self._most)
+        index = await self._made(tenant, user, read.rows)
         if self._meter is not None:
             self._meter.index_loaded(time.monotonic() - began, len(read.rows))
         told.append(read)
-        return Held(index, read.epoch, read.snapshot)
+        # As many as there may be: there are more, or nearly so.
+        since = index.since if len(read.rows) >= self._most else None
+        return Held(index, read.epoch, read.snapshot, since)
 
-    def _made(self, rows: Sequence[IndexRow]) -> tuple[UserIndex, _Made]:
+    async def _beside(
+        self, tenant: UUID, user: UUID, index: UserIndex, vector: NDArray[np.float32], since: int
+    ) -> UserIndex:
+        """With the nearest of the messages that are too old for the index; without, where they do not come in time."""
+        try:
+            async with asyncio.timeout(self._beside_s):
+                rows = await self._store.beside(tenant, user, self.ask(None), vector, since, BESIDE)
+        except TimeoutError:
+            self._told("beside_late")
+            return index
         decoded, made = _with_terms(rows)
-        return UserIndex.of(decoded, self._dimensions), made
+        self._keep(tenant, user, made)
+        return index.with_rows(decoded)
+
+    async def _made(self, tenant: UUID, user: UUID, rows: Sequence[IndexRow]) -> UserIndex:
+        def make() -> tuple[UserIndex, _Made]:
+            decoded, made = _with_terms(rows)
+            return UserIndex.of(decoded, self._dimensions), made
+
+        index, made = make() if _few(rows) else await asyncio.to_thread(make)
+        self._keep(tenant, user, made)
+        self._unreadable(index.unreadable, user)
+        return index
 
     def _keep(self, tenant: UUID, user: UUID, made: _Made) -> None:
         if made:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 from uuid import UUID
 
 import numpy as np
@@ -26,10 +26,13 @@ from app.store.places import MEMORY_KIND, PLACE, Columns, Ordered, Places, Scan,
 WORDS = 16
 """Words of a question that are looked for at most, as `Scan` has them."""
 K1, B = 1.2, 0.75
-"""BM25's, where the operator has set nothing else (seed 000)."""
+"""BM25's (seed 000)."""
 AHEAD, CROWD = 4, 16
 """Items are looked for by a question's rarest words, until those bring `AHEAD` times the limit; of what they bring,
-`CROWD` times the limit is handed out. As `agent_data.retrieve` had it."""
+`CROWD` times the limit is handed out."""
+TIMED, SUMMARIES = 60, 5
+"""Where not all that has a vector can be handed out: items of the time that a question speaks of, and memories that sum up
+much, which are handed out all the same."""
 TAIL_ROWS, TAIL_SHARE = 128, 64
 """So many new rows, or one in so many of all, are kept beside the postings, and looked through one by one (.1 ms); then all
 postings are to be sorted anew."""
@@ -66,6 +69,18 @@ class Row(NamedTuple):
     """Why it may not come up everywhere: `ENDED`, `LOCAL`, `SUPERSEDED`."""
     until: int = NEVER
     """When it ends, microseconds since 2000."""
+
+
+class Also(NamedTuple):
+    """What a question wants beside the nearest: these `items`; what is of a time (`span`: from and to, microseconds since
+    2000); memories that sum up much (`summaries`)."""
+
+    items: Collection[UUID] = ()
+    span: tuple[int, int] | None = None
+    summaries: bool = False
+
+
+NOTHING_ELSE = Also()
 
 
 class _Rows(NamedTuple):
@@ -126,6 +141,26 @@ class UserIndex(Struct, frozen=True):
         live = self._live & ~_same_items(self._numbers, _of_items(items))
         return replace(self, _live=live, _order=self._order.kept(live))
 
+    def latest(self, most: int) -> tuple[Self, int | None]:
+        """With all memories and no more messages than make `most` items, the latest; and since when it has all messages,
+        microseconds since 2000 (None: it always had)."""
+        if len(self) <= most:
+            return self, None
+        places = _places(self._numbers)
+        messages = np.flatnonzero(self._live & (places["kind"] != MEMORY_KIND))
+        many = min(len(messages), max(0, most - (len(self) - len(messages))))
+        at = places["at"][messages]
+        since = int(np.partition(at, len(at) - many)[len(at) - many]) if many else NEVER
+        live = self._live.copy()
+        live[messages[at < since]] = False
+        return replace(self, _live=live, _order=self._order.kept(live)), since
+
+    @property
+    def since(self) -> int:
+        """When the first of its messages was said, microseconds since 2000; `NEVER` without any."""
+        places = _places(self._numbers)
+        return int(places["at"].min(where=self._live & (places["kind"] != MEMORY_KIND), initial=NEVER))
+
     def __len__(self) -> int:
         return int(np.count_nonzero(self._live))
 
@@ -154,24 +189,20 @@ class UserIndex(Struct, frozen=True):
         vectors: int,
         texts: int,
         only: int | None = None,
-        confine: UUID | None = None,
-        hidden: Collection[UUID] = (),
         session: UUID | None = None,
         visible_from: int = 1,
         ancestors: Sequence[UUID] = (),
         history: bool = False,
         now: int = 0,
-        most: int = WORDS,
-        k1: float = K1,
-        b: float = B,
+        also: Also = NOTHING_ELSE,
     ) -> Scan:
-        """What `agent_data.retrieve` found, but for what is most used.
+        """What could answer a question.
 
         `terms`: `analyse.asked` in `languages`. `vector` (d,) of length 1. `vectors`, `texts`: as `retrieve.Limits` has them.
-        `only`: messages (0) or memories (1). `confine`: one session's messages. `hidden`: items that may not come up. What
-        stands in the prompt (`session` from `visible_from` on, and `ancestors`) is context for the rest, and left out only
-        where not all can be handed out; but a memory that comes from there is not handed out at all. `history`: also what is
-        not in force any more. `now`: microseconds since 2000. `most`: words that count, at most `WORDS`.
+        `only`: messages (0) or memories (1). What stands in the prompt (`session` from `visible_from` on, and `ancestors`) is
+        context for the rest, and left out only where not all can be handed out; but a memory that comes from there is not
+        handed out at all. `history`: also what is not in force any more. `now`: microseconds since 2000. `also`: what is
+        handed out however far its vector is.
         """
         numbers = self._numbers
         places = _places(numbers)
@@ -179,14 +210,13 @@ class UserIndex(Struct, frozen=True):
         wanted = self._live & self._shown(lines, history, now)
         if only is not None:
             wanted = wanted & (places["kind"] == only)
-        if confine is not None:
-            wanted = wanted & _of(places, confine)
-        if hidden:
-            wanted = wanted & ~_same_items(numbers, _of_items(hidden))
-        near, sims = self._near(vector, vectors, wanted, lines)
+        near, sims = self._near(vector, vectors, wanted, lines, also)
         documents = self._live & ~((places["kind"] == MEMORY_KIND) & (places["role"] == OF_SESSION))
-        words, holding, counts = self._counted(terms if texts > 0 else (), documents, min(most, WORDS))
+        words, holding, counts = self._counted(terms if texts > 0 else (), documents)
         said = _said(holding, counts, wanted, lines, texts)
+        # What has no vector is brought by nothing else.
+        rest = _also(also if vector is None else Also(also.items), numbers, lines.without(wanted), places["at"])
+        said = np.union1d(said, np.setdiff1d(rest, near))
         table = np.zeros((len(said), WORDS), np.uint8)
         table[:, : len(words)] = counts[:, said].T
         there = int(np.count_nonzero(documents))
@@ -199,7 +229,7 @@ class UserIndex(Struct, frozen=True):
             sims[where[near]] = sims.copy()
             near, ordered = order.at, Ordered(order.columns(), where[said])
         found = numbers[np.concatenate([near, said])]
-        return Scan(_places(found), sims, table, words, holding, there, mean, k1, b, ordered)
+        return Scan(_places(found), sims, table, words, holding, there, mean, K1, B, ordered)
 
     @property
     def _numbers(self) -> NDArray[np.uint64]:
@@ -209,7 +239,7 @@ class UserIndex(Struct, frozen=True):
         return np.concatenate([self._base.places, self._tail.places])
 
     def _shown(self, lines: _Lines, history: bool, now: int) -> NDArray[np.bool_]:
-        """Which items (n,) may come up, as far as it is they who say so (`agent_data.may_surface`)."""
+        """Which items (n,) may come up, as far as it is they who say so (as `agent_data.may_surface`)."""
         hides = np.concatenate([self._base.hides, self._tail.hides])
         shown: NDArray[np.bool_] = (hides & (0 if history else ENDED | SUPERSEDED)) == 0
         if not history:
@@ -223,20 +253,22 @@ class UserIndex(Struct, frozen=True):
         return shown
 
     def _near(
-        self, vector: NDArray[np.float32] | None, limit: int, wanted: NDArray[np.bool_], lines: _Lines
+        self, vector: NDArray[np.float32] | None, limit: int, wanted: NDArray[np.bool_], lines: _Lines, also: Also
     ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """Which items have the nearest vectors, or all while there are no more than `limit`; and their cosines."""
+        """Which items have the nearest vectors (with what is wanted `also`), or all while there are no more than `limit`; and
+        their cosines."""
         if vector is None or not self.dimensions or limit <= 0:
             return np.zeros(0, np.intp), np.zeros(0, np.float32)
         wanted = wanted & (np.concatenate([self._base.scales, self._tail.scales]) > 0)
         cosines = np.concatenate([_cosines(self._base, vector), _cosines(self._tail, vector)])
         near = np.flatnonzero(wanted)
         if len(near) > limit:
-            near = _highest(cosines, np.flatnonzero(lines.without(wanted)), limit)
+            rest = lines.without(wanted)
+            near = np.union1d(_highest(cosines, np.flatnonzero(rest), limit), _also(also, self._numbers, rest, cosines))
         return near, cosines[near]
 
     def _counted(
-        self, terms: Sequence[Term], documents: NDArray[np.bool_], most: int
+        self, terms: Sequence[Term], documents: NDArray[np.bool_]
     ) -> tuple[list[str], list[int], NDArray[np.uint8]]:
         """The rarest of these words, in how many of the documents (n,) each stands, and how often in each item: (words, n)."""
         hashes = np.array([each for term in terms for each in term.hashes], np.uint64)
@@ -263,7 +295,7 @@ class UserIndex(Struct, frozen=True):
                 holding = np.count_nonzero(marked & documents)
             found.append((term.pair and not holding, int(holding), term.word, lists))
         found.sort(key=lambda each: each[:3])
-        del found[most:]
+        del found[WORDS:]
         counts = np.zeros((len(found), len(self._live)), np.uint8)
         for row, (*_, lists) in zip(counts, found, strict=True):
             for owners, many in lists:
@@ -370,6 +402,22 @@ def _said(
     documents = counts.shape[1]
     gains = np.log1p(documents / (np.array(holding, np.float32) + 1))
     return _highest(gains @ (counts[:, found] > 0), found, CROWD * limit, at=np.arange(len(found)))
+
+
+def _also(also: Also, numbers: NDArray[np.uint64], wanted: NDArray[np.bool_], worth: NDArray[Any]) -> NDArray[np.intp]:
+    """What is wanted beside the nearest, of each kind the `worth` (n,) highest."""
+    places = _places(numbers)
+    found = []
+    if also.items:
+        found.append(np.flatnonzero(wanted & _same_items(numbers, _of_items(also.items))))
+    if also.span is not None:
+        begin, end = also.span
+        of_time = np.flatnonzero(wanted & (places["at"] >= begin) & (places["at"] < end))
+        found.append(_highest(worth, of_time, TIMED))
+    if also.summaries:
+        sums = np.flatnonzero(wanted & (places["kind"] == MEMORY_KIND) & (places["role"] >= OF_SESSION))
+        found.append(_highest(worth, sums, SUMMARIES))
+    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.intp)
 
 
 def _decoded(rows: Sequence[Row], dimensions: int) -> tuple[_Rows, int]:
@@ -529,7 +577,7 @@ def _of(places: Places, session: UUID) -> NDArray[np.bool_]:
 
 
 def _highest(
-    worth: NDArray[np.float32], items: NDArray[np.intp], limit: int, at: NDArray[np.intp] | None = None
+    worth: NDArray[Any], items: NDArray[np.intp], limit: int, at: NDArray[np.intp] | None = None
 ) -> NDArray[np.intp]:
     """Of these items the `limit` best, in their own order. `at`: where the worth of each stands; as the items do."""
     if len(items) <= limit:

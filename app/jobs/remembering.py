@@ -235,8 +235,6 @@ class _Taking(Struct, frozen=True):
         for at, memory in stale:
             if at not in heirs:
                 await self.writes.invalidate(memory, self.now, CHANGED)
-        if new:
-            await self.effect.count_words([], [row.memory_id for _, row in new], self.now, self.now)
         await self.writes.name([(row.memory_id, _keys(each)) for each, row in new])
         origins = [(each.origin.message_id, row.memory_id) for each, row in new]
         await self.writes.derive(origins + [(each.origin.message_id, memory.memory_id) for each, memory in repeated])

@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
@@ -38,9 +37,6 @@ MONTHS_AHEAD = 2
 
 BATCH = 2000
 """Rows changed in one transaction: locks stay short."""
-
-USERS_AT_ONCE = 50
-"""Users whose vectors are counted in one transaction, which keeps their learners waiting: a thousand vectors take 0.2 ms."""
 
 KEEP_EFFECTS = timedelta(days=7)
 """A job that comes back after its lease ran out does so within minutes."""
@@ -77,7 +73,6 @@ class Schedule:
             Tick("partitions", timedelta(hours=6), self._partitions),
             Tick("expiry", timedelta(hours=1), self._expiry),  # seed 000 §9.2
             Tick("vectors", timedelta(minutes=15), self._vectors),  # as the promotion sweep of seed 000 §9.1
-            Tick("vector_counts", timedelta(days=1), self._vector_counts),  # what they say is rough, and hardly drifts
             Tick("purge", timedelta(hours=6), self._purge),
             Tick("spend", timedelta(minutes=1), self._spend),
             Tick("budgets", timedelta(hours=1), self._budgets),
@@ -171,32 +166,17 @@ class Schedule:
         )
 
     async def _vectors(self, connection: Connection, _: datetime) -> int:
-        """Users with more vectors than `vector_exact_limit` go over from the exact scan to the graph.
+        """Users with more vectors than `vector_exact_limit` go into the graph.
 
-        First all their vectors enter it, then it is switched on; those that a turn adds in between follow, here or at
+        First all their vectors enter it, then new ones do at once; those that a turn adds in between follow, here or at
         the next run.
         """
         changed = 0
         for row in await connection.fetch(self._sql["schedule.crowded"], timeout=STATEMENT_S):
-            user = row["user_id"]
-            if await connection.fetchval(self._sql["schedule.recount"], user, timeout=STATEMENT_S):
-                changed += await self._in_batches(connection, "enter_graph", user)
-                await connection.execute(self._sql["schedule.use_graph"], user)
+            changed += await self._in_batches(connection, "enter_graph", row["user_id"])
+            await connection.execute(self._sql["schedule.use_graph"], *row)
         for row in await connection.fetch(self._sql["schedule.graph_users"], timeout=STATEMENT_S):
             changed += await self._in_batches(connection, "enter_graph", row["user_id"])
-        return changed
-
-    async def _vector_counts(self, connection: Connection, _: datetime) -> int:
-        """Users whose count of vectors was not what there is: what is forgotten leaves the count."""
-        changed = 0
-        user: UUID | None = UUID(int=0)
-        while user is not None:
-            row = await connection.fetchrow(
-                self._sql["schedule.recount_vectors"], user, USERS_AT_ONCE, timeout=STATEMENT_S
-            )
-            assert row is not None, "a function has one row"
-            user = row["p_user"]
-            changed += row["changed"]
         return changed
 
     async def _purge(self, connection: Connection, now: datetime) -> int:

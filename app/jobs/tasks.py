@@ -237,14 +237,12 @@ class Learner:
                     log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
                     return True
                 await self._index(effect, found)
-                memories = await self._take_in(job, setting, effect, statements) if statements else []
+                if statements:
+                    await self._take_in(job, setting, effect, statements)
                 if self._taking_back is not None and exchanges and not job.indexed:
                     await self._taking_back.act(job, effect, exchanges, statements)
                 if self._answers is not None and verdicts:
                     await self._answers.act(effect, job.tenant, job.user, verdicts, statements)
-                indexed = [] if job.indexed else [each.message_id for each in messages]
-                if indexed or memories:
-                    await effect.count_words(indexed, memories, job.since, job.until)
                 if not job.indexed:
                     if job.learn and self._note is not None:
                         await self._note(job, effect, messages, statements)

@@ -11,6 +11,7 @@ something else is so by now, only the one that was said last is in force, as if 
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -208,8 +209,8 @@ class Doing:
         return _done(found[0]) if found else None
 
     async def stored(self, terms: Sequence[str]) -> list[Stored]:
-        """Memories that have one of these words, in force or not."""
-        rows = await self._fetch("memories", self._scope, list(terms), LOOKED_AT) if terms else []
+        """Memories that may have one of these words, in whatever form; in force or not."""
+        rows = await self._fetch("memories", self._scope, [_within(each) for each in terms], LOOKED_AT) if terms else []
         return [Stored(*row.values()) for row in rows]
 
     async def near(self, vector: Vector, threshold: float) -> list[tuple[UUID, str]]:
@@ -223,8 +224,12 @@ class Doing:
         return [(row["memory_id"], texts[row["memory_id"]]) for row in rows if row["memory_id"] in texts]
 
     async def messages(self, keys: Collection[str]) -> list[Message]:
-        """Messages that have all of these words."""
-        rows = await self._fetch("messages", self._session, sorted(keys), LOOKED_AT) if keys else []
+        """Messages that may have all of these words, in whatever form."""
+        rows = (
+            await self._fetch("messages", self._session, [_within(each) for each in sorted(keys)], LOOKED_AT)
+            if keys
+            else []
+        )
         return [
             Message(row["message_id"], row["content_hash"], len(row["content"] or ""), row["content"] or "")
             for row in rows
@@ -416,3 +421,13 @@ def _done(row: Any) -> Done:
 
 def _row(row: Any) -> CommandRow:
     return CommandRow(**dict(row) | {"items": _items(row["items"])})
+
+
+STEM_CHARS = 4
+"""Letters by which forms of a word are found, as `command_match` takes them for one word."""
+
+
+def _within(word: str) -> str:
+    """A pattern of texts that have a form of the word. (Apostrophes are written in several ways: what stands before one.)"""
+    begin = word.replace("\0", "").replace("’", "'").split("'")[0][:STEM_CHARS]
+    return "%" + re.sub(r"([\\%_])", r"\\\1", begin) + "%"

@@ -28,7 +28,6 @@ from app.errors import StoreUnavailable
 from app.store import ids
 from app.store.erasure import Connect, connected
 from app.store.forgetting import Held, content_hmac, forget, hold
-from app.store.history import LEARN_BATCH
 from app.store.lineage import line_of
 from app.store.paging_values import mark_of
 from app.store.pools import set_codecs
@@ -148,7 +147,7 @@ class _Run:
             await self._run("deleting.uncompress", summary)
         await self._quotes(row["session_id"], [self._message, *forgotten])
         await self._paged(row["session_id"], row["message_hash"])
-        await self._words(key, row, counted=await self._counted())
+        await self._words(key, row)
         return Deletion(forgotten, kept)
 
     async def _memories(self, key: bytes, held: Sequence[Held], kept: Collection[UUID]) -> None:
@@ -180,10 +179,6 @@ class _Run:
         await self._run("deleting.part", [each["memory_id"] for each in older], heirs)
         return sorted(set(heirs))
 
-    async def _counted(self) -> bool:
-        (row,) = await self._rows("deleting.counted", self._message, self._at, LEARN_BATCH)
-        return bool(row["counted"])
-
     async def _quotes(self, session: UUID, gone: Sequence[UUID]) -> None:
         rows = await self._rows("deleting.summaries", session)
         await self._run("deleting.blocks", list(gone), [each["session_id"] for each in rows])
@@ -195,14 +190,12 @@ class _Run:
         (row,) = await self._rows("deleting.same", session, hashed)
         await self._run("deleting.paged", session, [mark_of(hashed, times).hex() for times in range(row["many"])])
 
-    async def _words(self, key: bytes, row: Any, *, counted: bool) -> None:
+    async def _words(self, key: bytes, row: Any) -> None:
         await self._run("memories.drop_vectors", [self._message])
         await self._run("deleting.cards", self._message)
         said: bytes | None = row["content_hash"]
         mark = content_hmac(key, said) if said is not None else None
         await self._run("memories.suppress", [self._message], "deleted", [mark], self._now)
-        if counted:  # after what takes memories: whoever holds the user's counts waits for nobody
-            await self._run("deleting.uncount", self._message, self._at)
         await self._run("deleting.blank", self._message, self._at)
 
     async def _tell(

@@ -197,7 +197,6 @@ class Drawing(Struct, frozen=True):
                 ],
             ),
         )
-        await effect.count_words([], made, self.now, self.now)
         pairs = [(source, each.row.memory_id) for each in fresh for source in (*each.facts, *each.messages)]
         await self._run("derive", [one for one, _ in pairs], [other for _, other in pairs])
         await self._run("name_keys", [key_hmac(key, each.key) for each in fresh], made)

@@ -11,8 +11,10 @@ from uuid import UUID
 
 import asyncpg
 
+from app.errors import StoreUnavailable
 from app.store.erasure import Connect
 from app.store.indexed import ERASED
+from app.store.pools import Pool
 from app.store.queries import Queries
 
 log = logging.getLogger("mneme.index")
@@ -23,7 +25,14 @@ LOOK_S = 2.0
 """Seconds between two questions whether the connection still lives, and that an answer may take: a user who is erased is out of
 every server's memory within five."""
 
-_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+_LOST = (
+    StoreUnavailable,
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
 """What a Postgres raises that is lost, frozen or restarting."""
 
 
@@ -31,11 +40,12 @@ class Erasures:
     """Listens on a connection of its own. What is not heard while there is none may have been anybody's erasure."""
 
     def __init__(
-        self, connect: Connect, sql: Queries, erased: Callable[[UUID], None], lost: Callable[[], None]
+        self, connect: Connect, pool: Pool, sql: Queries, erased: Callable[[UUID], None], lost: Callable[[], None]
     ) -> None:
-        """`connect`: opens a session of its own (no PgBouncer in transaction mode). `erased`: told of each user; `lost`: told
-        when something may have been missed."""
+        """`connect`: opens a session of its own (no PgBouncer in transaction mode), on the server that `pool` asks. `erased`:
+        told of each user; `lost`: told when something may have been missed."""
         self._connect = connect
+        self._pool = pool
         self._sql = sql
         self._erased = erased
         self._lost = lost
@@ -64,7 +74,11 @@ class Erasures:
         while True:
             await asyncio.sleep(LOOK_S)
             async with asyncio.timeout(LOOK_S):
-                await connection.fetchval(self._sql["turns.ping"])
+                here = await connection.fetchrow(self._sql["index.whose"])
+            with contextlib.suppress(StoreUnavailable):  # the next look tells
+                async with self._pool.acquire() as asked:
+                    if here != await asked.fetchrow(self._sql["index.whose"]):  # one address did not follow a fail-over
+                        raise ConnectionError("erasures are told on another server than the one that is asked")
 
     def _told(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         with contextlib.suppress(ValueError):  # somebody else's, or an operator's try

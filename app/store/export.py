@@ -27,8 +27,7 @@ MNEME_MAX_BODY_BYTES each, and twice that as hexadecimal digits."""
 
 LEFT_OUT = {
     "embeddings": "Vectors: made of the texts, which are there, by an embedder that another system may not have.",
-    "lexemes": "In how many of the texts each word stands: counted from them.",
-    "user_stats": "Running totals of the same.",
+    "user_stats": "Whether these are in the graph.",
     "index_items": "What ranking needs of the texts: made of them.",
     "index_log": "Which of these changed lately.",
     "index_state": "How far that is known.",

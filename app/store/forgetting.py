@@ -44,8 +44,7 @@ async def forget(
     held: Sequence[Held],
     now: datetime,
 ) -> None:
-    """Leave of memories that there were some, and keyed hashes (`key`) of what they said, so that it is not learned again.
-    Their words leave the user's counts when the transaction ends (`agent_data.recount_memory`)."""
+    """Leave of memories that there were some, and keyed hashes (`key`) of what they said, so that it is not learned again."""
     memories = [each.memory_id for each in held]
     earlier = await connection.fetch(sql["memories.hashes_before"], tenant, user, memories)
     await connection.execute(sql["memories.void"], tenant, user, memories, now)

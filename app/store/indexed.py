@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
+from numpy.typing import NDArray
 
+from app.store.ids import nobody
 from app.store.places import PLACE
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -41,43 +43,35 @@ class IndexRow(NamedTuple):
 
 class IndexAsk(NamedTuple):
     """What a server wants to know of a user's index. `space`: of the vectors; `version`: of the analyser; `chars`: of a text
-    that it reads; `epoch`, `snapshot`: of what the server has, None: it has nothing; `most`: items that are kept of a user."""
+    that it reads; `epoch`, `snapshot`: of what the server has, None: it has nothing."""
 
     space: int | None
     version: int
     chars: int
     epoch: int | None
     snapshot: str | None
-    most: int
 
 
-NO_INDEX = IndexAsk(None, 0, 0, None, None, 0)
+NO_INDEX = IndexAsk(None, 0, 0, None, None)
 """Nothing is asked."""
 
 
 class IndexRead(NamedTuple):
     """What `agent_data.index_read` found, as of `epoch` and `snapshot`. `whole`: what a server has leads nowhere, all is to be
-    read; `many`: that is too much for an index. Else `items` changed, and `rows` are those of them that are there. `at`: now,
+    read. Else `items` changed, and `rows` are those of them that are there. `at`: now,
     microseconds since 2000."""
 
     epoch: int | None
     snapshot: str
     whole: bool
-    many: bool
     items: Sequence[UUID]
     at: int
-    k1: float
-    b: float
-    words: int
     rows: Sequence[IndexRow]
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> IndexRead:
         """From the columns of `index_read` and `index_columns`."""
-        return cls(
-            row["epoch"], row["snapshot"], row["whole"], row["many"], row["items"] or (), row["at"], row["k1"], row["b"],
-            row["words"], _rows(row) if row["places"] else (),
-        )  # fmt: skip
+        return cls(row["epoch"], row["snapshot"], row["whole"], row["items"] or (), row["at"], _rows(row))
 
 
 class IndexStore:
@@ -90,20 +84,39 @@ class IndexStore:
         self._sql = sql
 
     async def read(self, tenant: UUID, user: UUID, ask: IndexAsk) -> IndexRead:
-        """What became of a user's index; or all of it, where the server has nothing. Raises StoreUnavailable."""
-        if ask.snapshot is None:
-            row = await self._reads.one("index.load", tenant, user, *ask[:3], ask.most)
-        else:
-            row = await self._reads.one("index.read", tenant, user, *ask)
+        """What became of a user's index. Raises StoreUnavailable."""
+        return await self._read("index.read", tenant, user, *ask)
+
+    async def load(self, tenant: UUID, user: UUID, ask: IndexAsk, most: int) -> IndexRead:
+        """All that there is for a user's index; of the messages the latest, where all would be more than `most` items. Raises
+        StoreUnavailable."""
+        return await self._read("index.load", tenant, user, *ask[:3], most)
+
+    async def session(self, tenant: UUID, user: UUID, ask: IndexAsk, session: UUID, most: int) -> IndexRead:
+        """The same of one session of nobody's, which all of a tenant's share a user. Raises StoreUnavailable."""
+        return await self._read("index.session", tenant, user, *ask[:3], session, most)
+
+    async def beside(
+        self, tenant: UUID, user: UUID, ask: IndexAsk, vector: NDArray[np.float32], before: int, limit: int
+    ) -> Sequence[IndexRow]:
+        """Of the messages from before a time (microseconds since 2000) those with the nearest vectors, by the graph. Raises
+        StoreUnavailable."""
+        row = await self._reads.one("index.beside", tenant, user, *ask[:3], vector, before, limit)
+        return _rows(row) if row is not None else ()
+
+    async def _read(self, query: str, *arguments: Any) -> IndexRead:
+        row = await self._reads.one(query, *arguments)
         assert row is not None, "a function with OUT arguments returns one row"
         if len(row["places"] or b"") <= AT_ONCE * PLACE.itemsize:
             return IndexRead.of(row)
         return await asyncio.to_thread(IndexRead.of, row)
 
     async def recent(self, limit: int) -> list[tuple[UUID, UUID]]:
-        """Tenant and id of users of whom something changed lately, the latest first. Raises StoreUnavailable."""
+        """Tenant and id of users of whom something changed lately, the latest first; without nobody, of whom no index is kept.
+        Raises StoreUnavailable."""
         async with self._pool.acquire() as connection:
-            return [(row[0], row[1]) for row in await connection.fetch(self._sql["index.recent"], limit)]
+            rows = await connection.fetch(self._sql["index.recent"], limit)
+        return [(tenant, user) for tenant, user in rows if user != nobody(tenant)]
 
     async def keep(self, tenant: UUID, user: UUID, made: Sequence[tuple[UUID, int, bytes]]) -> None:
         """Keep terms that were made: item, revision of its text, terms. Raises StoreUnavailable."""
@@ -112,8 +125,10 @@ class IndexStore:
             await connection.execute(self._sql["index.terms"], tenant, user, *columns)
 
 
-def _rows(row: Mapping[str, Any]) -> list[IndexRow]:
+def _rows(row: Mapping[str, Any]) -> Sequence[IndexRow]:
     """The items of `agent_data.index_columns`."""
+    if not row["places"]:
+        return ()
     places: bytes = row["places"]
     hides: bytes = row["hides"]
     flags = np.frombuffer(hides, np.uint8)

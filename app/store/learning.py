@@ -417,12 +417,6 @@ class Effect:
         """Vectors of messages or memories; those that are there already stay."""
         await self._run("add_vectors", space, kind, list(items), list(ats), [halfvec(each) for each in vectors])
 
-    async def count_words(
-        self, messages: Sequence[UUID], memories: Sequence[UUID], since: datetime, until: datetime
-    ) -> None:
-        """Count the words (and vectors) of new messages and memories; `since` and `until` bound the messages' months."""
-        await self._run("count_words", list(messages), list(memories), since, until)
-
     async def enqueue(self, jobs: Sequence[JobRecord]) -> None:
         """Further jobs, which come into being with this one's effect."""
         await self.connection.execute(self._sql["queue.enqueue"], list(jobs))

@@ -158,12 +158,11 @@ class Memories:
         added: Sequence[tuple[UUID, NewMemory]],
         now: datetime,
     ) -> None:
-        """Make new memories reachable: by id, by words, by vector."""
+        """Make new memories reachable: by id, by vector."""
         if not added:
             return
         memories = [memory for memory, _ in added]
         await connection.execute(self._sql["memories.route"], tenant, user, memories)
-        await connection.execute(self._sql["memories.count_words"], tenant, user, memories)
         found = [(memory, each.vector) for memory, each in added if each.vector is not None]
         await self._add_vectors(connection, tenant, user, found, now)
 

@@ -1,4 +1,4 @@
-"""The schema: `sql/schema/NNN_name.sql`, each applied once, in one transaction, in order. The first eighteen are the baseline,
+"""The schema: `sql/schema/NNN_name.sql`, each applied once, in one transaction, in order. Those up to 018 are the baseline,
 by subject; changes come after it.
 
 Files see the settings `mneme.hash_partitions` and `mneme.history_partitions`. A file that was applied never changes:

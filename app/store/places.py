@@ -31,20 +31,11 @@ US_PER_DAY = 86_400_000_000
 MEMORY_KIND = 1
 
 
-class More(NamedTuple):
-    """What `agent_data.retrieve_more` found: places (n,), their cosines (n,), NaN where there is no vector, and `legs` (n,): 1
-    entity, 2 time, 4 recent, 8 summary."""
-
-    places: Places
-    sims: NDArray[np.float32]
-    legs: NDArray[np.uint8]
-
-
 class Scan(NamedTuple):
-    """What `agent_data.retrieve` found. `places`: those with a cosine, those with words of the question, those most used; an
-    item may be among several.
+    """What could answer a question. `places`: those with a cosine, then those with words of the question; an item may be among
+    both.
 
-    `sims` (n,), of the first n places; `counts` (m, 16), of the next m, how often each word stands there. `words` and `holding`
+    `sims` (n,), of the first n places; `counts` (m, 16), of the others, how often each word stands there. `words` and `holding`
     have up to 16 elements.
     """
 
@@ -68,35 +59,7 @@ class Ordered(NamedTuple):
     said: NDArray[np.intp]
 
 
-def unpack(row: Any) -> Scan:
-    """A row of `agent_data.retrieve`."""
-    scanned, sims, said, counts, used, words, holding, counted, mean, k1, b = row
-    return Scan(
-        np.frombuffer(b"".join(each for each in (scanned, said, used) if each), PLACE),
-        np.frombuffer(sims or b"", ">f4").astype(np.float32),
-        # The n-th word's count is the n-th lowest byte, and int8 comes with the highest first.
-        np.frombuffer(counts or b"", np.uint8).reshape(-1, 2, 8)[:, :, ::-1].reshape(-1, 16),
-        words or (),
-        holding or (),
-        counted or 0,
-        mean or 1.0,
-        k1,
-        b,
-    )
-
-
-def unpack_more(row: Any) -> More:
-    """A row of `agent_data.retrieve_more`."""
-    places, sims, legs = row
-    return More(
-        np.frombuffer(places or b"", PLACE),
-        np.frombuffer(sims or b"", ">f4").astype(np.float32),
-        np.frombuffer(legs or b"", np.uint8),
-    )
-
-
 NO_PLACES: Places = np.zeros(0, PLACE)
-NO_MORE = More(NO_PLACES, np.zeros(0, np.float32), np.zeros(0, np.uint8))
 
 
 class Columns(NamedTuple):

@@ -1,4 +1,4 @@
-"""The hot path's door to Postgres: recognise, retrieve, record. One round trip each."""
+"""The hot path's door to Postgres: recognise, fetch, record. One round trip each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 from app.store import paging
 from app.store.indexed import NO_INDEX, IndexAsk, IndexRead
-from app.store.places import NO_PLACES, More, Places, Scan, ids_of, unpack, unpack_more
+from app.store.places import NO_PLACES, Places, ids_of
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import (
@@ -176,7 +176,7 @@ class RetrievedRow(NamedTuple):
 
 
 class TurnStore:
-    """Recognise, retrieve, record."""
+    """Recognise, fetch, record."""
 
     def __init__(
         self, pool: Pool, queries: Queries, *, history: Reads | None = None, memory: Reads | None = None
@@ -235,59 +235,10 @@ class TurnStore:
             parts = (row["prefix"], row["elements"], row["suffix"] or b"")
         return EarlierCall(row["call_id"], row["session_id"], bool(row["answered"]), parts, row["sha256"])
 
-    async def retrieve(
-        self,
-        tenant: UUID,
-        user: UUID,
-        *,
-        query: str,
-        vector: Vector | None,
-        space: int | None,
-        confine: UUID | None,
-        session: UUID | None,
-        visible: int,
-        ancestors: Sequence[UUID],
-        history: bool,
-        limits: tuple[int, int, int],
-        only: int | None = None,
-    ) -> Scan:
-        """What could answer a question; `limits`: vectors, texts and most used; `only`: 0 messages, 1 memories."""
-        vectors, texts, frequent = limits
-        row = await self._memory.one(
-            "turns.retrieve",
-            tenant, user, query, vector, space, confine, session, visible, list(ancestors), history,
-            vectors, texts, frequent, only,
-        )  # fmt: skip
-        assert row is not None, "a function with OUT arguments returns one row"
-        return unpack(row.values())
-
-    async def retrieve_more(
-        self,
-        tenant: UUID,
-        user: UUID,
-        *,
-        vector: Vector | None,
-        space: int | None,
-        confine: UUID | None,
-        session: UUID | None,
-        visible: int,
-        ancestors: Sequence[UUID],
-        history: bool,
-        only: int | None,
-        entities: Sequence[str],
-        begin: datetime | None,
-        end: datetime | None,
-        limits: tuple[int, int, int, int],
-    ) -> More:
-        """What else could answer a question; `limits`: by entities, time, recency, summaries (see
-        `agent_data.retrieve_more`)."""
-        row = await self._memory.one(
-            "turns.retrieve_more",
-            tenant, user, vector, space, confine, session, visible, list(ancestors), history, only, list(entities),
-            begin, end, *limits,
-        )  # fmt: skip
-        assert row is not None, "a function with OUT arguments returns one row"
-        return unpack_more(row.values())
+    async def tied(self, tenant: UUID, user: UUID, entities: Sequence[str], limit: int) -> list[UUID]:
+        """Memories that are about one of these, the latest first."""
+        row = await self._memory.one("turns.tied", tenant, user, list(entities), limit)
+        return (row and row["items"]) or []
 
     async def procedures(self, tenant: UUID, user: UUID) -> Standing:
         """A user's habits, and nothing else of what holds for him."""
@@ -355,18 +306,11 @@ class TurnStore:
     async def warm(self, vector: Vector | None, space: int | None) -> None:
         """Ask what each request asks, of nobody, so that it is planned: that takes longer than a request waits for memory."""
         nobody = UUID(int=0)
-        await self.recognise(nobody, nobody, index=IndexAsk(space, 0, 0, 0, "1:1:", 0))
+        await self.recognise(nobody, nobody, index=IndexAsk(space, 0, 0, 0, "1:1:"))
         for reads in (self._history, self._memory):
             await reads.one("index.warm", nobody, nobody, space)
         await self._memory.one("index.load", nobody, nobody, space, 0, 0, 0)
-        await self.retrieve(
-            nobody, nobody, query="warm", vector=vector, space=space, confine=None, session=None, visible=0, ancestors=(),
-            history=False, limits=(1, 1, 1),
-        )  # fmt: skip
-        await self.retrieve_more(
-            nobody, nobody, vector=vector, space=space, confine=None, session=None, visible=0, ancestors=(), history=False,
-            only=None, entities=["warm"], begin=None, end=None, limits=(1, 0, 0, 0),
-        )  # fmt: skip
+        await self.tied(nobody, nobody, ["warm"], 1)
         await self.fetch_items(
             nobody, nobody, NO_PLACES, confine=None, session=None, visible=0, ancestors=(), history=False
         )

@@ -177,7 +177,6 @@ class Validation:
         heir: UUID | None = await connection.fetchval(
             self._sql["lifecycle.twin"], tenant, user, held["dedup_scope"], text.content_hash
         )
-        made = heir is None
         if heir is not None:
             twin = await connection.fetchrow(self._sql["lifecycle.hold"], tenant, user, heir)
             await self._confirm(connection, tenant, user, heir, twin)
@@ -185,8 +184,6 @@ class Validation:
             heir = ids.uuid7(self._clock.now())
             await self._insert(connection, tenant, user, memory, heir, text, value)
         await self._give_way(connection, tenant, user, memory, held, heir)
-        if made:  # last: whoever holds the user's counts waits for no memory
-            await connection.execute(self._sql["memories.count_words"], tenant, user, [heir])
         return heir
 
     async def _give_way(

@@ -59,7 +59,7 @@ BEGIN
     PERFORM create_distributed_table('agent_data.users', 'user_id', colocate_with => 'none');
     FOREACH name IN ARRAY ARRAY[
         'users', 'user_stats', 'sessions', 'session_heads', 'session_work', 'conversation_history', 'context_blocks',
-        'memory_store', 'memory_events', 'memory_store_working', 'memory_conflicts', 'memory_outcomes', 'embeddings', 'lexemes',
+        'memory_store', 'memory_events', 'memory_store_working', 'memory_conflicts', 'memory_outcomes', 'embeddings',
         'suppressions', 'episodes', 'compactions', 'consolidation_state', 'derivations', 'drawn_keys', 'user_facts',
         'user_fact_changes', 'answer_outcomes', 'canonical_entities', 'entity_aliases', 'ui_cards_shown', 'paged_sessions',
         'semantic_objects', 'object_relationships', 'fault_history', 'fidelity_transitions', 'admission_scores', 'phantom_ledger',
@@ -91,8 +91,9 @@ BEGIN
     FOR f IN
         SELECT p.oid::regprocedure FROM pg_proc p
         WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = ANY (ARRAY[
-            'recognise', 'standing', 'retrieve', 'fetch_chosen', 'session_messages', 'idempotent_call', 'read_paging', 'object_texts',
-            'search_objects', 'record_turns', 'index_read', 'index_rows', 'index_all', 'index_terms', 'index_cut'
+            'recognise', 'standing', 'tied_memories', 'fetch_chosen', 'session_messages', 'idempotent_call', 'read_paging', 'object_texts',
+            'search_objects', 'record_turns', 'index_read', 'index_rows', 'index_all', 'index_session', 'index_beside', 'index_terms',
+            'index_cut'
         ]) AND 'p_user' = ANY (p.proargnames)
     LOOP
         PERFORM create_distributed_function(f, 'p_user', colocate_with => 'agent_data.users');

@@ -36,11 +36,13 @@ from app.context.rank import rank
 from app.context.retrieve import LIMITS, Retriever, ranked_by
 from app.core import open_core, prepare_database
 from app.evaluating import Sheet, fill
+from app.index.indexes import Part
 from app.knowing import open_knowledge
 from app.settings import Settings
 from app.store import ids
 from app.supervise import database
 from loadtests.worth.conversations import Ask, Person, Sentences, people
+from tests.support.indexes import indexes_of
 
 HERE = Path(__file__).parent
 COEFFICIENTS = HERE.parent.parent / "app" / "context" / "worth.json"
@@ -150,7 +152,10 @@ def choose(
 
 
 async def rows_of(core: Any, persons: Sequence[Person], sentences: Sentences, rng: random.Random) -> list[Row]:
-    retriever = Retriever(core.turns, core.embedder, core.counter.count)
+    indexes = indexes_of(
+        core.pools.background, core.embedder.dimensions, await core.turns.space_of(core.embedder.space), limit=10**8
+    )
+    retriever = Retriever(core.turns, core.embedder, core.counter.count, indexes)
     now, found = core.clock.now(), []
     held = {*sentences.nothing[1::2], *sentences.follow_ups[1::2]}
     for person in persons:
@@ -182,10 +187,9 @@ async def rows_of(core: Any, persons: Sequence[Person], sentences: Sentences, rn
                 )
         for ask in asks:
             asked = understand(ask.text, now)
-            scan = await core.turns.retrieve(
-                ids.LOCAL_TENANT, user, query=ask.text, vector=await retriever.vector(ask.text), space=retriever.space,
-                confine=None, session=None, visible=1, ancestors=(), history=False, only=None,
-                limits=LIMITS._replace(frequent=0),
+            scan = await indexes.scan(
+                ids.LOCAL_TENANT, user, ask.text, await retriever.vector(ask.text), Part(), vectors=LIMITS.vectors,
+                texts=LIMITS.texts,
             )  # fmt: skip
             ranking = rank(scan, ask.text, span=asked.span, recap=asked.recap)
             if not len(ranking):

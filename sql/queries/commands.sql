@@ -16,16 +16,11 @@ ORDER BY c.at DESC
 LIMIT 1
 
 -- name: memories
--- Memories ($3: their session, where there is no user) that have a word ($4) in them; at most $5.
+-- Memories ($3: their session, where there is no user) that fit one of these patterns ($4); at most $5.
 SELECT m.memory_id, m.content_text, m.subject_entity_id, m.predicate, m.object_value, m.is_active, m.kind
 FROM agent_data.memory_store m
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.status <> 'forgotten'
-  AND (m.content_tsv @@ (SELECT string_agg(q::text, ' | ')::tsquery FROM (
-           SELECT plainto_tsquery('english', t) AS q FROM unnest($4::text[]) AS t
-           UNION ALL
-           SELECT to_tsquery('simple', '''' || replace(replace(t, '\', ''), '''', '''''') || ''':*') FROM unnest($4::text[]) AS t
-       ) x WHERE numnode(q) > 0)
-       OR m.content_text ~ '[\u3400-\u9fff]' AND EXISTS (SELECT FROM unnest($4::text[]) AS t WHERE strpos(lower(m.content_text), t) > 0))
+  AND m.content_text ILIKE ANY ($4::text[])
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = m.memory_id)
 ORDER BY m.is_active DESC, m.created_at DESC
 LIMIT $5
@@ -44,13 +39,10 @@ SELECT m.memory_id, m.content_text FROM agent_data.memory_store m
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])
 
 -- name: messages
--- Messages that have all of these words ($4), of the session $3 or (NULL) of all, and are not forgotten; at most $5.
+-- Messages that fit all of these patterns ($4), of the session $3 or (NULL) of all, and are not forgotten; at most $5.
 SELECT h.message_id, h.content, h.content_hash FROM agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND NOT h.is_pruned
-  AND (h.content_tsv @@ (SELECT string_agg(plainto_tsquery('english', t)::text, ' & ')::tsquery FROM unnest($4::text[]) AS t
-                         WHERE numnode(plainto_tsquery('english', t)) > 0)
-       OR h.content ~ '[\u3400-\u9fff]' AND NOT EXISTS (
-           SELECT FROM unnest($4::text[]) AS t WHERE strpos(lower(h.content), t) = 0))
+  AND NOT h.hidden AND h.content ILIKE ALL ($4::text[])
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s
                   WHERE s.user_id = $2 AND s.item_id = h.message_id AND s.reason NOT IN ('superseded', 'resent'))
 ORDER BY h.created_at DESC
@@ -103,7 +95,7 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3
 WITH next AS MATERIALIZED (
     SELECT h.message_id, h.content, h.created_at FROM agent_data.conversation_history h
     WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND h.created_at > $4 AND h.role = 1
-      AND NOT h.is_pruned AND h.content_tsv IS NOT NULL AND length(h.content) <= $5
+      AND NOT h.is_pruned AND NOT h.hidden AND length(h.content) <= $5
       AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = h.message_id)
     ORDER BY h.created_at
     LIMIT $6

@@ -28,7 +28,7 @@ SELECT * FROM (
     SELECT h.message_id, h.parent_message_id, h.turn_index, h.sibling, h.role, COALESCE(h.content, '') AS content,
            h.tool_calls, h.token_count,
            h.created_at, h.is_compressed,
-           h.content_tsv IS NOT NULL AND h.message_id NOT IN (SELECT g.id FROM gone g) AND NOT EXISTS (
+           NOT h.hidden AND h.message_id NOT IN (SELECT g.id FROM gone g) AND NOT EXISTS (
                SELECT FROM agent_data.suppressions x WHERE x.user_id = $1 AND x.item_id = h.message_id) AS quotable
     FROM agent_data.conversation_history h
     WHERE h.user_id = $1 AND h.session_id = $2 AND h.created_at >= $3 AND h.created_at <= $4
@@ -97,8 +97,8 @@ WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
 -- The synthetic message that stands for compacted ones (seed 000 §7.3, step 4): before all turns, found by no search, and no part of
 -- the prompt itself, which has its words as the session's summary.
 INSERT INTO agent_data.conversation_history (
-    message_id, session_id, user_id, tenant_id, turn_index, role, content, token_count, created_at, is_pruned, metadata)
-VALUES ($4, $3, $2, $1, -1, 0, $5, $6, $7, true, '{"synthetic": "summary"}')
+    message_id, session_id, user_id, tenant_id, turn_index, role, content, token_count, created_at, is_pruned, hidden, metadata)
+VALUES ($4, $3, $2, $1, -1, 0, $5, $6, $7, true, true, '{"synthetic": "summary"}')
 
 -- name: compact
 -- Marks messages as compacted; how many.
@@ -218,7 +218,7 @@ SELECT h.message_id, h.session_id, s.external_id, h.turn_index, h.content, h.cre
 FROM agent_data.conversation_history h
 JOIN agent_data.sessions s ON s.user_id = $1 AND s.session_id = h.session_id
 WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4
-  AND h.content_tsv IS NOT NULL AND NOT h.is_pruned
+  AND NOT h.hidden AND NOT h.is_pruned
   AND NOT EXISTS (SELECT FROM agent_data.suppressions x WHERE x.user_id = $1 AND x.item_id = h.message_id)
   AND NOT EXISTS (
       SELECT FROM agent_data.memory_store m

@@ -10,26 +10,6 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at
                   WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
 FOR UPDATE OF h
 
--- name: counted
--- Whether the words of a message were counted: the job that does so is known by the first of its messages, one of the $5 that end
--- with this one and came with the same call. It has left its mark, for some days, or it is not to be done any more. What was sent
--- again after it was forgotten was never counted.
-SELECT (bool_or(e.job_key IS NOT NULL) OR bool_and(q.dedupe_key IS NULL)) AND NOT EXISTS (
-    SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = $3 AND s.reason = 'resent') AS counted
-FROM agent_data.conversation_history m
-JOIN agent_data.conversation_history h
-  ON h.user_id = $2 AND h.session_id = m.session_id AND h.turn_index > m.turn_index - $5 AND h.turn_index <= m.turn_index
- AND h.call_id IS NOT DISTINCT FROM m.call_id
-LEFT JOIN agent_data.job_effects e ON e.user_id = $2 AND e.job_key = 'learn:' || h.message_id
-LEFT JOIN agent_data.pgqueuer q ON q.dedupe_key = 'learn:' || h.message_id
-WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.message_id = $3 AND m.created_at = $4
-
--- name: uncount
--- Takes the words of a message out of the user's counts.
-SELECT agent_data.exchange_words($1, $2, h.content_tsv, NULL, -1, -h.token_count)
-FROM agent_data.conversation_history h
-WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at = $4 AND length(h.content_tsv) > 0
-
 -- name: learned
 -- What was learned from a message, and the summary that stands for it, held in the order in which all take memories. Not what was
 -- drawn from many: that goes with the message (`forget_derived`), and is not what its user wants forgotten, but drawn anew.
@@ -125,7 +105,7 @@ WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id IN (SELECT q.session_
 -- Leaves of a message its place in the conversation, and the hash of its form by which a transcript is recognised.
 UPDATE agent_data.conversation_history h SET
     content = NULL, content_parts = NULL, name = NULL, tool_calls = NULL, tool_call_id = NULL, content_hash = NULL,
-    content_tsv = NULL, metadata = '{}', is_pruned = true, is_compressed = false, compressed_summary_id = NULL
+    metadata = '{}', is_pruned = true, hidden = true, is_compressed = false, compressed_summary_id = NULL
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at = $4
 
 -- name: working

@@ -2,13 +2,21 @@
 
 -- name: read
 -- What became of a user's ($2) index since the epoch $6 and the snapshot $7, and of the items that changed all that ranking needs.
-SELECT r.*, c.* FROM agent_data.index_read($1, $2, $6, $7, $8) r
+SELECT r.*, c.* FROM agent_data.index_read($1, $2, $6, $7) r
 LEFT JOIN LATERAL agent_data.index_rows($1, $2, $3, $4, $5, r.items) c ON r.items IS NOT NULL
 
 -- name: load
--- A user's ($2) index, all of it.
-SELECT r.*, c.* FROM agent_data.index_read($1, $2, NULL, NULL, $6) r
-LEFT JOIN LATERAL agent_data.index_all($1, $2, $3, $4, $5) c ON NOT r.many
+-- A user's ($2) index: all of it, or of the messages the latest, where it would have more than $6 items.
+SELECT r.*, c.* FROM agent_data.index_read($1, $2, NULL, NULL) r, LATERAL agent_data.index_all($1, $2, $3, $4, $5, $6) c
+
+-- name: session
+-- The same of one session ($6) of nobody's.
+SELECT r.*, c.* FROM agent_data.index_read($1, $2, NULL, NULL) r,
+     LATERAL agent_data.index_rows($1, $2, $3, $4, $5, agent_data.index_session($1, $2, $6, $7)) c
+
+-- name: beside
+-- Of the messages that are too old for a user's index (before $7) those that are nearest to a vector ($6), at most $8.
+SELECT c.* FROM agent_data.index_rows($1, $2, $3, $4, $5, agent_data.index_beside($1, $2, $3, $6, $7, $8)) c
 
 -- name: recent
 -- Of which users something changed lately, the latest first.
@@ -25,3 +33,7 @@ SELECT agent_data.index_terms($1, $2, $3, $4, $5)
 -- name: cut_some
 -- Cuts what the logs of some users have that is old (as the owner); how many changes.
 SELECT agent_data.index_cut_some($1)
+
+-- name: whose
+-- Which server this is, and since which fail-over.
+SELECT s.system_identifier, c.timeline_id FROM pg_control_system() s, pg_control_checkpoint() c

@@ -29,7 +29,7 @@ ORDER BY o.ordinal
 -- The messages of some stretches of sessions ($3, $4, $5) in their order, by the hashes that objects know them by; $6 and $7 bound
 -- the months to open. `usable`: it may surface, and was not said while Mneme was to learn nothing.
 SELECT h.message_id, h.session_id, h.turn_index, h.created_at, h.message_hash, h.content_hash,
-       h.content_tsv IS NOT NULL AND NOT h.is_pruned AND NOT EXISTS (
+       NOT h.hidden AND NOT h.is_pruned AND NOT EXISTS (
            SELECT FROM agent_data.suppressions x WHERE x.user_id = $2 AND x.item_id = h.message_id) AS usable
 FROM unnest($3::uuid[], $4::integer[], $5::integer[]) AS line (session_id, low, high)
 JOIN agent_data.conversation_history h

@@ -27,12 +27,12 @@ WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEE
 ON CONFLICT DO NOTHING
 
 -- name: messages
--- The messages to learn from, in the order of the conversation; not those that must not surface, nor those without a tsvector:
--- they were said while Mneme was asked to learn nothing.
+-- The messages to learn from, in the order of the conversation; not those that must not surface, nor hidden ones: they
+-- were said while Mneme was asked to learn nothing.
 SELECT h.message_id, h.turn_index, h.role, h.content, h.tool_calls, h.created_at, h.metadata
 FROM agent_data.conversation_history h
 WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4 AND NOT h.is_pruned
-  AND h.content_tsv IS NOT NULL
+  AND NOT h.hidden
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = h.message_id)
 ORDER BY h.turn_index, h.sibling
 
@@ -253,7 +253,3 @@ FROM jsonb_to_recordset($3::jsonb) AS x (memory_id uuid, event text, before json
 -- name: add_vectors
 -- Vectors of messages ($4 = 0) or memories (1).
 SELECT agent_data.add_vectors($1, $2, $3, $4, $5, $6, $7)
-
--- name: count_words
--- Counts the words of new messages and memories.
-SELECT agent_data.count_words($1, $2, $3, $4, $5, $6)

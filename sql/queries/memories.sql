@@ -189,10 +189,6 @@ ON CONFLICT (user_id, item_id) DO UPDATE SET
 -- The vectors of memories (or messages), in every space.
 DELETE FROM agent_data.embeddings WHERE tenant_id = $1 AND user_id = $2 AND item_id = ANY ($3::uuid[])
 
--- name: count_words
--- Makes new memories findable by their words.
-SELECT agent_data.count_words($1, $2, '{}', $3)
-
 -- name: events
 -- What became of a memory, oldest first, after the first $4 changes.
 SELECT at, event, before - 'content_hash' AS before, after, actor FROM agent_data.memory_events

@@ -23,7 +23,7 @@ SELECT agent_data.space_index_statements($1, $2) AS statement
 -- Of $3 users after $2: how many of their messages and memories have no vector in space $1.
 SELECT u.user_id, u.tenant_id,
     (SELECT count(*) FROM agent_data.conversation_history h
-     WHERE h.user_id = u.user_id AND h.role IN (1, 2, 3, 4) AND h.content <> '' AND h.content_tsv IS NOT NULL AND NOT h.is_pruned
+     WHERE h.user_id = u.user_id AND h.role IN (1, 2, 3, 4) AND h.content <> '' AND NOT h.hidden AND NOT h.is_pruned
        AND NOT EXISTS (SELECT FROM agent_data.embeddings e
                        WHERE e.user_id = u.user_id AND e.space = $1 AND e.item_id = h.message_id)
        AND NOT EXISTS (SELECT FROM agent_data.suppressions x
@@ -40,7 +40,7 @@ ORDER BY u.user_id
 -- What of a user has no vector in space $2, in order, after ($3, $4, $5); without the texts, which come batch by batch.
 SELECT x.kind, x.id, x.at FROM (
     SELECT 0::smallint AS kind, h.message_id AS id, h.created_at AS at FROM agent_data.conversation_history h
-    WHERE h.user_id = $1 AND h.role IN (1, 2, 3, 4) AND h.content <> '' AND h.content_tsv IS NOT NULL AND NOT h.is_pruned
+    WHERE h.user_id = $1 AND h.role IN (1, 2, 3, 4) AND h.content <> '' AND NOT h.hidden AND NOT h.is_pruned
       AND NOT EXISTS (SELECT FROM agent_data.embeddings e WHERE e.user_id = $1 AND e.space = $2 AND e.item_id = h.message_id)
       AND NOT EXISTS (SELECT FROM agent_data.suppressions x
                       WHERE x.user_id = $1 AND x.item_id = h.message_id AND x.reason <> 'superseded')

@@ -166,7 +166,7 @@ SELECT g.name AS group, x.month, sum(x.bytes)::bigint AS bytes, sum(x.rows)::big
 CROSS JOIN LATERAL (SELECT CASE
     WHEN x.relname ~ '^(upstream_calls|streams|compilations|message_blobs|request_chains)(_|$)' THEN 'captures'
     WHEN x.relname ~ '^(conversation_history|sessions|session_heads|context_blocks|system_prompts|ui_cards_shown)(_|$)' THEN 'history'
-    WHEN x.relname ~ '^(memory_store|memory_events|suppressions|lexemes)(_|$)' THEN 'memories'
+    WHEN x.relname ~ '^(memory_store|memory_events|suppressions)(_|$)' THEN 'memories'
     WHEN x.relname ~ '^embeddings(_|$)' THEN 'vectors'
     WHEN x.relname ~ '^(paged_sessions|semantic_objects|object_relationships|fault_history|fidelity_transitions|admission_scores|phantom_ledger)(_|$)' THEN 'paging'
     WHEN x.relname ~ '^(pgqueuer|job_effects)(_|$)' THEN 'queue'

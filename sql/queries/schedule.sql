@@ -35,21 +35,11 @@ WITH due AS (
 SELECT count(*) FROM expired
 
 -- name: crowded
--- Users who may have outgrown the exact scan.
-SELECT u.user_id FROM agent_data.user_stats u
-WHERE NOT u.use_hnsw AND greatest(u.vectors, u.documents) > (
-    SELECT c.value::bigint FROM agent_data.system_config c WHERE c.key = 'vector_exact_limit')
-
--- name: recount
--- Counts a user's vectors (those of the fullest space); whether they are too many for the exact scan.
-UPDATE agent_data.user_stats u SET vectors = COALESCE((
-    SELECT max(s.n) FROM (SELECT count(*) AS n FROM agent_data.embeddings e WHERE e.user_id = $1 GROUP BY e.space) s), 0)
-WHERE u.user_id = $1
-RETURNING u.vectors > (SELECT c.value::bigint FROM agent_data.system_config c WHERE c.key = 'vector_exact_limit')
-
--- name: recount_vectors
--- Counts the vectors of $2 users after $1 anew (as the owner).
-SELECT * FROM agent_data.recount_vectors($1, $2)
+-- Users who have more vectors than `vector_exact_limit`, of whom something changed lately, and who are not in the graph.
+SELECT u.tenant_id, u.user_id FROM (SELECT DISTINCT g.tenant_id, g.user_id FROM agent_data.index_log g) u
+CROSS JOIN (SELECT c.value::text::bigint AS most FROM agent_data.system_config c WHERE c.key = 'vector_exact_limit') c
+WHERE NOT EXISTS (SELECT FROM agent_data.user_stats s WHERE s.user_id = u.user_id AND s.use_hnsw)
+  AND (SELECT count(*) FROM (SELECT FROM agent_data.embeddings e WHERE e.user_id = u.user_id LIMIT c.most + 1) x) > c.most
 
 -- name: graph_users
 -- Users whose vectors are searched by the graph.
@@ -67,7 +57,8 @@ SELECT count(*) FROM entered
 
 -- name: use_graph
 -- From now on the user's vectors are searched by the graph, and new ones enter it at once.
-UPDATE agent_data.user_stats SET use_hnsw = true WHERE user_id = $1
+INSERT INTO agent_data.user_stats (tenant_id, user_id, use_hnsw) VALUES ($1, $2, true)
+ON CONFLICT (user_id) DO UPDATE SET use_hnsw = true
 
 -- name: purge_effects
 -- Forgets what old jobs have done: their leases ran out long ago. How many.

@@ -5,7 +5,7 @@ SELECT r.*, s.*, i.*, c.*, agent_data.notes_in_force($1, r.user_id, r.block_item
        CASE WHEN r.known THEN agent_data.session_config($1, r.user_id, r.session_id) END AS config
 FROM agent_data.recognise($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) r
 CROSS JOIN LATERAL agent_data.standing($1, r.user_id, NOT $3, $12, $13, $14) s
-LEFT JOIN LATERAL (SELECT * FROM agent_data.index_read($1, $2, $18, $19, $20) WHERE $19::text IS NOT NULL) i ON r.user_id = $2
+LEFT JOIN LATERAL (SELECT * FROM agent_data.index_read($1, $2, $18, $19) WHERE $19::text IS NOT NULL) i ON r.user_id = $2
 LEFT JOIN LATERAL agent_data.index_rows($1, $2, $15, $16, $17, i.items) c ON i.items IS NOT NULL
 
 -- name: session_messages
@@ -14,13 +14,9 @@ SELECT message_id, parent_message_id, turn_index, sibling, role, content, conten
        message_hash, token_count, metadata, hidden
 FROM agent_data.session_messages($1, $2, $3, $4, $5)
 
--- name: retrieve
--- What could answer a question, by three legs: places and numbers, in one row.
-SELECT * FROM agent_data.retrieve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-
--- name: retrieve_more
--- What else could answer it: by entities, time, what is latest, and summaries.
-SELECT * FROM agent_data.retrieve_more($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+-- name: tied
+-- Memories that are about what a question names.
+SELECT agent_data.tied_memories($1, $2, $3, $4) AS items
 
 -- name: procedures
 -- A user's habits, which widen a search; a prompt has them with all else that holds for its user (`recognise`).

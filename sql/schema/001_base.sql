@@ -6,7 +6,6 @@
 --   004 lifecycle      what becomes of a memory: its formulas and sweeps
 --   005 consolidation  episodes, summaries, compaction, and what forgetting does to them
 --   006 facts          the persona, what a prompt says whatever is asked, outcomes, another embedder, export
---   007 ranking        what a question finds
 --   008 calls          every upstream call, byte for byte
 --   009 turns          the one write of a turn
 --   010 limits         what a key may use, and what was spent
@@ -14,7 +13,7 @@
 --   012 knowledge      things, their names, a business's own tables, cards
 --   013 paging         the objects of long sessions
 --   014 webhooks       who is told what
---   015 index          what a server keeps of a user to rank by
+--   015 index          what a server keeps of a user to rank by, and what it fetches of what it chose
 --   016 views          the tables of the seeds as read-only views
 --   017 replicas       which writes a standby has
 --   018 access         who may do what
@@ -109,12 +108,19 @@ CREATE TABLE agent_data.system_config (
 INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('dedup_threshold', '0.92', 'Cosine above which two memories are one (seed 000 §5.4); static spaces have their own.'),
     ('l1_ttl_hours', '24', 'Life of a session memory after it was learned (seed 000 §5.1).'),
-    ('vector_exact_limit', '50000', 'Vectors of one user up to which the exact scan is used, some 0.4 ms for each 1,000; HNSW above.'),
-    ('bm25_k1', '1.2', 'Saturation of BM25''s term count (Robertson''s usual value).'),
-    ('bm25_b', '0.75', 'Length normalisation of BM25 (Robertson''s usual value).'),
+    ('vector_exact_limit', '50000', 'Vectors of one user above which they are in the HNSW graph: of who has more than a server keeps (MNEME_INDEX_ITEMS) it finds the older ones. Less than that setting, so that it is ready in time.'),
     ('secret', to_jsonb(gen_random_uuid()::text || gen_random_uuid()::text),
      'Keys the delimiters of memory blocks and the hashes of what was forgotten; made once, never shown.'),
-    ('query_terms', '16', 'Rarest words of a question that count, at most 16; each further one costs a posting list.');
+    ('retrieval_strategy_weights', '{
+        "factual_entity_focused": {"semantic_similarity": 0.25, "entity_overlap": 0.40, "temporal_relevance": 0.20,
+                                   "importance": 0.10, "reinforcement": 0.05},
+        "procedural":             {"semantic_similarity": 0.45, "entity_overlap": 0.05, "temporal_relevance": 0.05,
+                                   "importance": 0.15, "reinforcement": 0.30},
+        "exploratory":            {"semantic_similarity": 0.35, "entity_overlap": 0.25, "temporal_relevance": 0.15,
+                                   "importance": 0.20, "reinforcement": 0.05},
+        "temporal_focused":       {"semantic_similarity": 0.30, "entity_overlap": 0.15, "temporal_relevance": 0.40,
+                                   "importance": 0.10, "reinforcement": 0.05}}',
+     'Weights of the four strategies (seed 004, table 10), read when a server starts. What the seed leaves open of the last three is shared out to a sum of 1, importance to reinforcement as 2 to 1 where both are open.');
 
 CREATE TABLE agent_data.tenants (
     tenant_id  uuid PRIMARY KEY,
@@ -173,13 +179,10 @@ CREATE TABLE agent_data.user_emails (
     PRIMARY KEY (tenant_id, email)
 );
 
--- Running totals of a user, one row updated in place: sizes for BM25 and for the choice of the vector scan.
+-- Whose vectors are in the graph.
 CREATE TABLE agent_data.user_stats (
     user_id     uuid NOT NULL,
     tenant_id   uuid NOT NULL,
-    documents   bigint NOT NULL DEFAULT 0,  -- messages and memories counted in `lexemes`
-    total_terms bigint NOT NULL DEFAULT 0,  -- their tokens, for the mean length
-    vectors     bigint NOT NULL DEFAULT 0,
     use_hnsw    boolean NOT NULL DEFAULT false,
     PRIMARY KEY (user_id)
 ) PARTITION BY HASH (user_id) ;
@@ -239,7 +242,7 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA agent_data TO mneme_app, mneme_definer;
     GRANT SELECT, DELETE, UPDATE ON ALL TABLES IN SCHEMA agent_data TO mneme_eraser;
     -- What the application may take away itself, row by row.
-    GRANT DELETE ON agent_data.embeddings, agent_data.routes, agent_data.lexemes, agent_data.memory_store_working,
+    GRANT DELETE ON agent_data.embeddings, agent_data.routes, agent_data.memory_store_working,
         agent_data.user_emails TO mneme_app, mneme_definer;
     -- What only the owner (a migration, the schedule) or an operator changes.
     FOR t IN SELECT unnest(ARRAY['enumerations', 'system_config', 'embedding_spaces', 'ticks', 'schema_migrations', 'write_epoch',

@@ -92,7 +92,6 @@ CREATE TABLE agent_data.conversation_history (
     tool_call_id          text,
     content_hash          bytea,             -- SHA-256 of the normalised text
     message_hash          bytea,             -- 16 bytes: the canonical form that transcripts are compared by
-    content_tsv           tsvector,
     token_count           integer NOT NULL,
     model_id              text,
     finish_reason         smallint,
@@ -104,6 +103,7 @@ CREATE TABLE agent_data.conversation_history (
     is_compressed         boolean NOT NULL DEFAULT false,
     compressed_summary_id uuid,
     is_pruned             boolean NOT NULL DEFAULT false,
+    hidden                boolean NOT NULL DEFAULT false, -- said while Mneme was asked to learn nothing: never found by a search
     metadata              jsonb NOT NULL DEFAULT '{}',
     PRIMARY KEY (user_id, message_id, created_at)
 ) PARTITION BY HASH (user_id);
@@ -120,7 +120,6 @@ BEGIN
     END LOOP;
 END $$;
 CREATE INDEX history_session_turn ON agent_data.conversation_history (user_id, session_id, turn_index DESC);
-CREATE INDEX history_text ON agent_data.conversation_history USING gin (user_id, content_tsv);
 
 -- Makes the monthly partitions from one month to another, both included, and those of the captures. Run ahead of time by the
 -- owner's schedule, never by the writer. A month of which the default partition already holds rows stays there: moving

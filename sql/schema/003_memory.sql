@@ -15,7 +15,6 @@ CREATE TABLE agent_data.memory_store (
         'entity_profile', 'tool_outcome')),
     content_text          text NOT NULL,
     content_hash          bytea NOT NULL,
-    content_tsv           tsvector GENERATED ALWAYS AS (to_tsvector('english', content_text)) STORED,
     provenance_type       smallint NOT NULL,
     provenance_turn_id    uuid,              -- the message that it was learned from
     provenance_turn_index integer,
@@ -72,11 +71,20 @@ END $$;
 -- One active memory per text: what makes the exact duplicate check of seed 000 §5.4 hold under concurrency.
 CREATE UNIQUE INDEX memory_content ON agent_data.memory_store (user_id, content_hash, dedup_scope) WHERE is_active;
 CREATE INDEX memory_user_tier ON agent_data.memory_store (user_id, memory_tier, created_at DESC) WHERE is_active;
-CREATE INDEX memory_frequent ON agent_data.memory_store (user_id, use_level DESC) WHERE is_active AND memory_scope = 1;
-CREATE INDEX memory_text ON agent_data.memory_store USING gin (user_id, content_tsv) WHERE is_active;
+CREATE INDEX memory_entities ON agent_data.memory_store USING gin (user_id, entity_ids) WHERE is_active AND entity_ids <> '{}';
 CREATE INDEX memory_expiry ON agent_data.memory_store (expires_at) WHERE expires_at IS NOT NULL AND is_active;
 CREATE INDEX memory_tags ON agent_data.memory_store USING gin (user_id, tags) WHERE is_active;
 CREATE INDEX memory_superseded ON agent_data.memory_store (user_id, superseded_by) WHERE superseded_by IS NOT NULL;
+
+-- Memories in force that are about one of these, the latest first: one that is tied to a thing need not have its name.
+CREATE FUNCTION agent_data.tied_memories(p_tenant uuid, p_user uuid, p_entities text[], p_limit integer) RETURNS uuid[]
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    SELECT array_agg(x.memory_id) FROM (
+        SELECT m.memory_id FROM agent_data.memory_store m
+        WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.entity_ids && p_entities AND m.entity_ids <> '{}' AND m.is_active
+        ORDER BY m.created_at DESC LIMIT p_limit
+    ) x
+$$;
 
 -- Every change of a memory, oldest first.
 CREATE TABLE agent_data.memory_events (
@@ -113,8 +121,7 @@ CREATE TABLE agent_data.embedding_spaces (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
--- All that ranking needs to know of an item beside its vector and its words, in one value of 56 bytes, so that a thousand of them
--- leave an index as fast as one number each. `app/store/places.py` reads it: item, session (nil: none), microseconds since 2000,
+-- All that ranking needs to know of an item beside its vector and its words, in one value of 56 bytes. `app/store/places.py` reads it: item, session (nil: none), microseconds since 2000,
 -- turn, tokens, role (9: a memory, or other), kind, and the start of SHA-256 of the speaker's first name (0: none).
 CREATE FUNCTION agent_data.item_place(
     p_item uuid, p_kind smallint, p_at timestamptz, p_session uuid, p_turn integer, p_role smallint, p_tokens integer, p_name text
@@ -137,10 +144,14 @@ CREATE TABLE agent_data.embeddings (
     item_at   timestamptz NOT NULL,         -- created_at of the item: leads to its monthly partition
     in_hnsw   boolean NOT NULL DEFAULT false,
     vector    halfvec NOT NULL,
-    place     bytea,                        -- see item_place; NULL: an item that stands alone
     PRIMARY KEY (user_id, space, item_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('embeddings', current_setting('mneme.hash_partitions')::int);
+
+-- One index covers the vectors of every space, so that what loads a user's need not name the space as a constant, and is planned
+-- once. (A btree entry holds at most a third of a page: wide vectors go without, and are read from the table.)
+CREATE INDEX embeddings_scan ON agent_data.embeddings (user_id, space) INCLUDE (item_id, vector)
+WHERE vector_dims(vector) <= 1200;
 
 -- Registers a space and makes its indexes; returns its number. Only the vectors of users with very many are in it, so that its making costs no turn of anybody
 -- else; with pgvector's own 16 and 64 edges, the nearest 50 of a user were found in .975 of all cases among 1,000,000 memories, whatever
@@ -171,15 +182,62 @@ BEGIN
     RETURN number;
 END $$;
 
--- In how many of a user's documents a word stands: what turns full text into BM25.
-CREATE TABLE agent_data.lexemes (
-    user_id   uuid NOT NULL,
-    tenant_id uuid NOT NULL,
-    lexeme    text NOT NULL,
-    documents integer NOT NULL,
-    PRIMARY KEY (user_id, lexeme)
-) PARTITION BY HASH (user_id) ;
-SELECT agent_data.make_hash_partitions('lexemes', current_setting('mneme.hash_partitions')::int);
+-- The memories of a scope (`dedup_scope`) in force, and their other wordings, whose cosine with a new memory is above a threshold,
+-- nearest first, for many new ones at once: (which of `p_vectors`, from 1; the memory; the cosine). Always the exact scan: a user's memories are a small
+-- part of the user's vectors, and have an index of their own.
+CREATE FUNCTION agent_data.near_memories(
+    p_tenant uuid, p_user uuid, p_scope uuid, p_space smallint, p_vectors halfvec[], p_threshold real, p_limit integer
+) RETURNS TABLE (n integer, memory_id uuid, similarity real)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+BEGIN
+    RETURN QUERY EXECUTE format(
+        -- OFFSET 0: first the few that are near, by the memories' own index, and only then what they are.
+        'SELECT v.n::integer, x.item_id, x.similarity FROM unnest($1) WITH ORDINALITY AS v (vector, n), LATERAL ('
+        '  SELECT e.item_id, e.similarity FROM ('
+        '    SELECT c.item_id, (1 - (c.vector <=> v.vector))::real AS similarity FROM agent_data.embeddings c'
+        '    WHERE c.user_id = $2 AND c.space = %s AND c.item_kind = 1 AND c.vector <=> v.vector < 1 - $3 OFFSET 0) e'
+        '  JOIN agent_data.memory_store m ON m.user_id = $2 AND m.memory_id = e.item_id'
+        '  WHERE m.tenant_id = $4 AND m.dedup_scope = $5 AND (m.is_active OR m.superseded_how = ''merged'')'
+        '  ORDER BY 2 DESC LIMIT $6) x ORDER BY 1, 3 DESC', p_space)
+    USING p_vectors, p_user, p_threshold, p_tenant, p_scope, p_limit;
+END $$;
+
+-- What makes the indexes of a space while turns are being written: statements to be run one by one, outside of a transaction. They
+-- build each partition's indexes without a lock; `ensure_embedding_space` then finds them, and only joins them together. What an
+-- interrupted run left half built goes first.
+CREATE FUNCTION agent_data.space_index_statements(p_space smallint, p_dimensions integer) RETURNS SETOF text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    part   record;
+    index  record;
+    name   text;
+BEGIN
+    FOR part IN
+        SELECT c.oid, c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'agent_data.embeddings'::regclass ORDER BY c.relname
+    LOOP
+        FOR index IN
+            -- As `ensure_embedding_space` has them.
+            SELECT * FROM (VALUES
+                ('hnsw', format('USING hnsw ((vector::halfvec(%s)) halfvec_cosine_ops) WITH (m = 24, ef_construction = 128) '
+                                'WHERE space = %s AND in_hnsw', p_dimensions, p_space), true),
+                ('memories', format('(user_id) %s WHERE space = %s AND item_kind = 1',
+                                    CASE WHEN p_dimensions <= 1200 THEN 'INCLUDE (item_id, vector)' ELSE '' END, p_space), true)
+            ) AS v (kind, definition, wanted) WHERE v.wanted
+        LOOP
+            name := format('%s_%s_%s', part.relname, index.kind, p_space);
+            IF EXISTS (SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
+                       WHERE x.indrelid = part.oid AND c.relname = name AND NOT x.indisvalid) THEN
+                RETURN NEXT format('DROP INDEX CONCURRENTLY agent_data.%I', name);
+            END IF;
+            IF NOT EXISTS (SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
+                           WHERE x.indrelid = part.oid AND c.relname = name AND x.indisvalid)
+               AND to_regclass(format('agent_data.embeddings_%s_%s', index.kind, p_space)) IS NULL THEN
+                RETURN NEXT format('CREATE INDEX CONCURRENTLY %I ON agent_data.%I %s', name, part.relname, index.definition);
+            END IF;
+        END LOOP;
+    END LOOP;
+END $$;
 
 -- What must not surface: forgotten, erased or superseded items; and keyed hashes, without content, of what was forgotten, so
 -- that a resent transcript does not bring it back.
@@ -193,6 +251,8 @@ CREATE TABLE agent_data.suppressions (
     PRIMARY KEY (user_id, item_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('suppressions', current_setting('mneme.hash_partitions')::int);
+-- Recording looks whether anything of the user's was deleted; what is superseded, which may be thousands, need not be read for it.
+CREATE INDEX suppressions_deleted ON agent_data.suppressions (user_id) WHERE reason = 'deleted';
 CREATE INDEX memory_wordings ON agent_data.memory_store (user_id, content_hash, dedup_scope) WHERE superseded_how = 'merged';
 CREATE INDEX memory_claims ON agent_data.memory_store (user_id, subject_entity_id, predicate)
     WHERE subject_entity_id IS NOT NULL;
@@ -346,8 +406,7 @@ CREATE TRIGGER ended_before AFTER INSERT ON agent_data.memory_store
 -- forgotten; and what does not make void what was drawn from it.
 
 -- Takes the words of memories away: text, triple, sources, vectors, history. What follows of it (their other wordings, the messages
--- that said it, what was drawn from it) is told by `memory_ended` and `forget_derived`; the user's counts follow by
--- `recount_memory`. Those that are forgotten already stay as they are. How many.
+-- that said it, what was drawn from it) is told by `memory_ended` and `forget_derived`. Those that are forgotten already stay as they are. How many.
 CREATE FUNCTION agent_data.void_memories(p_tenant uuid, p_user uuid, p_memories uuid[], p_now timestamptz) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE

@@ -423,39 +423,6 @@ BEGIN
     IF users IS NULL THEN
         RETURN 0;
     END IF;
-    -- First each user's row: what changes a user's counts waits for it (see `count_words`).
-    PERFORM FROM agent_data.user_stats u WHERE u.user_id = ANY (users) ORDER BY u.user_id FOR UPDATE;
-    WITH words AS (
-        SELECT m.user_id, w.lexeme, count(*) AS n
-        FROM unnest(users, items) AS d (user_id, memory_id)
-        JOIN agent_data.memory_store m ON m.user_id = d.user_id AND m.memory_id = d.memory_id
-        CROSS JOIN LATERAL unnest(m.content_tsv) AS w
-        WHERE NOT agent_data.of_session(m.kind, m.session_id)
-        GROUP BY m.user_id, w.lexeme
-    ), held AS (
-        SELECT l.user_id, l.lexeme, l.documents - w.n AS rest
-        FROM words w JOIN agent_data.lexemes l ON l.user_id = w.user_id AND l.lexeme = w.lexeme
-        ORDER BY l.user_id, l.lexeme FOR UPDATE OF l
-    ), gone AS (
-        DELETE FROM agent_data.lexemes l USING held h WHERE l.user_id = h.user_id AND l.lexeme = h.lexeme AND h.rest <= 0
-    )
-    UPDATE agent_data.lexemes l SET documents = h.rest
-    FROM held h WHERE l.user_id = h.user_id AND l.lexeme = h.lexeme AND h.rest > 0;
-    WITH fewer AS (
-        SELECT m.user_id, count(*) FILTER (WHERE NOT agent_data.of_session(m.kind, m.session_id)) AS n,
-               COALESCE(sum(m.token_count) FILTER (WHERE NOT agent_data.of_session(m.kind, m.session_id)), 0) AS tokens,
-               count(*) FILTER (WHERE EXISTS (
-                   SELECT FROM agent_data.embeddings e WHERE e.user_id = m.user_id AND e.item_id = m.memory_id)) AS vectors
-        FROM unnest(users, items) AS d (user_id, memory_id)
-        JOIN agent_data.memory_store m ON m.user_id = d.user_id AND m.memory_id = d.memory_id
-        GROUP BY m.user_id
-    ), held AS (
-        SELECT u.user_id, f.n, f.tokens, f.vectors FROM fewer f JOIN agent_data.user_stats u ON u.user_id = f.user_id
-        ORDER BY u.user_id FOR UPDATE OF u
-    )
-    UPDATE agent_data.user_stats u SET documents = greatest(0, u.documents - h.n), vectors = greatest(0, u.vectors - h.vectors),
-                                       total_terms = greatest(0, u.total_terms - h.tokens)
-    FROM held h WHERE u.user_id = h.user_id;
     DELETE FROM agent_data.embeddings e USING unnest(users, items) AS d (user_id, memory_id)
     WHERE e.user_id = d.user_id AND e.item_id = d.memory_id;
     DELETE FROM agent_data.memory_events e USING unnest(users, items) AS d (user_id, memory_id)

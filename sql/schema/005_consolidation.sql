@@ -314,25 +314,3 @@ $$;
 CREATE FUNCTION agent_data.summary_mark(p_kind text, p_session uuid) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN agent_data.of_session(p_kind, p_session) THEN 10 WHEN p_kind IN ('summary', 'entity_profile') THEN 11 END::smallint
 $$;
-
--- Counts the vectors of $2 users after $1 anew: what takes vectors away (forgetting, in many ways) leaves `user_stats.vectors` as it
--- was, and what adds them apart from words (a change of the embedder) as well. Each user's row first: whoever adds vectors changes
--- it in the same transaction, so that none is missed. How many were wrong, and after whom to go on (NULL: those were all).
-CREATE FUNCTION agent_data.recount_vectors(INOUT p_user uuid, p_limit integer, OUT changed bigint) LANGUAGE plpgsql AS $$
-DECLARE
-    users uuid[] := ARRAY(SELECT u.user_id FROM agent_data.user_stats u WHERE u.user_id > p_user ORDER BY u.user_id LIMIT p_limit);
-    own   uuid;
-    many  bigint;
-BEGIN
-    changed := 0;
-    FOREACH own IN ARRAY users LOOP
-        PERFORM FROM agent_data.user_stats u WHERE u.user_id = own FOR UPDATE;
-        SELECT COALESCE(max(s.n), 0) INTO many FROM (
-            SELECT count(*) AS n FROM agent_data.embeddings e WHERE e.user_id = own GROUP BY e.space) s;
-        UPDATE agent_data.user_stats u SET vectors = many WHERE u.user_id = own AND u.vectors <> many;
-        IF FOUND THEN
-            changed := changed + 1;
-        END IF;
-    END LOOP;
-    p_user := CASE WHEN cardinality(users) = p_limit THEN users[p_limit] END;
-END $$;

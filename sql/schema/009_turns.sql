@@ -200,8 +200,8 @@ BEGIN
     ), inserted AS (
         INSERT INTO agent_data.conversation_history (
             message_id, session_id, user_id, tenant_id, turn_index, sibling, parent_message_id, role, content, content_parts,
-            name, tool_calls, tool_call_id, content_hash, message_hash, content_tsv, token_count, model_id, finish_reason,
-            prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata)
+            name, tool_calls, tool_call_id, content_hash, message_hash, token_count, model_id, finish_reason,
+            prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata, hidden)
         SELECT p.message_id, p_session.session_id, p_user, p_tenant, p.place,
                row_number() OVER (PARTITION BY p.place ORDER BY p.n) - 1 + CASE WHEN p.turn_index > 0 THEN (
                    SELECT count(*) FROM agent_data.conversation_history h
@@ -210,10 +210,8 @@ BEGIN
                ) ELSE 0 END,
                p.parent_message_id, p.role, p.content, p.content_parts::jsonb, p.name, p.tool_calls::jsonb, p.tool_call_id,
                p.content_hash, p.message_hash,
-               -- A tsvector holds at most 1 MB, and positions up to 16,383: of a very long text the beginning is indexed.
-               CASE WHEN p.hidden IS NOT TRUE THEN to_tsvector('english', left(COALESCE(p.content, ''), 200000)) END,
                p.token_count, p.model_id, p.finish_reason, p.prompt_tokens, p.completion_tokens, p.latency_ms, p_call,
-               p.created_at, COALESCE(p.metadata::jsonb, '{}')
+               p.created_at, COALESCE(p.metadata::jsonb, '{}'), p.hidden IS TRUE
         FROM placed p
         ON CONFLICT DO NOTHING
         RETURNING message_id, turn_index
@@ -221,8 +219,7 @@ BEGIN
     SELECT i.message_id, i.turn_index FROM inserted i;
 END $$;
 
--- Vectors of new items, and the count that chooses between the exact scan and the graph. A memory stands, for the ranking, at the
--- time from which it holds.
+-- Vectors of new items.
 CREATE FUNCTION agent_data.add_vectors(
     p_tenant uuid, p_user uuid, p_space smallint, p_kind smallint, p_items uuid[], p_ats timestamptz[], p_vectors halfvec[]
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
@@ -230,16 +227,8 @@ DECLARE
     many boolean;
 BEGIN
     SELECT u.use_hnsw INTO many FROM agent_data.user_stats u WHERE u.user_id = p_user;
-    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector, place)
-    SELECT p_user, p_tenant, p_space, v.item, p_kind, v.at, COALESCE(many, false), v.vector,
-           COALESCE(
-               (SELECT agent_data.item_place(v.item, p_kind, v.at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
-                FROM agent_data.conversation_history h
-                WHERE p_kind = 0 AND h.user_id = p_user AND h.message_id = v.item AND h.created_at = v.at),
-               (SELECT agent_data.item_place(v.item, p_kind, COALESCE(m.valid_from, v.at), NULL, NULL,
-                                             agent_data.summary_mark(m.kind, m.session_id), m.token_count, NULL)
-                FROM agent_data.memory_store m
-                WHERE p_kind = 1 AND m.user_id = p_user AND m.memory_id = v.item))
+    INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
+    SELECT p_user, p_tenant, p_space, v.item, p_kind, v.at, COALESCE(many, false), v.vector
     FROM unnest(p_items, p_ats, p_vectors) AS v (item, at, vector)
     ON CONFLICT DO NOTHING;
 END $$;
@@ -443,16 +432,14 @@ BEGIN
         PERFORM set_config('mneme.recording', 'on', true);
         INSERT INTO agent_data.conversation_history (
             message_id, session_id, user_id, tenant_id, turn_index, sibling, parent_message_id, role, content, content_parts,
-            name, tool_calls, tool_call_id, content_hash, message_hash, content_tsv, token_count, model_id, finish_reason,
-            prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata)
+            name, tool_calls, tool_call_id, content_hash, message_hash, token_count, model_id, finish_reason,
+            prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata, hidden)
         SELECT m.message_id, sessions[m.turn], p_users[m.turn], p_tenants[m.turn],
                CASE WHEN m.turn_index > 0 THEN m.turn_index ELSE bases[m.turn] + m.ahead END,
                m.sibling + COALESCE(before[m.ordinality], 0), m.parent_message_id, m.role, m.content, m.content_parts::jsonb,
                m.name, m.tool_calls::jsonb, m.tool_call_id, m.content_hash, m.message_hash,
-               -- A tsvector holds at most 1 MB, and positions up to 16,383: of a very long text the beginning is indexed.
-               CASE WHEN m.hidden IS NOT TRUE THEN to_tsvector('english', left(COALESCE(m.content, ''), 200000)) END,
                m.token_count, m.model_id, m.finish_reason, m.prompt_tokens, m.completion_tokens, m.latency_ms, p_ids[m.turn],
-               m.created_at, COALESCE(m.metadata::jsonb, '{}')
+               m.created_at, COALESCE(m.metadata::jsonb, '{}'), m.hidden IS TRUE
         FROM unnest(p_messages) WITH ORDINALITY AS m
         WHERE NOT repeats[m.turn]
         ON CONFLICT DO NOTHING;
@@ -519,11 +506,8 @@ BEGIN
         ON CONFLICT DO NOTHING;
     END IF;
     IF p_messages IS NOT NULL THEN
-        INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector, place)
-        SELECT p_users[m.turn], p_tenants[m.turn], m.space, m.message_id, 0, m.created_at, graphs[m.turn], m.vector,
-               agent_data.item_place(
-                   m.message_id, 0::smallint, m.created_at, sessions[m.turn],
-                   CASE WHEN m.turn_index > 0 THEN m.turn_index ELSE bases[m.turn] + m.ahead END, m.role, m.token_count, m.name)
+        INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
+        SELECT p_users[m.turn], p_tenants[m.turn], m.space, m.message_id, 0, m.created_at, graphs[m.turn], m.vector
         FROM unnest(p_messages) m
         WHERE m.vector IS NOT NULL AND NOT repeats[m.turn]
         ON CONFLICT DO NOTHING;

@@ -270,6 +270,14 @@ CREATE FUNCTION agent_data.object_words(p_key text, p_text text) RETURNS tsvecto
         '([a-z0-9])([A-Z])', '\1 \2', 'g'))
 $$;
 
+-- How often a word stands in a document. `ts_rank` with all weights 1 of a word that stands n times is H2(n) = Σ 1/i² for
+-- i ≤ n, over π²/6; as π²/6 − H2(n) ≈ 1/(n + ½) to within rounding, the count comes back exactly, without unpacking the
+-- document. (A single expression without SET, so that it is inlined.)
+CREATE FUNCTION agent_data.times_said(document tsvector, word tsquery)
+RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT round(1 / (1.64493406685 * (1 - ts_rank('{1,1,1,1}', document, word)::double precision)) - 0.5)
+$$;
+
 -- The objects of a session that answer a question best, evicted ones too (seed 002 §2.3): `likeness` and `words` are 0 to 1 each.
 -- `likeness` is the cosine, where the object was embedded in the question's space. `words` is the mean of n / (n + p_saturation) over
 -- the words of the question, each of which the object has n times; a word counts by ln(1 + objects / objects that have it), and not

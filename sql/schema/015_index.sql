@@ -100,7 +100,7 @@ BEGIN
     END IF;
     PERFORM agent_data.index_put(
         h.tenant_id, h.user_id, h.message_id, 0::smallint, h.created_at, 0::smallint, NULL,
-        CASE WHEN TG_OP <> 'DELETE' AND h.content_tsv IS NOT NULL AND h.content <> '' AND NOT h.is_pruned THEN
+        CASE WHEN TG_OP <> 'DELETE' AND NOT h.hidden AND h.content <> '' AND NOT h.is_pruned THEN
             agent_data.item_place(h.message_id, 0::smallint, h.created_at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
         END, false);
     RETURN NULL;
@@ -151,13 +151,13 @@ BEGIN
 END $$;
 
 CREATE TRIGGER index_made AFTER INSERT ON agent_data.conversation_history
-    FOR EACH ROW WHEN (NEW.content_tsv IS NOT NULL AND current_setting('mneme.recording', true) IS DISTINCT FROM 'on')
+    FOR EACH ROW WHEN (NOT NEW.hidden AND current_setting('mneme.recording', true) IS DISTINCT FROM 'on')
     EXECUTE FUNCTION agent_data.index_message();
 
 CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.conversation_history
-    FOR EACH ROW WHEN ((OLD.user_id, OLD.content, OLD.content_tsv, OLD.is_pruned, OLD.session_id, OLD.turn_index, OLD.role, OLD.name,
+    FOR EACH ROW WHEN ((OLD.user_id, OLD.content, OLD.hidden, OLD.is_pruned, OLD.session_id, OLD.turn_index, OLD.role, OLD.name,
                         OLD.token_count, OLD.created_at)
-                       IS DISTINCT FROM (NEW.user_id, NEW.content, NEW.content_tsv, NEW.is_pruned, NEW.session_id, NEW.turn_index, NEW.role,
+                       IS DISTINCT FROM (NEW.user_id, NEW.content, NEW.hidden, NEW.is_pruned, NEW.session_id, NEW.turn_index, NEW.role,
                                          NEW.name, NEW.token_count, NEW.created_at))
     EXECUTE FUNCTION agent_data.index_message();
 
@@ -227,7 +227,7 @@ CREATE TYPE agent_data.index_columns AS (
     places bytea, hides bytea, untils bytea, vectors bytea, lengths bytea, terms bytea, revisions bytea, texts text[]
 );
 
--- The items of a user's index (`index_rows`: some; `index_all`), of those that may come up at all: what is suppressed for good never
+-- The items of a user's index (`index_rows`: some; `index_all`: all memories, and the latest messages up to `p_most` items), of those that may come up at all: what is suppressed for good never
 -- leaves the database.
 DO $do$
 DECLARE
@@ -257,6 +257,7 @@ DECLARE
             WHERE i.user_id = p_user AND i.tenant_id = p_tenant AND (s.item_id IS NULL OR s.reason = 'superseded') %s
         ) x
     $$;
+    latest constant text := 'AND (i.item_kind = 1 OR i.item_at >= since)';
 BEGIN
     EXECUTE format($made$
         CREATE FUNCTION agent_data.index_rows(
@@ -269,32 +270,79 @@ BEGIN
     $made$, format(columns, '', 'AND i.item_id = ANY (p_items)'));
     EXECUTE format($made$
         CREATE FUNCTION agent_data.index_all(
-            p_tenant uuid, p_user uuid, p_space smallint, p_version integer, p_chars integer
+            p_tenant uuid, p_user uuid, p_space smallint, p_version integer, p_chars integer, p_most bigint
         ) RETURNS agent_data.index_columns LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
         -- Looked up one by one, ten thousand vectors take four times as long.
         SET enable_nestloop = off AS $body$
+        DECLARE
+            since timestamptz := '-infinity';
         BEGIN
+            IF (SELECT count(*) FROM (SELECT FROM agent_data.index_items i WHERE i.user_id = p_user LIMIT p_most + 1) x) > p_most THEN
+                SELECT COALESCE(min(x.item_at), 'infinity') INTO since FROM (
+                    SELECT i.item_at FROM agent_data.index_items i WHERE i.user_id = p_user AND i.item_kind = 0
+                    ORDER BY i.item_at DESC LIMIT greatest(0, p_most - (
+                        SELECT count(*) FROM agent_data.index_items m WHERE m.user_id = p_user AND m.item_kind = 1))
+                ) x;
+            END IF;
             IF (SELECT d.dimensions > 1200 FROM agent_data.embedding_spaces d WHERE d.space = p_space) THEN
                 RETURN (%s);
             END IF;
             -- What `embeddings_scan` covers.
             RETURN (%s);
         END $body$
-    $made$, format(columns, '', ''), format(columns, 'AND vector_dims(e.vector) <= 1200', ''));
+    $made$, format(columns, '', latest), format(columns, 'AND vector_dims(e.vector) <= 1200', latest));
 END $do$;
+
+-- The items of one session of nobody's, whose user is shared by all of them: its memories, and at most `p_most` of its messages, the
+-- latest.
+CREATE FUNCTION agent_data.index_session(p_tenant uuid, p_user uuid, p_session uuid, p_most bigint) RETURNS uuid[]
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    SELECT array_agg(x.id) FROM (
+        (SELECT h.message_id AS id FROM agent_data.sessions s
+         CROSS JOIN LATERAL (
+             SELECT c.message_id FROM agent_data.conversation_history c
+             WHERE c.user_id = p_user AND c.session_id = p_session
+               AND c.created_at >= s.first_message_at AND c.created_at <= s.last_message_at
+             ORDER BY c.turn_index DESC LIMIT p_most
+         ) h
+         WHERE s.tenant_id = p_tenant AND s.user_id = p_user AND s.session_id = p_session)
+        UNION ALL
+        SELECT m.memory_id FROM agent_data.memory_store m
+        WHERE m.tenant_id = p_tenant AND m.user_id = p_user AND m.session_id = p_session
+    ) x
+$$;
+
+-- Messages from before `p_before` (microseconds since 2000; the greatest number: all), for which a server has no room, that are nearest to a vector: by the
+-- graph, which only the vectors of users with very many are in.
+CREATE FUNCTION agent_data.index_beside(p_tenant uuid, p_user uuid, p_space smallint, p_vector halfvec, p_before bigint, p_limit integer)
+RETURNS uuid[] LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    items  uuid[];
+    before timestamptz := CASE p_before WHEN 9223372036854775807 THEN 'infinity'
+                              ELSE timestamptz '2000-01-01 00:00:00+00' + p_before * interval '1 microsecond' END;
+BEGIN
+    PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true),
+            set_config('hnsw.ef_search', least(1000, greatest(400, 4 * p_limit))::text, true);
+    -- The space as a constant: a graph is of one alone.
+    EXECUTE format(
+        'SELECT array_agg(x.item_id) FROM ('
+        '  SELECT e.item_id FROM agent_data.embeddings e'
+        '  WHERE e.user_id = $2 AND e.tenant_id = $3 AND e.space = %2$s AND e.in_hnsw AND e.item_kind = 0 AND e.item_at < $4'
+        '  ORDER BY e.vector::halfvec(%1$s) <=> $1::halfvec(%1$s) LIMIT $5) x', vector_dims(p_vector), p_space)
+    INTO items USING p_vector, p_user, p_tenant, before, p_limit;
+    RETURN items;
+END $$;
 
 -- What became of a user's index since a server read it. Asked for in one statement with the items (`index_rows`, `index_all`), and so in
 -- one snapshot; but not by one function, which would carry megabytes from one to another.
 --
 --   p_epoch, p_snapshot   as the server was told them when it read what it has; NULL: it has nothing
---   p_most                items that a server keeps of one user: of more it gets none (`many`)
 --
--- `epoch` (NULL: there is no such user), `snapshot`: of what this statement reads. `whole`: all is to be read, for the log does not lead there; else `items`: those
--- that changed, NULL where none did. `at`: now, microseconds since 2000. `k1`, `b`, `words`: how words count, as an operator set it.
+-- `epoch` (NULL: there is no such user), `snapshot`: of what this statement reads. `whole`: all is to be read, for the log does not
+-- lead there; else `items`: those that changed, NULL where none did. `at`: now, microseconds since 2000.
 CREATE FUNCTION agent_data.index_read(
-    p_tenant uuid, p_user uuid, p_epoch bigint, p_snapshot text, p_most bigint,
-    OUT epoch bigint, OUT snapshot text, OUT whole boolean, OUT many boolean, OUT items uuid[], OUT at bigint,
-    OUT k1 double precision, OUT b double precision, OUT words integer
+    p_tenant uuid, p_user uuid, p_epoch bigint, p_snapshot text,
+    OUT epoch bigint, OUT snapshot text, OUT whole boolean, OUT items uuid[], OUT at bigint
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -304,21 +352,14 @@ BEGIN
     -- A standby's snapshot does not tell which of the latest transactions are under way: none of them counts as seen.
     snapshot := CASE WHEN pg_is_in_recovery() THEN format('%s:%1$s:', pg_snapshot_xmin(here)) ELSE here::text END;
     SELECT (SELECT (extract(epoch FROM u.created_at - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint
-            FROM agent_data.users u WHERE u.user_id = p_user AND u.tenant_id = p_tenant) + c.epoch,
-           c.k1, c.b, c.words, (extract(epoch FROM now() - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
+            FROM agent_data.users u WHERE u.user_id = p_user AND u.tenant_id = p_tenant) + c.value::text::bigint,
+           (extract(epoch FROM now() - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
            -- (A cut of another cluster's numbers, which a dump brings, says nothing here.)
            COALESCE((SELECT t.cut >= pg_snapshot_xmin(seen) AND t.cut < pg_snapshot_xmax(here)
                      FROM agent_data.index_state t WHERE t.user_id = p_user), seen IS NULL)
-    INTO epoch, k1, b, words, at, whole
-    FROM (
-        SELECT (max(f.value::text) FILTER (WHERE f.key = 'bm25_k1'))::double precision AS k1,
-               (max(f.value::text) FILTER (WHERE f.key = 'bm25_b'))::double precision AS b,
-               (max(f.value::text) FILTER (WHERE f.key = 'query_terms'))::integer AS words,
-               (max(f.value::text) FILTER (WHERE f.key = 'index_epoch'))::bigint AS epoch
-        FROM agent_data.system_config f WHERE f.key IN ('bm25_k1', 'bm25_b', 'query_terms', 'index_epoch')
-    ) c;
+    INTO epoch, at, whole
+    FROM agent_data.system_config c WHERE c.key = 'index_epoch';
     whole := COALESCE(whole OR p_epoch <> epoch, true);
-    many := whole AND COALESCE((SELECT u.documents FROM agent_data.user_stats u WHERE u.user_id = p_user), 0) > p_most;
     IF NOT whole THEN
         SELECT array_agg(DISTINCT g.item_id) INTO items
         FROM agent_data.index_log g
@@ -396,4 +437,80 @@ BEGIN
         ORDER BY x.user_id  -- in order, so that two cannot wait for each other
     ) u;
     RETURN gone;
+END $$;
+
+-- --- what was chosen ------------------------------------------------------------------------------------------------------
+
+-- Whether a memory (its first five arguments) may come up in a request, as `UserIndex` has it. (Without SET, so that it is inlined.)
+CREATE FUNCTION agent_data.may_surface(
+    p_status text, p_expires timestamptz, p_of uuid, p_scope smallint, p_turn integer,
+    p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean
+) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT (p_status IN ('active', 'aging') AND (p_expires IS NULL OR p_expires > now())
+            OR p_history AND p_status <> 'forgotten')
+       AND (p_confine IS NULL OR p_of = p_confine)
+       AND (p_session IS NULL OR p_scope = 1 OR p_of = p_session)
+       AND (p_session IS NULL OR p_of IS DISTINCT FROM p_session OR p_turn IS NULL OR p_turn < p_visible)
+       AND (p_of IS NULL OR p_of <> ALL (p_ancestors))
+$$;
+
+-- What was chosen by its place is fetched in one statement: the texts, how sure each memory is, and what of them is so no more.
+
+-- `p_ats`: when the items were made, in microseconds since 2000. `reinforcements`: how often a memory was said again;
+-- `sure_since`, when it was last known to be right (seed 004 weighs both); `ended`: what the item says that is so no more, as
+-- `ended_since` tells it, NULL for nothing.
+CREATE FUNCTION agent_data.fetch_chosen(
+    p_tenant uuid, p_user uuid, p_ids uuid[], p_kinds smallint[], p_ats bigint[],
+    p_confine uuid, p_session uuid, p_visible integer, p_ancestors uuid[], p_history boolean
+) RETURNS TABLE (
+    n integer, item_kind smallint, item_id uuid, kind text, content text, role smallint, name text, session_id uuid,
+    external_id text, turn_index integer, tier smallint, provenance_type smallint, confidence real, importance real,
+    access_count integer, last_accessed_at timestamptz, created_at timestamptz, token_count integer, content_hash bytea,
+    status text, entity_ids text[], origin uuid, sources jsonb, metadata jsonb, reinforcements integer, sure_since timestamptz,
+    ended jsonb
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    gone       uuid[];
+    superseded uuid[];
+    no_more    jsonb;
+BEGIN
+    SELECT COALESCE(array_agg(x.item_id) FILTER (WHERE NOT (p_history AND x.reason = 'superseded')), '{}'),
+           COALESCE(array_agg(x.item_id) FILTER (WHERE x.reason = 'superseded'), '{}')
+    INTO gone, superseded
+    FROM agent_data.suppressions x WHERE x.user_id = p_user AND x.item_id = ANY (p_ids);
+    IF EXISTS (SELECT FROM agent_data.memory_store m WHERE m.user_id = p_user
+               AND (m.status = 'invalidated' OR m.status = 'superseded' AND m.superseded_how <> 'merged')) THEN
+        SELECT jsonb_object_agg(x.item_id, x.told) INTO no_more FROM (
+            SELECT e.item_id, jsonb_agg(to_jsonb(e) ORDER BY e.memory_id) AS told
+            FROM agent_data.ended_since(p_tenant, p_user, p_ids) e GROUP BY e.item_id
+        ) x;
+    END IF;
+    RETURN QUERY
+    SELECT i.n::integer, 0::smallint, h.message_id, 'message', h.content, h.role, h.name, h.session_id, z.external_id,
+           h.turn_index, NULL::smallint, (CASE h.role WHEN 1 THEN 0 WHEN 3 THEN 6 WHEN 4 THEN 6 ELSE 1 END)::smallint, 1::real,
+           0.5::real, 0, NULL::timestamptz, h.created_at, h.token_count, h.content_hash,
+           CASE WHEN h.message_id = ANY (superseded) THEN 'superseded' ELSE 'active' END, NULL::text[], NULL::uuid,
+           NULL::jsonb, NULLIF(h.metadata, '{}'), 0, NULL::timestamptz, no_more -> h.message_id::text
+    FROM unnest(p_ids, p_kinds, p_ats) WITH ORDINALITY AS i (id, kind, at, n)
+    JOIN agent_data.conversation_history h ON h.user_id = p_user AND h.message_id = i.id
+         AND h.created_at = timestamptz '2000-01-01 00:00:00+00' + i.at * interval '1 microsecond'
+    LEFT JOIN agent_data.sessions z ON z.user_id = p_user AND z.session_id = h.session_id
+    WHERE i.kind = 0 AND h.tenant_id = p_tenant AND h.content <> '' AND NOT h.is_pruned AND h.message_id <> ALL (gone)
+      AND (p_confine IS NULL OR h.session_id = p_confine)
+      AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible) AND h.session_id <> ALL (p_ancestors)
+    UNION ALL
+    SELECT i.n::integer, 1::smallint, m.memory_id, m.kind, m.content_text, NULL::smallint, NULL, m.session_id, NULL,
+           m.provenance_turn_index, m.memory_tier, m.provenance_type, m.confidence, m.importance,
+           m.access_count, m.last_accessed_at, m.created_at, m.token_count, m.content_hash,
+           CASE WHEN m.is_active AND m.expires_at <= now() THEN 'expired' ELSE m.status END,
+           NULLIF(m.entity_ids, '{}'),
+           CASE WHEN m.source_message_ids[1] = ALL (m.source_message_ids) THEN m.source_message_ids[1] END,
+           NULLIF(m.sources, '[]'), NULL::jsonb, m.reinforcement_count, COALESCE(m.last_validated_at, m.created_at),
+           no_more -> m.memory_id::text
+    FROM unnest(p_ids, p_kinds) WITH ORDINALITY AS i (id, kind, n)
+    JOIN agent_data.memory_store m ON m.user_id = p_user AND m.memory_id = i.id
+    WHERE i.kind = 1 AND m.tenant_id = p_tenant AND m.memory_id <> ALL (gone)
+      AND agent_data.may_surface(m.status, m.expires_at, m.session_id, m.memory_scope, m.provenance_turn_index,
+                                 p_confine, p_session, p_visible, p_ancestors, p_history);
 END $$;

@@ -52,7 +52,7 @@ BEGIN
 END $$;
 
 -- Tables of which a prompt may say something, and that do not mark yet. Left out is what is only ever written together with one of
--- the others (the parts of a call, counts of words), what is no user's text (spending), and what is not in the log (L0).
+-- the others (the parts of a call), what is no user's text (spending), and what is not in the log (L0).
 CREATE FUNCTION agent_data.unmarked_tables() RETURNS TABLE (name text, scope text) LANGUAGE sql STABLE AS $$
     SELECT c.relname::text, CASE WHEN u.attname IS NOT NULL THEN 'user' ELSE 'tenant' END
     FROM pg_class c
@@ -61,7 +61,7 @@ CREATE FUNCTION agent_data.unmarked_tables() RETURNS TABLE (name text, scope tex
     WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
       AND c.relpersistence = 'p'
       AND (u.attname IS NOT NULL OR c.relname IN ('tenant_profiles', 'ontologies', 'ontology_types', 'domain_ontology'))
-      AND c.relname NOT IN ('streams', 'compilations', 'message_blobs', 'request_chains', 'lexemes', 'user_stats', 'index_items', 'index_log', 'index_state',
+      AND c.relname NOT IN ('streams', 'compilations', 'message_blobs', 'request_chains', 'user_stats', 'index_items', 'index_log', 'index_state',
                             'spend', 'spend_entries', 'capture_sweeps', 'erased_contents', 'erased_users')
       AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = 'marks')
     ORDER BY 1

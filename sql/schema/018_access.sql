@@ -23,12 +23,12 @@ ALTER FUNCTION agent_data.session_root(uuid, uuid) OWNER TO mneme_owner;
 
 -- What the server and the worker call.
 SELECT agent_data.give_functions('mneme_definer', ARRAY[
-    'add_missing_vectors', 'add_vectors', 'admit_call', 'append_messages', 'count_words', 'ended_since', 'fetch_chosen',
-    'find_cards', 'has_things', 'idempotent_call', 'index_all', 'index_read', 'index_recent', 'index_rows', 'index_terms',
-    'label_call', 'look_up_mentions', 'memory_claims', 'memory_standing', 'near_memories', 'note_asked', 'note_degradation',
+    'add_missing_vectors', 'add_vectors', 'admit_call', 'append_messages', 'ended_since', 'fetch_chosen',
+    'find_cards', 'has_things', 'idempotent_call', 'index_all', 'index_beside', 'index_read', 'index_recent', 'index_rows',
+    'index_session', 'index_terms', 'label_call', 'look_up_mentions', 'memory_claims', 'near_memories', 'note_asked', 'note_degradation',
     'note_key', 'notes_in_force', 'object_texts', 'rate_answer', 'read_paging', 'recognise', 'record_paging',
-    'record_turns', 'request_elements', 'retrieve', 'retrieve_more', 'retry_webhook', 'search_objects', 'session_config',
-    'session_messages', 'settle_call', 'standing', 'update_fact_confidence'
+    'record_turns', 'request_elements', 'retry_webhook', 'search_objects', 'session_config',
+    'session_messages', 'settle_call', 'standing', 'tied_memories', 'update_fact_confidence'
 ], ARRAY['mneme_app']);
 -- … and the schedule.
 SELECT agent_data.give_functions('mneme_definer', ARRAY[
@@ -36,7 +36,7 @@ SELECT agent_data.give_functions('mneme_definer', ARRAY[
 ], ARRAY['mneme_app', 'mneme_owner']);
 -- … and who erases: memories end by the doors, by the schedule, and with a message that is deleted.
 SELECT agent_data.give_functions('mneme_definer', ARRAY[
-    'compact_messages', 'derived_from', 'drop_fact', 'drop_facts_of', 'drop_session_summaries', 'exchange_words',
+    'compact_messages', 'derived_from', 'drop_fact', 'drop_facts_of', 'drop_session_summaries',
     'forget_derived', 'forget_said', 'index_note', 'index_put', 'keep_fact', 'outdate_derived', 'resurface',
     'tell_webhooks', 'unforget', 'void_memories'
 ], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from app.work import NICE
 from tests.support.clients import Api, ask, error_of, user
 from tests.support.database import connected
 from tests.support.outage import give_back, take_away
@@ -208,6 +209,7 @@ async def test_a_worker_goes_with_its_server(own_server: StartServer) -> None:
         mneme = own_server(upstream.url, worker=True)
         await eventually(lambda: len(mneme.workers) == 1, "the worker to start")
         (orphan,) = mneme.workers
+        await eventually(lambda: os.getpriority(os.PRIO_PROCESS, orphan) == NICE, "the worker to give way")
         mneme.kill9()
         await eventually(lambda: not runs(orphan), "the orphaned worker to end")
         mneme.restart()

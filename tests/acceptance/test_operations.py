@@ -237,7 +237,7 @@ def test_the_delimiters_secret_is_replaced(deployment: Deployment) -> None:
 @pytest.mark.heavy
 async def test_what_fills_the_disk_is_told(deployment: Deployment) -> None:
     told = deployment.run("disk")
-    assert "agent_data.upstream_calls" in told or "agent_data.lexemes" in told
+    assert "agent_data.upstream_calls" in told or "agent_data.index_items" in told
     assert "last_archived_wal" in told
 
 

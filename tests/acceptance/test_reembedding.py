@@ -61,7 +61,7 @@ def done(server: MnemeServer, *arguments: str) -> dict[str, Any]:
 LACKING = """
 SELECT x.what FROM (
     SELECT h.user_id, h.message_id AS item, h.content AS what FROM agent_data.conversation_history h
-    WHERE h.content_tsv IS NOT NULL AND h.role IN (1, 2) AND h.content ~ '[[:alpha:]]'
+    WHERE NOT h.hidden AND h.role IN (1, 2) AND h.content ~ '[[:alpha:]]'
     UNION ALL
     SELECT m.user_id, m.memory_id, m.content_text FROM agent_data.memory_store m WHERE m.status <> 'forgotten'
 ) x WHERE NOT EXISTS (

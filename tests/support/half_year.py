@@ -38,6 +38,7 @@ from app.store.pools import Pool, open_pool
 from app.store.turns import TurnStore
 from app.store.validation import Validation
 from tests.support.database import connected, fresh_database, make_template, shared_server
+from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL
 from tests.support.learning import TENANT, Talk, learner
 
@@ -193,7 +194,9 @@ class HalfYear:
         self._schedule = Schedule(connect, SQL, self.clock, further=life_ticks(SQL))
         self._validation = Validation(pool, SQL, self.clock, space=space, actor="user")
         self._compiler = Compiler(
-            Retriever(TurnStore(pool, SQL), words, lambda text: len(text.split())), ModelRegistry(), Tokenizers(), CountCache(),
+            Retriever(
+                TurnStore(pool, SQL), words, lambda text: len(text.split()), indexes_of(pool, words.dimensions, space)
+            ), ModelRegistry(), Tokenizers(), CountCache(),
             nonce_key=lambda: b"k", memory_cap=1500,
         )  # fmt: skip
         self.user = ids.user_id(TENANT, USER)

@@ -38,7 +38,9 @@ from app.providers.tokens import CountCache, Tokenizers
 from app.settings import Settings
 from app.store.cards import Cards
 from app.store.ids import LOCAL_TENANT
+from app.store.turns import TurnStore
 from app.tasks import Supervisor
+from tests.support.indexes import indexes_of
 from tests.support.sockets import eventually
 
 Message = dict[str, Any]
@@ -343,7 +345,12 @@ def build_journey(
     counts, registry = CountCache(), CollectorRegistry()
     metrics, clock = Metrics(registry), clock or SystemClock()
     compiler = Compiler(
-        Retriever(store, embedder, str.__len__),
+        Retriever(
+            store,
+            embedder,
+            str.__len__,
+            indexes_of(store._pool if isinstance(store, TurnStore) else store, embedder.dimensions),
+        ),
         models,
         TOKENIZERS,
         counts,

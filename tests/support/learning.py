@@ -162,7 +162,7 @@ async def count(admin: asyncpg.Connection[Any], table: str) -> int:
 
 async def everything(admin: asyncpg.Connection[Any]) -> dict[str, Any]:
     """All that a job can change."""
-    tables = ("memory_store", "memory_events", "embeddings", "lexemes", "user_stats", "routes", "job_effects")
+    tables = ("memory_store", "memory_events", "embeddings", "index_items", "routes", "job_effects")
     return {
         table: sorted(str(row) for row in await rows(admin, f"SELECT * FROM agent_data.{table}")) for table in tables
     }

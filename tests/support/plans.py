@@ -13,11 +13,10 @@ from uuid import UUID
 import asyncpg
 
 from app.store import ids
-from app.store.pools import halfvec, set_codecs
+from app.store.pools import set_codecs
 from app.store.queries import Queries
-from tests.support.doors import HashEmbedder
 from tests.support.paged import whole_record
-from tests.support.teller import ANA, NOW, TENANT, Teller, recipe_of, talk
+from tests.support.teller import NOW, TENANT, Teller, recipe_of, talk
 
 SQL = Queries.load()
 S1, S2 = UUID(int=0x51), UUID(int=0x52)
@@ -72,11 +71,6 @@ class Watch:
             if "Scan" in node["Node Type"] and node.get("Actual Loops") and of_a_table(node)
         ]
 
-    async def filters(self, work: Callable[[], Awaitable[Any]]) -> list[str]:
-        """What rows were held against, of all that `work` executes."""
-        await self.scans(work)
-        return [node["Filter"] for logged in self.plans for node in nodes(logged["Plan"]) if "Filter" in node]
-
     def _scan(self, statement: str, node: dict[str, Any]) -> Scan:
         name, index, told = node["Relation Name"], index_of(node), str(node)
         by_words = "content_tsv" in told and "session_id =" not in told
@@ -122,9 +116,9 @@ async def watching(database: str) -> AsyncIterator[Watch]:
 FILLER = """
 WITH said AS (
     INSERT INTO agent_data.conversation_history (message_id, session_id, user_id, tenant_id, turn_index, role, content,
-                                                 content_tsv, token_count, created_at)
-    SELECT gen_random_uuid(), md5($1::uuid::text || n / 30)::uuid, $1::uuid, $2, n % 30, 1, 'word' || n,
-           to_tsvector('english', 'word' || n), 3, $3
+                                                 token_count, created_at)
+    SELECT gen_random_uuid(), md5($1::uuid::text || n / 30)::uuid, $1::uuid, $2, n % 30, 1, 'word' || n, 3,
+           $3
     FROM generate_series(1, 1500) AS n
 ), asked AS (
     INSERT INTO agent_data.fault_history (user_id, tenant_id, session_id, fault_id, object_id, fault_type, turn_number,
@@ -164,7 +158,6 @@ async def fill(teller: Teller) -> None:
                 ids.uuid7(NOW), user, TENANT, f"cats fact {n}", bytes([n]),
             )  # fmt: skip
         await teller.admin.execute(FILLER, user, TENANT, NOW)
-        await teller.count_words(user=user)
         await teller.admin.execute(
             "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, 'forgotten')",
             user, TENANT, UUID(int=1),
@@ -175,18 +168,6 @@ async def fill(teller: Teller) -> None:
         "embeddings",
         "sessions",
         "session_heads",
-        "lexemes",
         "fault_history",
     ):
         await teller.admin.execute(f"ANALYZE agent_data.{table}")
-
-
-async def retrieve(watch: Watch, space: int | None, given: dict[str, Any]) -> Any:
-    plain: dict[str, Any] = {
-        "confine": None, "session": S1, "visible": 3, "ancestors": [], "history": False,
-        "vectors": 150, "texts": 100, "frequent": 20, "only": None,
-    } | given  # fmt: skip
-    vector = (await HashEmbedder().embed(["cats"]))[0]
-    return await watch.connection.fetch(
-        SQL["turns.retrieve"], TENANT, ANA, "about cats", halfvec(vector), space, *plain.values()
-    )

@@ -33,6 +33,7 @@ from app.store.replays import ReplayStore
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
 from tests.support.doors import HashEmbedder, make_space
+from tests.support.indexes import indexes_of
 from tests.support.journey import TOKENIZERS, UPSTREAM, Answer, Message, build_journey
 from tests.support.paging import Told
 
@@ -88,7 +89,7 @@ class ReplayStage:
         settings = Settings(**{"upstream_base_url": UPSTREAM, "placement": self.settings.placement, **changed})
         counts = CountCache()
         compiler = Compiler(
-            Retriever(self.store, HashEmbedder(), str.__len__),
+            Retriever(self.store, HashEmbedder(), str.__len__, indexes_of(self.pool, HashEmbedder().dimensions)),
             ModelRegistry(windows=settings.model_windows, default_window=settings.default_context_window),
             TOKENIZERS,
             counts,

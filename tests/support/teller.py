@@ -117,16 +117,6 @@ class Teller:
         )
         return [tuple(row.values()) for row in rows]
 
-    async def count_words(self, *, user: UUID = ANA, tenant: UUID = TENANT) -> None:
-        """What the job does after each turn."""
-        await self.admin.execute(
-            "SELECT agent_data.count_words($1, $2, (SELECT array_agg(message_id) FROM agent_data.conversation_history"
-            " WHERE user_id = $2), (SELECT COALESCE(array_agg(memory_id), '{}') FROM agent_data.memory_store"
-            " WHERE user_id = $2))",
-            tenant,
-            user,
-        )
-
 
 def recipe_of(*elements: bytes, lead: int = 0, known: recipe.Position | None = None) -> tuple[bytes, recipe.Recipe]:
     body, spans = b'{"messages":[', []

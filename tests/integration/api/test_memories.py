@@ -79,8 +79,6 @@ async def test_a_memory_is_stored_with_all_that_finds_it(
 
     assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_id = $1", made["id"]) == 1
     assert await admin.fetchval("SELECT count(*) FROM agent_data.routes WHERE id = $1", made["id"]) == 1
-    assert await admin.fetchval("SELECT documents FROM agent_data.lexemes WHERE lexeme = 'violin'") == 1
-    assert await admin.fetchval("SELECT documents FROM agent_data.user_stats") == 1
 
 
 async def test_session_memories_expire(client: httpx.AsyncClient, doors: Doors) -> None:
@@ -168,10 +166,7 @@ async def test_a_change_keeps_what_was_before(client: httpx.AsyncClient, admin: 
     assert [each["event"] for each in events] == ["created", "edited"]
     assert events[1]["before"] == {"text": "Ana lives in Lisbon", "tags": ["home"]}
     assert events[1]["after"] == {"text": "Ana lives in Porto", "tags": []}
-    words = {row["lexeme"]: row["documents"] for row in await admin.fetch("SELECT * FROM agent_data.lexemes")}
-    assert words == {"ana": 1, "live": 1, "porto": 1}
     assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings") == 1
-    assert await admin.fetchval("SELECT documents FROM agent_data.user_stats") == 1
 
 
 async def test_expiry_can_be_set_and_taken_away(client: httpx.AsyncClient) -> None:
@@ -238,7 +233,7 @@ async def test_forgetting_leaves_no_word(client: httpx.AsyncClient, admin: async
     assert (await client.delete(f"/api/v1/memories/{made['id']}")).status_code == 404
     events = (await client.get(f"/api/v1/memories/{made['id']}/history")).json()["events"]
     assert [each["event"] for each in events] == ["created", "edited", "deleted"]
-    for table in ("memory_store", "memory_events", "lexemes", "suppressions", "routes", "user_stats"):
+    for table in ("memory_store", "memory_events", "index_items", "suppressions", "routes", "user_stats"):
         for row in await admin.fetch(f"SELECT t::text AS whole FROM agent_data.{table} t"):
             assert secret not in row["whole"], table
             assert secret.encode().hex() not in row["whole"], table
@@ -254,18 +249,6 @@ async def test_an_edit_tells_no_hash(client: httpx.AsyncClient) -> None:
     await client.patch(f"/api/v1/memories/{made['id']}", json={"text": "likes coffee"})
     events = (await client.get(f"/api/v1/memories/{made['id']}/history")).json()["events"]
     assert (events[1]["before"], events[1]["after"]) == ({"text": "likes tea"}, {"text": "likes coffee"})
-
-
-async def test_forgetting_leaves_the_words_of_others_counted(
-    client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
-) -> None:
-    gone = await add(client, "a red bicycle")
-    await add(client, "a blue bicycle")
-    await client.delete(f"/api/v1/memories/{gone['id']}")
-    words = {row["lexeme"]: row["documents"] for row in await admin.fetch("SELECT * FROM agent_data.lexemes")}
-    assert words == {"blue": 1, "bicycl": 1}
-    (stats,) = await admin.fetch("SELECT documents, total_terms FROM agent_data.user_stats")
-    assert tuple(stats) == (1, 3)
 
 
 async def test_what_was_forgotten_can_be_said_again(client: httpx.AsyncClient) -> None:

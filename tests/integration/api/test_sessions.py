@@ -213,7 +213,7 @@ async def test_added_messages_are_learned_from(client: httpx.AsyncClient, admin:
     await append(client, "s", TURN, learn=False)
     assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer") == 1
     assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_kind = 0") == 2
-    assert await admin.fetchval("SELECT count(content_tsv) FROM agent_data.conversation_history") == 2
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.conversation_history WHERE NOT hidden") == 2
     assert len((await client.get("/api/v1/sessions/s/history")).json()["messages"]) == 4
 
 

@@ -156,10 +156,9 @@ async def test_a_correction_takes_its_place(
     assert (new["kind"], new["predicate"], new["object"]) == ("preference", "delivery_day_preference", "Thursday")
     assert (new["subject"], new["tags"], new["entity_ids"]) == ("customer:gai_123", ["orders"], ["customer:gai_123"])
     assert (new["confidence"], new["validated_by"], new["expires_at"]) == (pytest.approx(0.85), "user", None)
-    # It is reachable as any other: by its id, its words and its vector.
+    # It is reachable as any other: by its id and its vector.
     assert (await client.get(f"/api/v1/memories/{new['id']}")).json()["text"] == new["text"]
     assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_id = $1", UUID(new["id"])) == 1
-    assert await admin.fetchval("SELECT documents FROM agent_data.lexemes WHERE lexeme = 'thursday'") == 1
     assert await told(admin, UUID(new["id"])) == ["created"]
     assert await told(admin, memory) == ["superseded"]
 
@@ -172,29 +171,6 @@ async def test_a_correction_that_is_known_already_confirms_that(
     answer = (await _say(client, memory, answer="no", correction="Lives in Porto")).json()
     assert answer["memory"]["superseded_by"] == answer["correction"]["id"] == made["id"]
     assert answer["correction"]["reinforcement_count"] == 1
-
-
-async def test_a_correction_that_waits_for_a_memory_holds_no_counts(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
-) -> None:
-    """Who forgets a memory waits for the user's counts at the end: the other way round, both would wait for each other."""
-    memory = await _old(doors, admin)
-    drawn = await put(admin, user_id=ANA, tenant_id=LOCAL_TENANT, content_text="About Lisbon", kind="summary")
-    await admin.execute(
-        "INSERT INTO agent_data.derivations (user_id, tenant_id, source_id, derived_id) VALUES ($1, $2, $3, $4)",
-        ANA, LOCAL_TENANT, memory, drawn,
-    )  # fmt: skip
-    await admin.execute("SELECT agent_data.count_words($1, $2, '{}', $3)", LOCAL_TENANT, ANA, [memory, drawn])
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group, admin.transaction():
-        await admin.execute("SELECT agent_data.void_memories($1, $2, $3, now())", LOCAL_TENANT, ANA, [drawn])
-        correcting = group.create_task(_say(client, memory, answer="no", correction="Lives in Porto"))
-        while not await admin.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        ):
-            await admin.execute("SELECT pg_stat_clear_snapshot()")
-    answer = correcting.result()
-    assert answer.status_code == 200, answer.text
-    assert await admin.fetchval("SELECT documents FROM agent_data.lexemes WHERE lexeme = 'porto'") == 1
 
 
 async def test_of_two_answers_at_once_one_is_taken(

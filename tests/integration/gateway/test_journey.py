@@ -16,6 +16,7 @@ import pytest
 
 from app.capture.recipe import rebuild
 from app.gateway.upstream import UpstreamBroke
+from app.index.indexes import Indexes
 from app.providers.tokens import message_tokens
 from app.settings import Settings
 from app.store import ids
@@ -732,7 +733,7 @@ async def test_other_placements(pool: Pool, admin: asyncpg.Connection[Any]) -> N
 
 
 async def test_a_search_that_is_late_leaves_the_history_and_the_blocks(
-    pool: Pool, admin: asyncpg.Connection[Any]
+    pool: Pool, admin: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the place knows needs no search: a session that Mneme keeps goes on, and the cached prefix stays."""
     await make_space(admin)
@@ -743,12 +744,12 @@ async def test_a_search_that_is_late_leaves_the_history_and_the_blocks(
     header = {"x-mneme-session": "kept"}
     await world.ask([user("Does Ana play chess?")], headers=header)
 
-    class Slow(TurnStore):
-        async def retrieve(self, *given: Any, **more: Any) -> Any:
-            await asyncio.Event().wait()
+    async def slow(*given: Any, **more: Any) -> Any:
+        await asyncio.Event().wait()
 
+    monkeypatch.setattr(Indexes, "scan", slow)
     late = build_journey(
-        Slow(pool, Queries.load()),
+        TurnStore(pool, Queries.load()),
         embedder=HashEmbedder(),
         settings=Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=1000),
     )

@@ -14,6 +14,7 @@ import pytest
 from app.clock import SystemClock
 from app.context.assemble import ABOUT, NOTE
 from app.context.retrieve import Retriever, Scope
+from app.index.indexes import Indexes
 from app.settings import Settings
 from app.store import ids
 from app.store.facts import Facts
@@ -25,6 +26,7 @@ from app.store.tenancy import UserRef
 from app.store.turns import TurnStore
 from tests.integration.gateway.test_journey import PATIENT, World
 from tests.support.doors import HashEmbedder, make_space
+from tests.support.indexes import indexes_of
 from tests.support.journey import UPSTREAM, Message, assistant, build_journey, user
 
 SQL = Queries.load()
@@ -229,7 +231,7 @@ async def test_a_late_search_leaves_the_facts(world: World, facts: Facts, monkey
     async def late(*_: Any, **__: Any) -> Any:
         raise TimeoutError
 
-    monkeypatch.setattr(world.store, "retrieve", late)
+    monkeypatch.setattr(Indexes, "scan", late)
     answer = await world.ask([user("Where do I live, and who is near?")])
     assert answer.headers["x-mneme-status"] == "degraded"
     assert "lives in: Lisbon" in json.dumps(prompt(world))
@@ -303,7 +305,7 @@ async def test_a_procedure_widens_the_search(world: World) -> None:
     assert told["items"]["reason"][at] == "chosen"
     assert told["items"]["legs"][at] & 2  # found by its words
     # A search knows it, too: that user's, and nobody else's.
-    retriever = Retriever(world.store, HashEmbedder(), len)
+    retriever = Retriever(world.store, HashEmbedder(), len, indexes_of(world.store._pool, 8))
     found = await retriever.habits(Scope(ids.LOCAL_TENANT, LOCAL.id))
     assert [(each.memory_id, each.details) for each in found.procedures] == [(habit, details)]
     assert (found.facts, found.due) == ((), None)

@@ -7,12 +7,14 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import pytest
 
 from app.api.auth import Principal
 from app.context.profiles import PROFILES, STRATEGY_SIGNALS, STRATEGY_WEIGHTS, strategies
 from app.errors import StoreUnavailable, UpstreamUnreachable
 from app.store.captures import Captures
 from app.store.facts import Facts
+from app.store.indexed import IndexStore
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.journey import (
@@ -98,7 +100,9 @@ async def test_of_very_many_candidates_the_explained_ones_are_enough(
     assert again.body == stage.sent()
 
 
-async def test_a_search_that_failed_fails_again(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+async def test_a_search_that_failed_fails_again(
+    pool: Pool, admin: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its prompt had no memory, and has none as of then; today it would."""
     stage = await make_stage(pool, admin)
     await stage.remember(*FACTS)
@@ -106,9 +110,9 @@ async def test_a_search_that_failed_fails_again(pool: Pool, admin: asyncpg.Conne
     async def away(*_: Any, **__: Any) -> Any:
         raise StoreUnavailable
 
-    found, stage.store.retrieve = stage.store.retrieve, away  # type: ignore[method-assign]
+    monkeypatch.setattr(IndexStore, "load", away)
     answer = await stage.ask([user(QUESTIONS[0])])
-    stage.store.retrieve = found  # type: ignore[method-assign]
+    monkeypatch.undo()
     assert answer.headers["x-mneme-status"] == "degraded"
     assert (await stage.again(answer)).body == stage.sent()
     assert FACTS[0].encode() in (await stage.again(answer, "today")).body

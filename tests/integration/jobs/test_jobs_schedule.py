@@ -136,16 +136,12 @@ async def _vectors(pool: Pool, numbers: range) -> None:
             SQL["learning.add_vectors"], TENANTS[0], USER, 1, 0, [UUID(int=n) for n in numbers], [NOW] * len(numbers),
             [halfvec(np.eye(8, dtype=np.float32)[n % 8]) for n in numbers],
         )  # fmt: skip
-        await connection.execute(
-            SQL["learning.count_words"], TENANTS[0], USER, [UUID(int=n) for n in numbers], [], NOW, NOW
-        )
 
 
-async def _stats(admin: asyncpg.Connection[Any]) -> tuple[int, bool, int]:
-    stats = await admin.fetchrow("SELECT vectors, use_hnsw FROM agent_data.user_stats WHERE user_id = $1", USER)
-    assert stats is not None
+async def _stats(admin: asyncpg.Connection[Any]) -> tuple[bool | None, int]:
+    graph = await admin.fetchval("SELECT use_hnsw FROM agent_data.user_stats WHERE user_id = $1", USER)
     inside = await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE in_hnsw")
-    return stats["vectors"], stats["use_hnsw"], inside
+    return graph, inside
 
 
 async def test_who_has_too_many_vectors_goes_over_to_the_graph(
@@ -156,45 +152,14 @@ async def test_who_has_too_many_vectors_goes_over_to_the_graph(
     await admin.execute("SELECT agent_data.ensure_embedding_space('test', 8)")
     await _vectors(pool, range(10))
     assert await schedule.sweep("vectors") == 0
-    assert await _stats(admin) == (10, False, 0)
+    assert await _stats(admin) == (None, 0)
     await _vectors(pool, range(10, 11))
     assert await schedule.sweep("vectors") == 11
-    assert await _stats(admin) == (11, True, 11)
+    assert await _stats(admin) == (True, 11)
     await _vectors(pool, range(11, 13))
-    assert await _stats(admin) == (13, True, 13)  # new ones enter at once
+    assert await _stats(admin) == (True, 13)  # new ones enter at once
     await admin.execute("UPDATE agent_data.embeddings SET in_hnsw = false WHERE item_id = $1", UUID(int=3))
     assert await schedule.sweep("vectors") == 1  # one that a turn added while the user went over
-
-
-async def test_counts_of_vectors_follow_what_was_forgotten(
-    schedule: Schedule, pool: Pool, admin: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.jobs.schedule.USERS_AT_ONCE", 2)
-    await admin.execute("SELECT agent_data.ensure_embedding_space('test', 8)")
-    await _vectors(pool, range(5))
-    for n in range(1, 6):  # others, of whom nothing is left
-        await admin.execute(
-            "INSERT INTO agent_data.user_stats (user_id, tenant_id, vectors) VALUES ($1, $2, $3)",
-            UUID(int=1000 + n), TENANTS[0], n % 2,
-        )  # fmt: skip
-    async with pool.transaction(TENANTS[0]) as connection:
-        await connection.execute(SQL["memories.drop_vectors"], TENANTS[0], USER, [UUID(int=1), UUID(int=2)])
-    assert (await _stats(admin))[0] == 5
-    assert await schedule.sweep("vector_counts") == 4
-    assert (await _stats(admin))[0] == 3
-    assert await admin.fetchval("SELECT sum(vectors) FROM agent_data.user_stats") == 3
-    assert await schedule.sweep("vector_counts") == 0
-
-
-async def test_a_wrong_count_is_set_right_before_anything_is_changed(
-    schedule: Schedule, pool: Pool, admin: asyncpg.Connection[Any]
-) -> None:
-    await admin.execute("UPDATE agent_data.system_config SET value = '10' WHERE key = 'vector_exact_limit'")
-    await admin.execute("SELECT agent_data.ensure_embedding_space('test', 8)")
-    await _vectors(pool, range(3))
-    await admin.execute("UPDATE agent_data.user_stats SET vectors = 99")
-    assert await schedule.sweep("vectors") == 0
-    assert await _stats(admin) == (3, False, 0)
 
 
 async def test_old_effects_and_logs_are_purged(schedule: Schedule, admin: asyncpg.Connection[Any]) -> None:
@@ -253,7 +218,6 @@ async def test_a_task_runs_when_it_is_due(schedule: Schedule, clock: FakeClock) 
         "partitions",
         "expiry",
         "vectors",
-        "vector_counts",
         "purge",
         "spend",
         "budgets",
@@ -276,7 +240,7 @@ async def test_a_task_that_fails_does_not_stop_the_others_and_is_tried_again(
     schedule: Schedule, admin: asyncpg.Connection[Any]
 ) -> None:
     await admin.execute("ALTER TABLE agent_data.sessions RENAME COLUMN expires_at TO was")
-    assert set(await schedule.look()) == {"partitions", "vectors", "vector_counts", "purge", "spend", "budgets"}
+    assert set(await schedule.look()) == {"partitions", "vectors", "purge", "spend", "budgets"}
     await admin.execute("ALTER TABLE agent_data.sessions RENAME COLUMN was TO expires_at")
     assert set(await schedule.look()) == {"expiry"}
 
@@ -308,7 +272,7 @@ async def test_the_worker_runs_what_is_due_at_its_start(
     database: str, schedule: Schedule, admin: asyncpg.Connection[Any]
 ) -> None:
     async def ran() -> bool:
-        return bool(await admin.fetchval("SELECT count(*) = 7 FROM agent_data.ticks"))
+        return bool(await admin.fetchval("SELECT count(*) = 6 FROM agent_data.ticks"))
 
     async with working(database, {}, schedule=schedule):
         await until(ran)

@@ -12,6 +12,7 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import StoreUnavailable
+from app.index import indexes
 from app.jobs.tasks import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.ingest_text import content_hash
@@ -27,6 +28,7 @@ from app.store.records import MessageRecord
 from app.store.sessions import SessionRef
 from app.store.tenancy import UserRef
 from app.store.turns import TurnStore
+from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL, until
 from tests.support.learning import (
     NOW,
@@ -62,10 +64,6 @@ async def stored(admin: Admin, message: MessageRecord) -> dict[str, Any]:
     return dict(row)
 
 
-async def words(admin: Admin) -> set[str]:
-    return {row["lexeme"] for row in await admin.fetch("SELECT lexeme FROM agent_data.lexemes")}
-
-
 # --- what goes ------------------------------------------------------------------------------------------------------------
 
 
@@ -81,12 +79,10 @@ async def test_what_was_learned_from_it_alone_is_forgotten(
     (forgotten,) = await memories(admin, "status = 'forgotten'")
     assert (forgotten["content_text"], forgotten["sources"], forgotten["content_hash"]) == ("", [], b"")
     row = await stored(admin, talk.said[0])
-    assert [row[name] for name in ("content", "content_parts", "content_hash", "content_tsv")] == [None] * 4
+    assert [row[name] for name in ("content", "content_parts", "content_hash")] == [None] * 3
     assert row["is_pruned"]
-    assert await words(admin) == {"live", "lisbon"}
-    stats = await admin.fetchrow("SELECT documents FROM agent_data.user_stats WHERE user_id = $1", talk.user)
-    assert stats is not None
-    assert stats["documents"] == 2, "a message and a memory are left"
+    assert row["hidden"]
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.index_items") == 2, "a message and a memory are left"
     vectors = await admin.fetch("SELECT item_id FROM agent_data.embeddings")
     assert {row["item_id"] for row in vectors}.isdisjoint({talk.said[0].message_id, cat["memory_id"]})
 
@@ -232,8 +228,8 @@ async def test_the_same_words_are_neither_found_nor_learned_again(
     await taught(learn, pool, again, "I have a cat", "I live in Lisbon")
     assert await texts(admin) == ["Lives in Lisbon"]
     scope: dict[str, Any] = {"confine": None, "session": None, "visible": 1, "ancestors": [], "history": True}
-    scan = await TurnStore(pool, SQL).retrieve(
-        TENANT, talk.user, query="cat Lisbon", vector=None, space=None, limits=(0, 10, 0), **scope
+    scan = await indexes_of(pool, 0).scan(
+        TENANT, talk.user, "cat Lisbon", None, indexes.Part(history=True), vectors=0, texts=10
     )
     rows = await TurnStore(pool, SQL).fetch_items(TENANT, talk.user, scan.places, **scope)
     assert {row.content for row in rows} == {"I live in Lisbon", "Lives in Lisbon"}
@@ -249,7 +245,6 @@ async def test_a_job_that_waits_learns_nothing_from_it(
     await delete(deleter, talk, said[0])
     await learn.learn(talk.job(said))
     assert await texts(admin) == ["Lives in Lisbon"]
-    assert "cat" not in await words(admin)
 
 
 async def test_a_job_that_has_read_it_writes_nothing_of_it(
@@ -355,27 +350,6 @@ async def test_without_a_database_nothing_is_deleted() -> None:
     deleter = Deleter(own_connection("postgresql://127.0.0.1:1/none", ERASER_ROLE), SQL, FakeClock(NOW))
     with pytest.raises(StoreUnavailable):
         await deleter.delete(TENANT, SessionRef(UUID(int=1), UUID(int=2)), UUID(int=3))
-
-
-async def test_what_was_sent_again_after_it_was_forgotten_takes_no_counts_along(
-    learn: Learner, pool: Pool, admin: Admin, deleter: Deleter, space: int
-) -> None:
-    """It was never counted: the words of the first one, in its own conversation, still are."""
-    first, again = Talk(), Talk(name="chat-2")
-    said = await first.say(pool, "I live in Quixeramobim")
-    await learn.learn(first.job(said))
-    memory = await admin.fetchval("SELECT memory_id FROM agent_data.memory_store")
-    await Memories(pool, SQL, FakeClock(NOW), space=space).forget(TENANT, first.user, memory)
-    before = await words(admin)
-    said = await again.say(pool, "I live in Quixeramobim")
-    await learn.learn(again.job(said))
-    assert (
-        await admin.fetchval("SELECT reason FROM agent_data.suppressions WHERE item_id = $1", said[0].message_id)
-        == "resent"
-    )
-    assert await delete(deleter, again, said[0]) is not None
-    assert await words(admin) == before
-    assert await admin.fetchval("SELECT documents FROM agent_data.user_stats") == 1
 
 
 # --- what paging made of it -------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
+from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, memories, taught, texts
 
@@ -36,7 +37,9 @@ def store(pool: Pool, space: int) -> Memories:
 @pytest.fixture
 def compiler(pool: Pool, words: WordLlamaEmbedder, space: int) -> Compiler:
     return Compiler(
-        Retriever(TurnStore(pool, SQL), words, lambda text: len(text.split())), ModelRegistry(), Tokenizers(), CountCache(),
+        Retriever(
+            TurnStore(pool, SQL), words, lambda text: len(text.split()), indexes_of(pool, words.dimensions, space)
+        ), ModelRegistry(), Tokenizers(), CountCache(),
         nonce_key=lambda: b"k", memory_cap=1500,
     )  # fmt: skip
 
@@ -94,8 +97,7 @@ async def test_a_forgotten_sentence_is_said_by_nothing_but_its_own_conversation(
     (other,) = await memories(admin)
     assert other["content_text"] == "Is allergic to peanuts"
     assert [each.get("quote") for each in other["sources"]] == [None]
-    # The conversation's words are counted as long as it stands.
-    assert await holding(admin, WORD) == {"conversation_history", "lexemes"}
+    assert await holding(admin, WORD) == {"conversation_history"}
     assert await admin.fetchval("SELECT block_epoch FROM agent_data.sessions") == 2
     # Neither the words nor the answer come back by being sent again.
     again = Talk(name="chat-2")
@@ -114,24 +116,6 @@ async def test_what_was_said_more_often_than_a_memory_has_sources_is_hidden_ever
     assert len(home["source_message_ids"]) < 40
     assert await store.forget(TENANT, talk.user, home["memory_id"])
     assert await found(compiler, talk, often, history=True) == {}
-
-
-async def test_the_counts_of_words_are_those_of_what_is_left(
-    learn: Learner, pool: Pool, admin: Admin, store: Memories
-) -> None:
-    talk = Talk()
-    await taught(learn, pool, talk, "I like hiking in the mountains")
-    await taught(learn, pool, talk, "I like hiking in the high mountains")
-    (kept,) = await memories(admin)
-    before = await admin.fetchval("SELECT documents FROM agent_data.user_stats")
-    await store.forget(TENANT, talk.user, kept["memory_id"])
-    left = await admin.fetchrow(
-        "SELECT (SELECT documents FROM agent_data.user_stats) AS all,"
-        " (SELECT documents FROM agent_data.lexemes WHERE lexeme = 'hike') AS hike"
-    )
-    assert left is not None
-    assert before - left["all"] == 2, "both wordings"
-    assert left["hike"] == 2, "the messages"
 
 
 async def test_what_was_true_once_is_not_said_by_its_answer_as_if_it_were_now(

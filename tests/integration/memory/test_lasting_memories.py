@@ -30,6 +30,7 @@ from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from app.store.turns import TurnStore
+from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL
 from tests.support.lasting import Session, later, readings
 from tests.support.learning import NOW, TENANT, Talk, memories
@@ -115,7 +116,8 @@ async def test_questions_in_several_turns_are_quoted(pool: Pool, admin: Admin) -
 async def search(pool: Pool, words: WordLlamaEmbedder, user: UUID, question: str) -> list[str]:
     """What a later session finds among memories."""
     compiler = Compiler(
-        Retriever(TurnStore(pool, SQL), words, COUNT), ModelRegistry(), Tokenizers(), CountCache(),
+        Retriever(TurnStore(pool, SQL), words, COUNT, indexes_of(pool, words.dimensions)), ModelRegistry(), Tokenizers(),
+        CountCache(),
         nonce_key=lambda: b"k", memory_cap=1500,
     )  # fmt: skip
     request = SearchRequest(scope=Scope(TENANT, user), query=question, now=NOW, k=5, kinds=["tool_outcome"])
@@ -338,7 +340,7 @@ async def test_what_was_said_while_nothing_was_to_be_learned(pool: Pool, admin: 
     await one.set(0, fault_count=1)
     await admin.execute("ALTER TABLE agent_data.conversation_history DISABLE TRIGGER ALL")
     await admin.execute(
-        "UPDATE agent_data.conversation_history SET content_tsv = NULL WHERE message_id = $1", one.messages[2]
+        "UPDATE agent_data.conversation_history SET hidden = true WHERE message_id = $1", one.messages[2]
     )
     await rememberer(pool).remember(one.job())
     assert await remembered(admin) == []

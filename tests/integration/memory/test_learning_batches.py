@@ -41,8 +41,6 @@ async def test_a_remote_embedder_embeds_the_messages_in_the_job(pool: Pool, admi
     assert {(row["item_id"], row["item_at"]) for row in vectors} == {
         (each.message_id, each.created_at) for each in said[1:3]
     }
-    (stats,) = await rows(admin, "SELECT vectors FROM agent_data.user_stats")
-    assert stats["vectors"] == 2 + len(await memories(admin))
 
 
 async def test_a_remote_embedder_that_is_away_leaves_everything_as_it_was(
@@ -94,8 +92,6 @@ async def test_an_imported_batch_is_learned_from_like_a_turn(
     said = await talk.say(pool, *(f"I like tea number {n}" for n in range(50)), INTRODUCTION)
     await learn.handlers()["import_index"](talk.job(said))
     assert "Lives in Lisbon" in await texts(admin)
-    (stats,) = await rows(admin, "SELECT documents FROM agent_data.user_stats")
-    assert stats["documents"] == 51 + len(await memories(admin, "true"))
 
 
 async def test_a_payload_that_cannot_be_read(learn: Learner) -> None:

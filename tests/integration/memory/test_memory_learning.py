@@ -82,26 +82,13 @@ async def test_what_a_user_states_is_kept_with_its_source(
     }
 
 
-async def test_words_are_counted_once(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    talk = Talk()
-    await taught(learn, pool, talk, INTRODUCTION)
-    counted = {
-        row["lexeme"]: row["documents"] for row in await rows(admin, "SELECT lexeme, documents FROM agent_data.lexemes")
-    }
-    assert counted["lisbon"] == 2  # the message, and the memory
-    assert counted["pleas"] == 1
-    (stats,) = await rows(admin, "SELECT documents, vectors, total_terms FROM agent_data.user_stats")
-    assert (stats["documents"], stats["vectors"]) == (4, 3)
-    assert stats["total_terms"] == sum(each["token_count"] for each in await memories(admin)) + talk.said[0].token_count
-
-
 async def test_with_learning_off_a_turn_is_only_indexed(
     learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
     talk = Talk()
     await learn.learn(talk.job(await talk.say(pool, INTRODUCTION), learn=False))
     assert await memories(admin, "true") == []
-    assert await admin.fetchval("SELECT documents FROM agent_data.lexemes WHERE lexeme = 'lisbon'") == 1
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.index_items") == 1
 
 
 async def test_the_assistant_is_not_learned_from(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:

@@ -35,7 +35,7 @@ from app.store.turns import TurnStore
 from tests.support.database import connected, fresh_database
 from tests.support.doors import HashEmbedder, WordCounter, make_space
 from tests.support.paged import made, mark
-from tests.support.plans import S1, S2, SQL, Watch, fill, nodes, retrieve, watching
+from tests.support.plans import S1, S2, SQL, Watch, fill, nodes, watching
 from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller, recipe_of, talk
 
 CITUS = Path(__file__).parents[3] / "deploy" / "citus"
@@ -166,7 +166,7 @@ async def test_functions_are_delegated_by_their_user(flat_admin: Admin) -> None:
     taking = {row["name"] for row in rows if "p_user" in (row["names"] or ())}
     delegated = listed("Delegated")
     assert set(delegated) <= taking
-    assert {"recognise", "standing", "retrieve", "fetch_chosen", "session_messages", "record_turns"} <= set(delegated)
+    assert {"recognise", "standing", "index_all", "fetch_chosen", "session_messages", "record_turns"} <= set(delegated)
 
 
 # --- where it goes ------------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ async def test_every_hot_read_goes_to_one_shard(routed: Routed, flat_teller: Tel
         MAX_FACTS,
         FACT_FLOOR,
         MAX_WISHES,
-        *IndexAsk(space, VERSION, READ_CHARS, 0, "1:1:", 10),
+        *IndexAsk(space, VERSION, READ_CHARS, 0, "1:1:"),
     )
     touched = await routed(lambda: ask.fetchrow(SQL["turns.recognise"], *recognised))
     named = (
@@ -270,14 +270,18 @@ async def test_every_hot_read_goes_to_one_shard(routed: Routed, flat_teller: Tel
         MAX_FACTS,
         FACT_FLOOR,
         MAX_WISHES,
-        *IndexAsk(space, VERSION, READ_CHARS, 0, "1:1:", 10),
+        *IndexAsk(space, VERSION, READ_CHARS, 0, "1:1:"),
     )
     touched |= await routed(lambda: ask.fetchrow(SQL["turns.recognise"], *named))
-    # History, retrieval in each of its ways, what was found, what is paged, a repeated key.
+    # History, the index in each of its ways, what was found, what is paged, a repeated key.
     touched |= await routed(lambda: ask.fetch(SQL["turns.session_messages"], TENANT, ANA, [S2, S1], [99, 3], 400))
-    ways: list[dict[str, Any]] = [{}, {"confine": S1}, {"history": True}, {"only": 1}, {"ancestors": [S2]}]
-    for given in ways:
-        touched |= await routed(lambda given=given: retrieve(routed.watch, space, given))  # type: ignore[misc]  # bound now
+    index = (TENANT, ANA, space, VERSION, READ_CHARS)
+    for query, *given in (
+        ("index.read", 0, "1:1:"), ("index.load", 10), ("index.session", S1, 10), ("index.beside", vector, 10**15, 10),
+        ("turns.tied",),
+    ):  # fmt: skip
+        asked = (*index, *given) if query != "turns.tied" else (TENANT, ANA, ["lisbon"], 10)
+        touched |= await routed(lambda query=query, asked=asked: ask.fetch(SQL[query], *asked))  # type: ignore[misc]  # bound now
     found: Any = (TENANT, ANA, [UUID(int=1)], [1], [0], None, None, 1, [], False)
     touched |= await routed(lambda: ask.fetch(SQL["turns.fetch_items"], *found))
     one, two = (made(S1, each).id for each in ("one", "two"))
@@ -287,8 +291,8 @@ async def test_every_hot_read_goes_to_one_shard(routed: Routed, flat_teller: Tel
     touched |= await routed(lambda: ask.fetch(SQL["paging.search"], *search))
     touched |= await routed(lambda: ask.fetchrow(SQL["turns.idempotent_call"], TENANT, ANA, b"k"))
     assert touched >= {
-        "routes", "sessions", "session_heads", "conversation_history", "memory_store", "embeddings", "lexemes",
-        "suppressions", "context_blocks", "user_stats", "user_facts", "paged_sessions", "semantic_objects",
+        "routes", "sessions", "session_heads", "conversation_history", "memory_store", "embeddings",
+        "suppressions", "context_blocks", "index_items", "user_facts", "paged_sessions", "semantic_objects",
         "idempotency_keys", "upstream_calls",
     }  # fmt: skip
 

@@ -16,6 +16,7 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady
+from app.index.indexes import Part
 from app.jobs.lease import connector
 from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
@@ -28,6 +29,7 @@ from app.store.pools import Pool
 from app.store.retention import Limits, Retention
 from app.store.spend import SpendStore
 from app.store.turns import StreamRecord
+from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL, until
 from tests.support.paged import whole_record
 from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller, recipe_of, said, talk
@@ -160,7 +162,6 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
             f"INSERT INTO agent_data.{table} (tenant_id, user_id, {columns}) VALUES ($1, $2, {values})",
             tenant, user, *given,
         )  # fmt: skip
-    await teller.count_words(user=user, tenant=tenant)
     await admin.execute(
         "INSERT INTO agent_data.index_state (user_id, tenant_id, cut) VALUES ($1, $2, '1') ON CONFLICT DO NOTHING",
         user,
@@ -362,10 +363,7 @@ async def test_what_is_sent_again_stays_in_its_session_and_is_neither_learned_fr
     assert sorted((each.content or "", each.hidden) for each in stored) == [
         ("a pelican", False), ("an ibis", False), ("and a heron", False), ("the flamingo", False),
     ]  # fmt: skip
-    scan = await teller.store.retrieve(
-        TENANT, ANA, query="flamingo heron", vector=None, space=None, confine=None, session=None, visible=1, ancestors=[],
-        history=False, limits=(0, 10, 0),
-    )  # fmt: skip
+    scan = await indexes_of(pool, 0).scan(TENANT, ANA, "flamingo heron", None, Part(), vectors=0, texts=10)
     stated = await admin.fetch(
         "SELECT message_id, content FROM agent_data.conversation_history WHERE user_id = $1", ANA
     )

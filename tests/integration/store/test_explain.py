@@ -5,13 +5,13 @@ The functions are called as the server calls them (role mneme_app); auto_explain
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from app.index.analyse import VERSION
 from app.store.indexed import NO_INDEX
 from app.store.paging_values import WINDOW_TURNS
 from app.store.pools import halfvec
@@ -21,7 +21,7 @@ from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES
 from app.store.turns import TurnStore
 from tests.support.doors import HashEmbedder
 from tests.support.paged import made, mark
-from tests.support.plans import S1, S2, Scan, Watch, fill, nodes, retrieve, watching
+from tests.support.plans import S1, S2, Scan, Watch, fill, nodes, watching
 from tests.support.teller import ANA, NOW, TENANT, Teller, said, talk
 
 pytestmark = pytest.mark.heavy
@@ -117,21 +117,18 @@ async def test_reading_the_history(watch: Watch, teller: Teller, mode: str) -> N
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-@pytest.mark.parametrize(
-    ("given", "indexes"),
-    [
-        ({}, {"history_text", "memory_text", "memory_frequent", "lexemes_pkey", "history_session_turn"}),
-        ({"confine": S1}, {"history_session_turn", "embeddings_pkey"}),
-        ({"history": True}, {"history_text", "memory_text"}),
-        ({"only": 1}, {"memory_text"}),
-        ({"ancestors": [S2]}, {"history_text"}),
-    ],
-)
-async def test_retrieving(watch: Watch, teller: Teller, mode: str, given: dict[str, Any], indexes: set[str]) -> None:
+async def test_reading_an_index(watch: Watch, teller: Teller, mode: str) -> None:
     await watch.connection.execute(f"SET plan_cache_mode = {mode}")
     space = await teller.store.space_of(HashEmbedder.space)
-    scans = await watch.scans(lambda: retrieve(watch, space, given))
-    await check(teller, scans, *indexes)
+    asked = (TENANT, ANA, space, VERSION, 9)
+    scans = await watch.scans(lambda: watch.connection.fetch(SQL["index.load"], *asked, 10**6))
+    await check(teller, scans, "users_pkey")
+    scans = await watch.scans(lambda: watch.connection.fetch(SQL["index.load"], *asked, 3))
+    await check(teller, scans, "users_pkey")
+    scans = await watch.scans(lambda: watch.connection.fetch(SQL["index.session"], *asked, S1, 9))
+    await check(teller, scans, "history_session_turn", "index_items_pkey")
+    scans = await watch.scans(lambda: watch.connection.fetch(SQL["turns.tied"], TENANT, ANA, ["lisbon"], 9))
+    await check(teller, scans, "memory_entities")
 
 
 async def test_fetching_what_was_found(watch: Watch, teller: Teller) -> None:
@@ -184,35 +181,23 @@ async def test_the_summary_of_a_session_is_found_by_its_session(watch: Watch, te
     await check(teller, scans, "memory_session_summary", "sessions_pkey")
 
 
-@pytest.mark.parametrize("stored", [1, 1_000_000], ids=["all of them", "the nearest of more"])
-async def test_vectors_are_read_from_the_index_alone(watch: Watch, teller: Teller, stored: int) -> None:
+async def test_vectors_are_read_from_the_index_alone(watch: Watch, teller: Teller) -> None:
     space = await teller.store.space_of(HashEmbedder.space)
-    await teller.admin.execute("UPDATE agent_data.user_stats SET vectors = $1", stored)
     await watch.connection.execute("RESET ROLE; SET enable_bitmapscan = off")
     await teller.admin.execute("VACUUM agent_data.embeddings")
     await watch.connection.execute("SET ROLE mneme_app")
-    scans = await watch.scans(lambda: retrieve(watch, space, {}))
-    kinds = {scan.kind for scan in scans if scan.table == "embeddings"}
-    assert kinds == {"Index Only Scan"}
+    scans = await watch.scans(lambda: watch.connection.fetch(SQL["index.load"], TENANT, ANA, space, VERSION, 9, 10**6))
+    assert {scan.kind for scan in scans if scan.table == "embeddings"} == {"Index Only Scan"}, scans
     assert "embeddings_scan" in {scan.index for scan in scans}
-
-
-@pytest.mark.parametrize("stored", [1, 1_000_000], ids=["all of them", "the nearest of more"])
-async def test_what_is_suppressed_is_looked_up_in_a_hash_table(watch: Watch, teller: Teller, stored: int) -> None:
-    """Compared one by one, a thousand make a look at eleven thousand items take ten times as long."""
-    space = await teller.store.space_of(HashEmbedder.space)
-    await teller.admin.execute("UPDATE agent_data.user_stats SET vectors = $1", stored)
-    filters = await watch.filters(lambda: retrieve(watch, space, {}))
-    assert sum("hashed SubPlan" in each for each in filters) >= 3, "of vectors, messages and memories"
-    assert not [each for each in filters if re.search(r"(item|message|memory)_id <> ALL", each)]
 
 
 async def test_the_graph_is_used_by_those_with_very_many(watch: Watch, teller: Teller) -> None:
     space = await teller.store.space_of(HashEmbedder.space)
-    await teller.admin.execute("UPDATE agent_data.user_stats SET use_hnsw = true")
     await teller.admin.execute("UPDATE agent_data.embeddings SET in_hnsw = true")
     await watch.connection.execute("SET enable_sort = off; SET enable_bitmapscan = off")
-    scans = await watch.scans(lambda: retrieve(watch, space, {}))
+    vector = halfvec((await HashEmbedder().embed(["cats"]))[0])
+    asked = (TENANT, ANA, space, VERSION, 9, vector, 2**60, 9)
+    scans = await watch.scans(lambda: watch.connection.fetch(SQL["index.beside"], *asked))
     assert f"embeddings_hnsw_{space}" in {scan.index for scan in scans}
 
 

@@ -7,20 +7,17 @@ from uuid import UUID, uuid5
 import numpy as np
 import pytest
 
-from app.context.retrieve import LIMITS
+from app.index.user_index import NEVER
 from app.providers.embeddings import Vectors, WordLlamaEmbedder
-from app.store.places import unpack
 from app.store.pools import halfvec, set_codecs
-from app.store.queries import Queries
 from loadtests.texts import Talk
 from tests.support.teller import ANA, NOW, TENANT, Teller
 
-SQL = Queries.load()
 OWN, OTHERS, EACH = 10_000, 100_000, 10_000
 """Vectors of the user; of others, all in the graph of the same partition; and of each of those."""
 QUESTIONS = 30
 GRAPH_ROWS = 500
-"""What `agent_data.retrieve` asks the graph for, at most; a prompt and a search ask it for more."""
+"""What is asked of the graph."""
 WANTED = (50, 300)
 """Nearest that are looked for among them: those of seed 000 (§6.4), and six times as many."""
 LEAST_RECALL = 0.98
@@ -70,6 +67,7 @@ async def test_the_graph_finds_what_the_exact_scan_finds(teller: Teller) -> None
     definition = await teller.admin.fetchval("SELECT pg_get_indexdef($1::regclass)", f"agent_data.{index}")
     await teller.admin.execute(f"DROP INDEX agent_data.{index}")  # built at the end it takes a third of the time
     own: Vectors = np.zeros((0, embedder.dimensions), np.float32)
+    numbers: dict[UUID, int] = {}
     users = await neighbours(teller)
     assert len(users) == OTHERS // EACH
     for user in (ANA, *users):
@@ -77,7 +75,7 @@ async def test_the_graph_finds_what_the_exact_scan_finds(teller: Teller) -> None
         ids = [uuid5(user, str(n)) for n in range(len(vectors))]
         await teller.admin.execute(FILL, user, TENANT, space, NOW, ids, [halfvec(each) for each in vectors])
         if user == ANA:
-            own = vectors
+            own, numbers = vectors, {each: n for n, each in enumerate(ids)}
             await teller.admin.execute(SAID, ANA, TENANT, NOW, ids)
     await teller.admin.execute("SET maintenance_work_mem = '512MB'")
     await teller.admin.execute(definition.replace(" ON ONLY ", " ON "))
@@ -97,11 +95,11 @@ async def test_the_graph_finds_what_the_exact_scan_finds(teller: Teller) -> None
     shares: dict[int, list[float]] = {each: [] for each in WANTED}
     for _ in range(QUESTIONS):
         vector = embedder.embed_now([talk.asked()])[0]
-        row = await teller.admin.fetchrow(
-            SQL["turns.retrieve"],
-            TENANT, ANA, "", vector, space, None, None, 1, [], False, LIMITS.vectors, 0, 0, None,
+        items = await teller.admin.fetchval(
+            "SELECT agent_data.index_beside($1, $2, $3::smallint, $4, $5, $6)",
+            TENANT, ANA, space, halfvec(vector), NEVER, GRAPH_ROWS,
         )  # fmt: skip
-        found = np.sort(unpack(row).sims)[::-1]
+        found = np.sort(stored[[numbers[each] for each in items]] @ vector)[::-1]
         assert len(found) == GRAPH_ROWS, "as many as were asked for"
         nearest = np.sort(stored @ vector)[::-1]
         for wanted in WANTED:

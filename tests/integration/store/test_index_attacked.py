@@ -46,7 +46,7 @@ def told() -> Told:
 
 @pytest.fixture
 def indexes(store: Slow, tasks: Supervisor, told: Told) -> Indexes:
-    return Indexes(store, tasks, **SPACED, limit=10**7, meter=told, patience_s=None)
+    return Indexes(store, tasks, **SPACED, limit=10**7, meter=told)
 
 
 # --- epochs -----------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ async def test_terms_of_a_text_that_was_replaced_are_not_kept(
     assert await asking == 1
     await tasks.close(5)
     other = Supervisor()
-    assert await found(Indexes(store, other, **SPACED, limit=10**7, patience_s=None), "dogs") == 1
+    assert await found(Indexes(store, other, **SPACED, limit=10**7), "dogs") == 1
     await other.close(5)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
 from uuid import UUID
 
 import asyncpg
@@ -58,10 +58,9 @@ class Slow(IndexStore):
         self.may = asyncio.Event()
         self.broken = False
 
-    async def read(self, tenant: UUID, user: UUID, ask: IndexAsk) -> IndexRead:
-        read = await super().read(tenant, user, ask)
-        if ask.snapshot is None:
-            await self.may.wait()
+    async def load(self, tenant: UUID, user: UUID, ask: IndexAsk, most: int) -> IndexRead:
+        read = await super().load(tenant, user, ask, most)
+        await self.may.wait()
         if self.broken:
             raise StoreUnavailable("away")
         return read
@@ -81,19 +80,17 @@ def store(pool: Pool) -> Slow:
     return store
 
 
-async def ask(indexes: Indexes, question: str = "cats") -> Scan | None:
+async def ask(indexes: Indexes, question: str = "cats") -> Scan:
     return await indexes.scan(TENANT, ANA, question, None, Part(), vectors=100, texts=100)
 
 
 async def found(indexes: Indexes, question: str = "cats") -> int:
-    scan = await ask(indexes, question)
-    assert scan is not None
-    return len(scan.counts)
+    return len((await ask(indexes, question)).counts)
 
 
 async def test_what_is_made_once_is_kept_and_follows(teller: Teller, store: Slow, tasks: Supervisor) -> None:
     told = Told()
-    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told, patience_s=None)
+    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told)
     await teller.tell(talk("about cats"), "cats are fine", session=SESSION)
     assert await found(indexes) == 2
     assert await found(indexes) == 2
@@ -104,32 +101,45 @@ async def test_what_is_made_once_is_kept_and_follows(teller: Teller, store: Slow
     await tasks.close(5)
     kept = await teller.rows("SELECT terms FROM agent_data.index_items")
     assert all(row["terms"] for row in kept), "who made terms of texts keeps them for others"
-    other = Indexes(store, tasks, **SPACED, limit=10**7, patience_s=None)
+    other = Indexes(store, tasks, **SPACED, limit=10**7)
     assert await found(other) == 3
 
 
 async def test_without_room_it_is_read_for_each_question(teller: Teller, store: Slow, tasks: Supervisor) -> None:
     told = Told()
-    indexes = Indexes(store, tasks, **SPACED, limit=0, meter=told, patience_s=None)
+    indexes = Indexes(store, tasks, **SPACED, limit=0, meter=told)
     await teller.tell(talk("about cats"), "fine", session=SESSION)
     assert [await found(indexes) for _ in range(3)] == [1, 1, 1]
     assert told.asked == ["loaded"] * 3
     assert indexes.bytes == 0
 
 
-async def test_who_has_too_much_has_none(teller: Teller, store: Slow, tasks: Supervisor) -> None:
-    await teller.tell(talk("about cats"), "cats are fine", session=SESSION)
-    await teller.count_words()
-    assert await ask(Indexes(store, tasks, **SPACED, limit=10**7, most=1, patience_s=None)) is None
-    assert await found(Indexes(store, tasks, **SPACED, limit=10**7, most=2, patience_s=None)) == 2
+async def test_of_who_has_too_much_the_latest_is_kept(teller: Teller, store: Slow, tasks: Supervisor) -> None:
+    indexes = Indexes(store, tasks, **SPACED, limit=10**7, most=3)
+    for n in range(4):
+        await teller.tell(talk(f"about cats {n}"), session=UUID(int=n))
+    assert await found(indexes) == 3
+    held = indexes.held(ANA)
+    assert held is not None
+    assert held.since is not None
+    (since,) = await teller.rows(
+        "SELECT (extract(epoch FROM min(created_at) - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint AS at"
+        " FROM agent_data.conversation_history WHERE content <> 'about cats 0'"
+    )
+    assert held.since == since["at"]
+    # What is said from then on is added.
+    await teller.tell(talk("more about cats"), session=SESSION)
+    assert await found(indexes) == 4
 
 
 async def test_a_load_that_is_late_is_ready_for_the_next(teller: Teller, store: Slow, tasks: Supervisor) -> None:
     told = Told()
-    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told, patience_s=0.001)
+    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told)
     await teller.tell(talk("about cats"), "fine", session=SESSION)
     store.may.clear()
-    assert await ask(indexes) is None
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await ask(indexes)
     # What is written while it loads is there at the next question.
     await teller.tell(talk("about cats", "fine", "cats!"), "Yes.", session=SESSION, new=1)
     store.may.set()
@@ -139,7 +149,7 @@ async def test_a_load_that_is_late_is_ready_for_the_next(teller: Teller, store: 
 
 
 async def test_a_load_that_fails_is_tried_again(teller: Teller, store: Slow, tasks: Supervisor) -> None:
-    indexes = Indexes(store, tasks, **SPACED, limit=10**7, patience_s=None)
+    indexes = Indexes(store, tasks, **SPACED, limit=10**7)
     await teller.tell(talk("about cats"), "fine", session=SESSION)
     store.broken = True
     with pytest.raises(StoreUnavailable):
@@ -150,7 +160,7 @@ async def test_a_load_that_fails_is_tried_again(teller: Teller, store: Slow, tas
 
 async def test_what_cannot_be_read_is_left_out_and_counted(teller: Teller, store: Slow, tasks: Supervisor) -> None:
     told = Told()
-    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told, patience_s=None)
+    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told)
     await teller.tell(talk("about cats"), "cats are fine", session=SESSION)
     await teller.admin.execute(
         "UPDATE agent_data.index_items SET terms = '\\x0100ff'"
@@ -164,9 +174,9 @@ async def test_what_cannot_be_read_is_left_out_and_counted(teller: Teller, store
 
 
 async def test_an_erased_user_is_out_of_memory_without_being_asked_for(
-    teller: Teller, store: Slow, tasks: Supervisor, database: str
+    teller: Teller, store: Slow, tasks: Supervisor, pool: Pool, database: str
 ) -> None:
-    indexes = Indexes(store, tasks, **SPACED, limit=10**7, patience_s=None)
+    indexes = Indexes(store, tasks, **SPACED, limit=10**7)
     gone: asyncio.Queue[UUID | None] = asyncio.Queue()
 
     def erased(user: UUID) -> None:
@@ -177,7 +187,7 @@ async def test_an_erased_user_is_out_of_memory_without_being_asked_for(
         indexes.drop_all()
         gone.put_nowait(None)
 
-    erasures = Erasures(own_connection(database, APP_ROLE), SQL, erased, lost)
+    erasures = Erasures(own_connection(database, APP_ROLE), pool, SQL, erased, lost)
     listening = tasks.spawn(erasures.listen(), "erasures")
     async with asyncio.timeout(20):
         await erasures.listening.wait()
@@ -202,11 +212,36 @@ async def test_an_erased_user_is_out_of_memory_without_being_asked_for(
         await listening
 
 
+async def test_erasures_are_not_heard_on_another_server_than_the_one_that_is_asked(
+    tasks: Supervisor, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a fail-over that the pool followed and the listener did not: what is kept is dropped, again and again."""
+    monkeypatch.setattr("app.store.erased.LOOK_S", 0.01)
+    monkeypatch.setattr("app.store.erased.PAUSE_S", 0.01)
+    told: asyncio.Queue[None] = asyncio.Queue()
+
+    class Elsewhere:
+        async def fetchrow(self, statement: str) -> tuple[int, int]:
+            return (7, 2)
+
+        @asynccontextmanager
+        async def acquire(self) -> AsyncIterator[Elsewhere]:
+            yield self
+
+    connect = own_connection(database, APP_ROLE)
+    erasures = Erasures(connect, cast("Pool", Elsewhere()), SQL, lambda user: None, lambda: told.put_nowait(None))
+    listening = tasks.spawn(erasures.listen(), "erasures")
+    async with asyncio.timeout(20):
+        for _ in range(3):
+            await told.get()
+    listening.cancel()
+
+
 async def test_a_log_that_is_cut_is_noticed_by_who_has_not_seen_all_of_it(
     teller: Teller, store: Slow, tasks: Supervisor, admin: asyncpg.Connection[Any]
 ) -> None:
     told = Told()
-    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told, patience_s=None)
+    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told)
 
     async def cut() -> None:
         await admin.execute("SELECT agent_data.index_cut($1, $2, now() + interval '1 minute')", TENANT, ANA)
@@ -227,7 +262,7 @@ async def test_what_another_cluster_left_in_the_log_does_no_harm(
 ) -> None:
     """A dump that is restored brings transactions whose numbers this cluster has not reached."""
     told = Told()
-    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told, patience_s=None)
+    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told)
     await teller.tell(talk("about cats"), "fine", session=SESSION)
     await admin.execute("UPDATE agent_data.index_log SET xid = '9000000000000000000'")
     assert await found(indexes) == 1

@@ -50,7 +50,7 @@ FROM (
            agent_data.item_place(h.message_id, 0::smallint, h.created_at, h.session_id, h.turn_index, h.role, h.token_count,
                                  h.name) AS place
     FROM agent_data.conversation_history h
-    WHERE h.user_id = $1 AND h.content <> '' AND h.content_tsv IS NOT NULL AND NOT h.is_pruned
+    WHERE h.user_id = $1 AND h.content <> '' AND NOT h.hidden AND NOT h.is_pruned
     UNION ALL
     SELECT m.memory_id, m.content_text, CASE WHEN m.is_active THEN 0 ELSE 1 END | CASE m.memory_scope WHEN 1 THEN 0 ELSE 2 END,
            (extract(epoch FROM m.expires_at - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
@@ -313,7 +313,7 @@ async def world(
         store = IndexStore(FromPool(pool, SQL), pool, SQL)
         # A server with room for all, one with room for one user alone, one without any.
         servers = [
-            Indexes(store, tasks, space=SPACE, dimensions=HashEmbedder().dimensions, limit=limit, patience_s=None)
+            Indexes(store, tasks, space=SPACE, dimensions=HashEmbedder().dimensions, limit=limit)
             for limit in (10**8, 30_000, 0)
         ]
         eraser = Eraser(own_connection(database, ERASER_ROLE), SQL, SystemClock())

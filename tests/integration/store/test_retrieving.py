@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 
 from app.context.rank import Ranking, rank
+from app.index import analyse
+from app.index.indexes import Part
 from app.store import ids
 from app.store.turns import RetrievedRow
 from tests.support.doors import HashEmbedder
+from tests.support.indexes import indexes_of
 from tests.support.teller import ANA, NOW, OTHER_TENANT, TENANT, Teller, said, talk
 
 S1, S2, S3 = (UUID(int=0x51 + n) for n in range(3))
@@ -50,7 +53,6 @@ class Found:
         legs = int(ranking.legs[at])
         self.similarity = float(ranking.similarity[at]) if legs & 1 else None
         self.text_score = float(ranking.bm25(np.array([at]))[0]) if legs & 2 else None
-        self.frequent = bool(legs & 4)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.row, name)
@@ -59,15 +61,21 @@ class Found:
 async def retrieve(teller: Teller, query: str, **given: Any) -> list[Found]:
     """All that is found, as a compile would fetch it."""
     asked: dict[str, Any] = {
-        "query": query, "vector": None, "space": 1, "confine": None, "session": None, "visible": 1, "ancestors": [],
-        "history": False, "limits": (10, 10, 10),
+        "vector": None, "space": 1, "confine": None, "session": None, "visible": 1, "ancestors": [], "history": False,
+        "limits": (10, 10), "only": None, "tenant": TENANT, "user": ANA, "dimensions": HashEmbedder().dimensions,
     } | given  # fmt: skip
-    tenant, user = asked.pop("tenant", TENANT), asked.pop("user", ANA)
-    scan = await teller.store.retrieve(tenant, user, **asked)
+    where = Part(
+        asked["session"], asked["visible"], asked["ancestors"], asked["history"], asked["only"], asked["confine"]
+    )
+    vectors, texts = asked["limits"]
+    indexes = indexes_of(teller.store._pool, asked["dimensions"], asked["space"])
+    scan = await indexes.scan(
+        asked["tenant"], asked["user"], query, asked["vector"], where, vectors=vectors, texts=texts
+    )
     scope = {name: asked[name] for name in ("confine", "session", "ancestors")}
     ranking = rank(scan, query, visible_from=asked["visible"], **scope)
     rows = await teller.store.fetch_items(
-        tenant, user, ranking.places(), visible=asked["visible"], history=asked["history"], **scope
+        asked["tenant"], asked["user"], ranking.places(), visible=asked["visible"], history=asked["history"], **scope
     )
     return [Found(row, ranking, row.n - 1) for row in rows]
 
@@ -76,9 +84,9 @@ def texts(rows: Sequence[Found]) -> set[str]:
     return {row.content for row in rows}
 
 
-async def lexemes(teller: Teller, text: str) -> Counter[str]:
-    rows = await teller.rows("SELECT lexeme, cardinality(positions) AS n FROM unnest(to_tsvector('english', $1))", text)
-    return Counter({row["lexeme"]: row["n"] for row in rows})
+def terms(text: str) -> Counter[int]:
+    found = Counter(each.hashes[0] for word in text.split() for each in analyse.asked(word))
+    return Counter({each: many for each, many in found.items() if many})
 
 
 async def test_the_text_leg_is_bm25_to_the_last_digit(teller: Teller) -> None:
@@ -88,14 +96,13 @@ async def test_the_text_leg_is_bm25_to_the_last_digit(teller: Teller) -> None:
     many = " ".join(["moon"] * 37 + ["cats"] * 120)
     await teller.tell(talk(many), session=S1)
     await memory(teller, 1, "Ana keeps two cats on an island")
-    await teller.count_words()
     documents = [*CORPUS, many, "Ana keeps two cats on an island"]
-    counted = {text: await lexemes(teller, text) for text in documents}
+    counted = {text: terms(text) for text in documents}
     lengths = {text: len(text.split()) for text in documents}
     mean = sum(lengths.values()) / len(documents)
     query = "Do the cats see the moon from the lighthouse island?"
     expected: dict[str, float] = {}
-    for word in await lexemes(teller, query):
+    for word in terms(query):
         holding = [text for text in documents if counted[text][word]]
         idf = math.log(1 + (len(documents) - len(holding) + 0.5) / (len(holding) + 0.5))
         for text in holding:
@@ -108,33 +115,17 @@ async def test_the_text_leg_is_bm25_to_the_last_digit(teller: Teller) -> None:
         assert found[text] == pytest.approx(score, rel=1e-4), text[:40]
 
 
-async def test_only_the_rarest_words_are_looked_up(teller: Teller) -> None:
-    for n in range(3):
-        await teller.tell(talk(f"common word number{n}"), session=UUID(int=n))
-    await teller.count_words()
-    await teller.admin.execute("UPDATE agent_data.system_config SET value = '1' WHERE key = 'query_terms'")
-    assert texts(await retrieve(teller, "common number1")) == {"common word number1"}
-
-
 async def test_words_that_are_too_common_to_look_for_still_count(teller: Teller) -> None:
     """Five documents have the rarer word: of one that is asked for, those with the commoner word alone are none."""
     for n in range(5):
         await teller.tell(talk(f"lighthouse island number{n}"), session=UUID(int=n))
     for n in range(5, 8):
         await teller.tell(talk(f"island island number{n}"), session=UUID(int=n))
-    await teller.count_words()
-    found = await retrieve(teller, "lighthouse island", limits=(0, 1, 0))
+    found = await retrieve(teller, "lighthouse island", limits=(0, 1))
     assert len(found) == 5
     idfs = [math.log(1 + (8 - holding + 0.5) / (holding + 0.5)) for holding in (5, 8)]
     for each in found:
         assert each.text_score == pytest.approx(sum(idfs), rel=1e-4)  # once each, in a document of mean length
-    await teller.admin.execute(
-        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)"
-        " SELECT user_id, tenant_id, message_id, 'forgotten' FROM agent_data.conversation_history"
-        " WHERE content LIKE 'lighthouse%'"
-    )
-    assert await retrieve(teller, "lighthouse island", limits=(0, 1, 0)) == []
-    assert len(await retrieve(teller, "lighthouse island", limits=(0, 2, 0))) == 3
 
 
 @pytest.mark.parametrize(
@@ -142,7 +133,6 @@ async def test_words_that_are_too_common_to_look_for_still_count(teller: Teller)
 )
 async def test_no_question_breaks_the_query(teller: Teller, query: str) -> None:
     await teller.tell(talk(f"about {query}"), session=S1)
-    await teller.count_words()
     await retrieve(teller, query)
 
 
@@ -158,14 +148,13 @@ async def test_the_vector_leg_is_exact_cosine(teller: Teller) -> None:
     space = await teller.store.space_of(HashEmbedder.space)
     for n, text in enumerate(CORPUS):
         await teller.tell(talk(text), session=UUID(int=n))
-    await teller.count_words()
     vector = await vector_of("something")
-    rows = await retrieve(teller, "", vector=vector, space=space, limits=(3, 10, 10))
+    rows = await retrieve(teller, "", vector=vector, space=space, limits=(3, 10))
     cosines = {text: float(np.dot(await vector_of(text), vector)) for text in CORPUS}
     assert {row.content for row in rows} == set(sorted(cosines, key=cosines.__getitem__)[-3:])
     for row in rows:
         assert row.similarity == pytest.approx(cosines[row.content], abs=2e-3)
-        assert (row.text_score, row.frequent) == (None, False)
+        assert row.text_score is None
 
 
 async def test_vectors_that_are_too_wide_for_an_index_are_read_from_the_table(teller: Teller) -> None:
@@ -180,32 +169,9 @@ async def test_vectors_that_are_too_wide_for_an_index_are_read_from_the_table(te
         TENANT, ANA, space, row["message_id"], row["created_at"], text_of_vector(near),
     )  # fmt: skip
     for asked, similarity in ((near, 1.0), (far, 0.0), (near + far, math.sqrt(0.5))):
-        (found,) = await retrieve(teller, "", vector=asked, space=space)
+        (found,) = await retrieve(teller, "", vector=asked, space=space, dimensions=wide)
         assert found.content == CORPUS[0]
         assert found.similarity == pytest.approx(similarity, abs=2e-3)
-
-
-async def test_the_graph_gives_the_same_for_those_with_very_many(teller: Teller) -> None:
-    space = await teller.store.space_of(HashEmbedder.space)
-    for n, text in enumerate(CORPUS):
-        await teller.tell(talk(text), session=UUID(int=n))
-    vector = await vector_of("something")
-    exact = {row.content: row.similarity for row in await retrieve(teller, "", vector=vector, space=space)}
-    await teller.admin.execute("UPDATE agent_data.embeddings SET in_hnsw = true")
-    await teller.admin.execute("UPDATE agent_data.user_stats SET use_hnsw = true")
-    graph = {row.content: row.similarity for row in await retrieve(teller, "", vector=vector, space=space)}
-    assert graph == pytest.approx(exact, abs=1e-3)
-    # And what is said from then on goes into the graph.
-    await teller.tell(talk("one more"), session=S1)
-    assert "one more" in texts(await retrieve(teller, "", vector=vector, space=space, limits=(50, 0, 0)))
-
-
-async def test_the_most_used_memories_come_along(teller: Teller) -> None:
-    for n in range(1, 6):
-        await memory(teller, n, f"fact {n}", access_count=3**n)
-    await memory(teller, 9, "local", access_count=999, memory_scope=0, session_id=S1)
-    rows = await retrieve(teller, "", limits=(10, 10, 2))
-    assert {(row.content, row.frequent) for row in rows} == {("fact 5", True), ("fact 4", True)}
 
 
 async def test_an_item_that_several_legs_find_comes_once(teller: Teller) -> None:
@@ -217,11 +183,9 @@ async def test_an_item_that_several_legs_find_comes_once(teller: Teller) -> None
         " ARRAY[now() - interval '1 day'], ARRAY[$5::text::halfvec])",
         TENANT, ANA, space, number, text_of_vector(await vector_of("two cats")),
     )  # fmt: skip
-    await teller.count_words()
     (row,) = await retrieve(teller, "cats", vector=await vector_of("two cats"), space=space)
     assert row.similarity == pytest.approx(1, abs=1e-3)
     assert row.text_score is not None
-    assert row.frequent
     assert (row.item_kind, row.kind, row.tier) == (1, "fact", 3)
 
 
@@ -246,7 +210,6 @@ async def scene(teller: Teller) -> tuple[int | None, Any]:
             " ARRAY[$5::text::halfvec])",
             TENANT, ANA, space, row["memory_id"], text_of_vector(await vector_of(row["content_text"])),
         )  # fmt: skip
-    await teller.count_words()
     return space, await vector_of("cats")
 
 
@@ -281,7 +244,7 @@ SESSION_1 = {"cats one", "cats two", "cats three", "cats four"}
 async def test_what_may_come_up(teller: Teller, given: dict[str, Any], expected: set[str], leg: str) -> None:
     space, vector = await scene(teller)
     query = "" if leg == "vectors" else "cats"
-    legs = {"vector": None if leg == "words" else vector, "space": space, "limits": (50, 50, 0)}
+    legs = {"vector": None if leg == "words" else vector, "space": space, "limits": (50, 50)}
     rows = await retrieve(teller, query, **legs, **given)
     assert texts(rows) == expected
     assert len(rows) == len(expected)
@@ -289,16 +252,9 @@ async def test_what_may_come_up(teller: Teller, given: dict[str, Any], expected:
     assert statuses == ({"cats old": "expired", "cats replaced": "superseded"} if given.get("history") else {})
 
 
-async def test_the_most_used_leg_keeps_the_same_rules(teller: Teller) -> None:
-    await scene(teller)
-    rows = await retrieve(teller, "", session=S1, visible=1, limits=(0, 0, 50))
-    assert texts(rows) == {"cats global"}
-    assert await retrieve(teller, "", session=S1, confine=S1, visible=9, limits=(0, 0, 50)) == []
-
-
 async def test_what_is_suppressed_never_comes_up(teller: Teller) -> None:
     space, vector = await scene(teller)
-    rows = await retrieve(teller, "cats", vector=vector, space=space, limits=(50, 50, 50))
+    rows = await retrieve(teller, "cats", vector=vector, space=space, limits=(50, 50))
     gone = {"cats five": "superseded", "cats one": "forgotten", "cats global": "erased"}
     for row in rows:
         if row.content in gone:
@@ -307,9 +263,9 @@ async def test_what_is_suppressed_never_comes_up(teller: Teller) -> None:
                 ANA, TENANT, row.item_id, gone[row.content],
             )  # fmt: skip
     for asked in ({"query": "cats"}, {"query": "", "vector": vector}, {"query": "cats", "vector": vector}):
-        left = await retrieve(teller, **{"space": space, "limits": (50, 50, 50)} | asked)
+        left = await retrieve(teller, **{"space": space, "limits": (50, 50)} | asked)
         assert not set(gone) & texts(left)
-        told = await retrieve(teller, **{"space": space, "limits": (50, 50, 50), "history": True} | asked)
+        told = await retrieve(teller, **{"space": space, "limits": (50, 50), "history": True} | asked)
         assert set(gone) & texts(told) == {"cats five"}
         assert {row.status for row in told if row.content == "cats five"} == {"superseded"}
 
@@ -319,8 +275,7 @@ async def test_a_long_session_does_not_take_the_places_of_others(teller: Teller)
     space = await teller.store.space_of(HashEmbedder.space)
     await teller.tell(talk("cats elsewhere"), session=S2)
     await teller.tell([said("user", f"cats cats cats {n}") for n in range(30)], session=S1)
-    await teller.count_words()
-    here = {"session": S1, "visible": 1, "limits": (2, 2, 0)}
+    here = {"session": S1, "visible": 1, "limits": (2, 2)}
     assert texts(await retrieve(teller, "cats", **here)) == {"cats elsewhere"}
     vector = await vector_of("cats cats cats 3")
     assert texts(await retrieve(teller, "", vector=vector, space=space, **here)) == {"cats elsewhere"}
@@ -328,7 +283,6 @@ async def test_a_long_session_does_not_take_the_places_of_others(teller: Teller)
 
 async def test_pruned_messages_are_gone(teller: Teller) -> None:
     await teller.tell(talk("cats pruned"), session=S1)
-    await teller.count_words()
     await teller.admin.execute("UPDATE agent_data.conversation_history SET is_pruned = true")
     assert await retrieve(teller, "cats") == []
 
@@ -336,7 +290,6 @@ async def test_pruned_messages_are_gone(teller: Teller) -> None:
 async def test_what_comes_with_a_message(teller: Teller) -> None:
     tool = {"role": "tool", "content": "cats by tool", "name": "search"}
     await teller.tell([tool], session=S1, session_name="mine")
-    await teller.count_words()
     (row,) = await retrieve(teller, "cats")
     assert (row.item_kind, row.kind, row.role, row.name) == (0, "message", 3, "search")
     assert (row.external_id, row.session_id, row.turn_index, row.provenance_type) == ("mine", S1, 1, 6)

@@ -180,7 +180,7 @@ async def test_functions_that_see_all_tenants_belong_to_the_definer_and_ask_for_
     )
     assert {row["name"] for row in found} >= {
         "recognise",
-        "retrieve",
+        "index_all",
         "record_turns",
         "session_messages",
         "append_messages",

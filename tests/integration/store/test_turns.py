@@ -97,10 +97,10 @@ async def test_system_prompts_are_kept_once(teller: Teller) -> None:
     assert len(await teller.rows("SELECT 1 FROM agent_data.system_prompts")) == 1
 
 
-async def test_what_is_hidden_has_no_words_to_be_found_by(teller: Teller) -> None:
+async def test_what_is_hidden_is_not_to_be_found(teller: Teller) -> None:
     await teller.tell(talk("secret"), "answer", session=S1, learn=False)
-    rows = await teller.rows("SELECT content, content_tsv FROM agent_data.conversation_history")
-    assert {row["content_tsv"] for row in rows} == {None}
+    rows = await teller.rows("SELECT content, hidden FROM agent_data.conversation_history")
+    assert {row["hidden"] for row in rows} == {True}
     assert await teller.rows("SELECT 1 FROM agent_data.embeddings") == []
 
 
@@ -108,12 +108,11 @@ async def test_messages_are_in_the_index_with_their_terms(teller: Teller) -> Non
     await teller.tell(talk("cats"), "dogs", session=S1)
     await teller.tell(talk("secret"), "answer", session=S2, learn=False)
     rows = await teller.rows(
-        "SELECT h.content, i.terms, i.place = e.place AS alike, (SELECT count(*) FROM agent_data.index_log g"
+        "SELECT h.content, i.terms, (SELECT count(*) FROM agent_data.index_log g"
         " WHERE g.user_id = i.user_id AND g.item_id = i.item_id) AS changes FROM agent_data.index_items i"
-        " JOIN agent_data.conversation_history h ON h.user_id = i.user_id AND h.message_id = i.item_id"
-        " JOIN agent_data.embeddings e ON e.user_id = i.user_id AND e.item_id = i.item_id ORDER BY h.turn_index"
+        " JOIN agent_data.conversation_history h ON h.user_id = i.user_id AND h.message_id = i.item_id ORDER BY h.turn_index"
     )
-    assert [tuple(row.values()) for row in rows] == [(text, pack(text), True, 1) for text in ("cats", "dogs")]
+    assert [tuple(row.values()) for row in rows] == [(text, pack(text), 1) for text in ("cats", "dogs")]
 
 
 async def test_a_very_long_text_is_stored(teller: Teller) -> None:

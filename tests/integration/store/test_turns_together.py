@@ -162,7 +162,7 @@ async def left_behind(teller: Teller, user: UUID) -> dict[str, list[tuple[Any, .
     """What the user has, but for ids and times."""
     queries = {
         "history": "SELECT turn_index, sibling, role, content, token_count, model_id, finish_reason, metadata,"
-        " prompt_tokens, content_tsv::text, parent_message_id IS NULL, call_id IS NULL FROM agent_data.conversation_history",
+        " prompt_tokens, hidden, parent_message_id IS NULL, call_id IS NULL FROM agent_data.conversation_history",
         "sessions": "SELECT external_id, turn_count, head_turn_index, total_prompt_tokens, total_cost_microcents,"
         " branch_turn_index, parent_session_id IS NULL, tail1, tail2, head_chain, system_prompt_hash, block_epoch,"
         " last_message_at - first_message_at FROM agent_data.sessions",
@@ -173,7 +173,7 @@ async def left_behind(teller: Teller, user: UUID) -> dict[str, list[tuple[Any, .
         "blobs": "SELECT blob_hash, body FROM agent_data.message_blobs",
         "chains": "SELECT chain_hash, parent_hash, blobs FROM agent_data.request_chains",
         "keys": "SELECT key_hash FROM agent_data.idempotency_keys",
-        "stats": "SELECT documents FROM agent_data.user_stats",
+        "stats": "SELECT use_hnsw FROM agent_data.user_stats",
     }
     found = {}
     for name, query in queries.items():

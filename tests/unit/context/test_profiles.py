@@ -141,7 +141,7 @@ def test_every_name_that_may_be_asked_for_is_a_profile() -> None:
 
 
 def test_the_database_has_the_same_weights() -> None:
-    text = (SQL_DIR / "schema" / "007_ranking.sql").read_text(encoding="utf-8")
+    text = (SQL_DIR / "schema" / "001_base.sql").read_text(encoding="utf-8")
     begin = text.index("'{", text.index("'retrieval_strategy_weights'")) + 1
     assert orjson.loads(text[begin : text.index("}'", begin) + 1]) == {
         name: dict(weights) for name, weights in STRATEGY_WEIGHTS.items()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.context.rank import AHEAD_DAYS, KERNEL, NEAR, OF_OTHERS, OF_SESSION, REACH, RECENT, TOLD_DAYS, Ranking, rank
 from app.context.timing import Span
-from app.store.places import MEMORY_KIND, NO_MORE, PLACE, US_PER_DAY, More, Scan, speaker_mark
+from app.store.places import MEMORY_KIND, PLACE, US_PER_DAY, Scan, speaker_mark
 
 K1, B, MEAN = 1.2, 0.75, 20.0
 S1, S2 = UUID(int=1 << 70 | 1), UUID(int=1 << 70 | 2)
@@ -35,14 +35,13 @@ def place(number: int, session: UUID = S1, turn: int | None = None, **given: Any
 def scan(
     seen: Sequence[tuple[np.void, float]] = (),
     said: Sequence[tuple[np.void, Sequence[int]]] = (),
-    used: Sequence[np.void] = (),
     words: Sequence[str] = (),
     holding: Sequence[int] = (),
 ) -> Scan:
     counts = np.zeros((len(said), 16), np.uint8)
     for row, (_, times) in zip(counts, said, strict=True):
         row[: len(times)] = times
-    places = np.array([*(each for each, _ in seen), *(each for each, _ in said), *used], PLACE)
+    places = np.array([*(each for each, _ in seen), *(each for each, _ in said)], PLACE)
     sims = np.array([sim for _, sim in seen], np.float32)
     return Scan(places, sims, counts, words, holding, 100, MEAN, K1, B)
 
@@ -107,8 +106,8 @@ def test_words_are_smoothed_before_they_saturate() -> None:
 
 def test_an_item_of_several_legs_comes_once_and_an_unseen_one_is_far() -> None:
     both, words_only, used = place(1), place(9), place(30, kind=MEMORY_KIND)
-    ranking = rank(scan([(both, 0.8), (used, 0.2)], [(both, [3]), (words_only, [1])], [used], ["cat"], [2]), "cat")
-    assert by_number(ranking, ranking.legs) == {1: 3 + 32, 9: 2 + 32, 30: 5 + 32}, "all of three are among the latest"
+    ranking = rank(scan([(both, 0.8), (used, 0.2)], [(both, [3]), (words_only, [1])], ["cat"], [2]), "cat")
+    assert by_number(ranking, ranking.legs) == {1: 3 + 32, 9: 2 + 32, 30: 1 + 32}, "all of three are among the latest"
     similarity = by_number(ranking, ranking.similarity)
     assert similarity[1] == pytest.approx(0.8)
     assert math.isnan(similarity[9])
@@ -148,19 +147,6 @@ def test_the_latest_are_told() -> None:
     seen = [(place(n, at=n), 0.5) for n in range(1, 50)]
     ranking = rank(scan(seen), "")
     assert {n for n, legs in by_number(ranking, ranking.legs).items() if legs & 32} == set(range(50 - RECENT, 50))
-
-
-def test_further_legs_bring_what_the_vectors_did_not_see() -> None:
-    items = np.array([place(1), place(7), place(8)], PLACE)
-    more = More(items, np.array([0.8, 0.6, np.nan], np.float32), np.array([1, 3, 8], np.uint8))
-    ranking = rank(scan([(place(1), 0.8), (place(2), 0.2)]), "", more=more)
-    assert {n: legs & ~32 for n, legs in by_number(ranking, ranking.legs).items()} == {1: 1 + 8, 2: 1, 7: 8 + 16, 8: 64}
-    assert by_number(ranking, ranking.brought) == {1: 8, 2: 0, 7: 24, 8: 64}
-    similarity = by_number(ranking, ranking.similarity)
-    assert [similarity[n] for n in (1, 2, 7)] == pytest.approx([0.8, 0.2, 0.6])
-    assert math.isnan(similarity[8])
-    same = rank(scan([(place(1), 0.8)]), "", more=NO_MORE)
-    assert by_number(same, same.brought) == {1: 0}
 
 
 def test_what_stands_in_the_prompt_is_context_and_no_candidate() -> None:
@@ -205,24 +191,25 @@ def test_what_a_profile_may_weigh() -> None:
 
 
 def test_a_summary_is_told_from_what_it_sums_up() -> None:
-    """The vectors' places say which memories are summaries, and those of the summaries' own leg are."""
+    """Their places say which memories are summaries."""
     fact, session, entity, role_of_a_message = (
         place(1, kind=MEMORY_KIND, role=9), place(2, kind=MEMORY_KIND, role=OF_SESSION),
         place(3, kind=MEMORY_KIND, role=OF_OTHERS), place(4, role=OF_SESSION),
     )  # fmt: skip
     found = scan([(each, 0.5) for each in (fact, session, entity, role_of_a_message)])
-    brought = More(
-        np.array([place(5, kind=MEMORY_KIND, role=9)], PLACE), np.zeros(1, np.float32), np.array([8], np.uint8)
-    )
-    plain = rank(found, "", more=brought)
-    assert by_number(plain, plain.digest) == {1: 0.0, 2: 1.0, 3: 1.0, 4: 0.0, 5: 1.0}
+    plain = rank(found, "")
+    assert by_number(plain, plain.digest) == {1: 0.0, 2: 1.0, 3: 1.0, 4: 0.0}
+    assert {n for n, legs in by_number(plain, plain.legs).items() if legs & 64} == {2, 3}
     assert not plain.recap.any()
-    asked = rank(found, "", recap=True, more=brought)
-    assert by_number(asked, asked.digest) == {1: 0.0, 2: 0.0, 3: 1.0, 4: 0.0, 5: 0.0}
-    assert by_number(asked, asked.recap) == {1: 0.0, 2: 1.0, 3: 0.0, 4: 0.0, 5: 1.0}
-    # It counts as one whatever leg found it as well.
-    both = rank(scan([(session, 0.5)], said=[(place(2, kind=MEMORY_KIND, role=9), [1])], words=["x"], holding=[1]), "x")
-    assert both.digest.tolist() == [1.0]
+    asked = rank(found, "", recap=True)
+    assert by_number(asked, asked.digest) == {1: 0.0, 2: 0.0, 3: 1.0, 4: 0.0}
+    assert by_number(asked, asked.recap) == {1: 0.0, 2: 1.0, 3: 0.0, 4: 0.0}
+
+
+def test_what_is_tied_to_a_thing_is_told() -> None:
+    seen = [place(n, kind=MEMORY_KIND) for n in (1, 2)]
+    ranking = rank(scan([(each, 0.5) for each in seen]), "", tied=[UUID(int=2), UUID(int=9)])
+    assert {n for n, legs in by_number(ranking, ranking.legs).items() if legs & 8} == {2}
 
 
 numbers = st.integers(1, 40)

@@ -15,9 +15,11 @@ from app.context.profiles import AUTO, PREFILL, PROFILES
 from app.context.rank import highest
 from app.context.retrieve import LIMITS, NoVector, Retrieved, Retriever, Scope, Wanted
 from app.errors import Unavailable
+from app.index.indexes import Part
+from app.index.user_index import Also
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, NoEmbedder
-from app.store.places import PLACE, More, Places, Scan, ids_of
+from app.store.places import EPOCH, PLACE, Places, Scan, ids_of
 from app.store.turns import RetrievedRow
 from tests.support.doors import HashEmbedder
 
@@ -53,7 +55,7 @@ def places(rows: Sequence[RetrievedRow]) -> Places:
 
 
 class Shelf:
-    """A store that has these: seen by the vector leg, unless it is told otherwise."""
+    """A store and an index that have these: seen by the vector leg, unless it is told otherwise."""
 
     def __init__(
         self, *rows: RetrievedRow, space: int | None = 9, legs: Sequence[int] | None = None, gone: int = 0
@@ -63,37 +65,33 @@ class Shelf:
         self.legs = list(legs) if legs is not None else [1] * len(rows)
         self.gone = gone
         """Of those fetched, the first so many may not come up."""
-        self.counted = 9
-        self.more: list[RetrievedRow] = []
-        """What the further legs bring: summaries, says the shelf."""
+        self.tied_to: list[UUID] = []
         self.asked: list[dict[str, Any]] = []
-        self.more_asked: list[dict[str, Any]] = []
+        self.tied_asked: list[Sequence[str]] = []
         self.fetched: list[list[UUID]] = []
         self.spaces = 0
 
-    async def retrieve(self, tenant: UUID, user: UUID, **asked: Any) -> Scan:
-        self.asked.append({"tenant": tenant, "user": user, **asked})
-        seen, said, used = (
-            [each for each, legs in zip(self.rows, self.legs, strict=True) if legs & bit] for bit in (1, 2, 4)
-        )
+    async def scan(self, tenant: UUID, user: UUID, query: str, vector: Any, scope: Part, **asked: Any) -> Scan:
+        self.asked.append({"tenant": tenant, "user": user, "query": query, "vector": vector, "scope": scope, **asked})
+        seen, said = ([each for each, legs in zip(self.rows, self.legs, strict=True) if legs & bit] for bit in (1, 2))
         sims = np.linspace(0.9, 0.1, len(seen)).astype(np.float32)
         counts = np.zeros((len(said), 16), np.uint8)
         counts[:, 0] = 1
         words, holding = (["hello"], [1]) if said else ([], [])
-        return Scan(places([*seen, *said, *used]), sims, counts, words, holding, self.counted, 5.0, 1.2, 0.75)
+        return Scan(places([*seen, *said]), sims, counts, words, holding, 9, 5.0, 1.2, 0.75)
 
     async def fetch_items(self, tenant: UUID, user: UUID, at: Places, **asked: Any) -> list[RetrievedRow]:
         assert asked == {
             "confine": None, "session": SESSION, "visible": 7, "ancestors": [OTHER], "history": False,
         }  # fmt: skip
         wanted = [UUID(each) for each in ids_of(at)]
-        by_id = {each.item_id: each for each in (*self.rows[self.gone :], *self.more)}
+        by_id = {each.item_id: each for each in self.rows[self.gone :]}
         self.fetched.append(wanted)
         return [by_id[each]._replace(n=n) for n, each in enumerate(wanted, 1) if each in by_id]
 
-    async def retrieve_more(self, tenant: UUID, user: UUID, **asked: Any) -> More:
-        self.more_asked.append(asked)
-        return More(places(self.more), np.full(len(self.more), 0.5, np.float32), np.full(len(self.more), 8, np.uint8))
+    async def tied(self, tenant: UUID, user: UUID, entities: Sequence[str], limit: int) -> list[UUID]:
+        self.tied_asked.append(entities)
+        return self.tied_to
 
     async def space_of(self, name: str) -> int | None:
         self.spaces += 1
@@ -101,7 +99,8 @@ class Shelf:
 
 
 def retriever(shelf: Shelf, embedder: Embedder | None = None) -> Retriever:
-    return Retriever(shelf, embedder or HashEmbedder(), lambda text: len(text.split()))  # type: ignore[arg-type]  # all it needs
+    given: Any = shelf  # all it needs
+    return Retriever(given, embedder or HashEmbedder(), lambda text: len(text.split()), given)
 
 
 async def test_a_question_becomes_one_look() -> None:
@@ -111,9 +110,10 @@ async def test_a_question_becomes_one_look() -> None:
     vector = asked.pop("vector")
     assert vector.shape == (8,)
     assert asked == {
-        "tenant": TENANT, "user": USER, "query": "what? ", "space": 9, "confine": None, "session": SESSION, "visible": 7,
-        "ancestors": [OTHER], "history": False, "limits": LIMITS._replace(frequent=0), "only": 1,
+        "tenant": TENANT, "user": USER, "query": "what? ", "scope": Part(SESSION, 7, [OTHER], False, 1),
+        "vectors": LIMITS.vectors, "texts": LIMITS.texts, "also": Also(), "fresh": None,
     }  # fmt: skip
+    assert shelf.tied_asked == []
     assert shelf.fetched == []
 
 
@@ -154,53 +154,48 @@ async def test_as_few_items_as_are_wanted() -> None:
 
 async def test_a_profile_of_the_seeds_looks_at_the_legs() -> None:
     rows = crowd(120)
-    shelf = Shelf(*rows, legs=[1] * 105 + [2] * 10 + [4] * 5)
+    shelf = Shelf(*rows, legs=[1] * 105 + [2] * 15)
     found, *_ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(10_000), PREFILL)
     assert {each.id for each in found} == {each.item_id for each in (*rows[:50], *rows[105:])}
-    assert shelf.asked[0]["limits"] == LIMITS
 
 
 async def test_a_strategy_asks_for_its_own_legs() -> None:
     sure = {"reinforcements": 3, "sure_since": NOW}
-    shelf = Shelf(*crowd(3, **sure))
-    shelf.more = [memory(item_id=UUID(int=7), kind="summary", entity_ids=["lisbon"], **sure)]
+    summary = memory(item_id=UUID(int=7), kind="summary", entity_ids=["lisbon"], role=11, **sure)
+    shelf = Shelf(*crowd(3, **sure), summary)
+    shelf.tied_to = [UUID(int=7)]
     asked = understand("What happened in Lisbon in May?", NOW)
     found, *_ = await retriever(shelf).candidates(asked, SCOPE, WANTED, PROFILES["temporal_focused"])
-    (more,) = shelf.more_asked
-    assert (more["entities"], more["limits"]) == (["happened", "lisbon"], (30, 30, 10, 5))
-    assert (more["begin"], more["end"]) == (datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC))
-    assert shelf.asked[0]["limits"] == LIMITS._replace(frequent=0)
+    assert shelf.tied_asked == [["happened", "lisbon"]]
+    also = shelf.asked[0]["also"]
+    may = [round((datetime(2026, n, 1, tzinfo=UTC) - EPOCH).total_seconds() * 1e6) for n in (5, 6)]
+    assert also == Also([UUID(int=7)], (may[0], may[1]), summaries=True)
     by_id = {each.id: each for each in found}
-    assert by_id[UUID(int=7)].legs == {"summary", "entity", "recent"}
-    assert by_id[UUID(int=7)].similarity == 0.5
+    assert by_id[UUID(int=7)].legs == {"vector", "summary", "entity", "recent"}
     assert {each.reinforcements for each in found} == {3}
     assert {each.sure_since for each in found} == {NOW}
 
 
-async def test_further_legs_only_where_not_all_was_looked_at() -> None:
-    """For `auto`: of a user with more documents than the vectors' leg sees, and a question that says where to look."""
-    for text, counted, times in (
-        ("What about Lisbon?", 3, 0), ("What about Lisbon?", 10_000, 1), ("what now?", 10_000, 0),
-        ("what was said yesterday?", 10_000, 1),
+async def test_what_is_tied_to_a_known_thing_comes_with_the_first() -> None:
+    rows = crowd(200)
+    for things, wanted in (({}, False), ({"customer:1": frozenset({"gai"})}, True)):
+        shelf = Shelf(*rows)
+        shelf.tied_to = [rows[-1].item_id]
+        asked = Asked("q", frozenset(things), frozenset(things), things=things)
+        found, *_ = await retriever(shelf).candidates(asked, SCOPE, Wanted(400), AUTO)
+        assert shelf.tied_asked == [["customer:1"]] * wanted
+        assert (rows[-1].item_id in {each.id for each in found}) == wanted
+
+
+async def test_a_question_says_what_is_wanted_beside_the_nearest() -> None:
+    for text, timed, summaries in (
+        ("What about Lisbon?", False, False), ("what was said yesterday?", True, False),
+        ("what did we talk about?", False, True),
     ):  # fmt: skip
         shelf = Shelf(*crowd(3))
-        shelf.counted = counted
-        shelf.more = [memory(item_id=UUID(int=7))]
-        found, *_ = await retriever(shelf).candidates(understand(text, NOW), SCOPE, WANTED, AUTO)
-        assert len(shelf.more_asked) == times, text
-        assert (UUID(int=7) in {each.id for each in found}) == bool(times)
-
-
-async def test_summaries_are_asked_for_where_nothing_says_which_they_are() -> None:
-    """Without vectors, or for a user with more than they cover; else the vectors' places say it."""
-    for legs, counted, times in (([1] * 3, 3, 0), ([2] * 3, 3, 1), ([1] * 3, 10_000, 1)):
-        shelf = Shelf(*crowd(3), legs=legs)
-        shelf.counted = counted
-        shelf.more = [memory(item_id=UUID(int=7), kind="summary", session_id=OTHER)]
-        found, *_ = await retriever(shelf).candidates(understand("what did we talk about?", NOW), SCOPE, WANTED, AUTO)
-        assert len(shelf.more_asked) == times
-        summaries = [each for each in found if each.of_session]
-        assert [each.legs for each in summaries] == [frozenset({"summary", "recent"})] * times
+        await retriever(shelf).candidates(understand(text, NOW), SCOPE, WANTED, AUTO)
+        also = shelf.asked[0]["also"]
+        assert (also.span is not None, also.summaries, also.items) == (timed, summaries, ()), text
 
 
 async def test_a_long_message_comes_as_its_passage() -> None:
@@ -326,10 +321,10 @@ async def test_a_memory_names_what_it_comes_from() -> None:
     assert (await one(memory(sources=None))).provenance == ()
 
 
-@pytest.mark.parametrize("legs", range(1, 8))
+@pytest.mark.parametrize("legs", range(1, 4))
 async def test_which_legs_brought_it(legs: int) -> None:
     found = await one(memory(), legs)
-    names = {name for bit, name in enumerate(("vector", "text", "frequent")) if legs >> bit & 1}
+    names = {name for bit, name in enumerate(("vector", "text")) if legs >> bit & 1}
     assert found.legs == names | {"recent"}, "it is the only one"
     assert (found.similarity is not None) == ("vector" in names)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from app.context.rank import rank
 from app.index import user_index
 from app.index.analyse import VERSION, Term, asked, pack
-from app.index.user_index import ENDED, LOCAL, NEVER, SUPERSEDED, WORDS, Row, UserIndex
+from app.index.user_index import ENDED, LOCAL, NEVER, SUPERSEDED, WORDS, Also, Row, UserIndex
 from app.store.places import PLACE, Scan
 from tests.support.properties import examples
 
@@ -199,18 +199,16 @@ def test_a_scan_of_less_finds_the_best_of_it(
     vector = np.array(numbers, np.float32)
     vector /= np.linalg.norm(vector)
     only = data.draw(st.none() | st.integers(0, 1))
-    confine = data.draw(st.none() | st.integers(1, 3).map(lambda n: UUID(int=n)))
-    hidden = data.draw(st.frozensets(st.integers(1, 12).map(lambda n: Item(n).id), max_size=2))
     session, visible = UUID(int=data.draw(st.integers(1, 3))), data.draw(st.integers(1, 5))
     ancestors = [UUID(int=3)] if data.draw(st.booleans()) else []
     limit = data.draw(st.integers(1, 4))
     scan = index.scan(
-        asked(question), vector, vectors=limit, texts=1, only=only, confine=confine, hidden=hidden, session=session,
+        asked(question), vector, vectors=limit, texts=1, only=only, session=session,
         visible_from=visible, ancestors=ancestors,
     )  # fmt: skip
     wanted = [
         each for each in slow.items.values()
-        if each.id not in hidden and only in (None, each.kind) and confine in (None, UUID(int=each.session))
+        if only in (None, each.kind)
         and (each.kind == 0 or ((UUID(int=each.session) != session or each.turn < visible)
              and UUID(int=each.session) not in ancestors))
     ]  # fmt: skip
@@ -383,3 +381,39 @@ def test_an_item_takes_as_much_room_as_it_should() -> None:
     words = [f"w{n}" for n in range(3000)]
     rows = [Item(n, " ".join(rng.choice(words, 25)), tuple(rng.standard_normal(256))).row() for n in range(1, 1001)]
     assert UserIndex.of(rows, 256).nbytes < 460 * len(rows)
+
+
+@given(st.lists(ITEMS, max_size=12), st.integers(0, 8))
+@examples(100)
+def test_of_too_many_the_latest_messages_stay(begin: list[Item], most: int) -> None:
+    index, slow = built([], begin)
+    kept, since = index.latest(most)
+    memories = {each.id for each in slow.items.values() if each.kind == 1}
+    there = {UUID(bytes=each.tobytes()) for each in all_of(kept, [], np.ones(DIMENSIONS, np.float32)).places["id"]}
+    assert (since is None) == (len(slow.items) <= most)
+    assert len(kept) >= len(memories)
+    # (They were all said at one time: those of the same moment stay together.)
+    assert len(kept) == (len(slow.items) if since in (None, 0) else len(memories))
+    assert {each for each in there if slow.items[each].kind == 1} == {
+        each for each in memories if slow.items[each].vector
+    }
+
+
+def test_what_is_wanted_besides_comes_however_far_it_is() -> None:
+    far = tuple([-1.0] * DIMENSIONS)
+    near = tuple([1.0] * DIMENSIONS)
+    items = [Item(n, "apple", near, session=n) for n in range(1, 6)]
+    items += [Item(7, "", far, kind=1, role=10), Item(8, "", (), kind=1), Item(9, "", far, kind=1)]
+    index = UserIndex.of([each.row() for each in items], DIMENSIONS)
+    vector = np.full(DIMENSIONS, DIMENSIONS**-0.5, np.float32)
+
+    def found(vector: NDArray[np.float32] | None, also: Also) -> set[int]:
+        scan = index.scan(asked("apple"), vector, vectors=3, texts=0, also=also)
+        return {each.int >> 64 for each in ids(scan, slice(None))} - {1, 2, 3, 4, 5}
+
+    assert found(vector, Also()) == set()
+    assert found(vector, Also(summaries=True)) == {7}
+    assert found(vector, Also([Item(8).id, Item(9).id])) == {8, 9}, "with and without a vector"
+    assert found(vector, Also(span=(0, 1))) == {7, 9}
+    assert found(None, Also(summaries=True)) == {7}
+    assert found(None, Also(span=(1, 2))) == set()

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import numpy as np
 
-from app.store.places import MEMORY_KIND, PLACE, columns_of, ids_of, key_of, speaker_mark, unpack
+from app.store.places import MEMORY_KIND, PLACE, columns_of, ids_of, key_of, speaker_mark
 
 SESSION = UUID("5f0c1a52-0000-4000-8000-0123456789ab")
 
@@ -36,19 +36,6 @@ def test_ids_that_are_nearly_alike_are_told_apart() -> None:
     ids = [UUID(int=(n << 64) + m) for n in range(60) for m in range(60)]
     numbers = columns_of(np.frombuffer(b"".join(packed(each, SESSION, 1, 1, 1, 0, 0) for each in ids), PLACE)).item
     assert len(set(numbers.tolist())) == len(ids)
-
-
-def test_a_row_is_unpacked() -> None:
-    one = packed(UUID(int=7), SESSION, 3, 41, 1, 0, 0)
-    counts = ((2 << 8) | 5).to_bytes(8, "big") + (9).to_bytes(8, "big")
-    sims = np.array([0.5], ">f4").tobytes()
-    scan = unpack((one, sims, one, counts, None, ["a"], [3], 11, 4.0, 1.2, 0.75))
-    assert len(scan.places) == 2
-    assert scan.sims.tolist() == [0.5]
-    assert scan.counts.tolist() == [[5, 2, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]]
-    assert (scan.words, scan.holding, scan.counted, scan.mean) == (["a"], [3], 11, 4.0)
-    nothing = unpack([None] * 11)
-    assert (len(nothing.places), len(nothing.sims), nothing.counts.shape) == (0, 0, (0, 16))
 
 
 def test_a_speaker_is_known_by_the_first_name() -> None:
