@@ -54,8 +54,19 @@ def failing_clearly(command: Callable[..., T]) -> Callable[..., T]:
 
 
 def with_database(settings: Settings, work: Callable[[str], Coroutine[Any, Any, T]]) -> T:
-    """Run `work` with a DSN: the configured one, or the embedded server, started for as long as it takes."""
+    """Run `work` with a DSN: the configured one, or the embedded server, started for as long as it takes. Raises NotReady for
+    a database of before the schema's baseline, in which nothing is changed."""
+    from app.store.migrate import check_age
+    from app.store.reach import reach
     from app.supervise import database
 
+    async def checked(dsn: str) -> T:
+        connection = await reach(settings.direct(dsn), settings.start_wait_s)
+        try:
+            await check_age(connection)
+        finally:
+            await connection.close()
+        return await work(dsn)
+
     with database(settings, lambda line: click.echo(line, err=True)) as dsn:
-        return asyncio.run(work(dsn))
+        return asyncio.run(checked(dsn))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +70,7 @@ async def pending(
         return migrations
     known = {migration.version: migration for migration in migrations}
     applied = await connection.fetch(queries["migrations.applied"])
-    if any(row["name"] == BEFORE_BASELINE for row in applied):
-        raise NotReady(
-            "This database is of a pre-release of Mneme, and was left as it is. With that version run `mneme export --user "
-            "NAME --messages --out FILE` for each user; then `mneme import FILE` with this version and an empty database "
-            "(docs/operations.md, Upgrade)."
-        )
+    refuse_old(row["name"] for row in applied)
     newest = max((row["version"] for row in applied), default=0)
     for row in applied:
         migration = known.pop(row["version"], None)
@@ -95,6 +90,23 @@ async def pending(
     if late:
         raise NotReady(f"{late[0]} comes before what was applied already: give it a number above {newest:03d}.")
     return sorted(known.values(), key=lambda migration: migration.version)
+
+
+def refuse_old(applied: Iterable[str]) -> None:
+    """Raises NotReady where these names of applied files are those of before the baseline."""
+    if BEFORE_BASELINE in applied:
+        raise NotReady(
+            "This database is of a pre-release of Mneme, and was left as it is. With that version run `mneme export --user "
+            "NAME --messages --out FILE` for each user; then `mneme import FILE` with this version and an empty database "
+            "(docs/operations.md, Upgrade)."
+        )
+
+
+async def check_age(connection: asyncpg.Connection[Any]) -> None:
+    """Raises NotReady for a database of before the baseline; of any other nothing is asked."""
+    queries = Queries.load()
+    if await connection.fetchval(queries["migrations.exists"]):
+        refuse_old(row["name"] for row in await connection.fetch(queries["migrations.applied"]))
 
 
 async def migrate(

@@ -91,11 +91,13 @@ INSERT INTO agent_data.schema_migrations (version, name) VALUES (1, '001_foundat
 """
 
 
-@pytest.mark.parametrize("command", ["migrate", "serve", "worker"])
+@pytest.mark.parametrize("command", ["migrate", "serve", "worker", "keys list"])
 async def test_a_database_of_before_the_baseline_is_refused(empty_database: str, tmp_path: Path, command: str) -> None:
     async with connected(empty_database) as admin:
         await admin.execute(OLD_SCHEMA)
-        done = await asyncio.to_thread(MnemeServer(tmp_path, database=empty_database, upstream=None).command, command)
+        done = await asyncio.to_thread(
+            MnemeServer(tmp_path, database=empty_database, upstream=None).command, *command.split()
+        )
         assert done.returncode == 1, done.stderr
         assert "mneme export --user NAME --messages --out FILE" in done.stderr
         assert "mneme import FILE" in done.stderr
