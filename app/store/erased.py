@@ -25,14 +25,7 @@ LOOK_S = 2.0
 """Seconds between two questions whether the connection still lives, and that an answer may take: a user who is erased is out of
 every server's memory within five."""
 
-_LOST = (
-    StoreUnavailable,
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-)
+_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """What a Postgres raises that is lost, frozen or restarting."""
 
 
@@ -75,10 +68,13 @@ class Erasures:
             await asyncio.sleep(LOOK_S)
             async with asyncio.timeout(LOOK_S):
                 here = await connection.fetchrow(self._sql["index.whose"])
-            with contextlib.suppress(StoreUnavailable):  # the next look tells
+            try:
                 async with self._pool.acquire() as asked:
-                    if here != await asked.fetchrow(self._sql["index.whose"]):  # one address did not follow a fail-over
-                        raise ConnectionError("erasures are told on another server than the one that is asked")
+                    there = await asked.fetchrow(self._sql["index.whose"])
+            except StoreUnavailable:  # the next look tells
+                continue
+            if here != there:  # one of the two addresses did not follow a fail-over
+                raise ConnectionError("erasures are told on another server than the one that is asked")
 
     def _told(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         with contextlib.suppress(ValueError):  # somebody else's, or an operator's try

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any, cast
 from uuid import UUID
 
@@ -213,26 +213,19 @@ async def test_an_erased_user_is_out_of_memory_without_being_asked_for(
 
 
 async def test_erasures_are_not_heard_on_another_server_than_the_one_that_is_asked(
-    tasks: Supervisor, database: str, monkeypatch: pytest.MonkeyPatch
+    tasks: Supervisor, pool: Pool, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a fail-over that the pool followed and the listener did not: what is kept is dropped, again and again."""
     monkeypatch.setattr("app.store.erased.LOOK_S", 0.01)
     monkeypatch.setattr("app.store.erased.PAUSE_S", 0.01)
     told: asyncio.Queue[None] = asyncio.Queue()
 
-    class Elsewhere:
-        async def fetchrow(self, statement: str) -> tuple[int, int]:
-            return (7, 2)
-
-        @asynccontextmanager
-        async def acquire(self) -> AsyncIterator[Elsewhere]:
-            yield self
-
+    differing = {"index.whose": "SELECT random() AS system_identifier"}
     connect = own_connection(database, APP_ROLE)
-    erasures = Erasures(connect, cast("Pool", Elsewhere()), SQL, lambda user: None, lambda: told.put_nowait(None))
+    erasures = Erasures(connect, pool, cast("Queries", differing), lambda user: None, lambda: told.put_nowait(None))
     listening = tasks.spawn(erasures.listen(), "erasures")
     async with asyncio.timeout(20):
-        for _ in range(3):
+        for _ in range(5):  # as it begins to listen, and as it ends: twice each time
             await told.get()
     listening.cancel()
 
