@@ -14,7 +14,7 @@ from tests.support.database import connected
 from tests.support.dump import dump_of, stands_in
 from tests.support.replies import Script, chat_script
 from tests.support.scripted import ScriptedUpstream
-from tests.support.server import MnemeServer
+from tests.support.server import MnemeServer, wait_until
 
 Word = Callable[[str], str]
 
@@ -267,6 +267,7 @@ def test_storage_is_told(mneme: MnemeServer) -> None:
     assert {"captures", "history", "memories", "vectors", "paging", "queue", "other"} == set(told["groups"])
     months = {each["month"] for each in told["tables"] if each["group"] == "captures"}
     assert len(months) >= 3
+    ran = 'mneme_schedule_last_run_seconds{task="retention"}'
+    wait_until(lambda: ran in mneme.http.get("/metrics").text, "the worker's first look")
     metrics: httpx.Response = mneme.http.get("/metrics")
     assert 'mneme_storage_bytes{group="captures"}' in metrics.text
-    assert 'mneme_schedule_last_run_seconds{task="retention"}' in metrics.text
