@@ -27,18 +27,18 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
-from app import collector
 from app.api.appending import Scribe
 from app.api.auth import Principal
 from app.api.importer import Importer
 from app.api.scope import Scope
+from app.cli.evaluate import Question, Sheet, ask, fill, read
 from app.clock import SystemClock
 from app.context.transcript import chain, tail_hash
-from app.core import Core, open_core, prepare_database
-from app.evaluating import Question, Sheet, ask, fill, read
-from app.knowing import open_knowledge
 from app.metrics import Metrics
-from app.proxy import open_proxy
+from app.server import collector
+from app.server.core import Core, open_core, prepare_database
+from app.server.knowledge import open_knowledge
+from app.server.proxy import open_proxy
 from app.settings import Settings
 from app.store import ids
 from app.store.embedded import EmbeddedPostgres

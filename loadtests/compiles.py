@@ -14,17 +14,17 @@ import numpy as np
 from app.api.context import PreviewRequest
 from app.api.preview import CompilePreviewer
 from app.clock import SystemClock
-from app.context.known import Inquiry
+from app.context.resolution import Inquiry
 from app.context.retrieve import LIMITS
-from app.core import Core
 from app.gateway.prepare import Prepared, Preparer
 from app.gateway.reconcile import Place
 from app.index.indexes import BESIDE, Indexes, Part
 from app.index.user_index import NEVER
-from app.proxy import Proxy
+from app.server.core import Core
+from app.server.proxy import Proxy
 from app.store import ids
 from app.store.indexed import IndexStore
-from app.store.places import ids_of
+from app.store.item_columns import ids_of
 from app.store.tenancy import UserRef
 from loadtests.cpu import cpu_s
 from loadtests.crowd import Connection

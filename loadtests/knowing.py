@@ -21,17 +21,17 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 from rich.table import Table
 
-from app import collector
 from app.api.context import PreviewRequest
 from app.api.preview import CompilePreviewer
 from app.clock import SystemClock
-from app.core import open_core
-from app.knowing import open_knowledge
 from app.knowledge.inquiry import NOTHING_FOR_S
 from app.knowledge.ontologies import rows_of
 from app.knowledge.ontology_yaml import read
 from app.metrics import Metrics
-from app.proxy import Proxy, open_proxy
+from app.server import collector
+from app.server.core import open_core
+from app.server.knowledge import open_knowledge
+from app.server.proxy import Proxy, open_proxy
 from app.settings import Settings
 from app.sources import DomainSource
 from app.store import ids

@@ -6,7 +6,7 @@ python -m loadtests.one_by_one serve
 from __future__ import annotations
 
 from app.paging import fidelity
-from app.paging.pressure import BORDERS
+from app.paging.fidelity import BORDERS
 from app.store.paging_values import Zone
 
 TARGET, LEAST = BORDERS[Zone.WARNING], 0.0

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from app.paging import fidelity
 from app.paging.fidelity import Moment, applied, decide
-from app.paging.showing import shown_tokens
+from app.paging.preview import shown_tokens
 from app.store.paging_values import SemanticObject, Zone
 from loadtests.one_by_one import LEAST, TARGET
 from tests.unit.paging.made import sized

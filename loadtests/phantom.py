@@ -17,10 +17,10 @@ import click
 import orjson
 from rich.table import Table
 
-from app.gateway.phantom_stream import PhantomStream, Send
-from app.gateway.phantom_tools import Names
+from app.dialects.sse import EndGuard
 from app.gateway.relay import Tape
-from app.gateway.sse import EndGuard
+from app.paging.stream import PhantomStream, Send
+from app.paging.tools import Names
 from loadtests.terminal import console
 
 EVENTS = 200

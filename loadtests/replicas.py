@@ -30,9 +30,9 @@ import httpx
 import uvloop
 from rich.table import Table
 
-from app.core import APP_ROLE
 from app.index.indexes import Indexes, Part
 from app.providers.embeddings import Embedder, build_embedder
+from app.server.core import APP_ROLE
 from app.settings import Settings
 from app.store import ids
 from app.store.ids import LOCAL_TENANT

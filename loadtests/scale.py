@@ -27,12 +27,12 @@ from pydantic import SecretStr
 from rich.console import Console
 from rich.table import Table
 
-from app import collector
 from app.clock import SystemClock
-from app.core import open_core
-from app.knowing import open_knowledge
 from app.metrics import Metrics, process_registry
-from app.proxy import open_proxy
+from app.server import collector
+from app.server.core import open_core
+from app.server.knowledge import open_knowledge
+from app.server.proxy import open_proxy
 from app.settings import Settings
 from app.store import ids
 from loadtests import crowd, fill, results

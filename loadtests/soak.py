@@ -23,7 +23,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from app.core import WORKER_CONNECTIONS, pool_limits
+from app.server.core import WORKER_CONNECTIONS, pool_limits
 from app.settings import Settings
 from loadtests import fill, results
 from loadtests.figures import number

@@ -23,15 +23,15 @@ from msgspec.structs import replace
 
 from app.context.asked import Asked, understand
 from app.context.assemble import BlockMeter
-from app.context.knowing import naming
-from app.context.known import Entity, Resolution
+from app.context.facts_section import naming
 from app.context.pack import pack
 from app.context.profiles import AUTO, Profile
+from app.context.resolution import Entity, Resolution
 from app.context.retrieve import Retriever, Scope, Wanted
 from app.context.score import QuerySignals, score
-from app.core import STORED_COUNTS, prepare_database
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import TokenCounter, Tokenizers
+from app.server.core import STORED_COUNTS, prepare_database
 from app.settings import Settings
 from app.store import ids
 from app.store.pools import halfvec, open_pool, set_codecs

@@ -23,7 +23,7 @@ from pydantic import SecretStr
 from rich.table import Table
 
 from app.clock import SystemClock
-from app.core import open_core
+from app.server.core import open_core
 from app.settings import Settings
 from loadtests import crowd
 from loadtests.crowd import Person

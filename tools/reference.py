@@ -20,8 +20,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from app.api.common import add_routes, install_errors
 from app.api.probes import Probes
 from app.cli import main as mneme
-from app.doors import open_doors
 from app.metrics import Metrics
+from app.server.routes import open_doors
 from app.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -35,7 +35,7 @@ from app.context.explaining import fill, quoted_memories
 from app.errors import BadRequest, MnemeError, NotFound
 from app.paging.explaining import expanded
 from app.store.captures import Call, CallDetail, CallFilter, Captures, Leg, Shown, StreamEvent
-from app.store.knowing import KnowingStore
+from app.store.resolution import KnowingStore
 from app.store.sessions import Sessions
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

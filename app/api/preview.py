@@ -10,11 +10,11 @@ from app.api.context import PreviewRequest
 from app.clock import Clock
 from app.context.audit import expand
 from app.context.explaining import fill
+from app.dialects.chat import CHAT
+from app.dialects.splice import dump
 from app.errors import BadBody
-from app.gateway.chat import CHAT
 from app.gateway.identify import Identity, Switches
 from app.gateway.prepare import Preparer
-from app.gateway.splice import dump
 from app.gateway.upstream import Router
 from app.store import ids
 from app.store.texts import nested

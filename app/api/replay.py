@@ -13,10 +13,10 @@ from app.api.calls import text_of_item
 from app.api.common import Model
 from app.api.finding import find_call
 from app.api.scope import Admitted, Gate, Scope
-from app.context.differ import compare
 from app.errors import Forbidden
 from app.gateway.headers import Headers
-from app.gateway.then import Again, Mode
+from app.replay.compare import compare
+from app.replay.recompile import Again, Mode
 from app.store.captures import Captures
 
 

@@ -23,7 +23,7 @@ from app.context.compile import SearchRequest, SearchResult
 from app.context.profiles import ProfileName
 from app.context.score import Scored
 from app.knowledge.inquiry import Knower
-from app.knowledge.resolve_types import Who
+from app.knowledge.resolution import Who
 from app.sources import Price
 from app.store import ids
 from app.store.sessions import Sessions

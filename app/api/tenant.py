@@ -12,7 +12,7 @@ from app.api.common import Model, clean
 from app.api.keys import check_admin
 from app.api.scope import Admitted, Gate
 from app.errors import Forbidden
-from app.store.instructions import Instructions
+from app.store.tenancy import Instructions
 
 MAX_INSTRUCTIONS_CHARS = 8000
 """Longest instructions, characters: some 2,000 tokens, which every call of the helper LLM costs."""

@@ -27,6 +27,7 @@ from app.index.analyse import pack
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder
 from app.providers.tokens import CountCache, TokenCounter
+from app.settings import Settings
 from app.store import ids
 from app.store.texts import storable
 from app.store.turns import (
@@ -44,25 +45,33 @@ from app.store.turns import (
     Vector,
 )
 
+# Whether a call is captured: the sample, and who has it switched off. The turn is kept either way.
+
+RANDOM_BITS = 62
+"""Last bits of a uuid of version 7: random ones (RFC 9562), so that they draw the sample, and draw it again the same."""
+
+
+def wanted(settings: Settings, call: UUID, tenant: UUID) -> bool:
+    """Whether this call of a tenant is to be captured."""
+    drawn: int = call.int & ((1 << RANDOM_BITS) - 1)
+    return tenant not in settings.capture_off_tenants and drawn < settings.capture_sample * (1 << RANDOM_BITS)
+
+
 FINISH_REASONS = {
     "stop": 0, "length": 1, "tool_calls": 2, "content_filter": 3, "function_call": 4, "abort": 5,
 }  # fmt: skip
 """As `enumerations` has them."""
 INTERRUPTED = 8
 FINISH_OTHER = 9
-
 LONG_TEXT = 100_000
 """Characters of new messages from which they are counted and analysed in a thread, so that other requests do not wait:
 some 50 ms."""
-
 REAL_MAX = 3.4028234663852886e38
 """Largest number of Postgres' `real` (IEEE 754 binary32)."""
 INT_MAX = 2**31 - 1
 """Largest number of Postgres' `integer`."""
-
 GIVEN = "_message"
 """Where a message's metadata holds what was given with it and has no column."""
-
 _KEPT_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal"})
 """Fields of a message that have a column; of the rest, what says something goes into its metadata."""
 _ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")

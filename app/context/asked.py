@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from app.context.periods import COUNTS, WORDS
-from app.context.timing import Span, asked_time
+from app.context.timing import COUNTS, WORDS, Span, asked_time
 from app.memory.consolidate_text import names, slug, terms
 
 Strategy = Literal["factual_entity_focused", "procedural", "exploratory", "temporal_focused"]

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from app.kept import of_texts
 from app.languages.detect import function_word
-from app.store.standing import StandingFact
+from app.store.user_profile import StandingFact
+from app.text_cache import of_texts
 
 FILE = Path(__file__).with_name("bearing.toml")
 

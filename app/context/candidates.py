@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from app.store.standing import Ended
+from app.store.user_profile import Ended
 
 Leg = Literal["vector", "text", "frequent", "entity", "time", "recent", "summary"]
 """What brings a candidate: the three retrieval legs of seed 000 §6.4 phase 3, and those of seed 004 (sources 2 to 4)."""

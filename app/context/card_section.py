@@ -13,7 +13,7 @@ from uuid import UUID
 import orjson
 
 from app.context.assemble import Block, neutralise
-from app.context.knowing import CARD, is_item, told_id
+from app.context.facts_section import CARD, is_item, told_id
 from app.context.notes import Count, Said
 from app.context.pack import Reason
 from app.store.cards import Card

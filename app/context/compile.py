@@ -27,23 +27,16 @@ from app.context.assemble import (
 )
 from app.context.audit import Compiled, HistoryReport, explain
 from app.context.bearing import Reading, read
-from app.context.budget import allocate, available
+from app.context.budget import allocate, available, classify
 from app.context.candidates import Candidate
-from app.context.classify import classify
+from app.context.facts_section import ENDED, Learned, learn, naming, shown, told_id
 from app.context.inputs import Terms, given, keep, keep_cards, keep_ended, keep_known, keep_notes
-from app.context.knowing import ENDED, Learned, learn, naming, shown, told_id
-from app.context.known import Inquiry
 from app.context.layout import Layout, Layouts, Live
 from app.context.notes import Said, Widened, widened, words_of
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.profiles import PROFILES, STRATEGY, Profile, of_things
-from app.context.request import (
-    Compilation,
-    CompileRequest,
-    PathMessage,
-    SearchRequest,
-    SearchResult,
-)
+from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest, SearchResult
+from app.context.resolution import Inquiry
 from app.context.retrieve import RAW_KINDS, NoVector, Retrieved, Retriever, Wanted
 from app.context.score import QuerySignals, Scored, score
 from app.context.sections import Budgets
@@ -52,13 +45,13 @@ from app.context.story import SYSTEM_ROLES, Figures, Story, visible_from
 from app.context.story import tell as tell_story
 from app.context.transcript import Transcript, query_of, text_of
 from app.context.worth import PRICES, Rate
-from app.kept import of_texts
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
 from app.sources import Price
 from app.store.cards import Card
-from app.store.standing import Standing
+from app.store.user_profile import Standing
+from app.text_cache import of_texts
 
 __all__ = ["Compilation", "CompileRequest", "Compiler", "PathMessage", "SearchRequest", "SearchResult"]
 

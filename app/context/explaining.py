@@ -12,19 +12,10 @@ from typing import Any
 from uuid import UUID
 
 from app.context.asked import Asked, query_type, temporal_scope
+from app.context.facts_section import Learned, Tellings, fact_cost
 from app.context.inputs import KnownThen
-from app.context.knowing import Learned, Tellings, fact_cost
-from app.context.known import (
-    Alternative,
-    Clash,
-    DomainFact,
-    DomainQuery,
-    Entity,
-    Known,
-    Resolution,
-    RowValue,
-)
 from app.context.notes import Count
+from app.context.resolution import Alternative, Clash, DomainFact, DomainQuery, Entity, Known, Resolution, RowValue
 
 
 def told_known(

@@ -28,14 +28,14 @@ from msgspec.structs import fields, replace
 
 from app.context.assemble import Block
 from app.context.candidates import Candidate
-from app.context.known import Known
 from app.context.notes import Openings, due_now
 from app.context.profiles import PROFILES, Profile
 from app.context.request import CompileRequest
+from app.context.resolution import Known
 from app.context.sections import KNOWN_SECTIONS, Budgets
 from app.sources import Price
 from app.store.cards import Card
-from app.store.standing import Ended
+from app.store.user_profile import Ended
 
 VERSION = 1
 

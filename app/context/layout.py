@@ -17,7 +17,7 @@ from app.context.bearing import NOTHING_READ, Reading
 from app.context.budget import epoch_budget, memory_budget
 from app.context.card_section import CardsTold, cards_told
 from app.context.explaining import told_known
-from app.context.knowing import NOTHING_TO_TELL, Learned, Tellings, shown, stale, tell, tellings
+from app.context.facts_section import NOTHING_TO_TELL, Learned, Tellings, shown, stale, tell, tellings
 from app.context.notes import NO_OPENINGS, Count, Openings, Place, Said, due_now, fact_lines, openings, say
 from app.context.pack import Packed
 from app.context.request import CompileRequest
@@ -25,7 +25,7 @@ from app.context.sections import Budgets, Shares, Wants, share_out, wanted
 from app.context.story import Figures, Story, visible_from
 from app.context.transcript import Transcript
 from app.store.cards import Card
-from app.store.standing import NOTHING
+from app.store.user_profile import NOTHING
 
 
 class Live(Struct, frozen=True):

@@ -11,8 +11,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from app.context.candidates import Candidate
+from app.context.rank import words_in
 from app.context.score import Scored, best_first
-from app.context.words import words_in
 from app.context.worth import Rate
 
 DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3

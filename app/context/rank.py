@@ -9,6 +9,7 @@ has what each part adds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -19,8 +20,7 @@ from numpy.typing import NDArray
 
 from app.context.candidates import LONG
 from app.context.timing import Span
-from app.context.words import words_in
-from app.store.places import (
+from app.store.item_columns import (
     EPOCH,
     US_PER_DAY,
     Columns,
@@ -32,6 +32,18 @@ from app.store.places import (
     order_of,
     speaker_mark,
 )
+
+# The words of a text: runs of letters and digits.
+
+_WORD = re.compile(r"[^\W_]+")
+_APART = {code: " " for code in range(128) if not chr(code).isalnum()}
+
+
+def words_in(text: str) -> list[str]:
+    """In lower case. (Of ASCII without the regular expression, which takes four times as long.)"""
+    text = text.lower()
+    return text.translate(_APART).split() if text.isascii() else _WORD.findall(text)
+
 
 KERNEL = (0.5, 0.3, 0.1)
 """What a neighbour one, two and three turns away adds of its own, where no text lies between."""
@@ -52,7 +64,6 @@ TOLD_DAYS = 7.0
 they have happened."""
 AHEAD_DAYS = 3.0
 """Days before it, likewise: of what is about to happen less is told."""
-
 Column = NDArray[np.float32]
 _TINY = 1e-6
 

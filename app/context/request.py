@@ -9,16 +9,34 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from app.context.assemble import Block, Edit
+from app.context.assemble import Block, Edit, neutralise
 from app.context.candidates import Candidate
 from app.context.card_section import Reading
-from app.context.deeds import Deed
-from app.context.known import Inquiry
+from app.context.resolution import Inquiry
 from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored
 from app.context.transcript import Transcript
 from app.sources import Placement, Price
-from app.store.standing import NOTHING, Standing
+from app.store.user_profile import NOTHING, Standing
+
+# What Mneme did because the user's message asked for it, as a block tells it: a sentence of Mneme's own, with the memories
+# that it names.
+
+
+class Deed(NamedTuple):
+    """`words`: the sentence, with `{named}` where it names `items` (id and text). Without the texts it quotes nobody, and may
+    be kept."""
+
+    words: str
+    items: tuple[tuple[UUID, str], ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """As the block says it."""
+        return self.words.replace(NAMED, "; ".join(neutralise(text) for _, text in self.items))
+
+
+NAMED = "{named}"
 
 
 class PathMessage(NamedTuple):

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from app.context.asked import Asked
 from app.context.candidates import LONG, SUMMARIES, Candidate
 from app.context.profiles import Profile
-from app.context.words import words_in
+from app.context.rank import words_in
 from app.context.worth import TIED, prior, sigmoid, states
 from app.memory.candidate import Provenance
 from app.memory.lifecycle import effective_confidence

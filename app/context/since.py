@@ -10,7 +10,7 @@ from app.context.assemble import neutralise, since_of
 from app.context.candidates import Candidate
 from app.context.notes import BRIEF_CHARS, Count
 from app.context.pack import Packed, Reason, Verdict
-from app.store.standing import Ended
+from app.store.user_profile import Ended
 
 
 class Since(NamedTuple):

@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.context.budget import Split
-from app.context.classify import TaskType
+from app.context.budget import Split, TaskType
 from app.context.pack import history_suffix
 from app.context.request import CompileRequest, PathMessage
 from app.context.transcript import Transcript, chain

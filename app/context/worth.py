@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from app.context.asked import Asked
 from app.context.rank import Column, Ranking, gains, highest, same_word
-from app.kept import of_texts
 from app.languages.speech import bids, heard, replies
 from app.memory.commands import commands
 from app.memory.consolidate_text import names
 from app.sources import Price
-from app.store.places import Scan
+from app.store.item_columns import Scan
+from app.text_cache import of_texts
 
 SHOWN, LINE = 55.0, 10.0
 """Tokens of a shown item at most (a passage), and of the line around it: `passages`, `assemble.BlockMeter`."""

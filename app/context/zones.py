@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from app.store.standing import Standing
+from app.store.user_profile import Standing
 
 FACT_KEYS = frozenset({"time_zone", "timezone"})
 MAX_OFFSET = timedelta(hours=14)

@@ -16,15 +16,15 @@ from app.capture.labels import labels_of
 from app.capture.masking import MASK
 from app.context.story import SYSTEM_ROLES
 from app.context.transcript import canonical, chain, message_hash
+from app.dialects.base import ChatRequest, leading
+from app.dialects.sse import Answer, Choice, payloads
 from app.gateway.call import Call
 from app.gateway.commands import private_from, without_orders
-from app.gateway.dialect import ChatRequest, leading
-from app.gateway.paged_record import record_of
+from app.gateway.idempotency import repeat_key
+from app.gateway.paging_record import record_of
 from app.gateway.reconcile import Place, question_chain, tails
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
-from app.gateway.replayed import repeat_key
-from app.gateway.sse import Answer, Choice, payloads
 from app.gateway.upstream import UpstreamResponse
 from app.gateway.usage import token_count, usage_told
 from app.providers.models import ModelRegistry

@@ -13,20 +13,20 @@ from msgspec import Struct
 
 from app.capture.facts import CallFacts, Leg
 from app.capture.running import Entry
-from app.context.known import Inquiry
+from app.context.resolution import Inquiry
+from app.dialects.base import ChatRequest, Dialect
+from app.gateway.client import Inbound, Send
 from app.gateway.commands import NOTHING_TOLD, Obeyed
-from app.gateway.dialect import ChatRequest, Dialect
 from app.gateway.headers import Headers
+from app.gateway.idempotency import Replay
 from app.gateway.identify import Identity, Principal, Switches
-from app.gateway.inbound import Inbound, Send
 from app.gateway.limits import Admission
-from app.gateway.paging import Paging
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
 from app.gateway.relay import Ending
-from app.gateway.replayed import Replay
 from app.gateway.upstream import Target
 from app.metrics import MemoryStatus
+from app.paging.state import Paging
 
 
 class LegOf(Struct, frozen=True):

@@ -27,10 +27,10 @@ from uuid import UUID
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.context.deeds import NAMED, Deed
+from app.context.request import NAMED, Deed
 from app.context.transcript import text_of
+from app.dialects.base import ChatRequest
 from app.errors import MnemeError, StoreUnavailable
-from app.gateway.dialect import ChatRequest
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place, question_chain
 from app.languages.data import all_of, language

@@ -19,8 +19,8 @@ from uuid import UUID
 
 from app.capture.spool import Waiting
 from app.errors import StoreUnavailable, Unavailable
-from app.gateway.keeping import Keeper, Settle
-from app.gateway.kept import revive
+from app.gateway.spooled_call import revive
+from app.gateway.spooling import Keeper, Settle
 from app.metrics import Metrics
 from app.store.pools import REFUSALS
 

@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from app.capture.masking import is_secret, keyless
+from app.dialects.splice import with_value
 from app.errors import UpstreamError
 from app.gateway.call import Call
+from app.gateway.client import ClientGone
+from app.gateway.finalize import Sealer
 from app.gateway.headers import Headers, request_headers
-from app.gateway.inbound import ClientGone
 from app.gateway.relay import Ending, Tape
-from app.gateway.sealing import Sealer
 from app.gateway.sender import Errand, Sender
-from app.gateway.splice import with_value
 from app.gateway.upstream import Target, UpstreamRequest, UpstreamResponse
 from app.metrics import AttemptResult, Metrics
 from app.tasks import Supervisor

@@ -22,8 +22,6 @@ OnOff = Literal["on", "off"]
 MAX_NAME = 512
 """Longest user or session name, characters: it is an identifier, not a text."""
 
-NAMING = frozenset({"user", "safety_identifier", "metadata"})
-"""Fields of a body that may name its user or its session."""
 
 LOCAL_USER = "local"
 """Whose memory it is in `open` mode when nobody is named: the one person at this machine."""

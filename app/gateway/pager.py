@@ -17,34 +17,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.context.assemble import locate, session_nonce
-from app.context.budget import SHARES
-from app.context.classify import TaskType
+from app.context.budget import SHARES, TaskType
 from app.context.compile import LONG_TEXT, STORED_COUNTS
 from app.context.transcript import text_of
+from app.dialects.base import ChatRequest
 from app.errors import StoreUnavailable
 from app.gateway.call import Call
-from app.gateway.dialect import ChatRequest
-from app.gateway.paged_plan import LEFT_OUT, Beside, Taken, fill, plan
-from app.gateway.paged_prompt import (
-    Drawn,
-    Renderings,
-    Sheet,
-    Where,
-    costs_of,
-    draw,
-    first_turn,
-    messages_at,
-    places,
-    sheet,
-)
-from app.gateway.paging import Answering, Paging
-from app.gateway.phantom_ledger import Hidden, keys_of
-from app.gateway.phantom_tools import Names, Offer, definitions, offer
 from app.gateway.prepare import live_blocks, parse_object
 from app.gateway.reconcile import Place
 from app.paging.fidelity import applied
+from app.paging.ledger import Hidden, keys_of
+from app.paging.plan import LEFT_OUT, Beside, Taken, fill, plan
+from app.paging.preview import handle_of
+from app.paging.prompt import Drawn, Renderings, Sheet, Where, costs_of, draw, first_turn, messages_at, places, sheet
 from app.paging.segment import Segmentation, segment
-from app.paging.showing import handle_of
+from app.paging.state import Answering, Paging
+from app.paging.tools import Names, Offer, definitions, offer
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers
 from app.store.paging_values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject

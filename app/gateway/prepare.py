@@ -15,27 +15,27 @@ from app.capture.facts import CompileFacts
 from app.context.assemble import Block
 from app.context.audit import Explained
 from app.context.compile import Compilation, Compiler, CompileRequest
-from app.context.knowing import shown
-from app.context.known import Inquiry
+from app.context.facts_section import shown
 from app.context.notes import outdated
+from app.context.resolution import Inquiry
 from app.context.retrieve import Scope
 from app.context.story import SYSTEM_ROLES
 from app.context.transcript import query_of, text_of
 from app.context.zones import at_home
+from app.dialects.base import ChatRequest, renamed
+from app.dialects.splice import Insertion, splice
+from app.gateway.card_preview import CardReader
 from app.gateway.commands import NOTHING_TOLD, Obeyed
-from app.gateway.dialect import ChatRequest, renamed
-from app.gateway.held import over_held, reconcile_held
+from app.gateway.idempotency import Replay, look_up
 from app.gateway.identify import Identity, Switches
-from app.gateway.paging import Paging
+from app.gateway.inject import outgoing, weave
 from app.gateway.reconcile import Place, is_server_managed, reconcile
-from app.gateway.replayed import Replay, look_up
-from app.gateway.showing import CardReader
-from app.gateway.splice import Insertion, splice
 from app.gateway.upstream import Target
-from app.gateway.weave import outgoing, weave
+from app.gateway.upstream_history import over_held, reconcile_held
 from app.index.indexes import Fresh, Indexes
 from app.knowledge.inquiry import RECENT, Knower
-from app.knowledge.resolve_types import Said, Who
+from app.knowledge.resolution import Said, Who
+from app.paging.state import Paging
 from app.sources import Price
 from app.store.indexed import NO_INDEX, IndexAsk
 from app.store.turns import Recognised, TurnStore

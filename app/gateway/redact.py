@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 
 from app.capture.masking import MASK, Path, further, parse_path, redacted, without
+from app.dialects.splice import Insertion, Span, entries, splice
+from app.dialects.sse import DONE, EventParser, data_of
 from app.gateway.headers import Headers
-from app.gateway.splice import Insertion, Span, entries, splice
-from app.gateway.sse import DONE, EventParser, data_of
 from app.store.turns import StreamRecord
 
 _MASKED = orjson.dumps(MASK)

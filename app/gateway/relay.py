@@ -6,7 +6,7 @@ byte, for any other body the end itself, for an answer without a body its head. 
 ends: the client sees a break, as it does when the upstream broke.
 
 A break is made by returning from the ASGI application without the last `http.response.body`: uvicorn then closes the
-connection, and says so at level error. `app.logs` keeps that line out.
+connection, and says so at level error. `app.server.logs` keeps that line out.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 
+from app.dialects.base import Guard
+from app.dialects.sse import EndGuard, EventParser
 from app.errors import UpstreamError
-from app.gateway.dialect import Guard
+from app.gateway.client import ClientGone, Gone, Message, Send
 from app.gateway.headers import Headers, find, response_headers
-from app.gateway.inbound import ClientGone, Gone, Message, Send
-from app.gateway.sse import EndGuard, EventParser
 from app.gateway.upstream import UpstreamResponse
 from app.store.records import StreamRecord
 

@@ -6,20 +6,20 @@ import logging
 
 from msgspec.structs import replace
 
+from app.dialects.base import renamed
+from app.dialects.splice import splice, with_value
 from app.errors import Unavailable
+from app.gateway.augment import Recaller
 from app.gateway.call import Call
-from app.gateway.dialect import renamed
+from app.gateway.finalize import Sealer
 from app.gateway.forward import ERROR_LIMIT, Forwarder
-from app.gateway.paging import Paging
-from app.gateway.phantom_requests import without_tools
-from app.gateway.phantom_tools import Names, Offer, offer
 from app.gateway.prepare import unwoven
-from app.gateway.recalling import Recaller
 from app.gateway.relay import peek
-from app.gateway.sealing import Sealer
-from app.gateway.splice import splice, with_value
 from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics
+from app.paging.body import without_tools
+from app.paging.state import Paging
+from app.paging.tools import Names, Offer, offer
 
 log = logging.getLogger("mneme.turn")
 

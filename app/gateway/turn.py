@@ -18,36 +18,34 @@ from typing import Any, Protocol
 from urllib.parse import quote
 from uuid import UUID
 
-from app.capture.policy import wanted
-from app.capture.record import Recorder
+from app.capture.record import Recorder, wanted
 from app.clock import Clock
+from app.dialects.base import NAMING, ChatRequest, Dialect
+from app.dialects.registry import dialect_of
+from app.dialects.splice import with_value
+from app.dialects.sse import EndGuard
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
 from app.gateway.account import Accountant
+from app.gateway.augment import Recaller
 from app.gateway.call import Call, own_headers
+from app.gateway.client import ClientGone, Inbound, Outbound, Receive, Send
 from app.gateway.commands import Commander
-from app.gateway.dialect import ChatRequest, Dialect
-from app.gateway.dialects import dialect_of
+from app.gateway.finalize import Sealer
 from app.gateway.forward import Forwarder, outgoing_headers
 from app.gateway.headers import Headers
-from app.gateway.identify import NAMING, Principal, check_agreement, identify, switches
-from app.gateway.inbound import ClientGone, Inbound, Receive, Send
-from app.gateway.keeping import Keeper
-from app.gateway.legs import Legs
+from app.gateway.idempotency import Turnstile
+from app.gateway.identify import Principal, check_agreement, identify, switches
 from app.gateway.limiter import Limiter
-from app.gateway.outbound import Outbound
 from app.gateway.pager import Pager
-from app.gateway.paging import Answering
 from app.gateway.prepare import Preparer, parse_object
-from app.gateway.recalling import Recaller
 from app.gateway.relay import Ending, Tape, relay
-from app.gateway.replayed import Turnstile
-from app.gateway.sealing import Sealer
 from app.gateway.second_try import SecondTry, aliased
 from app.gateway.sender import Sender
-from app.gateway.splice import with_value
-from app.gateway.sse import EndGuard
+from app.gateway.spooling import Keeper
+from app.gateway.tool_loop import Legs
 from app.gateway.upstream import Router, Target, Transport, UpstreamResponse
 from app.metrics import Metrics
+from app.paging.state import Answering
 from app.settings import Settings
 from app.store.ids import uuid7
 from app.tasks import Supervisor
@@ -55,7 +53,7 @@ from app.tasks import Supervisor
 log = logging.getLogger("mneme.turn")
 
 WITNESS = "mneme.witness"
-"""In an ASGI scope of Mneme's own (app/api/inside.py): is told of the call that is made of it."""
+"""In an ASGI scope of Mneme's own (app/api/chat.py): is told of the call that is made of it."""
 
 
 class Authenticator(Protocol):

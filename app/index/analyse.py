@@ -23,8 +23,8 @@ from unicodedata import normalize
 
 import Stemmer
 
-from app.kept import of_texts
 from app.languages.detect import judged
+from app.text_cache import of_texts
 
 VERSION = 1
 """Raised with every change of what a text's terms are: what another version has packed is analysed again."""

@@ -21,10 +21,10 @@ from app.errors import MnemeError
 from app.index.analyse import READ_CHARS, VERSION, asked, pack
 from app.index.cache import Cache
 from app.index.user_index import NOTHING_ELSE, Also, Row, UserIndex
-from app.kept import forget
 from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore
-from app.store.places import MEMORY_KIND, Scan
+from app.store.item_columns import MEMORY_KIND, Scan
 from app.tasks import Supervisor
+from app.text_cache import forget
 
 log = logging.getLogger("mneme.index")
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from app.index.analyse import HASH_BYTES, HEAD_BYTES, LANGUAGES, MOST_COUNTED, VERSION, Term
-from app.store.places import MEMORY_KIND, PLACE, Columns, Ordered, Places, Scan, columns_of, order_of
+from app.store.item_columns import MEMORY_KIND, PLACE, Columns, Ordered, Places, Scan, columns_of, order_of
 
 WORDS = 16
 """Words of a question that are looked for at most, as `Scan` has them."""

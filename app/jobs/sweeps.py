@@ -6,13 +6,59 @@ well; docs/memory.md tells what becomes of a memory.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from app.errors import Conflict
 from app.jobs.schedule import BATCH, STATEMENT_S, Connection, Tick, Work
-from app.knowledge.resolve_rank import ALIAS_DECAY
+from app.knowledge.resolution import ALIAS_DECAY
+from app.store.erasure import Eraser
 from app.store.queries import Queries
+from app.store.retention import Retention
+
+# The schedule's tasks of privacy: captures whose time is over, and erasures that stopped half-way.
+
+log = logging.getLogger(__name__)
+RETENTION_EVERY = timedelta(hours=1)
+"""Captures have limits in days: an hour more does not matter."""
+RESUME_EVERY = timedelta(minutes=15)
+"""An erasure is promised, and must not wait for somebody to ask again."""
+
+
+def privacy_ticks(retention: Retention, eraser: Eraser, sql: Queries) -> Sequence[Tick]:
+    """What the schedule runs beside its own."""
+
+    async def retain(connection: Connection, now: datetime) -> int:
+        outcome = await retention.run(connection, now)
+        if outcome.changed:
+            log.info(
+                "captures were dropped",
+                extra={
+                    "before": str(outcome.before),
+                    "months": outcome.months,
+                    "calls": outcome.calls,
+                    "collected": outcome.collected,
+                },
+            )
+        return outcome.changed
+
+    async def resume(connection: Connection, _: datetime) -> int:
+        done = 0
+        for row in await connection.fetch(sql["erasure.unfinished"]):
+            tenant, user = UUID(bytes=row["tenant_id"].bytes), UUID(bytes=row["user_id"].bytes)
+            try:
+                receipt = await eraser.erase(tenant, user, tombstones=row["tombstones"])
+            except Conflict as error:
+                log.info("an erasure waits", extra={"reason": error.message})
+                continue
+            log.info("an erasure was finished", extra={"erasure": str(receipt.erasure_id), "rows": receipt.rows})
+            done += 1
+        return done
+
+    return (Tick("retention", RETENTION_EVERY, retain), Tick("erasures", RESUME_EVERY, resume))
+
 
 PROMOTION_EVERY = timedelta(minutes=15)
 """Seed 000 §9.1."""
@@ -20,21 +66,17 @@ DEMOTION_EVERY = timedelta(hours=1)
 """With the expiry sweep (seed 000 §5.3, §9.2)."""
 CONSOLIDATION_EVERY = timedelta(hours=6)
 """Decay and prune: seed 001 §4.4. Aging has no sweep in seed 004, and is a matter of days."""
-
 REMOVAL_EVERY = timedelta(days=1)
 """What goes has waited for months."""
-
 INDEX_EVERY = timedelta(minutes=5)
 """A change stays in the log for ten minutes; each question goes through what is there."""
 MARKS_EVERY = timedelta(minutes=1)
 """How long marks of writers stay: as many as one user makes in this time are compared with a standby's (`replicas.BUSY`), and a
 standby that is later than this is not read from."""
-
 ALIAS_IDLE = timedelta(days=90)
 """An alias that was used within this time stays: as long as what is remembered waits before it is in doubt (seed 004)."""
 ALIAS_FLOOR = 0.3
 """Faded confidence below which an idle alias goes: one of 0.85 after 105 days, one of 0.98 after 119."""
-
 START = UUID(int=0)
 
 

@@ -4,7 +4,7 @@ read the messages ─> vectors, where no turn waits for them ─> statements by 
     └── nothing is held meanwhile; then, in one transaction that notes the job as done:
         vectors, words, new memories and what they repeat or replace; where there is a helper LLM, a job for each exchange
         └── such a job: statements by the helper ─> in one transaction that notes it as done: those that the rules did not find
-              └── then what the exchange taught is compared with what was known (`app/jobs/comparing.py`)
+              └── then what the exchange taught is compared with what was known (`app/jobs/compare.py`)
 
 A server does the first job with the turn where the rules find something in it (`app/jobs/inline.py`); the queued one then finds
 it done. While the helper is away, what the rules found is there.
@@ -26,15 +26,15 @@ from msgspec.structs import replace
 
 from app.clock import Clock
 from app.errors import BadBody, Conflict
-from app.jobs.answering import Answers, Verdict
-from app.jobs.comparing import Comparing
-from app.jobs.taking_back import TakingBack
+from app.jobs.answers import Answers, Verdict
+from app.jobs.compare import Comparing
+from app.jobs.retractions import TakingBack
 from app.memory.candidate import Candidate, Exchange, Triple
+from app.memory.compare import CONTRARY, belonging, concerned
 from app.memory.drafts import Draft, Place, make_drafts
-from app.memory.extract_amend import Earlier, amended, amends
+from app.memory.extract import Earlier, amended, amends
 from app.memory.ingest import Ingest
 from app.memory.ingest_claims import opposite
-from app.memory.ingest_compare import CONTRARY, belonging, concerned
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
@@ -50,7 +50,7 @@ Note = Callable[["LearnJob", Effect, Sequence[SourceMessage], Sequence[Draft]], 
 
 
 class Spoken(Protocol):
-    """What a job's exchanges say of things (see `app/jobs/knowing.py`)."""
+    """What a job's exchanges say of things (see `app/jobs/resolution.py`)."""
 
     def about(self, exchange: Exchange, asked: SourceMessage, found: Sequence[Candidate]) -> Sequence[Candidate]:
         """What was found in an exchange, with the ids of the things that it names."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from app.context.known import Entity, Resolution
+from app.context.resolution import Entity, Resolution
 from app.knowledge.ontology import EntityType, Ontology
 from app.memory.candidate import Candidate, Kind, Triple
 from app.memory.consolidate_text import slug

@@ -18,13 +18,13 @@ from uuid import UUID
 from msgspec import Struct
 
 from app.context.asked import understand
-from app.context.known import Clash, DomainFact, DomainQuery, Entity, Inquiry, Known, Resolution, RowValue
+from app.context.resolution import Clash, DomainFact, DomainQuery, Entity, Inquiry, Known, Resolution, RowValue
 from app.context.timing import Span
 from app.errors import MnemeError
 from app.knowledge.ontology import NO_ONTOLOGY, Ontology
-from app.knowledge.resolve_types import Said, Who
+from app.knowledge.resolution import Said, Who
 from app.metrics import Metrics
-from app.store.knowing import Claim
+from app.store.resolution import Claim
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.knowledge")

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from app.languages.data import language
 from app.languages.detect import function_word, language_of
-from app.memory.candidate import Triple
-from app.memory.doubts import ends_with
+from app.memory.candidate import Triple, ends_with
 from app.memory.ingest_claims import Relation, opposite, relation
 from app.memory.ingest_text import KIN
 from app.memory.same_value import same_value

@@ -18,12 +18,12 @@ from typing import Literal, NamedTuple, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.kept import of_texts
 from app.languages.data import Language, language
 from app.languages.detect import language_of
 from app.languages.sentences import Sentence, sentences
 from app.languages.speech import heard
 from app.memory.extract_clauses import AT_ONCE, announced, masked, own_word
+from app.text_cache import of_texts
 
 CommandKind = Literal["forget", "correct", "remember", "recall", "stop", "allow"]
 CommandScope = Literal["thing", "this", "everything"]

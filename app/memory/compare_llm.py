@@ -14,7 +14,7 @@ import orjson
 from pydantic import BaseModel
 
 from app.errors import HelperError
-from app.memory.contrast import contrast
+from app.memory.compare import contrast
 from app.memory.extract_llm import Words
 from app.memory.ingest_claims import Relation, relation
 from app.memory.ingest_items import known_item, logged_side

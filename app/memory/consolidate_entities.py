@@ -10,8 +10,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.memory.consolidate_text import names, slug
-from app.store.drawing import KnownFact
-from app.store.episodes import Episode
+from app.store.derived import Episode, KnownFact
 
 ENTITY_SESSIONS = 3
 ENTITY_EPISODES = 20

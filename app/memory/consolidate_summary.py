@@ -15,8 +15,8 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from app.memory.consolidate_text import is_question, names, numbers, sentences, terms
-from app.memory.extract_secrets import looks_secret
 from app.memory.ingest_text import normalise, strip_injected
+from app.memory.secrets import looks_secret
 from app.providers.helper import Helper
 
 Count = Callable[[str], int]

@@ -7,31 +7,248 @@ Precision before recall: what is quoted, pasted, asked, supposed, joked or said 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, cast, get_args
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.languages.data import language
 from app.languages.detect import language_of
-from app.memory.candidate import Candidate, Ended, Exchange, Kind, Provenance, Triple
+from app.memory import extract_values as values
+from app.memory.candidate import Candidate, Ended, Exchange, Kind, Provenance, Triple, with_doubts
 from app.memory.commands import read_commands
-from app.memory.doubts import with_doubts
 from app.memory.extract_clauses import Clause, announced, clauses, masked, own_word
 from app.memory.extract_dates import Found, find_date
 from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, make_draft, tool_candidates
-from app.memory.extract_events import event_content, without_date
-from app.memory.extract_grammar import capital, depersonalise, inner
+from app.memory.extract_grammar import alternatives, capital, depersonalise, inner, lowered, third_person, words
 from app.memory.extract_multilingual import statements
-from app.memory.extract_rules import Rule, rules
-from app.memory.extract_secrets import looks_secret
 from app.memory.extract_values import trade
-from app.memory.extract_words import words
-from app.memory.ingest_text import content_hash
+from app.memory.ingest_claims import single_valued
+from app.memory.ingest_text import content_hash, same_claim
+from app.memory.secrets import looks_secret
+
+# Reads `rules.txt`: from text to compiled patterns.
+
+FILE = Path(__file__).with_name("rules.txt")
+_MACRO = re.compile(r"<([A-Z]+)>")
+_DEFINITION = re.compile(r"<([A-Z]+)> = (.+)")
+_FIELD = re.compile(r"\{(\+?)(\w+)(>?)\}")
+
+
+class Rule(Struct, frozen=True):
+    """One line of `rules.txt`. `kind`, `tag` and the rest as in `Candidate`; `check` judges and trims the value, the group
+    `value`. `ends`: what is no longer so (`works_at:{v}`). `also`: what else the line says, where the value is there."""
+
+    pattern: re.Pattern[str]
+    content: str
+    tag: str
+    importance: float
+    check: values.Check
+    optional: bool
+    kind: Kind = "fact"
+    predicate: str | None = None
+    subject: str = "user"
+    confidence: float = 0.9
+    correction: bool = False
+    value: str = "v"
+    ends: tuple[str, ...] = ()
+    also: tuple[Rule, ...] = ()
+
+    def fill(self, template: str, groups: dict[str, str]) -> str:
+        """The template with its groups, first-person words inside them replaced."""
+
+        def value(field: re.Match[str]) -> str:
+            key = field[2].lower()
+            text = groups.get(key) or ""
+            if self.kind != "instruction":  # an order keeps the user's own "me"
+                text = inner(text)
+            if field[3] and text:
+                first, _, rest = text.partition(" ")
+                text = f"{third_person(first)} {rest}".strip()
+            if field[2][:1].isupper():
+                text = capital(text)
+            return f" {text}" if field[1] and text else text
+
+        return _FIELD.sub(value, template)
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """All rules in the order in which they are tried. Read once: the file is part of the program."""
+    return read(FILE.read_text(encoding="utf-8"))
+
+
+def read(text: str) -> tuple[Rule, ...]:
+    """The rules of a text in the form told at the top of `rules.txt`. Raises `ValueError` for a line that is not."""
+    parts = {"LANGUAGE": alternatives("languages"), "NATIONALITY": alternatives("nationalities")}
+    found = []
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        if definition := _DEFINITION.fullmatch(line):
+            parts[definition[1]] = _expand(definition[2], parts)
+        else:
+            found.append(_rule(line, parts))
+    return tuple(found)
+
+
+def _expand(pattern: str, parts: dict[str, str]) -> str:
+    def part(name: re.Match[str]) -> str:
+        if name[1] not in parts:
+            raise ValueError(f"<{name[1]}> is not defined, in {pattern!r}")
+        return parts[name[1]]
+
+    return _MACRO.sub(part, pattern)
+
+
+def _rule(line: str, parts: dict[str, str]) -> Rule:
+    pattern, arrow, rest = line.partition(" => ")
+    first, *others = rest.split(" && ")
+    if others:
+        also = tuple(_rule(f"{pattern} => {each}", parts) for each in others)
+        return replace(_rule(f"{pattern} => {first}", parts), also=also)
+    content, semicolon, options = rest.rpartition(" ; ")
+    if not arrow or not semicolon:
+        raise ValueError(f"a rule is `pattern => content ; options`, not {line!r}")
+    tag, importance, check, *more = options.split()
+    named = dict(item.split("=", 1) for item in more if "=" in item)
+    kind = named.get("kind", "fact")
+    if kind not in get_args(Kind) or check.rstrip("?") not in values.CHECKS:
+        raise ValueError(f"unknown kind {kind!r} or check {check!r} in {line!r}")
+    return Rule(
+        re.compile(_expand(pattern, parts).replace("…", "(?P<v>.+)"), re.IGNORECASE),
+        content,
+        tag,
+        float(importance),
+        values.CHECKS[check.rstrip("?")],
+        check.endswith("?"),
+        kind=cast(Kind, kind),
+        predicate=named.get("predicate"),
+        subject=named.get("subject", "user"),
+        confidence=float(named.get("confidence", "0.9")),
+        correction="correction" in more,
+        value=named.get("value", "v"),
+        ends=tuple(named["ends"].split(",")) if "ends" in named else (),
+    )
+
+
+# Events with a date: "I have a dentist appointment tomorrow" → "Has a dentist appointment on 2026-11-21".
+
+_THING = (
+    r"(?:appointment|meeting|interview|exam|exams|test|flight|trip|wedding|party|conference|deadline|surgery|"
+    r"operation|concert|race|"
+    r"marathon|half-marathon|presentation|dinner|lunch|holiday|vacation|graduation|check-?up|class|course|game|match|"
+    r"reservation|"
+    r"visit|scan|audition|exhibition|hearing|demo|workshop|seminar|festival|hike|camping trip|road trip|move|"
+    r"start date|due date|"
+    r"first day|last day|thesis defen[cs]e|defen[cs]e|moving day|anniversary|retirement|birthday party|baby shower|"
+    r"date|session|"
+    r"doctor's appointment|physio|therapy|tournament|recital|open day|release|launch|review|call|job interview|"
+    r"driving test)"
+)
+_DOING = (
+    r"(?:flying|travell?ing|going|moving|visiting|leaving|starting|meeting|getting married|getting divorced|having|"
+    r"graduating|running|"
+    r"hosting|giving a|taking|presenting|attending|returning|seeing|launching|expecting|retiring|celebrating|turning|"
+    r"hiking|"
+    r"arriving|driving|speaking|performing|playing|throwing|defending|competing|interviewing|planning)"
+)
+_DID = (
+    r"(?:went|visited|moved|graduated|got (?:married|engaged|divorced|promoted|hired|fired|laid off|accepted|"
+    r"a (?:new )?job|a promotion|"
+    r"a raise|my [\w ]{2,30})|bought|adopted|took up|broke (?:my|an?)|ran|met|flew|travell?ed|joined|passed|"
+    r"gave birth|became|"
+    r"completed|"
+    r"published|attended|celebrated|turned|retired|(?:was|were) (?:diagnosed|promoted|fired|laid off|hired|accepted|"
+    r"admitted|born)|"
+    r"won|injured|sprained|started|finished|launched|sold|lost my|hiked|climbed|had (?:surgery|an operation|a baby|"
+    r"an? [\w' -]{0,30}" + _THING + r"))"
+)
+_SHAPES = [
+    re.compile(
+        rf"(?:i|we)(?:'ve| have)?(?: got)?(?: have)? (?:an?|my|our|two|three|the) (?:[\w'&-]+ ){{0,5}}{_THING}\b.*",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"(?:my|our) (?:[\w'&-]+ ){{0,4}}{_THING}(?: (?:in|at|with|for|to) [\w'& .-]{{1,40}})?(?:'s| is| was| starts|"
+        rf" begins| takes place| leaves| departs| arrives| lands| ends)(?: due)?",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"(?:i'm|i am|we're|we are|i'll be|we'll be|i will be|we will be)(?: also| probably|"
+        rf" finally)? (?:going to be )?{_DOING}\b.*",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"(?:i|we) (?:fly|leave|start|travel|move|graduate|return|retire|turn|arrive|depart|go on|go to)\b.*",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"(?:my|our) [\w-]+(?: [A-Z]\w+)? (?:passed away|died|got married|graduated|was born|gave birth|had a baby|"
+        r"moved to .{2,30}|"
+        r"turned \w+|is getting married|is turning \w+|starts school|retired)",
+        re.IGNORECASE,
+    ),
+    re.compile(r"(?:i'll|we'll|i will|we will|i'm going to|we're going to) be (?:in|at|away|on)\b.*", re.IGNORECASE),
+    re.compile(rf"(?:i|we)(?: just| finally| also)? {_DID}\b.*", re.IGNORECASE),
+]
+_NOT_HERE = re.compile(r"\b(?:you|your|this|that|these|those|it|error|bug|question|here|there|them)\b", re.IGNORECASE)
+_LOOSE_END = re.compile(r"[\s,]+(?:on|in|at|by|from|for|until|and|is|early|later|sometime|around)$", re.IGNORECASE)
+_LINK = re.compile(r"\b(?:of|by|until|till|for|from|before|after|since|to|between|with|due)$", re.IGNORECASE)
+_NEARLY = re.compile(r"\s+(?:about|around|over|almost|nearly|roughly|back|just|only)$", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"\s+[-–—]+\s.*$|[,;]\s+(?:it|they|he|she|that|the|so|which|can't wait|wish me)\b.*$", re.IGNORECASE
+)
+_REPEATS = re.compile(r"\b(?:every|each|most|any|some|usually|always)$", re.IGNORECASE)
+_RANGE = re.compile(r"\s*(?:[-–—]\s*\d|to \d|and \d|through )")
+_EMPTY = re.compile(
+    r"(?:i|we)(?:'ve| have)? (?:\w+ly |just )?(?:started|finished|completed|launched|sold|became|passed|joined|won|"
+    r"met|left|start)$",
+    re.I,
+)
+_MAX_WORDS = 24
+
+
+def event_content(text: str, when: Found) -> str | None:
+    """The statement with its date, or None when the clause tells of no single event of the user's."""
+    before, after = _NEARLY.sub("", text[: when.start].rstrip(" ,")), _ASIDE.sub("", text[when.end :])
+    linked = _LINK.search(before)
+    if _REPEATS.search(before) or _RANGE.match(text[when.end :]) or (linked and linked[0].lower() == "with"):
+        return None
+    rest = " ".join(f"{before} {after.lstrip(' ,')}".split()).strip(" ,.!")
+    owned = _SHAPES[1].fullmatch(rest)
+    if not owned:
+        rest = _ASIDE.sub("", _LOOSE_END.sub("", rest))
+    if _NOT_HERE.search(rest) or len(rest.split()) > _MAX_WORDS or _EMPTY.fullmatch(rest):
+        return None
+    if not owned and not any(shape.fullmatch(rest) for shape in _SHAPES):
+        return None
+    if " moved to " in f" {rest.lower()}" and words("software").intersection(lowered(rest)):
+        return None
+    if before and after.strip() and not owned:
+        return _told(f"{before} {when.iso if linked else when.phrase}{after}")
+    said = _told(rest)
+    return (re.sub(r"'s$", " is", said) if owned else said) + f" {when.phrase}"
+
+
+def without_date(text: str, when: Found) -> str | None:
+    """The clause without a date that stands at its beginning or its end; None when it belongs into the sentence."""
+    before, after = text[: when.start].rstrip(" ,"), text[when.end :].strip(" ,")
+    if (before and after) or _LINK.search(before):
+        return None
+    return before or after
+
+
+def _told(text: str) -> str:
+    return depersonalise(text) or capital(inner(text))
+
 
 MAX_CANDIDATES = 16
 """Of one exchange: who states more at once is pasting something."""
-
 EVENT_IMPORTANCE = 0.55
 EVENT_CONFIDENCE = 0.85
 
@@ -403,3 +620,65 @@ def _as_told(text: str, when: Found | None, *, plainly: bool) -> Candidate | Non
         value=said,
         when=when.iso if when else None,
     )
+
+
+# "No, I meant Paris, Texas": a correction that names only the new value, and what it corrects.
+#
+# The earlier words are said again with the new value in the place of the old one; what the rules then find is the correction.
+# Without an earlier statement of one value at a time that the new one fits, it says nothing.
+
+AMENDS = "meant"
+"""The tag of such a candidate; its content is "Meant " and the value."""
+_INSTEAD_OF = re.compile(r",? (?:and )?not (?P<old>[^.,;!?]{2,40})", re.IGNORECASE)
+_CALENDAR = re.compile(
+    r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day|\b(?:january|february|march|april|may|june|july|august|september|october|"
+    r"november|december)\b",
+    re.IGNORECASE,
+)
+
+
+class Earlier(NamedTuple):
+    """What the user said a moment ago, in their own words, and what was found in it."""
+
+    quote: str
+    triple: Triple
+
+
+def amends(candidate: Candidate) -> bool:
+    """Is it a correction that names only a value?"""
+    return AMENDS in candidate.tags
+
+
+def amended(candidate: Candidate, exchange: Exchange, earlier: Sequence[Earlier]) -> Candidate | None:
+    """The correction in full, or None. `earlier`: the latest first."""
+    new = candidate.content.partition(" ")[2]
+    instead = _INSTEAD_OF.match(exchange.user_text, candidate.span[1])
+    for said in earlier:
+        old = said.triple.value
+        if not single_valued(said.triple.predicate) or not _of_one_sort(old, new):
+            continue
+        if instead is not None and not same_claim(instead["old"].strip(), old):
+            continue
+        again, times = re.subn(re.escape(old), lambda _: new, said.quote, count=1, flags=re.IGNORECASE)
+        found = extract(Exchange(again, exchange.now)) if times else []
+        for each in found:
+            if _is_about(each, said.triple):
+                return replace(
+                    each,
+                    kind="correction",
+                    provenance_type=Provenance.CORRECTION,
+                    quote=candidate.quote,
+                    span=candidate.span,
+                    secret=each.secret or candidate.secret,
+                )
+    return None
+
+
+def _is_about(candidate: Candidate, old: Triple) -> bool:
+    new = candidate.triple
+    return new is not None and (new.subject, new.predicate) == (old.subject, old.predicate) and new.value != old.value
+
+
+def _of_one_sort(old: str, new: str) -> bool:
+    days = bool(_CALENDAR.search(old)) == bool(_CALENDAR.search(new))
+    return days and any(char.isdigit() for char in old) == any(char.isdigit() for char in new)

@@ -12,9 +12,9 @@ from functools import cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.kept import of_texts
 from app.languages.data import all_of
 from app.memory.ingest_text import injected_spans, strip_injected
+from app.text_cache import of_texts
 
 MAX_HEAD = 12_000
 MAX_TAIL = 4_000

@@ -17,9 +17,9 @@ from app.memory.candidate import Candidate, Exchange, Kind, Provenance, Triple
 from app.memory.extract import MAX_CANDIDATES
 from app.memory.extract_clauses import masked, own_word
 from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, PROVENANCE
-from app.memory.extract_secrets import looks_secret
-from app.memory.extract_words import words
+from app.memory.extract_grammar import words
 from app.memory.ingest_text import content_hash, injected_spans, normalise, strip_injected
+from app.memory.secrets import looks_secret
 from app.providers.helper import Helper
 
 MAX_MESSAGE_CHARS = 24_000

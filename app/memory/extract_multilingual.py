@@ -28,12 +28,10 @@ from app.languages.data import Language, language
 from app.languages.sentences import Sentence, sentences
 from app.memory.candidate import Candidate, Ended, Exchange, Kind, Provenance, Triple
 from app.memory.extract_clauses import masked
-from app.memory.extract_dates import Found
+from app.memory.extract_dates import Found, find_time, is_time
 from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, make_draft
-from app.memory.extract_grammar import capital
-from app.memory.extract_secrets import looks_secret
-from app.memory.extract_times import find_time, is_time
-from app.memory.extract_words import EDGES, words
+from app.memory.extract_grammar import EDGES, capital, words
+from app.memory.secrets import looks_secret
 
 CONFIDENCE = 0.9
 _FIELD = re.compile(r"\{(\w+)\}")

@@ -21,8 +21,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from app.memory.candidate import Provenance
-from app.memory.doubts import ends_with
+from app.memory.candidate import Provenance, ends_with
+from app.memory.compare import opposed, says_same
 from app.memory.drafts import SEMANTIC, SESSION, Draft, Place
 from app.memory.ingest_claims import (
     AUTHORITY,
@@ -34,7 +34,6 @@ from app.memory.ingest_claims import (
     relation,
     replaces,
 )
-from app.memory.ingest_compare import opposed, says_same
 from app.memory.ingest_items import Item, known_item, like, logged_side, member_item, new_row, reinforcement, shown
 from app.store.learning import MAX_SOURCES, Changes, Contradiction, Doubted, Event, KnownMemory, Member, Superseded
 from app.store.memory_rows import TTL

@@ -13,7 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from app.memory.candidate import Candidate, Ended, Kind, Provenance, Triple
-from app.memory.extract_words import words
+from app.memory.extract_grammar import words
 from app.memory.same_value import same_value
 
 MAX_CONFIDENCE = 0.95

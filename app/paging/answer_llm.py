@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel
 from app.errors import HelperError
 from app.paging.answering import Answer, Quote, Source
 from app.paging.answering import answer as extract
-from app.paging.showing import defused
+from app.paging.preview import defused
 from app.paging.words import overlap, terms
 from app.providers.helper import Helper
 from app.store.paging_values import Counter

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from app.paging.outline import LINE_CHARS, Line, Outline, clip
-from app.paging.showing import defused
+from app.paging.preview import defused
 from app.paging.shrink import outline_of
 from app.paging.words import terms
 from app.store.paging_values import SATURATION, WEIGHTS, ContentKind, Counter

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from app.paging.answering import OBJECTS, Source, hybrid
-from app.paging.showing import defused, handle_of
+from app.paging.preview import defused, handle_of
 from app.paging.words import MAX_TERMS_CHARS, terms
 from app.store.paging_values import SATURATION, Fidelity, Relationship, RelationType, SemanticObject
 

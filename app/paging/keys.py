@@ -40,7 +40,6 @@ KEY_CHARS = 240
 """Longest key, characters: a path; of a longer command the beginning tells enough."""
 MOST_VALUES = 256
 """Values of an argument object that are looked at."""
-
 _NAMES: Mapping[Family, str] = MappingProxyType(
     {
         Family.READ: "read readfile cat view viewfile openfile open getfile getfilecontents filereader notebookread"
@@ -61,7 +60,6 @@ _NAMES: Mapping[Family, str] = MappingProxyType(
 _FAMILIES: Mapping[str, Family] = MappingProxyType(
     {name: family for family, names in _NAMES.items() for name in names.split()}
 )
-
 _PATHS: tuple[str, ...] = (
     "file_path",
     "filepath",
@@ -88,7 +86,6 @@ _ARGUMENTS: Mapping[Family, tuple[str, ...]] = MappingProxyType(
         Family.OTHER: (),
     }
 )
-
 _URL = re.compile(r"https?://[^\s\"'<>)\]]{3,500}")
 _PATH = re.compile(r"(?:[\w.@~-]{0,80}/){1,20}[\w.@-]{1,120}|[\w@-]{1,80}\.[A-Za-z]\w{0,7}")
 _PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.{1,240})$|^\+\+\+ (?:b/)?(.{1,240})$", re.MULTILINE)
@@ -254,3 +251,53 @@ def _clean(key: str) -> str:
     """A key on one line, no longer than `KEY_CHARS`."""
     folded = " ".join(key[: KEY_CHARS * 4].split())
     return folded if len(folded) <= KEY_CHARS else folded[: KEY_CHARS - 1] + "…"
+
+
+# The key entities of a content (seed 002 §1.2): file paths, URLs, names of functions and classes, errors. Pure, linear.
+
+LOOKED_AT_CHARS = 65_536
+"""Characters of a content that are looked at (some 16,000 tokens)."""
+MOST = 24
+"""Entities kept of one content."""
+MIN_NAME = 5
+"""Letters of a name that tells one thing from another (`run`, `data` do not)."""
+NAME_CHARS = 120
+"""Longest entity, characters."""
+DEFINED = re.compile(
+    r"^[ \t]{0,32}(?:\d{1,6}[→\t|:][ \t]{0,32})?"
+    r"(?:export |default |public |private |protected |static |async |pub |final |abstract |override ){0,5}"
+    r"(?:def|class|func|fn|function|interface|struct|enum|trait|impl|type|module|object)\*? {1,4}(?:\([^)\n]{0,80}\) ?)?"
+    r"([A-Za-z_$][\w$]{1,80})",
+    re.MULTILINE,
+)
+"""Where common languages give a name to a function or a class; the name is the first group."""
+_ERROR = re.compile(
+    r"\b(?:[A-Z][A-Za-z]{2,60}(?:Error|Exception|Warning|Failure)|[A-Z][A-Z0-9]{1,20}(?:_[A-Z0-9]{1,20}){1,5}|E\d{3,5})\b"
+)
+_NAME = re.compile(
+    r"\b(?:[a-z]{2,30}(?:[A-Z][a-z0-9]{1,30}){1,4}|[A-Z][a-z]{1,30}(?:[A-Z][a-z0-9]{1,30}){1,4}|[a-z]{2,30}(?:_[a-z0-9]{1,30}){1,5})\b"
+)
+
+
+def entities(text: str, key: str | None = None) -> tuple[str, ...]:
+    """At most `MOST` of them, each once: the key, what is defined, errors, files and URLs, other names; as they are written."""
+    seen = text[:LOOKED_AT_CHARS]
+    found: dict[str, None] = {}
+    if key:
+        found[base_key(key)] = None
+    for name in defined(seen):
+        found.setdefault(name)
+    for name in _ERROR.findall(seen)[:MOST]:
+        found.setdefault(name)
+    for name in (urls(seen) + paths(seen))[: MOST * 4]:
+        found.setdefault(name)
+    if len(found) < MOST:
+        for name in _NAME.findall(seen)[: MOST * 4]:
+            if len(name) >= MIN_NAME:
+                found.setdefault(name)
+    return tuple(each for each in found if MIN_NAME <= len(each) <= NAME_CHARS)[:MOST]
+
+
+def defined(text: str) -> list[str]:
+    """Names that a content gives to functions and classes, in order, each once."""
+    return list(dict.fromkeys(each for each in DEFINED.findall(text[:LOOKED_AT_CHARS]) if len(each) > 1))

@@ -8,8 +8,9 @@ grows turn by turn. Nothing here raises, whatever the messages look like, and no
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -17,13 +18,186 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.context.transcript import HASH_BYTES, Transcript, text_of
-from app.paging import phases, relating, sorts
-from app.paging.admission import MIN_TOKENS, admit, novelty
-from app.paging.entities import entities
-from app.paging.keys import Call, Family, understand
+from app.paging import content_types, keys, phases
+from app.paging.keys import Call, Family, entities, understand
 from app.paging.outline import count_bounded
 from app.paging.shrink import kind_of, language_of, stub
-from app.store.paging_values import Admission, Counter, ObjectType, Part, Relationship, SemanticObject, mark_of
+from app.paging.words import overlap
+from app.store.paging_values import (
+    Admission,
+    Counter,
+    ObjectType,
+    Part,
+    Relationship,
+    RelationType,
+    SemanticObject,
+    mark_of,
+)
+
+# Which contents become objects: the four-part score of seed 002 (§1.6, §3.1). Pure.
+#
+# The seed names the parts (type, novelty, utility, recency) and one sum, 0.72; what they are and weigh is ours.
+# What is rejected
+# stays in the transcript as it is: it is not worth a handle.
+
+WEIGHT_TYPE = 0.25
+WEIGHT_NOVELTY = 0.25
+WEIGHT_UTILITY = 0.40
+WEIGHT_RECENCY = 0.10
+"""Weights of the four scores; they sum to 1. Utility leads: it is what paging is for."""
+THRESHOLD = 0.40
+"""A total below this is rejected: a few hundred tokens that mostly repeat what is an object already."""
+MIN_TOKENS = 200
+"""Contents under so many tokens are never scored: their stub with its handle would save less than half of them."""
+ALWAYS_TOKENS = 2_000
+"""Contents of so many tokens are admitted whatever their score: not to be able to page them out costs more than a row."""
+UTILITY_HALF_TOKENS = 1_600
+"""Tokens of a content of which the utility is one half: some 200 lines of code."""
+FEW_NAMES = 8
+"""Names of a content that are too few to be judged by: one known name among three does not make it a third known."""
+RECENCY_HALF_TURNS = 20
+"""Turns after which the recency is one half: only history that is seen late (an import, a first request) is old at all."""
+PREVIEW_CHARS = 200
+"""Seed 002 §1.6."""
+TYPES: Mapping[ObjectType, float] = MappingProxyType(
+    {
+        ObjectType.DESIGN_DECISION: 1.0,
+        ObjectType.PLAN: 0.9,
+        ObjectType.ERROR_CONTEXT: 0.9,
+        ObjectType.FILE_CONTEXT: 0.8,
+        ObjectType.DEBUGGING_SESSION: 0.8,
+        ObjectType.EXTERNAL_REFERENCE: 0.7,
+        ObjectType.CONVERSATION_PHASE: 0.6,
+        ObjectType.TOOL_RESULT: 0.5,
+    }
+)
+"""How likely each type is to be asked for again."""
+
+
+def novelty(words: frozenset[str], others: Iterable[frozenset[str]]) -> float:
+    """1 − the largest share of its words that one of the others has. `others`: of the objects under another key; what was read
+    again is told by `supersedes`, not by this."""
+    weight = len(words) / max(len(words), FEW_NAMES)
+    return 1.0 - weight * max((overlap(words, each) for each in others), default=0.0)
+
+
+def utility(tokens: int) -> float:
+    """tokens / (tokens + 1600): what paging it out can save, 0 to 1."""
+    return tokens / (tokens + UTILITY_HALF_TOKENS) if tokens > 0 else 0.0
+
+
+def recency(age_turns: int) -> float:
+    """2^(−age / 20)."""
+    return float(2.0 ** (-max(0, age_turns) / RECENCY_HALF_TURNS))
+
+
+def score(type_score: float, novelty_score: float, utility_score: float, recency_score: float) -> float:
+    """S(m) = 0.25·type + 0.25·novelty + 0.40·utility + 0.10·recency."""
+    return (
+        WEIGHT_TYPE * type_score
+        + WEIGHT_NOVELTY * novelty_score
+        + WEIGHT_UTILITY * utility_score
+        + WEIGHT_RECENCY * recency_score
+    )
+
+
+def admit(
+    object_id: UUID, object_type: ObjectType, text: str, tokens: int, novelty_score: float, age_turns: int
+) -> Admission:
+    """The decision on a content that would become this object."""
+    parts = (TYPES[object_type], novelty_score, utility(tokens), recency(age_turns))
+    total = score(*parts)
+    admitted = tokens >= MIN_TOKENS and (total >= THRESHOLD or tokens >= ALWAYS_TOKENS)
+    return Admission(object_id if admitted else None, admitted, total, *parts, THRESHOLD, text[:PREVIEW_CHARS])
+
+
+# How objects relate (seed 002 §1.3): found by the keys and names that they share, through an index, so that 10,000 of
+# them cost 10,000 look-ups. Pure.
+
+MOST_REFERENCES = 6
+"""Objects that one references: more of them is a listing, not a reference."""
+EDITS_BACK = 12
+"""Tool results before an error among which its cause is looked for."""
+NAME_CHARS = 8
+"""Characters of a name that is taken for a reference to the file that has it (`handler` stands in many)."""
+
+
+def family(made: SemanticObject) -> Family:
+    """The family of tools that an object comes from: its first tag."""
+    return Family(made.tags[0]) if made.tags else Family.OTHER
+
+
+class Index:
+    """The newest objects by key, by file name, and by the names in them."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[Family, str], SemanticObject] = {}
+        self._spans: dict[tuple[Family, str], dict[str, SemanticObject]] = {}
+        self._named: dict[str, SemanticObject] = {}
+
+    def add(self, made: SemanticObject) -> None:
+        key = made.source_key
+        if key is not None:
+            base = keys.base_key(key)
+            group = (family(made), base)
+            if key == base:
+                self._spans.pop(group, None)
+            self._keys[group] = made
+            self._spans.setdefault(group, {})[key] = made
+            self._named[base] = made
+            if "/" in base and "." in base.rpartition("/")[2]:
+                self._named[base.rpartition("/")[2]] = made
+        if made.object_type == ObjectType.FILE_CONTEXT:
+            for name in made.key_entities:
+                if len(name) >= NAME_CHARS and "/" not in name and "." not in name:
+                    self._named[name] = made
+
+    def covered(self, made: SemanticObject) -> list[SemanticObject]:
+        """Objects whose place this one takes: the same key, or parts of what it is the whole of."""
+        if made.source_key is None:
+            return []
+        base = keys.base_key(made.source_key)
+        found = self._spans.get((family(made), base), {})
+        whole = made.source_key == base
+        return [each for key, each in found.items() if whole or key == made.source_key]
+
+    def read(self, key: str) -> SemanticObject | None:
+        """The newest reading of a file."""
+        return self._keys.get((Family.READ, keys.base_key(key)))
+
+    def named(self, name: str) -> SemanticObject | None:
+        return self._named.get(name)
+
+
+def of(made: SemanticObject, index: Index) -> list[Relationship]:
+    """What a new object supersedes, depends on and references, among those of the index (it is not in it yet)."""
+    found = [Relationship(made.id, each.id, RelationType.SUPERSEDES) for each in index.covered(made)]
+    taken = {each.target for each in found} | {made.id}
+    if made.source_key and family(made) in (Family.EDIT, Family.WRITE) and (read := index.read(made.source_key)):
+        found.append(Relationship(made.id, read.id, RelationType.DEPENDS_ON))
+        taken.add(read.id)
+    names = (*made.key_entities, *(keys.paths(made.source_key) + keys.urls(made.source_key) if made.source_key else []))
+    referred: dict[UUID, None] = {}
+    for name in names:
+        other = index.named(name)
+        if other is not None and other.id not in taken and other.source_key != made.source_key:
+            referred.setdefault(other.id)
+    found += [Relationship(made.id, each, RelationType.REFERENCES) for each in list(referred)[:MOST_REFERENCES]]
+    return found
+
+
+def causes(error: SemanticObject, edited: Iterable[str], index: Index) -> list[Relationship]:
+    """The object of the file that was edited last before an error, where there is one."""
+    for key in edited:
+        for other in (index.read(key), index.named(keys.base_key(key))):
+            if other is not None and other.id != error.id:
+                return [Relationship(error.id, other.id, RelationType.CAUSED_BY)]
+    return []
+
+
+def parents(phase: SemanticObject, inside: Sequence[SemanticObject]) -> list[Relationship]:
+    return [Relationship(phase.id, each.id, RelationType.PARENT_OF) for each in inside]
+
 
 NOVELTY_OBJECTS = 64
 """Newest objects that a new one is compared with: what is older than that was forgotten by the model too."""
@@ -122,7 +296,7 @@ class _Work(Struct):
     relations: list[Relationship] = field(default_factory=list)
     admissions: list[Admission] = field(default_factory=list)
     done: set[bytes] = field(default_factory=set)
-    index: relating.Index = field(default_factory=relating.Index)
+    index: Index = field(default_factory=Index)
     recent: list[frozenset[str]] = field(default_factory=list)
     indexed: bool = False
     """Whether the index has the objects of before: a request that brings nothing new does not pay for it."""
@@ -133,20 +307,20 @@ class _Work(Struct):
             return
         name, arguments = self.calls.get(position, (NAMELESS, None))
         call = understand(name, arguments)
-        made = self._admit(position, text, sorts.Piece(0, len(text), sorts.of_result(text, call), call))
+        made = self._admit(position, text, content_types.Piece(0, len(text), content_types.of_result(text, call), call))
         if made is not None and made.object_type == ObjectType.ERROR_CONTEXT:
-            self.relations += relating.causes(made, self._edits_before(position), self.index)
+            self.relations += causes(made, self._edits_before(position), self.index)
 
     def pastes(self, position: int) -> None:
         text = text_of(self.messages[position])
-        for piece in sorts.pastes(text, self.count):
+        for piece in content_types.pastes(text, self.count):
             self._admit(position, text, piece)
 
     def statement(self, position: int) -> None:
         text = text_of(self.messages[position])
-        found = sorts.of_statement(text) if len(text) >= MIN_TOKENS else None
+        found = content_types.of_statement(text) if len(text) >= MIN_TOKENS else None
         if found is not None:
-            self._admit(position, text, sorts.Piece(0, len(text), found, sorts.SAID))
+            self._admit(position, text, content_types.Piece(0, len(text), found, content_types.SAID))
 
     def end_phases(self) -> None:
         """The phases of conversation that have ended: their texts, without what is an object by itself."""
@@ -177,9 +351,9 @@ class _Work(Struct):
         line = phases.stub(each.title, first, last, object_type, self.count)
         made = replace(made, stub=line, tokens_l3=self.count(line))
         self.made.append(made)
-        self.relations += relating.parents(made, inside)
+        self.relations += parents(made, inside)
 
-    def _admit(self, position: int, text: str, piece: sorts.Piece) -> SemanticObject | None:
+    def _admit(self, position: int, text: str, piece: content_types.Piece) -> SemanticObject | None:
         """The object that a piece of a message becomes, with its relations; None when it is rejected."""
         content = text[piece.start : piece.stop]
         tokens = count_bounded(content, self.count)
@@ -208,7 +382,7 @@ class _Work(Struct):
         self.admissions.append(decision)
         if not decision.admitted:
             return None
-        relations = relating.of(made, self.index)
+        relations = of(made, self.index)
         self.relations += relations
         self.made.append(made)
         self._remember(made)
@@ -260,7 +434,7 @@ class _Work(Struct):
                 if call.family in (Family.EDIT, Family.WRITE) and call.key:
                     yield call.key
                 looked += 1
-                if looked == relating.EDITS_BACK:
+                if looked == EDITS_BACK:
                     return
 
 

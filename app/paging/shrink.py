@@ -7,8 +7,7 @@ import re
 from typing import NamedTuple
 
 from app.paging import shrink_code, shrink_json, shrink_logs, shrink_prose, shrink_tables
-from app.paging.entities import defined
-from app.paging.keys import Family, base_key, family_of
+from app.paging.keys import Family, base_key, defined, family_of
 from app.paging.outline import Outline, clip, count_bounded, fitting, shorten, source_lines
 from app.store.paging_values import ContentKind, Counter, Shrunk
 

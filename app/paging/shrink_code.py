@@ -10,7 +10,7 @@ import re
 import threading
 import warnings
 
-from app.paging.entities import DEFINED
+from app.paging.keys import DEFINED
 from app.paging.outline import Group, Line, Outline, beyond, source_lines
 
 GROUPS = (

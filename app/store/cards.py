@@ -13,10 +13,9 @@ from msgspec.structs import asdict
 
 from app.errors import BadRequest, Conflict, NotFound
 from app.store import ids
-from app.store.lineage import Line, line_of
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.sessions import SessionRef
+from app.store.sessions import Line, SessionRef, line_of
 
 MAX_INDEXED = 10_000
 """Cards of a conversation that are looked through for the one that is meant, newest first: a hundred times those of the seed's

@@ -211,7 +211,7 @@ class Work:
 
     @property
     def sql(self) -> Queries:
-        """For what else belongs to the same effect (see `app/store/drawing.py`)."""
+        """For what else belongs to the same effect (see `app/store/derived.py`)."""
         return self._sql
 
     @property

@@ -28,11 +28,10 @@ from app.errors import StoreUnavailable
 from app.store import ids
 from app.store.erasure import Connect, connected
 from app.store.forgetting import Held, content_hmac, forget, hold
-from app.store.lineage import line_of
 from app.store.paging_values import mark_of
 from app.store.pools import set_codecs
 from app.store.queries import Queries
-from app.store.sessions import SessionRef
+from app.store.sessions import SessionRef, line_of
 
 AT_ONCE = 2
 """Deletions of one process at a time: each has a connection of its own."""

@@ -15,7 +15,10 @@ operator's.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -32,44 +35,35 @@ from app.clock import Clock
 from app.errors import Conflict, NotFound, NotReady, StoreUnavailable
 from app.store import ids
 from app.store.indexed import ERASED
+from app.store.pools import Pool
 from app.store.queries import Queries
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+
 ERASER_ROLE = "mneme_eraser"
 """The only role that may delete what was said; row-level security holds it to one tenant, too."""
-
 SPENT = ("spend_entries", "spend")
 """Where what was spent loses its user, in the order in which the schedule moves it: behind it nothing is left."""
-
 NOTE = "Backups, archives of replicas and logs of your own are not reached."
 """What every receipt says to whoever asked for it."""
-
 BATCH = 1000
 """Rows erased in one transaction: locks last milliseconds."""
-
 STATEMENT_S = 600.0
 """Longest statement, seconds; the longest hashes all messages of a user."""
-
 CONNECT_S = 5.0
 """Seconds to connect."""
-
 MAX_PASSES = 50
 """Passes over all tables; each follows what was written during the one before. More says that somebody keeps writing."""
-
 _SHA256_BLOCK = 64
 """Bytes of a block of SHA-256: what HMAC pads its key to (RFC 2104)."""
-
 Connect = Callable[[], Awaitable["asyncpg.Connection[Any]"]]
 """Opens a connection of its own as mneme_eraser."""
-
 Progress = Callable[[str, int], None]
 """Told what was erased of a table just now."""
-
 Elsewhere = Callable[[UUID, UUID], Awaitable[Mapping[str, int]]]
 """Erases (tenant, user) outside of Postgres, such as in a spool; what it counted, by name. May be called several times."""
-
 _UNAVAILABLE = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.OperatorInterventionError)
 
 
@@ -304,3 +298,67 @@ def hmac_pads(key: bytes) -> tuple[bytes, bytes]:
     `HMAC(key, m) = sha256(outer || sha256(inner || m))`."""
     padded = (sha256(key).digest() if len(key) > _SHA256_BLOCK else key).ljust(_SHA256_BLOCK, b"\0")
     return bytes(each ^ 0x36 for each in padded), bytes(each ^ 0x5C for each in padded)
+
+
+# Hears which users are being erased: what a server keeps of them in memory goes, whether they ask again or not.
+
+log = logging.getLogger("mneme.index")
+PAUSE_S = 1.0
+"""Seconds between two attempts to connect."""
+LOOK_S = 2.0
+"""Seconds between two questions whether the connection still lives, and that an answer may take: a user who is erased is out of
+every server's memory within five."""
+_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What a Postgres raises that is lost, frozen or restarting."""
+
+
+class Erasures:
+    """Listens on a connection of its own. What is not heard while there is none may have been anybody's erasure."""
+
+    def __init__(
+        self, connect: Connect, pool: Pool, sql: Queries, erased: Callable[[UUID], None], lost: Callable[[], None]
+    ) -> None:
+        """`connect`: opens a session of its own (no PgBouncer in transaction mode), on the server that `pool` asks. `erased`:
+        told of each user; `lost`: told when something may have been missed."""
+        self._connect = connect
+        self._pool = pool
+        self._sql = sql
+        self._erased = erased
+        self._lost = lost
+        self.listening = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            try:
+                connection = await self._connect()
+                try:
+                    await self._heard(connection)
+                finally:
+                    connection.terminate()
+            except _LOST as error:
+                log.warning("erasures are not heard of: indexes are dropped", extra={"error": type(error).__name__})
+            finally:
+                self.listening.clear()
+                self._lost()
+            await asyncio.sleep(PAUSE_S)
+
+    async def _heard(self, connection: asyncpg.Connection[Any]) -> None:
+        await connection.add_listener(ERASED, self._told)
+        self._lost()  # what was kept before nobody told us of
+        self.listening.set()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            async with asyncio.timeout(LOOK_S):
+                here = await connection.fetchrow(self._sql["index.whose"])
+            try:
+                async with self._pool.acquire() as asked:
+                    there = await asked.fetchrow(self._sql["index.whose"])
+            except StoreUnavailable:  # the next look tells
+                continue
+            if here != there:  # one of the two addresses did not follow a fail-over
+                raise ConnectionError("erasures are told on another server than the one that is asked")
+
+    def _told(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        with contextlib.suppress(ValueError):  # somebody else's, or an operator's try
+            self._erased(UUID(str(payload)))

@@ -15,11 +15,10 @@ from app.clock import Clock
 from app.store import ids
 from app.store.cards import NewCard, attach
 from app.store.erasure import hmac_pads
-from app.store.lineage import line_of
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, ROLE_OTHER, ROLES, JobRecord, MessageRecord, SessionRecord, Vector
-from app.store.sessions import NewSession, SessionRef, Sessions
+from app.store.sessions import NewSession, SessionRef, Sessions, line_of
 from app.store.tenancy import UserRef
 
 LEARN_BATCH = 200

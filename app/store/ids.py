@@ -11,7 +11,7 @@ from datetime import datetime
 from hashlib import blake2b
 from uuid import UUID, uuid5
 
-from app.kept import of_texts
+from app.text_cache import of_texts
 
 LOCAL_TENANT = UUID("00000000-0000-0000-0000-000000000001")
 """The tenant of `open` mode."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.store.ids import nobody
-from app.store.places import PLACE
+from app.store.item_columns import PLACE
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.replicas import Reads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
@@ -15,6 +15,7 @@ from msgspec.structs import asdict, replace
 from app.clock import Clock
 from app.errors import BadRequest
 from app.sources import PRICE_NAMES, Price
+from app.store.ids import NIL, nobody
 from app.store.pools import Pool
 from app.store.queries import Queries
 
@@ -22,21 +23,17 @@ Period = Literal["day", "month", "ever"]
 """Of a budget: a day or a month of the calendar in UTC, or for good."""
 PERIODS: tuple[str, ...] = get_args(Period)
 USUAL_PERIOD: Period = "month"
-
 MICROCENTS_PER_DOLLAR = 100_000_000
 """Seed 000 §2.1: cost is counted in 10⁻⁸ US dollars."""
-
 MAX_COUNT = 10**15
 """Largest number of a limit: beyond what anybody uses, and a sum of thousands of them still fits into Postgres' bigint."""
 MAX_DOLLARS = 10_000_000
 """Largest budget: `MAX_COUNT` in US dollars."""
 MAX_MODELS = 100
 MAX_PATTERN_CHARS = 200
-
 RESERVATION_S = 3600.0
 """Seconds after which what a call reserved counts no more if nobody settled it: its server is gone. Longer than answers take;
 one that takes longer still is counted when it ends."""
-
 L = TypeVar("L", bound="Limits")
 
 
@@ -225,3 +222,48 @@ class LimitStore:
             await connection.execute(
                 self._sql["limits.settle"], tenant, key, call, slot, unasked, tokens, microcents, unrecorded
             )
+
+
+# What was spent, by key, user, session, model or day.
+
+By = Literal["key", "user", "session", "model", "day"]
+GROUPS: tuple[str, ...] = get_args(By)
+
+
+class Spent(Struct, frozen=True):
+    """One group of calls. `value`: the id of a key, user or session as text (None in `id`: calls that have none), the name of
+    a model, or a day; `name`: what the tenant calls it. `unpriced_tokens`: those whose model has no known price: the cost,
+    micro-cents, does not hold them."""
+
+    value: str
+    name: str | None
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    unpriced_tokens: int
+    cost_microcents: int
+
+
+class SpendStore:
+    """Reads what was spent. It outlives the calls, which are kept for a while only."""
+
+    def __init__(self, pool: Pool, queries: Queries) -> None:
+        self._pool = pool
+        self._sql = queries
+
+    async def spent(
+        self, tenant: UUID, user: UUID | None, by: By, since: date, until: date, *, after: str = "", limit: int
+    ) -> list[Spent]:
+        """Groups in the order of their values, after `after`, of the UTC days from `since` to `until`, both included; of one
+        user, or of the whole tenant. Raises StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(
+                self._sql["limits.spend"], tenant, since, until, user, by, after, limit, nobody(tenant)
+            )
+        return [Spent(**dict(row)) for row in rows]
+
+
+def is_nothing(tenant: UUID, value: str) -> bool:
+    """Whether a group's value stands for calls without a key or session, or without a user."""
+    return value in (str(NIL), str(nobody(tenant)))

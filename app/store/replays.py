@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES, Standing, take_standing
 from app.store.turns import StoredBlock, StoredMessage
+from app.store.user_profile import FACT_FLOOR, MAX_FACTS, MAX_WISHES, Standing, take_standing
 
 
 class StoredInputs(Struct, frozen=True):

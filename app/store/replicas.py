@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from app.breaker import Breaker
 from app.errors import MnemeError, StoreUnavailable
@@ -26,11 +27,9 @@ Result = Literal["replica", "behind", "late", "failed", "suspended", "busy", "un
 """What came of a read. `replica`: a standby answered; else the primary did. `behind`: the standby lacks a write of this user's,
 or has one that came since; `late`: it took too long; `failed`: it gave no answer; `suspended`: none was asked, because of such
 failures; `busy`: more marks than are compared; `unmarked`: nothing is marked, so nothing can be told."""
-
 Rows = list[asyncpg.Record]
 Meter = Callable[[str, str, Result], None]
 """Told of each read: the pool, the server, the result."""
-
 BUSY = 1000
 """Most marks of a user that are compared, which takes some 0.1 ms: they are taken away each minute. `replicas.sql` counts one
 more."""
@@ -238,3 +237,87 @@ def hosts_of(dsn: str) -> list[tuple[str, str]]:
 
 def _ignore(pool: str, server: str, result: Result) -> None:
     """Nobody counts."""
+
+
+# What the servers of the pools are: for `mneme doctor`.
+
+ASK_S = 5.0
+"""Seconds that a server has to answer."""
+CATCH_UP_S = 2.0
+"""Seconds for which a standby is watched, whether it comes to where the primary was: twenty times the lag of which there is an
+alert (seed 000 §11.3: 100 ms)."""
+POLL_S = 0.005
+_AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+class Server(Struct, frozen=True):
+    """A server of a pool. `away`: why it says nothing. `ours`: a copy of the primary. `lag_s`: after which it had replayed what
+    the primary had written; None: not within `CATCH_UP_S`."""
+
+    pool: str
+    name: str
+    away: str = ""
+    standby: bool = False
+    ours: bool = True
+    paused: bool = False
+    feedback: bool = True
+    lag_s: float | None = 0.0
+
+
+async def servers_of(primary_dsn: str, urls: Mapping[str, str]) -> tuple[Server, bool, list[Server]]:
+    """The primary; whether it marks its writers; and each server of the pools that have URLs of their own."""
+    sql = Queries.load()
+    try:
+        connection = await asyncpg.connect(primary_dsn, timeout=ASK_S)
+    except _AWAY as error:
+        return Server("write", "primary", away=_why(error)), False, []
+    try:
+        told = await connection.fetchrow(sql["replicas.server"])
+        assert told is not None, "a query without FROM has one row"
+        primary = Server("write", "primary", standby=told["standby"])
+        marking = await _marks(connection, sql)
+        found = [
+            await _server(pool, name, dsn, connection, told["cluster"], sql)
+            for pool, url in urls.items()
+            for name, dsn in hosts_of(url)
+        ]
+    finally:
+        await connection.close()
+    return primary, marking, found
+
+
+async def _marks(primary: asyncpg.Connection[Any], sql: Queries) -> bool:
+    try:
+        return bool(await primary.fetchval(sql["replicas.marking"]))
+    except asyncpg.UndefinedTableError:  # not migrated yet
+        return False
+
+
+async def _server(
+    pool: str, name: str, dsn: str, primary: asyncpg.Connection[Any], cluster: int, sql: Queries
+) -> Server:
+    try:
+        connection = await asyncpg.connect(dsn, timeout=ASK_S, statement_cache_size=0)
+    except _AWAY as error:
+        return Server(pool, name, away=_why(error))
+    try:
+        written = (await primary.fetchrow(sql["replicas.server"]))["position"]  # type: ignore[index]  # as above
+        began = time.monotonic()
+        while True:
+            told = await connection.fetchrow(sql["replicas.server"])
+            assert told is not None, "a query without FROM has one row"
+            lag_s = time.monotonic() - began
+            if not told["standby"] or told["position"] >= written:
+                break
+            if lag_s > CATCH_UP_S:
+                return Server(pool, name, "", True, told["cluster"] == cluster, told["paused"], told["feedback"], None)
+            await asyncio.sleep(POLL_S)
+    except _AWAY as error:
+        return Server(pool, name, away=_why(error))
+    finally:
+        await connection.close()
+    return Server(pool, name, "", told["standby"], told["cluster"] == cluster, told["paused"], told["feedback"], lag_s)
+
+
+def _why(error: Exception) -> str:
+    return str(error) or type(error).__name__

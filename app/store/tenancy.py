@@ -25,7 +25,6 @@ _KEY_BYTES = 32
 """Random bytes of a key: 256 bits cannot be guessed, so a plain SHA-256 of it needs no salt."""
 _HINT_CHARS = len(KEY_PREFIX) + 4
 """Characters kept to tell keys apart: 24 of a key's 256 bits."""
-
 SCOPES = frozenset({"proxy", "read", "write", "admin"})
 """What a key may do: call models (/v1), read under /api/v1, change things there, manage the tenant's keys. A key without
 scopes may do all."""
@@ -263,3 +262,47 @@ def known_scopes(scopes: Collection[str]) -> list[str]:
 
 def _key_info(row: Any) -> KeyInfo:
     return KeyInfo(**{**dict(row), "limits": Limits.of(row["limits"]) or NO_LIMITS})
+
+
+# What a tenant tells in its own words: to extraction, and to every prompt.
+
+
+class Instructions:
+    """The instructions and profiles of tenants."""
+
+    def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
+        self._pool = pool
+        self._sql = sql
+        self._clock = clock
+
+    async def read(self, tenant: UUID) -> tuple[str | None, datetime | None]:
+        """The instructions (None: none) and when they were last changed (None: never)."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["instructions.read"], tenant)
+        return (row["instructions"], row["updated_at"]) if row is not None else (None, None)
+
+    async def write(self, tenant: UUID, text: str | None) -> datetime:
+        """Change them (None: there are none any more); when. Jobs that begin later read them."""
+        now = self._clock.now()
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(self._sql["instructions.write"], tenant, text or "", now)
+        return now
+
+    async def read_profile(self, tenant: UUID) -> tuple[str | None, datetime | None]:
+        """The profile (None: none) and when either was last changed (None: never)."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["instructions.read_profile"], tenant)
+        return (row["profile"], row["updated_at"]) if row is not None else (None, None)
+
+    async def write_profile(self, tenant: UUID, text: str | None) -> datetime:
+        """Change it (None: there is none any more); when. Prompts that are compiled from now on have it."""
+        now = self._clock.now()
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(self._sql["instructions.write_profile"], tenant, text or "", now)
+        return now
+
+    async def for_extraction(self, tenant: UUID) -> str | None:
+        """What a job that extracts for this tenant adds to its prompt."""
+        async with self._pool.transaction(tenant) as connection:
+            found: str | None = await connection.fetchval(self._sql["instructions.for_extraction"], tenant)
+        return found

@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 from app.store import paging
 from app.store.indexed import NO_INDEX, IndexAsk, IndexRead
-from app.store.places import NO_PLACES, Places, ids_of
+from app.store.item_columns import NO_PLACES, Places, ids_of
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import (
@@ -33,7 +33,7 @@ from app.store.records import (
     batch,
 )
 from app.store.replicas import FromPool, Reads
-from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES, NOTHING, Standing, take_standing
+from app.store.user_profile import FACT_FLOOR, MAX_FACTS, MAX_WISHES, NOTHING, Standing, take_standing
 
 __all__ = [
     "ROLES", "ROLE_NAMES", "ROLE_OTHER", "BlockRecord", "CallRecord", "ChainRecord", "EarlierCall", "HeadRecord",

@@ -24,11 +24,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from app.capture.facts import CallFacts, Outcome
+from app.dialects.registry import dialect_of
 from app.gateway.call import Call
-from app.gateway.dialects import dialect_of
+from app.gateway.client import Message, Receive, Send
 from app.gateway.headers import Headers
 from app.gateway.identify import Principal
-from app.gateway.inbound import Message, Receive, Send
 from app.gateway.turn import WITNESS, Application, Authenticator
 from app.gateway.upstream import Transport, UpstreamRequest, UpstreamResponse
 from app.metrics import Metrics

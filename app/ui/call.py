@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from app.gateway.asking import answer_of
-from app.gateway.dialects import dialect_of
+from app.dialects.registry import dialect_of
+from app.replay.ask_again import answer_of
 from app.ui import call_bytes, call_context, call_prompt, call_stream, call_words
 from app.ui.rendering import url
 from app.ui.site import Entry

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.context.assemble import neutralise
-from app.gateway.dialects import dialect_of
+from app.dialects.registry import dialect_of
 
 Mark = Literal["own", "added", "removed"]
 

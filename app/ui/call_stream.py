@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from app.gateway.sse import data_of
+from app.dialects.sse import data_of
 
 WIDTH, HEIGHT = 1000, 180
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 26, 24

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from app.paging.pressure import BORDERS, ZONES
+from app.paging.fidelity import BORDERS, ZONES
 from app.store.paging_values import ObjectType
 from app.ui.conversation import pretty
 from app.ui.rendering import url

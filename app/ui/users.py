@@ -2,14 +2,219 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
 from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from app.api.common import encode_cursor
-from app.ui import erase, facts, user
-from app.ui.recall import PAGE
+from app.store.erasure import NOTE
+from app.ui import facts, recall
+from app.ui.recall import PAGE, Wanted, json_object, written
+from app.ui.rendering import url
 from app.ui.site import Entry
 from app.ui.visit import Visit
 from app.ui.within import Refused
+
+# Erasing a user: what will go, whether it is meant, and the receipt.
+
+COUNTED = 1000
+"""Rows that are counted of each kind: the largest page of the doors. More are “1,000 or more”."""
+
+
+async def asked(visit: Visit) -> Response:
+    """GET /ui/users/{user}/erase."""
+    return await _ask(visit, visit.segment("user"), None)
+
+
+async def done(visit: Visit) -> Response:
+    """POST /ui/users/{user}/erase, with the user's id typed."""
+    given = await visit.form()
+    user = visit.segment("user")
+    if str(given.get("id", "")) != user:
+        return await _ask(visit, user, "What you typed is not this user's id: nothing was erased.")
+    tombstones = given.get("tombstones") == "on"
+    receipt = await visit.doors.send("DELETE", "users", user, query={"tombstones": tombstones})
+    return visit.render("erased.html", user=user, receipt=receipt)
+
+
+async def _ask(visit: Visit, user: str, problem: str | None) -> Response:
+    doors = visit.doors
+    person, memories, facts, sessions, calls = await asyncio.gather(
+        doors.get("users", user),
+        doors.get("memories", user=user, status="all", limit=COUNTED),
+        doors.get("users", user, "facts", limit=COUNTED),
+        doors.get("sessions", user=user, limit=COUNTED),
+        doors.get("calls", user=user, limit=COUNTED),
+    )
+    pages = {"memories": memories, "facts": facts, "sessions": sessions, "calls": calls}
+    counts = [(name, len(page[name]), page["next"] is not None) for name, page in pages.items()]
+    return visit.render(
+        "erase.html",
+        status=400 if problem else 200,
+        user=user,
+        person=person,
+        counts=counts,
+        problem=problem,
+        note=NOTE,
+    )
+
+
+ERASE_ROUTES = (
+    Entry("/users/{user}/erase", asked),
+    Entry("/users/{user}/erase", done, ("POST",)),
+)
+
+
+# One user: what is known of them, in tabs.
+
+Tab = Callable[[Visit, str], Awaitable[dict[str, Any]]]
+
+
+async def shown(visit: Visit) -> Response:
+    """GET /ui/users/{user}?tab=…"""
+    return await page(visit)
+
+
+async def page(visit: Visit, *, problem: Refused | None = None, given: Mapping[str, Any] | None = None) -> Response:
+    """The page. `problem`: why what was `given` in a form was refused."""
+    user = visit.segment("user")
+    wanted = visit.query("tab") or ""
+    tab = wanted if wanted in TABS else "profile"
+    person, values = await asyncio.gather(visit.doors.get("users", user), TABS[tab](visit, user))
+    return visit.render(
+        f"user_{tab}.html",
+        status=problem.status if problem else 200,
+        user=user,
+        person=person,
+        tab=tab,
+        problem=problem.message if problem else None,
+        given=given,
+        written=written,
+        **values,
+    )
+
+
+async def _profile(visit: Visit, user: str) -> dict[str, Any]:
+    question = visit.query("question")
+    if question is None:
+        found = await visit.doors.get("users", user, "profile")
+        return {"profile": found["profile"], "question": None, "prompt": None}
+    body = {"user": user, "messages": [{"role": "user", "content": question}]}
+    found, compiled = await asyncio.gather(
+        visit.doors.get("users", user, "profile"), visit.doors.send("POST", "context", body=body)
+    )
+    return {"profile": found["profile"], "question": question, "prompt": compiled}
+
+
+async def _facts(visit: Visit, user: str) -> dict[str, Any]:
+    category = visit.query("category")
+    found = await visit.doors.get("users", user, "facts", category=category, limit=PAGE, cursor=visit.query("cursor"))
+    return {"facts": found["facts"], "next": found["next"], "category": category}
+
+
+async def _memories(visit: Visit, user: str) -> dict[str, Any]:
+    wanted = Wanted.of(visit)
+    return {
+        "wanted": wanted,
+        "found": await recall.find(visit, user, wanted),
+        "tiers": recall.TIERS,
+        "kinds": recall.KINDS,
+        "statuses": recall.STATUSES,
+    }
+
+
+async def _sessions(visit: Visit, user: str) -> dict[str, Any]:
+    found = await visit.doors.get("sessions", user=user, limit=PAGE, cursor=visit.query("cursor"))
+    return {"sessions": found["sessions"], "next": found["next"]}
+
+
+async def _due(visit: Visit, user: str) -> dict[str, Any]:
+    found = await visit.doors.get("memories", "due", user=user, limit=PAGE)
+    return {"due": found["memories"]}
+
+
+async def _commands(visit: Visit, user: str) -> dict[str, Any]:
+    found = await visit.doors.get("commands", user=user, limit=PAGE, cursor=visit.query("cursor"))
+    return {"commands": found["commands"], "next": found["next"]}
+
+
+async def undo(visit: Visit) -> Response:
+    """POST /ui/users/{user}/commands/{command}/undo: as it was before the user told memory to do something."""
+    await visit.form()
+    user = visit.segment("user")
+    try:
+        await visit.doors.send("POST", "commands", visit.segment("command"), "undo", query={"user": user})
+    except Refused as refused:
+        if refused.status != 409:
+            raise
+        return visit.redirect(url("users", user, tab="commands"), refused.message)
+    return visit.redirect(url("users", user, tab="commands"), "Undone.")
+
+
+TABS: dict[str, Tab] = {
+    "profile": _profile,
+    "facts": _facts,
+    "memories": _memories,
+    "sessions": _sessions,
+    "commands": _commands,
+    "due": _due,
+}
+
+
+async def change(visit: Visit) -> Response:
+    """POST /ui/users/{user}: name, e-mail address and metadata."""
+    given = await visit.form()
+    user = visit.segment("user")
+    try:
+        body: dict[str, Any] = {
+            "name": str(given.get("name", "")).strip(),
+            "metadata": json_object(str(given.get("metadata", ""))),
+        }
+        if email := str(given.get("email", "")).strip():
+            body["email"] = email
+        await visit.doors.send("PATCH", "users", user, body=body)
+    except Refused as refused:
+        if refused.status not in (400, 409):
+            raise
+        return await page(visit, problem=refused, given=given)
+    return visit.redirect(url("users", user), "Saved.")
+
+
+async def export(visit: Visit) -> Response:
+    """GET /ui/users/{user}/export: all that is stored of them, as a file."""
+    user = visit.segment("user")
+    await visit.doors.get("users", user)
+    return _File(visit.pass_on("users", user, "export"), f"{user}.jsonl")
+
+
+class _File(Response):
+    """An answer that a browser saves under this name."""
+
+    def __init__(self, inner: Response, name: str) -> None:
+        super().__init__()
+        self._inner = inner
+        self._disposition = f"attachment; filename=\"export.jsonl\"; filename*=UTF-8''{quote(name, safe='')}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                headers = [*message.get("headers", ()), (b"content-disposition", self._disposition)]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await self._inner(scope, receive, named)
+
+
+USER_ROUTES = (
+    Entry("/users/{user}", shown),
+    Entry("/users/{user}", change, ("POST",)),
+    Entry("/users/{user}/commands/{command}/undo", undo, ("POST",)),
+    Entry("/users/{user}/export", export),
+)
 
 
 async def listed(visit: Visit) -> Response:
@@ -34,7 +239,7 @@ async def listed(visit: Visit) -> Response:
 
 ROUTES = (
     Entry("/users", listed),
-    *erase.ROUTES,
+    *ERASE_ROUTES,
     *facts.ROUTES,
-    *user.ROUTES,
+    *USER_ROUTES,
 )

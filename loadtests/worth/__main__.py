@@ -28,19 +28,19 @@ import orjson
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry  # noqa: F401  (evaluating wires with it)
 
+from app.cli.evaluate import Sheet, fill
 from app.clock import SystemClock
 from app.context import worth
 from app.context.asked import understand
 from app.context.profiles import AUTO
 from app.context.rank import rank
 from app.context.retrieve import LIMITS, Retriever, ranked_by
-from app.core import open_core, prepare_database
-from app.evaluating import Sheet, fill
 from app.index.indexes import Part
-from app.knowing import open_knowledge
+from app.server.core import open_core, prepare_database
+from app.server.knowledge import open_knowledge
+from app.server.supervise import database
 from app.settings import Settings
 from app.store import ids
-from app.supervise import database
 from loadtests.worth.conversations import Ask, Person, Sentences, people
 from tests.support.indexes import indexes_of
 

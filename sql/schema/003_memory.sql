@@ -121,7 +121,7 @@ CREATE TABLE agent_data.embedding_spaces (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
--- All that ranking needs to know of an item beside its vector and its words, in one value of 56 bytes. `app/store/places.py` reads it: item, session (nil: none), microseconds since 2000,
+-- All that ranking needs to know of an item beside its vector and its words, in one value of 56 bytes. `app/store/item_columns.py` reads it: item, session (nil: none), microseconds since 2000,
 -- turn, tokens, role (9: a memory, or other), kind, and the start of SHA-256 of the speaker's first name (0: none).
 CREATE FUNCTION agent_data.item_place(
     p_item uuid, p_kind smallint, p_at timestamptz, p_session uuid, p_turn integer, p_role smallint, p_tokens integer, p_name text

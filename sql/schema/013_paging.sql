@@ -63,7 +63,7 @@ CREATE TABLE agent_data.semantic_objects (
     content_tsv       tsvector,                      -- object_words, from then on
     space             smallint,                      -- of `embedding`; NULL: a job has not embedded it yet
     embedding         halfvec,
-    -- How much of what speaks for it has become memory (app/paging/lasting.py: `evidence`).
+    -- How much of what speaks for it has become memory (app/paging/persistent_objects.py: `evidence`).
     remembered        integer NOT NULL DEFAULT 0,
     PRIMARY KEY (user_id, object_id)
 ) PARTITION BY HASH (user_id);

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.work import NICE
+from app.server.worker import NICE
 from tests.support.clients import Api, ask, error_of, user
 from tests.support.database import connected
 from tests.support.outage import give_back, take_away

@@ -59,13 +59,13 @@ from app.clock import FakeClock, SystemClock
 from app.context import transcript
 from app.context.compile import SearchRequest, SearchResult
 from app.errors import NotFound
-from app.gateway.fault_answers import Writer
 from app.jobs.working import WorkingMemory
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve import Finder, Resolver
 from app.memory.command_match import contrary
-from app.memory.extract_pii import unwelcome
+from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
+from app.paging.faults import Writer
 from app.providers.tokens import CountCache
 from app.settings import Settings
 from app.store.captures import Captures
@@ -80,10 +80,8 @@ from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
-from app.store.instructions import Instructions
-from app.store.knowing import KnowingStore
 from app.store.learned import Learned
-from app.store.limits import LimitStore
+from app.store.limits import LimitStore, SpendStore
 from app.store.memories import Memories
 from app.store.objects import ObjectStore
 from app.store.ontology import OntologyStore
@@ -93,10 +91,10 @@ from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue
+from app.store.resolution import KnowingStore
 from app.store.retention import Storage
 from app.store.sessions import Sessions
-from app.store.spend import SpendStore
-from app.store.tenancy import Tenancy
+from app.store.tenancy import Instructions, Tenancy
 from app.store.turns import TurnStore
 from app.store.validation import Validation
 from app.tasks import Supervisor

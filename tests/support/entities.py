@@ -10,7 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
-from app.context.known import Resolution
+from app.context.resolution import Resolution
 from app.knowledge.mentions import normalise
 from app.knowledge.resolve import Resolver, Who
 from app.store.ids import NIL

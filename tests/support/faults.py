@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from app.dialects.base import ChatRequest
 from app.gateway.call import Call
-from app.gateway.dialect import ChatRequest
-from app.gateway.paging import Paging
-from app.gateway.phantom_tools import Names, Offer, PhantomCall, offer
 from app.gateway.reconcile import Place
+from app.paging.state import Paging
+from app.paging.tools import Names, Offer, PhantomCall, offer
 from app.store.ids import uuid7
 from app.store.paging_values import NOTHING_PAGED, Fault, FaultType, PagingRecord, Zone
 from tests.support.journey import Message, Reply, completion

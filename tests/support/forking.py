@@ -28,7 +28,14 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("app.cli", "app.main", "app.supervise", "app.work", "app.doors", "app.ui.pages")
+COMMANDS = (
+    "app.cli",
+    "app.server.main",
+    "app.server.supervise",
+    "app.server.worker",
+    "app.server.routes",
+    "app.ui.pages",
+)
 """What a server, a worker and most commands import, at once or when a door is first asked for."""
 MOST_BYTES = 200_000
 """The largest request: arguments and an environment; a socket's buffer takes some 212,000."""
@@ -210,7 +217,7 @@ def _main() -> None:
     asking = socket.socket(fileno=int(sys.argv[1]))
     for each in sys.argv[2:]:
         importlib.import_module(each)
-    if "app.main" in sys.argv[2:]:
+    if "app.server.main" in sys.argv[2:]:
         from app.providers import encodings
 
         encodings.load("o200k_base")  # as each server does

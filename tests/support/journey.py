@@ -22,12 +22,12 @@ from app.context.profiles import PROFILES, Profile
 from app.context.retrieve import Retriever
 from app.context.sections import Budgets
 from app.gateway.account import Accountant
+from app.gateway.card_preview import CardReader
 from app.gateway.headers import Headers
-from app.gateway.keeping import Keeper
 from app.gateway.limiter import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
-from app.gateway.showing import CardReader
+from app.gateway.spooling import Keeper
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
 from app.knowledge.inquiry import Knower

@@ -14,18 +14,18 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec.structs import replace
 
 from app.clock import FakeClock
-from app.context.known import Entity, Method, Resolution, RowValue
+from app.context.resolution import Entity, Method, Resolution, RowValue
 from app.errors import Unavailable
-from app.jobs.answering import Answers
-from app.jobs.knowing import CHECK, Checker, Hearing
-from app.jobs.noting import Notes
+from app.jobs.answers import Answers
+from app.jobs.notes import Notes
+from app.jobs.resolution import CHECK, Checker, Hearing
 from app.jobs.tasks import Learner
 from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Strategy
-from app.knowledge.resolve_types import Said, Who
+from app.knowledge.resolution import Said, Who
 from app.providers.embeddings import Embedder
-from app.store.checking import CheckStore
 from app.store.learning import LearningStore
 from app.store.pools import Pool
+from app.store.resolution import CheckStore
 from app.store.validation import Validation
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, TENANT, by_rules

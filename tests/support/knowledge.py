@@ -12,13 +12,13 @@ from uuid import UUID
 
 from prometheus_client import CollectorRegistry
 
-from app.context.known import Alternative, Clash, DomainFact, DomainQuery, Entity, Resolution, RowValue
+from app.context.resolution import Alternative, Clash, DomainFact, DomainQuery, Entity, Resolution, RowValue
 from app.knowledge.inquiry import Knower, Sources
 from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
+from app.knowledge.resolution import Said, Who
 from app.knowledge.resolve import Study
-from app.knowledge.resolve_types import Said, Who
 from app.metrics import Metrics
-from app.store.knowing import Claim
+from app.store.resolution import Claim
 from app.tasks import Supervisor
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")

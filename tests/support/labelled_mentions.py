@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from app.context.known import Entity
+from app.context.resolution import Entity
 from app.knowledge.mentions import normalise
 from app.knowledge.ontology import EntityType, Ontology
+from app.knowledge.resolution import Sought
 from app.knowledge.resolve import Found, Said, Wanted
-from app.knowledge.resolve_types import Sought
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SETS = ("tuning", "heldout")

@@ -14,9 +14,9 @@ import orjson
 
 from app.clock import Clock, FakeClock
 from app.errors import Unavailable
-from app.jobs.answering import Answers
-from app.jobs.comparing import Comparing, Judge
-from app.jobs.taking_back import TakingBack
+from app.jobs.answers import Answers
+from app.jobs.compare import Comparing, Judge
+from app.jobs.retractions import TakingBack
 from app.jobs.tasks import Extract, Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract

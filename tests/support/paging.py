@@ -13,18 +13,18 @@ import orjson
 from msgspec.structs import replace
 
 from app.api.auth import Principal
+from app.dialects.base import ChatRequest
+from app.dialects.chat import CHAT
 from app.gateway.call import Call
-from app.gateway.chat import CHAT
-from app.gateway.dialect import ChatRequest
+from app.gateway.client import Inbound
 from app.gateway.identify import Identity, Switches
-from app.gateway.inbound import Inbound
 from app.gateway.pager import Pager
-from app.gateway.paging import Paging
-from app.gateway.phantom_tools import PhantomCall
 from app.gateway.prepare import unwoven
 from app.gateway.reconcile import Place
 from app.gateway.upstream import Target
 from app.paging.shrink import shrink
+from app.paging.state import Paging
+from app.paging.tools import PhantomCall
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers, prompt_tokens, tools_tokens
 from app.store.paging_values import (

@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from app.gateway.phantom_stream import Out, PhantomStream, Send
-from app.gateway.phantom_tools import Names, NeedsLeg, Pending
+from app.paging.stream import Out, PhantomStream, Send
+from app.paging.tools import Names, NeedsLeg, Pending
 from tests.support.replies import CAPTURES, captured_cases
 
 OURS = ("memory_query", "memory_restore")

@@ -13,23 +13,23 @@ from app.clock import FakeClock
 from app.context.compile import Compiler
 from app.context.profiles import PROFILES, Profile
 from app.context.retrieve import Retriever
-from app.gateway.paged_then import PagedThen
 from app.gateway.pager import Pager
-from app.gateway.then import Again, Mode, Recompiler
 from app.gateway.upstream import Router
 from app.knowledge.inquiry import Knower
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache
+from app.replay.paging import PagedThen
+from app.replay.recompile import Again, Mode, Recompiler
 from app.settings import Settings
 from app.store import ids
 from app.store.captures import Captures
 from app.store.cards import Cards
-from app.store.knowing import KnowingStore
 from app.store.memories import Memories
 from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.replays import ReplayStore
+from app.store.resolution import KnowingStore
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
 from tests.support.doors import HashEmbedder, make_space

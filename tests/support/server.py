@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import httpx
 from click.testing import CliRunner
 
-from app.keys import keys
+from app.cli.keys import keys
 from app.store.embedded import EmbeddedPostgres
 from tests.support.database import PARTITIONS
 from tests.support.forking import Forked, run, start

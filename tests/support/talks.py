@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from app.context.differ import compare
-from app.gateway.then import Again
 from app.memory.ingest_text import content_hash
+from app.replay.compare import compare
+from app.replay.recompile import Again
 from app.store.facts import Facts
 from app.store.memory_rows import MemoryChange, MemoryText
 from app.store.tenancy import UserRef

@@ -11,14 +11,14 @@ from uuid import UUID
 from app.capture.facts import CallFacts, CompileFacts, Exchange
 from app.context.assemble import Prepend
 from app.context.compile import Compilation
-from app.gateway.chat import CHAT
-from app.gateway.dialect import ChatRequest, renamed
-from app.gateway.paging import Paging
+from app.dialects.base import ChatRequest, renamed
+from app.dialects.chat import CHAT
+from app.dialects.splice import splice
+from app.gateway.idempotency import Replay
+from app.gateway.inject import weave
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
-from app.gateway.replayed import Replay
-from app.gateway.splice import splice
-from app.gateway.weave import weave
+from app.paging.state import Paging
 from app.settings import Settings
 from tests.support.journey import (
     UPSTREAM,

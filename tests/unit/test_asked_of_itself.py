@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from app.errors import NotReady
+from app.server.supervise import asked_of_itself, check_upstreams
 from app.settings import Settings
-from app.supervise import asked_of_itself, check_upstreams
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app import collector
+from app.server import collector
 
 
 @pytest.fixture(autouse=True)

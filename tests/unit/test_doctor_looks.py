@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.doctor import Finding, _spool, _upstreams
+from app.cli.doctor import Finding, _spool, _upstreams
 from app.settings import Settings
 from tests.support.replies import reply_json
 from tests.support.scripted import ScriptedUpstream

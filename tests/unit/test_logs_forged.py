@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from app.logs import JsonFormatter, TextFormatter
+from app.server.logs import JsonFormatter, TextFormatter
 
 FORGED = "x\n22:00:00 error   forged\r\x1b[31m\u2028end"
 

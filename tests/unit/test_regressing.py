@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from app.cli import main
-from app.regressing import ReplayFailed, Selection, Wish, readable, report, run
+from app.cli.replay import ReplayFailed, Selection, Wish, readable, report, run
 
 BASE = "http://mneme.test"
 CHAT = {"method": "POST", "path": "/v1/chat/completions?x=1"}

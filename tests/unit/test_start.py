@@ -10,18 +10,18 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
-from app.main import Later
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.tokens import Tokenizers
+from app.server.main import Later
 
-NEITHER = {"app.doors", "app.ui", "fastapi", "httpx", "jinja2", "mcp", "opentelemetry.sdk", "rich", "wordllama"}
+NEITHER = {"app.server.routes", "app.ui", "fastapi", "httpx", "jinja2", "mcp", "opentelemetry.sdk", "rich", "wordllama"}
 
 
 @pytest.mark.parametrize(
     ("imported", "unwanted"),
     [
-        ("app.cli, app.core, app.supervise, app.main, app.gateway.wire", NEITHER | {"pgqueuer"}),
-        ("app.cli, app.work", NEITHER | {"starlette", "uvicorn"}),
+        ("app.cli, app.server.core, app.server.supervise, app.server.main, app.server.http", NEITHER | {"pgqueuer"}),
+        ("app.cli, app.server.worker", NEITHER | {"starlette", "uvicorn"}),
     ],
     ids=["server", "worker"],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.kept import forget, of_texts
+from app.text_cache import forget, of_texts
 
 
 def test_a_text_is_read_once_until_all_is_forgotten() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.core import pool_limits
+from app.server.core import pool_limits
 from app.settings import Settings
 from app.store.workloads import POOL_NAMES, PoolLimits
 

@@ -9,7 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
-from app.api.entity_models import MAX_PROPERTY_BYTES
+from app.api.entities import MAX_PROPERTY_BYTES
 from app.store.pools import Pool
 from tests.support.doors import Doors, all_pages, build_doors, error_of, make_space
 from tests.support.labelled_mentions import ONTOLOGY, Rows

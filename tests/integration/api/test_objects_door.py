@@ -10,7 +10,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from app.paging.showing import handle_of
+from app.paging.preview import handle_of
 from app.store.ids import LOCAL_TENANT, nobody, user_id
 from app.store.paging import PagingStore
 from app.store.paging_values import Fidelity, Levels, Relationship, RelationType, SemanticObject, Shrunk, Zone

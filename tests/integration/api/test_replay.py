@@ -19,18 +19,18 @@ from app.api.common import add_routes, install_errors
 from app.api.replay import replay_router
 from app.api.scope import Gate
 from app.errors import UpstreamUnreachable
-from app.gateway.asking import Asker
 from app.gateway.sender import Sender
 from app.gateway.upstream import Router
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
+from app.replay.ask_again import Asker
 from app.settings import Settings
 from app.store.captures import Captures
-from app.store.knowing import KnowingStore
 from app.store.limits import Limits
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.replays import ReplayStore
+from app.store.resolution import KnowingStore
 from app.store.sessions import Sessions
 from app.store.tenancy import Tenancy
 from tests.support.doors import TTL, error_of

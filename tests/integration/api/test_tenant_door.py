@@ -8,9 +8,9 @@ import httpx
 
 from app.clock import FakeClock
 from app.store import ids
-from app.store.instructions import Instructions
 from app.store.pools import Pool
 from app.store.queries import Queries
+from app.store.tenancy import Instructions
 from tests.support.doors import Doors, error_of
 
 PATH = "/api/v1/tenant/instructions"

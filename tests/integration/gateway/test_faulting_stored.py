@@ -13,11 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from app.clock import SystemClock
-from app.gateway.fault_answers import Limits
-from app.gateway.faulting import NOTHING, Faulter
-from app.gateway.paging import Paging
-from app.gateway.phantom_tools import Names, PhantomCall, unknown_object
-from app.paging.showing import handle_of
+from app.paging.faults import NOTHING, Faulter, Limits
+from app.paging.preview import handle_of
+from app.paging.state import Paging
+from app.paging.tools import Names, PhantomCall, unknown_object
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.tokens import Tokenizers
 from app.store.paging import PagingStore

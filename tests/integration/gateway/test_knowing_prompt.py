@@ -19,10 +19,10 @@ from app.context.compile import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.errors import StoreUnavailable
 from app.gateway.upstream import Router
-from app.knowledge.resolve_types import Said, Who
-from app.store.knowing import KnowingStore
+from app.knowledge.resolution import Said, Who
 from app.store.pools import Pool
 from app.store.queries import Queries
+from app.store.resolution import KnowingStore
 from app.store.tenancy import UserRef
 from app.tasks import Supervisor
 from tests.integration.api.test_replay import Desk

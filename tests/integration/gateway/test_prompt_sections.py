@@ -18,12 +18,11 @@ from app.index.indexes import Indexes
 from app.settings import Settings
 from app.store import ids
 from app.store.facts import Facts
-from app.store.instructions import Instructions
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.standing import MAX_FACTS, NOTHING
-from app.store.tenancy import UserRef
+from app.store.tenancy import Instructions, UserRef
 from app.store.turns import TurnStore
+from app.store.user_profile import MAX_FACTS, NOTHING
 from tests.integration.gateway.test_journey import PATIENT, World
 from tests.support.doors import HashEmbedder, make_space
 from tests.support.indexes import indexes_of

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from app.dialects.sse import EventParser
 from app.errors import MnemeError, StoreUnavailable
+from app.gateway.client import ClientGone, Gone, Inbound, Receive, Send
 from app.gateway.headers import HOP_BY_HOP, request_headers
-from app.gateway.inbound import ClientGone, Gone, Inbound, Receive, Send
 from app.gateway.relay import Ending, Tape, relay
-from app.gateway.sse import EventParser
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import UpstreamRequest
-from app.logs import QuietBreaks
+from app.server.logs import QuietBreaks
 from tests.support.replies import (
     CAPTURES,
     Fin,

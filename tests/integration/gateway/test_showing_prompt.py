@@ -14,8 +14,8 @@ from app.clock import FakeClock
 from app.context.card_section import LABEL
 from app.context.cards import CardFinder
 from app.errors import StoreUnavailable
+from app.gateway.card_preview import CardReader
 from app.gateway.prepare import Preparer
-from app.gateway.showing import CardReader
 from app.gateway.upstream import Router
 from app.store.cards import Cards, NewCard
 from app.store.deleting import Deleter

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from app.store.facts import Facts
-from app.store.instructions import Instructions
 from app.store.pools import Pool
+from app.store.tenancy import Instructions
 from tests.support.journey import (
     Answer,
     Message,

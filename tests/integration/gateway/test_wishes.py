@@ -16,8 +16,8 @@ from app.settings import Settings
 from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.standing import MAX_WISHES, Ended
 from app.store.turns import TurnStore
+from app.store.user_profile import MAX_WISHES, Ended
 from tests.integration.gateway.test_journey import PATIENT, World
 from tests.support.doors import HashEmbedder, make_space
 from tests.support.journey import UPSTREAM, Message, assistant, build_journey, user

@@ -12,8 +12,8 @@ import pytest
 from app.clock import FakeClock
 from app.context.cards import CardFinder
 from app.context.navigation import understand
-from app.jobs.carding import CardTaker
-from app.jobs.noting import Notes
+from app.jobs.cards import CardTaker
+from app.jobs.notes import Notes
 from app.jobs.tasks import Learner
 from app.providers.embeddings import NoEmbedder
 from app.sources import CardTool
@@ -110,7 +110,7 @@ async def test_other_tools_and_what_is_no_card_are_passed_over(
     assert await cards(pool, talk) == [(9, 1, 1, "chart", {"n": 1}, "c3")], (
         "no answer followed: it stands with the result"
     )
-    told = [record.__dict__ for record in caplog.records if record.name == "app.jobs.carding"]
+    told = [record.__dict__ for record in caplog.records if record.name == "app.jobs.cards"]
     assert [(each["tool"], each["reason"]) for each in told] == [
         ("search", "it is no JSON"),
         ("search", "it has no list at 'results'"),

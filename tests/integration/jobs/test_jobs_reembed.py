@@ -1,4 +1,4 @@
-"""`mneme reembed` on a real Postgres: app/reembedding.py, app/jobs/reembed.py and app/store/reembed.py together."""
+"""`mneme reembed` on a real Postgres: app/cli/reembed.py, app/jobs/reembed.py and app/store/reembed.py together."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import asyncpg
 import numpy as np
 import pytest
 
-from app import reembedding
+from app.cli import reembed
+from app.cli.reembed import Watch, bring_over, drop_space, spaces_of
 from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady, Unavailable
 from app.jobs.reembed import Reembedder
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Vectors, build_embedder
-from app.reembedding import Watch, drop_space, reembed, spaces_of
 from app.settings import Settings
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
@@ -73,7 +73,7 @@ async def old(admin: asyncpg.Connection[Any]) -> int:
 @pytest.fixture
 def embedder(monkeypatch: pytest.MonkeyPatch) -> NewEmbedder:
     made = NewEmbedder()
-    monkeypatch.setattr(reembedding, "build_embedder", lambda _: made)
+    monkeypatch.setattr(reembed, "build_embedder", lambda _: made)
     return made
 
 
@@ -119,7 +119,7 @@ async def test_everything_gets_a_vector_in_the_new_space_and_keeps_the_old_one(
         lambda text: seen.append(("step", text)), lambda n: seen.append(("more", n)), lambda n: seen.append(("done", n))
     )
 
-    result = await reembed(settings(), database, watch)
+    result = await bring_over(settings(), database, watch)
 
     assert (result.space, result.embedded, result.wordless, result.left) == (NEW, 5, 1, 0)
     want = ["Has a boat", "Hello", "Likes tea", "Lives in Lisbon", "What is my name?"]
@@ -129,7 +129,7 @@ async def test_everything_gets_a_vector_in_the_new_space_and_keeps_the_old_one(
     assert [(each.name, each.vectors) for each in await spaces_of(database)] == [(SPACE, 3), (NEW, 5)]
     # Doing it again does nothing, and the wordless one is asked for once a run.
     embedder.asked.clear()
-    again = await reembed(settings(), database, Watch())
+    again = await bring_over(settings(), database, Watch())
     assert (again.embedded, again.left) == (0, 0)
     assert len(embedder.asked) == 2  # the trial, and what has no words
     assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer") == 0
@@ -139,7 +139,7 @@ async def test_the_indexes_are_those_that_a_start_would_make(
     embedder: NewEmbedder, memories: Memories, database: str, admin: asyncpg.Connection[Any]
 ) -> None:
     await remember(memories, "Lives in Lisbon")
-    await reembed(settings(), database, Watch())
+    await bring_over(settings(), database, Watch())
     number = await admin.fetchval("SELECT space FROM agent_data.embedding_spaces WHERE name = $1", NEW)
     found = await admin.fetch(
         "SELECT c.relname, x.indisvalid, pg_get_indexdef(c.oid) AS def,"
@@ -178,7 +178,7 @@ async def test_an_index_that_was_left_half_built_is_built_anew(
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = $1::text::regclass",
         f"agent_data.embeddings_p0_hnsw_{number}",
     )
-    assert (await reembed(settings(), database, Watch())).embedded == 1
+    assert (await bring_over(settings(), database, Watch())).embedded == 1
     valid = await admin.fetch(
         "SELECT indisvalid FROM pg_index WHERE indexrelid::regclass::text LIKE $1", f"%hnsw\\_{number}"
     )
@@ -213,7 +213,7 @@ async def test_what_is_said_meanwhile_gets_both_and_what_is_forgotten_gets_none(
             assert await deleter.delete(TENANT, ref, UUID(bytes=row["message_id"].bytes)) is not None
 
     embedder.before = meanwhile
-    result = await reembed(settings(), database, Watch())
+    result = await bring_over(settings(), database, Watch())
     assert result.left == 0
     found = await vectors(admin, NEW)
     assert found["A new turn"] == found["Edited"] == 1
@@ -235,7 +235,7 @@ async def test_an_erasure_meanwhile_leaves_nothing(
             await eraser.erase(TENANT, talk.user)
 
     embedder.before = meanwhile
-    result = await reembed(settings(), database, Watch())
+    result = await bring_over(settings(), database, Watch())
     assert result.left == 0
     assert await vectors(admin, NEW) == {"Has a boat": 1}
     assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE user_id = $1", talk.user) == 0
@@ -252,13 +252,13 @@ async def test_what_fails_or_is_stopped_goes_on(
 
     embedder.before = fail
     with pytest.raises(Unavailable, match="1 users could not be embedded"):
-        await reembed(settings(job_attempts=1), database, Watch())
+        await bring_over(settings(job_attempts=1), database, Watch())
     assert len(await vectors(admin, NEW)) == 256
     embedder.before, embedder.away = None, False
     embedder.asked.clear()
     # As if a process that was killed had left its job behind, in the middle of it.
     await admin.execute("UPDATE agent_data.pgqueuer SET status = 'picked', heartbeat = now()")
-    assert (await reembed(settings(), database, Watch())).embedded == 344
+    assert (await bring_over(settings(), database, Watch())).embedded == 344
     assert len(embedder.asked) == 345
     assert len(await vectors(admin, NEW)) == 600
 
@@ -274,11 +274,11 @@ async def test_two_at_once_are_refused(embedder: NewEmbedder, memories: Memories
 
     embedder.before = wait
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(reembed(settings(), database, Watch()))
+        first = group.create_task(bring_over(settings(), database, Watch()))
         await begun.wait()
         embedder.before = None
         with pytest.raises(Conflict, match="Another"):
-            await reembed(settings(), database, Watch())
+            await bring_over(settings(), database, Watch())
         with pytest.raises(Conflict, match="Another"):
             await drop_space(settings(), database, SPACE, Watch())
         end.set()
@@ -291,11 +291,11 @@ async def test_the_old_space_is_dropped_on_request_and_not_before_its_time(
     await remember(memories, "Lives in Lisbon", "Likes tea")
     with pytest.raises(Conflict, match="run `mneme reembed` first"):
         await drop_space(settings(), database, SPACE, Watch())
-    await reembed(settings(), database, Watch())
+    await bring_over(settings(), database, Watch())
     await remember(memories, "Said to a server that still has the old one")
     with pytest.raises(Conflict, match="1 items have a vector"):
         await drop_space(settings(), database, SPACE, Watch())
-    await reembed(settings(), database, Watch())
+    await bring_over(settings(), database, Watch())
     with pytest.raises(Conflict, match="the settings name"):
         await drop_space(settings(), database, NEW, Watch())
     with pytest.raises(NotFound, match=f"there are {SPACE}, {NEW}"):
@@ -312,12 +312,12 @@ async def test_a_space_of_other_dimensions_is_refused(
 ) -> None:
     await admin.fetchval("SELECT agent_data.ensure_embedding_space($1, 16)", NEW)
     with pytest.raises(NotReady, match="has 16 dimensions, not 12"):
-        await reembed(settings(), database, Watch())
+        await bring_over(settings(), database, Watch())
 
 
 async def test_without_an_embedder_there_is_nothing_to_change_to(database: str) -> None:
     with pytest.raises(NotReady, match="MNEME_EMBEDDER=none"):
-        await reembed(settings(embedder="none"), database, Watch())
+        await bring_over(settings(embedder="none"), database, Watch())
 
 
 async def test_another_tenants_user_is_not_touched(
@@ -338,7 +338,7 @@ async def test_vectors_of_both_spaces_find_the_same(
 ) -> None:
     """Each in its own space: two are never compared."""
     await remember(memories, "Lives in Lisbon", "Likes tea")
-    await reembed(settings(), database, Watch())
+    await bring_over(settings(), database, Watch())
     number = await admin.fetchval("SELECT space FROM agent_data.embedding_spaces WHERE name = $1", NEW)
     for which, space in ((HashEmbedder(), old), (embedder, number)):
         (vector,) = await which.embed(["Likes tea"])

@@ -14,7 +14,7 @@ import pytest
 from app.clock import FakeClock
 from app.errors import BadBody, HelperError
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
-from app.jobs.noting import Notes
+from app.jobs.notes import Notes
 from app.jobs.schedule import Schedule
 from app.jobs.tasks import Learner
 from app.memory.candidate import Candidate, Exchange

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from app.clock import SystemClock
-from app.jobs.shrinking import SHRINK, Shrinker
-from app.paging.retold import Retold
+from app.jobs.shrink import SHRINK, Shrinker
+from app.paging.summaries import Retold
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.paging import PagingStore, write
 from app.store.paging_values import ContentKind, Fidelity, SemanticObject, Zone

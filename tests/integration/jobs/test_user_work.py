@@ -12,12 +12,12 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import BadBody, HelperError
-from app.jobs.consolidation_users import Consolidator
-from app.jobs.noting import Notes
+from app.jobs.consolidation import Consolidator
+from app.jobs.notes import Notes
 from app.jobs.tasks import Learner
 from app.providers.embeddings import NoEmbedder
 from app.store.consolidation import ConsolidationStore
-from app.store.drawing import DrawingStore
+from app.store.derived import DrawingStore
 from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool, open_pool

@@ -13,8 +13,8 @@ import asyncpg
 import orjson
 import pytest
 
+from app.cli.doctor import _database
 from app.clock import FakeClock, SystemClock
-from app.doctor import _database
 from app.errors import NotFound
 from app.jobs.lease import QueueDriver, connector
 from app.jobs.schedule import Schedule

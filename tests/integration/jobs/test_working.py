@@ -8,7 +8,7 @@ import asyncpg
 import orjson
 
 from app.clock import FakeClock
-from app.jobs.noting import Notes
+from app.jobs.notes import Notes
 from app.jobs.tasks import Learner
 from app.jobs.working import WorkingMemory
 from app.providers.embeddings import NoEmbedder

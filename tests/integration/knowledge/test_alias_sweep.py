@@ -11,8 +11,8 @@ from app.clock import FakeClock
 from app.jobs.lease import connector
 from app.jobs.schedule import Schedule
 from app.jobs.sweeps import ALIAS_FLOOR, ALIAS_IDLE, alias_ticks
+from app.knowledge.resolution import faded
 from app.knowledge.resolve import Who
-from app.knowledge.resolve_rank import faded
 from tests.support.entities import add_alias
 from tests.support.jobs import SQL
 

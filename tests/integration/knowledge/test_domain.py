@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from app.context.known import Entity, Resolution
+from app.context.resolution import Entity, Resolution
 from app.context.timing import asked_time
 from app.errors import DomainAway
 from app.knowledge.domain import Answer
 from app.knowledge.domain_pool import AT_ONCE
+from app.knowledge.graph_traversal import WalkLimits, plan
 from app.knowledge.ontology import Ontology
-from app.knowledge.resolve_types import Found, Sought, Wanted
-from app.knowledge.walk import WalkLimits, plan
+from app.knowledge.resolution import Found, Sought, Wanted
 from app.store.ids import LOCAL_TENANT
 from tests.integration.knowledge.conftest import Bench, Benches, source
 from tests.support.database import connected

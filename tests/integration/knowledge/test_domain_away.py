@@ -10,14 +10,14 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from app.context.known import Entity, Resolution
+from app.context.resolution import Entity, Resolution
 from app.errors import DomainAway
 from app.knowledge.domain import Answer
 from app.knowledge.domain_pool import FAILURES, OPEN_S, DomainPool
 from app.knowledge.domain_sql import Statement
+from app.knowledge.graph_traversal import plan
 from app.knowledge.ontology import Ontology
-from app.knowledge.resolve_types import Sought, Wanted
-from app.knowledge.walk import plan
+from app.knowledge.resolution import Sought, Wanted
 from app.sources import DomainSource
 from app.store.ids import LOCAL_TENANT
 from app.store.queries import Queries

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from app.clock import SystemClock
-from app.core import open_core
-from app.knowing import open_knowledge
 from app.knowledge.ontologies import rows_of
 from app.knowledge.ontology_yaml import read
-from app.knowledge.resolve_types import Wanted
+from app.knowledge.resolution import Wanted
+from app.server.core import open_core
+from app.server.knowledge import open_knowledge
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.ontology import OntologyStore

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
-from app.context.known import Resolution
+from app.context.resolution import Resolution
 from app.errors import StoreUnavailable
 from app.knowledge.ontology import NO_ONTOLOGY
 from app.knowledge.resolve import Resolver, Said, Who, things_of

@@ -12,10 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from app.clock import FakeClock
+from app.dialects.base import ChatRequest
+from app.dialects.registry import dialect_of
 from app.errors import StoreUnavailable
 from app.gateway.commands import Commander, Obeyed
-from app.gateway.dialect import ChatRequest
-from app.gateway.dialects import dialect_of
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place
 from app.memory.command_match import contrary

@@ -11,8 +11,8 @@ import pytest
 
 from app.clock import FakeClock
 from app.jobs.tasks import Learner
-from app.memory.extract_rules import rules
-from app.memory.extract_words import words
+from app.memory.extract import rules
+from app.memory.extract_grammar import words
 from app.memory.ingest_text import content_hash
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection

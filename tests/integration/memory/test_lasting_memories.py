@@ -15,18 +15,18 @@ from app.clock import FakeClock
 from app.context.compile import Compiler, SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.errors import BadBody
-from app.jobs.remembering import IMPORTANCE, REMEMBER_OBJECTS, TAG, Rememberer, object_ticks
+from app.jobs.persistent_objects import IMPORTANCE, REMEMBER_OBJECTS, TAG, Rememberer, object_ticks
 from app.jobs.schedule import Schedule
 from app.memory.drafts import EPISODIC, SEMANTIC
-from app.memory.extract_pii import unwelcome
+from app.memory.secrets import unwelcome
 from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, own_connection
-from app.store.lasting import LastingStore
 from app.store.learning import LearningStore
 from app.store.memories import Memories
+from app.store.persistent_objects import LastingStore
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from app.store.turns import TurnStore

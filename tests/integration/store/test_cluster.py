@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from app.errors import NotReady
-from app.store import cluster
+from app.store import embedded
 from app.store.binaries import Account, Binaries, unpack
-from app.store.cluster import SERVER_SETTINGS, make_cluster, server_settings, write_private
+from app.store.embedded import SERVER_SETTINGS, make_cluster, server_settings, write_private
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -32,7 +32,7 @@ def binaries(home: Path) -> Binaries:
 def test_a_system_that_does_not_know_the_first_locale(
     home: Path, binaries: Binaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "CTYPES", ("xx_XX.UTF-8", "C"))
+    monkeypatch.setattr(embedded, "CTYPES", ("xx_XX.UTF-8", "C"))
     (home / "init-left").mkdir()
     make_cluster(binaries, home)
     assert {path.name for path in home.iterdir() if path.name != "programs"} == {"data", "password"}
@@ -48,7 +48,7 @@ def test_an_account_without_a_name(home: Path, binaries: Binaries) -> None:
 
 
 def test_what_initdb_says_is_passed_on(home: Path, binaries: Binaries, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "CTYPES", ("xx_XX.UTF-8",))
+    monkeypatch.setattr(embedded, "CTYPES", ("xx_XX.UTF-8",))
     with pytest.raises(NotReady, match=r"could not be made, initdb failed: .*invalid locale name"):
         make_cluster(binaries, home)
     assert not (home / "data").exists()

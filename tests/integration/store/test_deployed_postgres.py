@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 import yaml
 
-from app.core import prepare_database
+from app.server.core import prepare_database
 from app.settings import Settings
 from app.store.migrate import ROLES, careless, missing
 from app.store.pools import SESSION, open_pool

@@ -1,6 +1,6 @@
 """What the doctor says of a database whose schema is older, or newer, than this version."""
 
-from app.doctor import _database
+from app.cli.doctor import _database
 from app.settings import Settings
 from tests.support.database import connected
 

@@ -17,8 +17,8 @@ from app.store.paging_values import WINDOW_TURNS
 from app.store.pools import halfvec
 from app.store.queries import Queries
 from app.store.records import TurnRecord, batch
-from app.store.standing import FACT_FLOOR, MAX_FACTS, MAX_WISHES
 from app.store.turns import TurnStore
+from app.store.user_profile import FACT_FLOOR, MAX_FACTS, MAX_WISHES
 from tests.support.doors import HashEmbedder
 from tests.support.paged import made, mark
 from tests.support.plans import S1, S2, Scan, Watch, fill, nodes, watching

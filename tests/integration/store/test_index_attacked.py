@@ -13,12 +13,12 @@ import pytest
 from app.clock import SystemClock
 from app.index import user_index
 from app.index.indexes import Indexes
-from app.kept import of_texts
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.indexed import IndexAsk, IndexRead
 from app.store.queries import Queries
 from app.tasks import Supervisor
+from app.text_cache import of_texts
 from tests.integration.store.test_index_kept import SESSION, SPACED, Slow, Told, found, store, tasks
 from tests.support.doors import HashEmbedder
 from tests.support.teller import ANA, NOW, TENANT, Teller, talk

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.index.indexes import Indexes, Part
-from app.store.places import ids_of
+from app.store.item_columns import ids_of
 from app.store.pools import Pool, halfvec, set_codecs
 from tests.support.indexes import indexes_of
 from tests.support.teller import ANA, NOW, TENANT, Teller

@@ -13,13 +13,12 @@ import asyncpg
 import pytest
 
 from app.clock import SystemClock
-from app.core import APP_ROLE
 from app.errors import StoreUnavailable
 from app.index.indexes import Indexes, Part
-from app.store.erased import Erasures
-from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.server.core import APP_ROLE
+from app.store.erasure import ERASER_ROLE, Eraser, Erasures, own_connection
 from app.store.indexed import IndexAsk, IndexRead, IndexStore
-from app.store.places import Scan
+from app.store.item_columns import Scan
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.replicas import FromPool
@@ -216,8 +215,8 @@ async def test_erasures_are_not_heard_on_another_server_than_the_one_that_is_ask
     tasks: Supervisor, pool: Pool, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a fail-over that the pool followed and the listener did not: what is kept is dropped, again and again."""
-    monkeypatch.setattr("app.store.erased.LOOK_S", 0.01)
-    monkeypatch.setattr("app.store.erased.PAUSE_S", 0.01)
+    monkeypatch.setattr("app.store.erasure.LOOK_S", 0.01)
+    monkeypatch.setattr("app.store.erasure.PAUSE_S", 0.01)
     told: asyncio.Queue[None] = asyncio.Queue()
 
     differing = {"index.whose": "SELECT random() AS system_identifier"}

@@ -25,7 +25,7 @@ from app.index.user_index import NEVER, Row, UserIndex
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.indexed import IndexStore
-from app.store.places import Scan
+from app.store.item_columns import Scan
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.replicas import FromPool

@@ -6,9 +6,9 @@ from uuid import UUID
 import asyncpg
 
 from app.store import ids
-from app.store.knowing import Claim, KnowingStore
 from app.store.pools import Pool
 from app.store.queries import Queries
+from app.store.resolution import Claim, KnowingStore
 from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller
 
 SQL = Queries.load()

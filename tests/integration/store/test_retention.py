@@ -11,8 +11,8 @@ import pytest
 
 from app.clock import FakeClock
 from app.jobs.lease import connector
-from app.jobs.privacy import privacy_ticks
 from app.jobs.schedule import Schedule
+from app.jobs.sweeps import privacy_ticks
 from app.store import ids, retention
 from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection

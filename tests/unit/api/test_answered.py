@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from app.api.answered import (
+from app.api.chat import (
     MEMORY_TYPES,
     ChatOut,
     MemoryType,

@@ -8,7 +8,7 @@ import pytest
 
 from app.api.welcome import Welcome
 from app.errors import BadBody
-from app.memory.extract_pii import unwelcome
+from app.memory.secrets import unwelcome
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from uuid import UUID
 
 import pytest
 
-from app.capture.policy import wanted
+from app.capture.record import wanted
 from app.settings import Settings
 from app.store.ids import uuid7
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from app.context.bearing import MAX_CHARS, NOTHING_READ, answers, bears_on, languages, naming, read
-from app.store.standing import StandingFact
+from app.store.user_profile import StandingFact
 
 
 def fact(key: str, value: str) -> StandingFact:

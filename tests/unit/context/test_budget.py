@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.budget import EPOCH_BLOCKS, SHARES, Split, allocate, available, epoch_budget, memory_budget
-from app.context.classify import TaskType
+from app.context.budget import EPOCH_BLOCKS, SHARES, Split, TaskType, allocate, available, epoch_budget, memory_budget
 
 
 def test_available_is_what_seed_000_section_6_1_says() -> None:

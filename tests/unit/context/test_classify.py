@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.classify import HEAD_CHARS, TaskType, classify
+from app.context.budget import HEAD_CHARS, TaskType, classify
 
 KNOWLEDGE = [
     "What did I tell you about my sister?",

@@ -23,7 +23,7 @@ from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.context.worth import PRICES
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens, prompt_tokens
-from app.store.standing import NOTHING, Procedure, Standing, StandingFact
+from app.store.user_profile import NOTHING, Procedure, Standing, StandingFact
 from tests.support.context_samples import NOW, memory, message
 from tests.support.journey import TOKENIZERS
 from tests.support.properties import examples

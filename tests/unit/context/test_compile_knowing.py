@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from app.context.audit import expand
 from app.context.compile import Compilation, Compiler, CompileRequest
 from app.context.explaining import Recalled, fill
-from app.context.known import Clash, Known
+from app.context.resolution import Clash, Known
 from app.context.sections import Budgets
 from app.context.transcript import Transcript
 from app.providers.tokens import prompt_tokens
-from app.store.standing import Standing, StandingFact
+from app.store.user_profile import Standing, StandingFact
 from tests.support.context_samples import NOW, memory, message
 from tests.support.journey import TOKENIZERS
 from tests.support.knowledge import GAI, RESOLVED, UNCLEAR, clash, fact, query, terms

@@ -10,9 +10,9 @@ import orjson
 
 from app.context.asked import understand
 from app.context.explaining import fill, quoted_memories, recalled, told_known
+from app.context.facts_section import Learned, naming, tellings
 from app.context.inputs import KnownThen
-from app.context.knowing import Learned, naming, tellings
-from app.context.known import Clash, Known
+from app.context.resolution import Clash, Known
 from tests.support.knowledge import GAI, RESOLVED, UNCLEAR, clash, fact, query
 
 NOW = datetime(2024, 10, 15, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.context.asked import understand
 from app.context.assemble import Block
-from app.context.knowing import (
+from app.context.facts_section import (
     DOMAIN_LABEL,
     Learned,
     Tellings,
@@ -26,8 +26,8 @@ from app.context.knowing import (
     told_id,
     unclear_line,
 )
-from app.context.known import Known, Resolution
 from app.context.notes import Said, is_note
+from app.context.resolution import Known, Resolution
 from app.context.sections import Shares
 from app.store import ids
 from tests.support.context_samples import NOW

@@ -20,7 +20,7 @@ from app.context.notes import (
 )
 from app.context.pack import Packed, Reason, Verdict
 from app.context.sections import Shares
-from app.store.standing import NOTHING, Standing, StandingFact, Wish
+from app.store.user_profile import NOTHING, Standing, StandingFact, Wish
 from tests.support.context_samples import memory, message, scored
 
 ALL = "What do you know about me?"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.passages import PASSAGE_TOKENS, WHOLE_TOKENS, Cutter
+from app.context.retrieve import PASSAGE_TOKENS, WHOLE_TOKENS, Cutter
 from app.providers.tokens import Tokenizers
 from tests.support.properties import examples
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.context.rank import AHEAD_DAYS, KERNEL, NEAR, OF_OTHERS, OF_SESSION, REACH, RECENT, TOLD_DAYS, Ranking, rank
 from app.context.timing import Span
-from app.store.places import MEMORY_KIND, PLACE, US_PER_DAY, Scan, speaker_mark
+from app.store.item_columns import MEMORY_KIND, PLACE, US_PER_DAY, Scan, speaker_mark
 
 K1, B, MEAN = 1.2, 0.75, 20.0
 S1, S2 = UUID(int=1 << 70 | 1), UUID(int=1 << 70 | 2)

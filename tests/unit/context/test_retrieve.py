@@ -19,7 +19,7 @@ from app.index.indexes import Part
 from app.index.user_index import Also
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, NoEmbedder
-from app.store.places import EPOCH, PLACE, Places, Scan, ids_of
+from app.store.item_columns import EPOCH, PLACE, Places, Scan, ids_of
 from app.store.turns import RetrievedRow
 from tests.support.doors import HashEmbedder
 

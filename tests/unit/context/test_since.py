@@ -6,7 +6,7 @@ from uuid import UUID
 
 from app.context.pack import Packed, Reason
 from app.context.since import NOTHING_SINCE, doubtful, since_then
-from app.store.standing import Ended
+from app.store.user_profile import Ended
 from tests.support.context_samples import memory, message, scored
 
 LONG = "I live in Lisbon, in a flat with a view. " + "There is much else to tell of it. " * 10

@@ -36,7 +36,7 @@ from app.context.worth import (
     sigmoids,
     states,
 )
-from app.store.places import PLACE, Scan
+from app.store.item_columns import PLACE, Scan
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 MANY = 300

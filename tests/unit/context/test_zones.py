@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.context.asked import temporal_scope, understand
 from app.context.zones import at_home, zone_of
-from app.store.standing import NOTHING, Standing, StandingFact
+from app.store.user_profile import NOTHING, Standing, StandingFact
 
 NIGHT = datetime(2026, 7, 1, 23, 30, tzinfo=UTC)
 

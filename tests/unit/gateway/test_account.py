@@ -16,17 +16,17 @@ from app.capture.recipe import Position, rebuild
 from app.context.assemble import Block
 from app.context.compile import Compilation
 from app.context.transcript import Transcript, canonical, chain, message_hash
+from app.dialects.base import ChatRequest
+from app.dialects.chat import CHAT
 from app.errors import UpstreamTimeout
 from app.gateway.account import ERROR_CHARS, Accountant
 from app.gateway.call import Call
-from app.gateway.chat import CHAT
-from app.gateway.dialect import ChatRequest
+from app.gateway.client import Inbound
+from app.gateway.idempotency import Replay
 from app.gateway.identify import Identity, Switches
-from app.gateway.inbound import Inbound
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
 from app.gateway.relay import Ending, Tape
-from app.gateway.replayed import Replay
 from app.gateway.upstream import Target, UpstreamResponse
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens

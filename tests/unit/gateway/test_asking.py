@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.gateway.asking import Heard, answer_of, difference
-from app.gateway.chat import CHAT
+from app.dialects.chat import CHAT
+from app.replay.ask_again import Heard, answer_of, difference
 from tests.support.journey import completion, stream
 
 TOOL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}

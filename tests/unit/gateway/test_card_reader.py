@@ -1,4 +1,4 @@
-"""app/gateway/showing.py: whether a message asks for cards, of which conversation and when; and a store that fails."""
+"""app/gateway/card_preview.py: whether a message asks for cards, of which conversation and when; and a store that fails."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import orjson
 import pytest
 
 from app.context.cards import CardFinder
+from app.dialects.base import ChatRequest
+from app.dialects.chat import CHAT
 from app.errors import StoreUnavailable
-from app.gateway.chat import CHAT
-from app.gateway.dialect import ChatRequest
+from app.gateway.card_preview import CardReader
 from app.gateway.reconcile import Place
-from app.gateway.showing import CardReader
 from app.store.cards import Card, Indexed
 from app.store.sessions import SessionRef
 from app.tasks import Supervisor

@@ -21,8 +21,8 @@ from app.capture.running import SUFFIX, Entry
 from app.errors import StoreUnavailable, Unavailable
 from app.gateway import drain as drain_module
 from app.gateway.drain import Drain
-from app.gateway.keeping import Keeper
-from app.gateway.kept import INTERRUPTED
+from app.gateway.spooled_call import INTERRUPTED
+from app.gateway.spooling import Keeper
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.limits import Limits, Standing

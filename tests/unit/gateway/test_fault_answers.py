@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from app.gateway.fault_answers import Limits, Writer, judged, result_of
 from app.paging.answering import Source
+from app.paging.faults import Limits, Writer, judged, result_of
 from app.store.paging_values import Asked, ContentKind, Fault, FaultType
 from tests.unit.paging.made import COUNT
 

@@ -17,13 +17,12 @@ from msgspec.structs import replace
 
 from app.clock import FakeClock
 from app.errors import HelperError, StoreUnavailable, Unavailable
-from app.gateway.fault_answers import Limits
-from app.gateway.faulting import ASKED_TWICE, AWAY, HEADER, NO_ROOM, NOTHING, REMEMBERED_TOKENS, Faulter
-from app.gateway.paging import Paging
-from app.gateway.phantom_tools import Names, PhantomCall, results, spoken, unknown_object
 from app.paging.answer_llm import HelperAnswer
 from app.paging.answering import ANSWER_TOKENS, text_score
-from app.paging.showing import handle_of
+from app.paging.faults import ASKED_TWICE, AWAY, HEADER, NO_ROOM, NOTHING, REMEMBERED_TOKENS, Faulter, Limits
+from app.paging.preview import handle_of
+from app.paging.state import Paging
+from app.paging.tools import Names, PhantomCall, results, spoken, unknown_object
 from app.paging.words import terms
 from app.providers.tokens import REPLY_TOKENS, Tokenizers, prompt_tokens
 from app.store.paging_values import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.errors import TooLarge
-from app.gateway.inbound import ClientGone, Gone, Inbound
+from app.gateway.client import ClientGone, Gone, Inbound
 
 DISCONNECT = {"type": "http.disconnect"}
 

@@ -15,18 +15,18 @@ from app.api.auth import Principal
 from app.capture.journal import Begin, Codec, Kept, frames_of, gather
 from app.context.assemble import Block
 from app.context.compile import Compilation
+from app.dialects.chat import CHAT
+from app.dialects.responses import RESPONSES
 from app.errors import UpstreamError
 from app.gateway.call import Call
-from app.gateway.chat import CHAT
+from app.gateway.client import Inbound
 from app.gateway.identify import identify, switches
-from app.gateway.inbound import Inbound
-from app.gateway.kept import INTERRUPTED, begin_of, head_of, kept_of, revive
-from app.gateway.paging import Paging
-from app.gateway.phantom_ledger import Hidden
 from app.gateway.prepare import Prepared
 from app.gateway.relay import Ending, Tape
-from app.gateway.responses import RESPONSES
+from app.gateway.spooled_call import INTERRUPTED, begin_of, head_of, kept_of, revive
 from app.gateway.upstream import Target, UpstreamResponse
+from app.paging.ledger import Hidden
+from app.paging.state import Paging
 from app.store import ids
 from app.store.paging_values import NOTHING_PAGED
 from tests.support.paged import whole_record

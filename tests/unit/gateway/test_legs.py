@@ -15,12 +15,12 @@ from app.api.auth import Principal
 from app.capture.facts import Outcome
 from app.capture.running import Abandoned
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
-from app.gateway.kept import Revived, revive
-from app.gateway.legs import NOT_LOOKED_UP
-from app.gateway.phantom_ledger import Hidden
-from app.gateway.phantom_tools import LIMIT_REACHED, Names
-from app.gateway.replayed import Replay
+from app.gateway.idempotency import Replay
+from app.gateway.spooled_call import Revived, revive
+from app.gateway.tool_loop import NOT_LOOKED_UP
 from app.gateway.upstream import UpstreamBroke
+from app.paging.ledger import Hidden
+from app.paging.tools import LIMIT_REACHED, Names
 from app.store.ids import LOCAL_TENANT
 from app.store.limits import Limits, Standing
 from tests.support.faults import (

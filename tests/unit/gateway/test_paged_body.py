@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import text_of
-from app.gateway.paged_body import KEPT, Change, after, changed, pieces
-from app.gateway.splice import escape, scan, splice
+from app.dialects.splice import escape, scan, splice
+from app.paging.prompt import KEPT, Change, after, changed, pieces
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text(
     'a"\\\n\u00e9\U0001f600\u4e2d/', max_size=40

@@ -6,12 +6,12 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from app.gateway.paged_plan import Beside, Plan, Taken, fill, plan, settled
-from app.gateway.paged_prompt import Drawn, Renderings, Sheet, costs_of, draw, messages_at, places, sheet
-from app.gateway.paging import Paging
-from app.gateway.phantom_tools import Declined, Offer, offer
 from app.paging.fidelity import applied
+from app.paging.plan import Beside, Plan, Taken, fill, plan, settled
+from app.paging.prompt import Drawn, Renderings, Sheet, costs_of, draw, messages_at, places, sheet
 from app.paging.segment import segment
+from app.paging.state import Paging
+from app.paging.tools import Declined, Offer, offer
 from app.providers.tokens import CountCache, prompt_tokens
 from app.store.paging_values import NOTHING_PAGED, Fault, FaultType, Fidelity, Paged, PagingRecord, Trigger, Zone
 from tests.support.paging import COUNTER, NOW, SESSION, TENANT, USER, Message, chat_of

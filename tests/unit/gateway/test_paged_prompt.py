@@ -9,23 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from app.context.transcript import Transcript
-from app.gateway.paged_prompt import (
-    Renderings,
-    Sheet,
-    Where,
-    costs_of,
-    draw,
-    first_turn,
-    heard,
-    messages_at,
-    places,
-    sheet,
-)
-from app.gateway.phantom_ledger import Hidden
-from app.gateway.phantom_tools import Names
 from app.paging.fidelity import Decision
+from app.paging.ledger import Hidden
+from app.paging.preview import shown_tokens
+from app.paging.prompt import Renderings, Sheet, Where, costs_of, draw, first_turn, heard, messages_at, places, sheet
 from app.paging.segment import segment
-from app.paging.showing import shown_tokens
+from app.paging.tools import Names
 from app.providers.tokens import CountCache, message_tokens
 from app.store.paging_values import (
     Fidelity,

@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from app.context.transcript import Transcript
-from app.gateway.chat import CHAT
-from app.gateway.dialect import ChatRequest
-from app.gateway.paged_record import frozen, record_of, thawed
-from app.gateway.paging import Paging
-from app.gateway.phantom_ledger import Hidden
-from app.gateway.phantom_tools import PhantomCall
+from app.dialects.base import ChatRequest
+from app.dialects.chat import CHAT
+from app.gateway.paging_record import frozen, record_of, thawed
 from app.gateway.redact import Redactor
+from app.paging.ledger import Hidden
 from app.paging.segment import marks
+from app.paging.state import Paging
+from app.paging.tools import PhantomCall
 from app.store.paging_values import NOTHING_PAGED, Fidelity, Part, Relationship, RelationType
 from tests.support.paged import admitted, fault, made, mark, moved, record, whole_record
 

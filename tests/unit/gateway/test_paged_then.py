@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from app.context.transcript import Transcript
-from app.gateway.paged_then import PagedAgain, PagedThen
-from app.gateway.phantom_ledger import Hidden, keys_of
-from app.gateway.phantom_tools import PhantomCall
 from app.gateway.prepare import unwoven
+from app.paging.ledger import Hidden, keys_of
+from app.paging.tools import PhantomCall
+from app.replay.paging import PagedAgain, PagedThen
 from tests.support.paging import MODEL, SESSION, TENANT, TOKENIZERS, USER, Asked, Desk, Message
 from tests.unit.paging.made import PROSE, called, said, user
 

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 
 from app.context.assemble import Prepend
 from app.context.transcript import Transcript
+from app.dialects.chat import CHAT
+from app.dialects.splice import splice
 from app.errors import StoreUnavailable
-from app.gateway.chat import CHAT
-from app.gateway.paged_plan import LEFT_OUT
+from app.gateway.inject import weave
 from app.gateway.pager import unpaged
-from app.gateway.phantom_ledger import Hidden, keys_of
-from app.gateway.phantom_tools import PhantomCall
-from app.gateway.splice import splice
-from app.gateway.weave import weave
-from app.paging.showing import TAG, handle_of
+from app.paging.ledger import Hidden, keys_of
+from app.paging.plan import LEFT_OUT
+from app.paging.preview import TAG, handle_of
+from app.paging.tools import PhantomCall
 from app.providers.tokens import prompt_tokens
 from app.store.paging_values import Fidelity, Trigger, Zone
 from tests.support.paging import COUNTER, PLACE, Asked, Desk, Message, call_of, chat_of

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from app.gateway.path import (
+from app.gateway.reconcile import (
     FIRST_TURN,
     HISTORY_FETCH,
     aligned,

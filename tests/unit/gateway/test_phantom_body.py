@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.gateway.phantom_body import PhantomBody, Whole
-from app.gateway.phantom_stream import PhantomStream
-from app.gateway.phantom_tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg
-from app.gateway.sse import Answer, answer_of_json, fold, payloads
+from app.dialects.sse import Answer, answer_of_json, fold, payloads
+from app.paging.body import PhantomBody, Whole
+from app.paging.stream import PhantomStream
+from app.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg
 from tests.support.phantoms import DONE, asked, captured_body, event, pended, sent, usage
 from tests.support.properties import examples
 from tests.support.replies import captured_cases

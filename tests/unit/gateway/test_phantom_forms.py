@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.gateway.chat import CHAT
-from app.gateway.phantom_forms import as_body, as_events
-from app.gateway.sse import payloads
+from app.dialects.chat import CHAT
+from app.dialects.sse import payloads
+from app.paging.body import as_body, as_events
 from tests.support.phantoms import call, calls, event, usage
 
 DONE = b"data: [DONE]\n\n"

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import Transcript, chain
-from app.gateway.chat import CHAT
-from app.gateway.phantom_ledger import Hidden, expanded, insertions, key_of, keys_of
-from app.gateway.phantom_tools import NeedsLeg, Pending, PhantomCall, spoken
-from app.gateway.splice import splice
+from app.dialects.chat import CHAT
+from app.dialects.splice import splice
+from app.paging.ledger import Hidden, expanded, insertions, key_of, keys_of
+from app.paging.tools import NeedsLeg, Pending, PhantomCall, spoken
 
 Message = dict[str, Any]
 QUERY = PhantomCall("c1", "memory_query", '{"question":"q"}')

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.gateway.phantom_leg import Call, Chunk, Leg
-from app.gateway.phantom_tools import Names
+from app.paging.stream import Call, Chunk, Leg
+from app.paging.tools import Names
 from tests.support.phantoms import call
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.gateway.chat import CHAT
-from app.gateway.phantom_requests import following, without_tools
-from app.gateway.phantom_tools import Names, NeedsLeg, Offer, PhantomCall, offer, spoken
-from app.gateway.splice import splice
+from app.dialects.chat import CHAT
+from app.dialects.splice import splice
+from app.paging.body import following, without_tools
+from app.paging.tools import Names, NeedsLeg, Offer, PhantomCall, offer, spoken
 
 OWN = {"type": "function", "function": {"name": "weather", "parameters": {}}}
 CALL = PhantomCall("c1", "memory_query", '{"question":"q"}')

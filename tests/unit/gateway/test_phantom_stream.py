@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.gateway.phantom_stream import PhantomStream, Send
-from app.gateway.phantom_tools import MAX_ROUNDS, Names
-from app.gateway.sse import fold, payloads
+from app.dialects.sse import fold, payloads
+from app.paging.stream import PhantomStream, Send
+from app.paging.tools import MAX_ROUNDS, Names
 from tests.support.phantoms import (
     DONE,
     OURS,

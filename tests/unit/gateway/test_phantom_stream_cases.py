@@ -9,10 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.gateway.phantom_leg import MAX_TEXT_CHARS
-from app.gateway.phantom_stream import MAX_EVENT_BYTES, MAX_WAITING, PhantomStream, Send
-from app.gateway.phantom_tools import MAX_CALLS, Names
-from app.gateway.sse import fold, payloads
+from app.dialects.sse import fold, payloads
+from app.paging.stream import MAX_EVENT_BYTES, MAX_TEXT_CHARS, MAX_WAITING, PhantomStream, Send
+from app.paging.tools import MAX_CALLS, Names
 from tests.support.phantoms import DONE, asked, call, calls, event, merged, pended, sent, split, usage
 
 QUESTION = '{"question":"What was the code?"}'

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.gateway.chat import CHAT
-from app.gateway.phantom_tools import (
+from app.dialects.chat import CHAT
+from app.dialects.responses import RESPONSES
+from app.dialects.splice import splice
+from app.paging.tools import (
     MAX_ARGUMENTS_CHARS,
     MAX_NAME_CHARS,
     MAX_OBJECT_ID_CHARS,
@@ -35,8 +37,6 @@ from app.gateway.phantom_tools import (
     spoken,
     unknown_object,
 )
-from app.gateway.responses import RESPONSES
-from app.gateway.splice import splice
 from tests.support.replies import captured_cases, captured_request
 
 OWN = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}

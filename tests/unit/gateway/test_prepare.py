@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from app.context.assemble import Prepend
 from app.context.compile import Compilation, CompileRequest
-from app.gateway.chat import CHAT
-from app.gateway.dialect import ChatRequest
+from app.dialects.base import ChatRequest
+from app.dialects.chat import CHAT
+from app.gateway.idempotency import repeat_key
 from app.gateway.identify import Identity
 from app.gateway.prepare import Preparer
 from app.gateway.reconcile import Place
-from app.gateway.replayed import repeat_key
 from app.gateway.upstream import Target
 from app.store.turns import Recognised, StoredBlock, StoredMessage
 

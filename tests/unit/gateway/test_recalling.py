@@ -12,7 +12,7 @@ from app.errors import (
     StoreUnavailable,
     Unavailable,
 )
-from app.gateway.replayed import Replay
+from app.gateway.idempotency import Replay
 from tests.support.journey import (
     Message,
     Reply,

@@ -9,9 +9,9 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
+from app.dialects.splice import Insertion
 from app.errors import StoreUnavailable, Unavailable
-from app.gateway.paging import Paging
-from app.gateway.splice import Insertion
+from app.paging.state import Paging
 from app.store.paging_values import NOTHING_PAGED, PagingRecord, Zone
 from tests.support.journey import user
 from tests.support.turns import SESSION, Stage

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.capture.masking import MASK, parse_path, redacted
+from app.dialects.sse import EventParser
 from app.gateway.redact import Redactor
-from app.gateway.sse import EventParser
 from app.store.turns import StreamRecord
 
 PATHS = ["$.metadata.ssn", "$.messages[*].content[*].image_url.url", "$.choices[*].delta.content", "$['a b']"]

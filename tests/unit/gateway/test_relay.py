@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
+from app.dialects.sse import EventParser
 from app.errors import StoreUnavailable, UpstreamError
+from app.gateway.client import Gone
 from app.gateway.headers import Headers
-from app.gateway.inbound import Gone
 from app.gateway.relay import Ending, Tape, collect, peek, relay
-from app.gateway.sse import EventParser
 from app.gateway.upstream import UpstreamBroke, UpstreamResponse
 from tests.support.properties import examples
 from tests.support.sockets import eventually

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.gateway.responses_answer import LastEventGuard, answer_of_json, fold
-from app.gateway.sse import payloads
+from app.dialects.responses import LastEventGuard, answer_of_json, fold
+from app.dialects.sse import payloads
 from tests.support.replies import CAPTURES
 from tests.support.responses import called, event_bytes, events_of, response_of, said, thought
 

@@ -10,13 +10,13 @@ import pytest
 
 from app.capture.masking import MASK
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
-from app.gateway.chat import CHAT
-from app.gateway.dialect import ChatRequest, renamed
-from app.gateway.dialects import dialect_of
-from app.gateway.responses import RESPONSES, mark_of
-from app.gateway.splice import splice
-from app.gateway.sse import Answer
-from app.gateway.weave import weave
+from app.dialects.base import ChatRequest, renamed
+from app.dialects.chat import CHAT
+from app.dialects.registry import dialect_of
+from app.dialects.responses import RESPONSES, mark_of
+from app.dialects.splice import splice
+from app.dialects.sse import Answer
+from app.gateway.inject import weave
 from tests.support.responses import called, said
 
 USER = {"role": "user", "content": "q"}

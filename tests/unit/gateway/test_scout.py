@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.errors import UpstreamUnreachable
-from app.gateway import scout as scouting
-from app.gateway.scout import LIST_LIMIT, Scout
+from app.gateway import model_discovery as scouting
+from app.gateway.model_discovery import LIST_LIMIT, Scout
 from app.gateway.upstream import Target, UpstreamBroke
 from app.providers.models import ModelRegistry
 from app.tasks import Supervisor

@@ -8,9 +8,9 @@ import pytest
 
 from app.clock import FakeClock
 from app.context.assemble import NOTE, TAG, render
-from app.gateway import responses_answer
+from app.dialects import responses
+from app.dialects.sse import answer_of_json, fold, payloads
 from app.gateway.simulated import MODEL, SimulatedTransport, answer_to, notes_in
-from app.gateway.sse import answer_of_json, fold, payloads
 from app.gateway.upstream import SIMULATED_BASE_URL, UpstreamRequest, UpstreamResponse
 from tests.support.context_samples import memory, message
 
@@ -159,7 +159,7 @@ async def respond(**asked: Any) -> tuple[UpstreamResponse, bytes]:
 
 async def test_the_responses_api_says_it_too() -> None:
     response, data = await respond(instructions="Be kind.")
-    whole = responses_answer.answer_of_json(data)
+    whole = responses.answer_of_json(data)
     assert whole is not None
     assert (response.status, whole.model, whole.choices[0].finish_reason) == (200, MODEL, "stop")
     assert "“suggest a restaurant”" in (whole.choices[0].content or "")
@@ -167,11 +167,11 @@ async def test_the_responses_api_says_it_too() -> None:
     assert whole.usage is not None
     assert whole.usage["prompt_tokens"] == words(BLOCK) + 5
     _, data = await respond(instructions="Be kind.", stream=True)
-    streamed = responses_answer.fold(payloads(data))
+    streamed = responses.fold(payloads(data))
     assert streamed.choices == whole.choices
     assert data.split(b"\n\n")[-2].startswith(b"event: response.completed\n")
     _, data = await respond(max_output_tokens=1)
-    cut = responses_answer.answer_of_json(data)
+    cut = responses.answer_of_json(data)
     assert cut is not None
     assert cut.choices[0].finish_reason == "length"
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.gateway.splice import (
+from app.dialects.splice import (
     Insertion,
     append_text,
     dump,

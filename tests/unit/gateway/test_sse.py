@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.gateway.sse import EndGuard, EventParser, answer_of_json, data_of, fold, payloads
+from app.dialects.sse import EndGuard, EventParser, answer_of_json, data_of, fold, payloads
 from tests.support.properties import examples
 
 CAPTURES = Path(__file__).parents[2] / "fixtures" / "captures" / "vllm"

@@ -17,7 +17,7 @@ from app.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from app.gateway.replayed import Replay
+from app.gateway.idempotency import Replay
 from app.gateway.upstream import UpstreamBroke
 from app.store.ids import LOCAL_TENANT
 from tests.support.journey import (

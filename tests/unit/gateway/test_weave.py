@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from app.capture.record import GIVEN
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
-from app.gateway.chat import CHAT
-from app.gateway.dialect import renamed
-from app.gateway.splice import splice
-from app.gateway.weave import outgoing, weave
+from app.dialects.base import renamed
+from app.dialects.chat import CHAT
+from app.dialects.splice import splice
+from app.gateway.inject import outgoing, weave
 from app.store.turns import StoredMessage
 
 Message = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.gateway.wire import MAX_HEAD_BYTES, Protocol
+from app.server.http import MAX_HEAD_BYTES, Protocol
 from tests.support.sockets import AsgiServer, RawClient
 
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"

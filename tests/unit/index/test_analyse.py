@@ -20,7 +20,7 @@ from app.index.analyse import (
     pack,
     stop_words,
 )
-from app.kept import forget
+from app.text_cache import forget
 from tests.support.properties import examples
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=80) | st.text(

@@ -17,7 +17,7 @@ from app.context.rank import rank
 from app.index import user_index
 from app.index.analyse import VERSION, Term, asked, pack
 from app.index.user_index import ENDED, LOCAL, NEVER, SUPERSEDED, WORDS, Also, Row, UserIndex
-from app.store.places import PLACE, Scan
+from app.store.item_columns import PLACE, Scan
 from tests.support.properties import examples
 
 DIMENSIONS = 8

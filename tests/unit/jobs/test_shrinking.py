@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from app.errors import BadBody, HelperError, Unavailable
-from app.jobs.shrinking import AT_ONCE, FAILURES, PIECE_CHARS, PIECES, Shrinker, by_structure, pieces
-from app.paging.retold import MOST_CHARS, Retold, RetoldLevel
+from app.jobs.shrink import AT_ONCE, FAILURES, PIECE_CHARS, PIECES, Shrinker, by_structure, pieces
+from app.paging.summaries import MOST_CHARS, Retold, RetoldLevel
 from app.providers.embeddings import NoEmbedder, Vectors
 from app.store.paging_values import Levels, SemanticObject
 from app.store.records import Vector

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.context.known import Entity, Resolution
+from app.context.resolution import Entity, Resolution
 from app.knowledge.claims import about_things
 from app.knowledge.ontology import EntityType, Ontology
 from app.memory.candidate import Candidate, Exchange

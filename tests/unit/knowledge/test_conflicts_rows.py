@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from app.context.known import RowValue
+from app.context.resolution import RowValue
 from app.knowledge.conflicts import Stands, against_rows, agreeing, logged_data, logged_outcome
-from app.store.knowing import Claim
+from app.store.resolution import Claim
 
 GAI = "customer:gai_123"
 SAID = datetime(2024, 8, 1, tzinfo=UTC)

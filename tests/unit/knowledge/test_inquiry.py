@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from app.context.known import Known
+from app.context.resolution import Known
 from app.errors import StoreUnavailable
 from app.knowledge import inquiry as inquiring
 from app.knowledge.ontology import NO_ONTOLOGY
-from app.knowledge.resolve_types import Said, Who
-from app.store.knowing import Claim
+from app.knowledge.resolution import Said, Who
+from app.store.resolution import Claim
 from app.tasks import Supervisor
 from tests.support.context_samples import NOW
 from tests.support.knowledge import GAI, READ, RESOLVED, UNCLEAR, Answer, Business, clash, fact, nobody, query, terms

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.context.known import Entity
-from app.knowledge import resolve_rank as rank
-from app.knowledge.resolve_rank import (
+from app.context.resolution import Entity
+from app.knowledge import resolution as rank
+from app.knowledge.resolution import (
+    Found,
     alias_rank,
     coreference_confidence,
     discovered,
@@ -19,7 +20,6 @@ from app.knowledge.resolve_rank import (
     known,
     near,
 )
-from app.knowledge.resolve_types import Found
 from app.store.entities import Match
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

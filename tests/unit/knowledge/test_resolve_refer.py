@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.context.known import Alternative, Entity
+from app.context.resolution import Alternative, Entity
 from app.knowledge.mentions import find
 from app.knowledge.ontology import NO_ONTOLOGY
-from app.knowledge.resolve_lessons import chosen
-from app.knowledge.resolve_refer import Antecedent, pick, refer
+from app.knowledge.resolution import Antecedent, chosen, pick, refer
 from tests.support.labelled_mentions import ONTOLOGY
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.known import Entity, Resolution
+from app.context.resolution import Entity, Resolution
 from app.context.timing import Span, asked_time
+from app.knowledge.graph_traversal import Ask, WalkLimits, plan, plural, spoken_of
 from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Relation
-from app.knowledge.walk import Ask, WalkLimits, plan, plural, spoken_of
 from tests.support.sample_domain import sample_ontology
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
+from app.cli.mcp import mcp
 from app.mcp.server import PROFILE, SESSION
 from app.mcp.tools import MAX_LISTED, MAX_SHOWN_CHARS, TOOLS
-from app.mcp_cli import mcp
 
 PAGE = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text()
 

@@ -13,8 +13,7 @@ from app.memory.consolidate_entities import (
     due_entities,
     key_facts,
 )
-from app.store.drawing import KnownFact
-from app.store.episodes import Episode
+from app.store.derived import Episode, KnownFact
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 

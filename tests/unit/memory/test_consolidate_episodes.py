@@ -23,7 +23,7 @@ from app.memory.consolidate_episodes import (
     widen,
 )
 from app.memory.extract import extract
-from app.store.episodes import Episode
+from app.store.derived import Episode
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.memory.contrast import contrast
+from app.memory.compare import contrast
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.memory.candidate import Exchange, Triple
-from app.memory.extract import extract
-from app.memory.extract_amend import Earlier, amended, amends
+from app.memory.extract import Earlier, amended, amends, extract
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOME = Earlier("I live in Lisbon", Triple("user", "lives_in", "Lisbon"))

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.memory.extract import event_content, without_date
 from app.memory.extract_dates import find_date
-from app.memory.extract_events import event_content, without_date
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.memory.extract_pii import KINDS, refuser
+from app.memory.secrets import KINDS, refuser
 
 FOUND = {
     "card": ["my card is 4111 1111 1111 1111"],

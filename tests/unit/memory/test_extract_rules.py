@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from app.memory.extract_rules import read, rules
-from app.memory.extract_words import words
+from app.memory.extract import read, rules
+from app.memory.extract_grammar import words
 
 
 def test_all_rules_are_read() -> None:

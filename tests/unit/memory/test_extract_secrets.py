@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.memory.extract_secrets import looks_secret
+from app.memory.secrets import looks_secret
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.extract_words import alternatives, as_is, free, taste, thing, thing_of_mine, trim, words
+from app.memory.extract_grammar import alternatives, as_is, free, taste, thing, thing_of_mine, trim, words
 
 
 @pytest.mark.parametrize(

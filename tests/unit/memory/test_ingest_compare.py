@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from app.memory.candidate import Kind
-from app.memory.ingest_compare import concerned, says_same
+from app.memory.compare import concerned, says_same
 from app.memory.ingest_items import known_item
 from app.memory.ingest_text import content_hash
 from app.store.learning import Member

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.paging import admission
-from app.paging.admission import (
+from app.paging import segment
+from app.paging.segment import (
     ALWAYS_TOKENS,
     MIN_TOKENS,
     PREVIEW_CHARS,
@@ -38,7 +38,7 @@ def test_the_seeds_example_is_above_the_threshold() -> None:
 
 def test_weights_sum_to_one() -> None:
     assert score(1, 1, 1, 1) == pytest.approx(1.0)
-    assert admission.TYPES.keys() == set(ObjectType)
+    assert segment.TYPES.keys() == set(ObjectType)
 
 
 def test_what_is_rejected_has_a_preview_and_no_id() -> None:

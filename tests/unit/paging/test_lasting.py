@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import Transcript
-from app.paging.lasting import (
+from app.paging.persistent_objects import (
     MEMORY_TOKENS,
     MOST,
     by_tool,
@@ -25,7 +25,7 @@ from app.paging.lasting import (
     told_of,
 )
 from app.paging.segment import marks
-from app.store.lasting import Content, Origin, Reading
+from app.store.persistent_objects import Content, Origin, Reading
 from tests.unit.paging.made import COUNT, LONG_CODE, TRACEBACK, user
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)

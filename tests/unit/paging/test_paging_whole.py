@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from app.context.transcript import Transcript
 from app.paging.answering import Source, answer, text_score
 from app.paging.fidelity import Moment, applied, decide
+from app.paging.preview import handle_of, render, render_rest
 from app.paging.segment import Segmentation, segment
-from app.paging.showing import handle_of, render, render_rest
 from app.paging.shrink import shrink
 from app.paging.words import terms
 from app.providers.tokens import MESSAGE_TOKENS

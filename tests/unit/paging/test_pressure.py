@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.paging.pressure import BORDERS, HYSTERESIS, ZONES, at_least, pressure, zone
+from app.paging.fidelity import BORDERS, HYSTERESIS, ZONES, at_least, pressure, zone
 from app.store.paging_values import Fidelity, Zone
 from tests.unit.paging.made import sized
 

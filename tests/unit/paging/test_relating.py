@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from app.paging.relating import MOST_REFERENCES
-from app.paging.segment import Segmentation
+from app.paging.segment import MOST_REFERENCES, Segmentation
 from app.store.paging_values import ObjectType, RelationType
 from tests.unit.paging.made import LONG_CODE, PROSE, TRACEBACK, called, cut, said, user
 

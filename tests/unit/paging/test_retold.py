@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.paging.retold import (
+from app.paging.shrink import room_compact, room_detailed, shrink
+from app.paging.summaries import (
     MOST_CHARS,
     MOST_TOLD,
     SLACK,
@@ -21,8 +22,7 @@ from app.paging.retold import (
     asked,
     checked,
 )
-from app.paging.shrink import room_compact, room_detailed, shrink
-from app.providers.helper_client import strict_schema
+from app.providers.helper import strict_schema
 from app.store.paging_values import Levels, SemanticObject
 from tests.unit.paging.made import COUNT, LONG_CODE, called, cut
 

@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from app.paging.entities import entities
-from app.paging.keys import Call, Family
+from app.paging.content_types import PASTE_TOKENS, failed, of_paste, of_result, of_statement, pastes
+from app.paging.keys import Call, Family, entities
 from app.paging.shrink import kind_of
-from app.paging.sorts import PASTE_TOKENS, failed, of_paste, of_result, of_statement, pastes
 from app.store.paging_values import ObjectType
 from tests.unit.paging.made import COUNT, LONG_CODE, PROSE, TRACEBACK
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import numpy as np
 
-from app.store.places import MEMORY_KIND, PLACE, columns_of, ids_of, key_of, speaker_mark
+from app.store.item_columns import MEMORY_KIND, PLACE, columns_of, ids_of, key_of, speaker_mark
 
 SESSION = UUID("5f0c1a52-0000-4000-8000-0123456789ab")
 

@@ -54,7 +54,7 @@ async def test_without_the_setting_there_is_nothing() -> None:
 def test_nothing_is_imported_before_it_is_asked_for() -> None:
     # Of OpenTelemetry's API pgqueuer imports a part by itself.
     ours = "each.startswith(('opentelemetry.sdk', 'opentelemetry.exporter', 'app.tracing.'))"
-    wanted = f"import app.main, app.work, sys; print([each for each in sys.modules if {ours}])"
+    wanted = f"import app.server.main, app.server.worker, sys; print([each for each in sys.modules if {ours}])"
     told = subprocess.run([sys.executable, "-c", wanted], capture_output=True, text=True, check=True)
     assert told.stdout == "[]\n"
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Tracer, set_span_in_context
 from prometheus_client import CollectorRegistry
 
-from app.gateway.inbound import Message
+from app.gateway.client import Message
 from app.tracing.spans import STAGES, Meter, Stage, TracedGateway, carried, nested
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from app.context.known import DomainQuery
+from app.context.resolution import DomainQuery
 from app.ui import call_words
 from app.ui.rendering import environment
 

@@ -1,0 +1,72 @@
+"""What the commands share: settings, output, errors, a database for as long as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from tomllib import TOMLDecodeError
+from typing import Any, TypeVar
+
+import click
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
+from app.errors import MnemeError
+from app.server.supervise import database
+from app.settings import Settings
+from app.store.migrate import check_age
+from app.store.reach import reach
+
+T = TypeVar("T")
+
+
+def load_settings(**given: Any) -> Settings:
+    """The settings, with what the command line says on top. Wrong ones are wrong use."""
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        lines = [f"  MNEME_{'_'.join(map(str, each['loc'])).upper()}: {each['msg']}" for each in error.errors()]
+        raise click.UsageError("These settings are wrong:\n" + "\n".join(lines)) from error
+    except SettingsError as error:
+        raise click.UsageError(f"A setting is no JSON: {error}.") from error
+    except TOMLDecodeError as error:
+        raise click.UsageError(f"mneme.toml cannot be read: {error}.") from error
+
+
+def show(data: Any, as_json: bool, text: Callable[[], None]) -> None:
+    """Print `data` as JSON, or let `text` say it to a person."""
+    if as_json:
+        click.echo(json.dumps(data, default=str, indent=2))
+    else:
+        text()
+
+
+def failing_clearly(command: Callable[..., T]) -> Callable[..., T]:
+    """An error of Mneme's own is one line on standard error and exit code 1."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> T:
+        try:
+            return command(*args, **kwargs)
+        except MnemeError as error:
+            raise click.ClickException(error.message) from error
+
+    return run
+
+
+def with_database(settings: Settings, work: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+    """Run `work` with a DSN: the configured one, or the embedded server, started for as long as it takes. Raises NotReady for
+    a database of before the schema's baseline, in which nothing is changed."""
+
+    async def checked(dsn: str) -> T:
+        connection = await reach(settings.direct(dsn), settings.start_wait_s)
+        try:
+            await check_age(connection)
+        finally:
+            await connection.close()
+        return await work(dsn)
+
+    with database(settings, lambda line: click.echo(line, err=True)) as dsn:
+        return asyncio.run(checked(dsn))

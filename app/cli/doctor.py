@@ -1,0 +1,411 @@
+"""`mneme doctor`: looks at everything that Mneme stands on, and says how to mend what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Set
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import asyncpg
+import click
+from msgspec import Struct
+
+from app.capture.spool import look
+from app.cli.console import failing_clearly, load_settings, show
+from app.clock import SystemClock
+from app.errors import DomainAway, MnemeError, NotReady
+from app.gateway.transport import AiohttpTransport
+from app.gateway.upstream import Router, Target, UpstreamRequest
+from app.knowledge.checking import check
+from app.knowledge.domain_pool import DomainPool
+from app.knowledge.ontology_yaml import read
+from app.providers.embeddings import build_embedder
+from app.providers.tokens import Tokenizers
+from app.server.core import command_pool
+from app.server.supervise import ITSELF, asked_of_itself, database
+from app.settings import Settings, unknown_names
+from app.store.migrate import careless, missing, pending
+from app.store.ontology import OntologyStore
+from app.store.queries import Queries
+from app.store.replicas import CATCH_UP_S, Server, servers_of
+from app.store.retention import MB, by_group, storage_of
+from app.store.tenancy import Tenancy
+from app.store.webhooks import TargetFigures
+
+LITTLE_DISK = 1 << 30
+"""Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
+LONG_WAIT = timedelta(hours=1)
+"""A message that waits for so long has failed several times."""
+NEARLY_FULL = 0.8
+"""Share of the spool's bound from which there is little time left."""
+ASK_S = 5.0
+"""Seconds that an upstream has to answer the doctor."""
+
+
+class Finding(Struct, frozen=True):
+    """One thing looked at. `mend`: what to do, where something is to be done."""
+
+    level: Literal["ok", "warning", "error"]
+    what: str
+    mend: str = ""
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Everything, in the order in which it is needed."""
+    found = [
+        *_names(),
+        *_disk(settings),
+        *_spool(settings),
+        *_doors(settings),
+        *_paging(settings),
+        *_providers(settings),
+        *_webhook_targets(settings),
+    ]
+    found += asyncio.run(_upstreams(settings))
+    try:
+        with database(settings, lambda _: None) as dsn:
+            found += asyncio.run(_database(settings, settings.direct(dsn)))
+            found += asyncio.run(_servers(settings, dsn))
+            found += asyncio.run(_domains(settings, dsn))
+    except MnemeError as error:
+        found.append(Finding("error", "The embedded Postgres does not start.", error.message))
+    return found
+
+
+def _names() -> Iterator[Finding]:
+    for unknown in unknown_names(os.environ):
+        yield Finding("warning", unknown.told, "Take it away, or write it as docs/settings.md does.")
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    folder = settings.data_dir.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < LITTLE_DISK:
+        yield Finding("warning", f"Only {free >> 20} MiB are free on {folder}.", "Make room, or set MNEME_DATA_DIR.")
+    else:
+        yield Finding("ok", f"{free >> 30} GiB are free for the data.")
+
+
+def _writable(folder: Path) -> bool:
+    """Whether a file can be made in a folder, or in the nearest one above it that is there."""
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _spool(settings: Settings) -> Iterator[Finding]:
+    if not settings.spool_max_bytes:
+        yield Finding(
+            "warning",
+            "There is no spool: while Postgres is away, answers do not end.",
+            "Set MNEME_SPOOL_MAX_BYTES to more than 0.",
+        )
+        return
+    folder = settings.spool_folder.absolute()
+    used = look(folder)
+    if not _writable(folder):
+        yield Finding(
+            "error",
+            f"The spool cannot be written to ({folder}): while Postgres is away, answers do not end.",
+            "Set MNEME_SPOOL_DIR to a folder that this user may write to, or make room there.",
+        )
+        return
+    if used.dead:
+        yield Finding(
+            "error",
+            f"{used.dead} calls could not be stored for what they are; they lie in {folder / 'dead'}.",
+            f"The log says why. Move their folders to {folder / 'turns'} to try again, or delete them.",
+        )
+    if used.size > settings.spool_max_bytes * NEARLY_FULL:
+        yield Finding(
+            "error",
+            f"The spool is nearly full: {used.size >> 20} of {settings.spool_max_bytes >> 20} MiB.",
+            "Bring Postgres back, or set MNEME_SPOOL_MAX_BYTES higher: when it is full, answers do not end.",
+        )
+    if used.calls:
+        calls = "1 call waits" if used.calls == 1 else f"{used.calls} calls wait"
+        yield Finding(
+            "warning",
+            f"{calls} in the spool ({used.size >> 10} KiB, the first for {used.oldest:.0f} s).",
+            "They are stored by themselves once Postgres takes writes and a server runs.",
+        )
+    elif not used.dead:
+        yield Finding("ok", f"The spool is empty ({folder}).")
+
+
+def _doors(settings: Settings) -> Iterator[Finding]:
+    loopback = settings.host in {"127.0.0.1", "::1", "localhost"}
+    if settings.auth_mode == "open" and not loopback:
+        yield Finding(
+            "error",
+            f"Everybody who reaches {settings.host} may read all memory: MNEME_AUTH is `open`.",
+            "Set MNEME_AUTH=keys and make keys with `mneme keys create`.",
+        )
+    else:
+        yield Finding("ok", f"Authentication is `{settings.auth_mode}` on {settings.host}.")
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            yield Finding(
+                "warning",
+                f"Port {settings.port} is not free ({error.strerror}).",
+                "Fine if that is Mneme itself; else set MNEME_PORT.",
+            )
+        else:
+            yield Finding("ok", f"Port {settings.port} is free.")
+
+
+def _paging(settings: Settings) -> Iterator[Finding]:
+    budget = settings.paging_budget_tokens
+    told = f"{budget:,} tokens" if budget is not None else "their model's window"
+    if settings.paging == "off":
+        yield Finding("ok", f"Paging is off unless a header, a session or a key asks for it; then within {told}.")
+    elif settings.worker == "off":
+        yield Finding(
+            "warning",
+            f"Paging is on, within {told}, but this server starts no worker to shorten what is long.",
+            "Fine if `mneme worker` runs elsewhere; else set MNEME_WORKER=on: objects have only a line or all their text.",
+        )
+    else:
+        yield Finding("ok", f"Paging is on: prompts of long transcripts keep within {told}.")
+
+
+def _providers(settings: Settings) -> Iterator[Finding]:
+    try:
+        Tokenizers(settings.tokenizer_json).warm()
+        yield Finding("ok", "The token encodings are whole.")
+    except (OSError, ValueError, MnemeError) as error:
+        yield Finding("error", f"Tokens cannot be counted: {error}", "Check MNEME_TOKENIZER_JSON, or install again.")
+    try:
+        embedder = build_embedder(settings)
+        yield Finding("ok", f"The embedder is {embedder.space}.")
+    except (OSError, ValueError, MnemeError) as error:
+        yield Finding("error", f"The embedder cannot be loaded: {error}", "See MNEME_EMBEDDER, or install again.")
+
+
+async def _upstreams(settings: Settings) -> list[Finding]:
+    transport = AiohttpTransport(connect_timeout_s=ASK_S, head_timeout_s=ASK_S, idle_timeout_s=ASK_S)
+    try:
+        itself = asked_of_itself(settings)
+        return [
+            Finding("error", f"{target.name} ({target.base_url}) is this server itself.", ITSELF)
+            if target.base_url in itself
+            else await _upstream(transport, target)
+            for target in Router.from_settings(settings).targets
+        ]
+    finally:
+        await transport.aclose()
+
+
+async def _upstream(transport: AiohttpTransport, target: Target) -> Finding:
+    if target.simulated:
+        return Finding(
+            "warning",
+            "No upstream is configured: a simulated one answers.",
+            "Set MNEME_UPSTREAM_BASE_URL (and MNEME_UPSTREAM_API_KEY), or OPENAI_API_KEY.",
+        )
+    headers = [(b"authorization", b"Bearer " + target.api_key.encode())] if target.api_key else []
+    try:
+        response = await transport.send(UpstreamRequest("GET", f"{target.base_url}/models", headers))
+        await response.aclose()
+    except MnemeError as error:
+        return Finding(
+            "error", f"{target.name} ({target.base_url}): {error.message}", "Check the URL, and that it runs."
+        )
+    if response.status in (401, 403) and target.api_key:
+        return Finding("error", f"{target.name} refuses the key ({response.status}).", "Check MNEME_UPSTREAM_API_KEY.")
+    if response.status == 404 and not urlsplit(target.base_url).path:
+        told = f"{target.name} answers at {target.base_url}, but has no {target.base_url}/models."
+        return Finding("warning", told, f"A base URL mostly ends in /v1: is {target.base_url}/v1 meant?")
+    if response.status >= 500:
+        told = f"{target.name} answers at {target.base_url} with {response.status}."
+        return Finding("warning", told, "See its log, or what stands before it.")
+    return Finding("ok", f"{target.name} answers at {target.base_url}.")
+
+
+async def _database(settings: Settings, dsn: str) -> list[Finding]:
+    try:
+        connection = await asyncpg.connect(dsn, timeout=ASK_S)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+        return [Finding("error", f"The database cannot be reached: {error}", "Check MNEME_DATABASE_URL.")]
+    try:
+        found = [Finding("error", text) for text in await missing(connection)]
+        embedded = settings.database_url is None
+        mend = "Stop the server and start it with `mneme serve`." if embedded else "Set it to on."
+        found += [
+            Finding("error", f"Postgres runs with {name} off: what is acknowledged may be lost.", mend)
+            for name in await careless(connection)
+        ]
+        try:
+            waiting = await pending(connection)
+        except NotReady as error:
+            return [*found, Finding("error", "The schema does not fit this Mneme.", error.message)]
+        hooks = [] if waiting else await connection.fetch(Queries.load()["webhooks.figures"])
+        stored = [] if waiting else await storage_of(connection, Queries.load())
+    finally:
+        await connection.close()
+    found = found or [Finding("ok", "The database has all that is needed, and keeps what it acknowledges.")]
+    if waiting:
+        told = f"{len(waiting)} steps of the schema wait to be applied, from {waiting[0].name} on."
+        found.append(Finding("warning", told, "Run `mneme migrate`; `mneme serve` does it by itself."))
+    named = {each.name for each in settings.webhooks}
+    found += [_webhook(TargetFigures(*row), named) for row in hooks]
+    groups = by_group(stored)
+    told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))
+    return [*found, Finding("ok", f"Stored: {told}.")] if groups else found
+
+
+async def _servers(settings: Settings, dsn: str) -> list[Finding]:
+    """Where pools have servers of their own: what each is, and whether it is what its pool needs."""
+    if not settings.pool_urls:
+        return []
+    primary, marking, servers = await servers_of(settings.direct(dsn), settings.pool_urls)
+    if primary.away:
+        return []  # told already
+    found = []
+    if primary.standby:
+        mend = "With several hosts add target_session_attrs=read-write to MNEME_DATABASE_URL and MNEME_DATABASE_DIRECT_URL."
+        found.append(Finding("error", "What is written to is a standby: nothing can be stored.", mend))
+    if settings.standby_urls and not marking:
+        mend = "Run `mneme migrate` with these settings: until then all is read from the primary."
+        found.append(Finding("warning", "Standbys are named, and the primary does not mark its writers.", mend))
+    return found + [_server(each) for each in servers]
+
+
+def _server(server: Server) -> Finding:
+    told = f"The {server.pool} pool's server {server.name}"
+    setting = f"MNEME_DATABASE_{server.pool.upper()}_URL"
+    reads = server.pool != "background"
+    if server.away:
+        meanwhile = "; the primary answers meanwhile" if reads else ""
+        level: Literal["warning", "error"] = "warning" if reads else "error"
+        return Finding(level, f"{told} cannot be reached{meanwhile}: {server.away}", f"Check it, or {setting}.")
+    if not server.ours:
+        return Finding("error", f"{told} is another database, no copy of the primary.", f"Check {setting}.")
+    if not server.standby:
+        if not reads:
+            return Finding("ok", f"{told} is the primary.")
+        return Finding(
+            "warning", f"{told} is the primary itself: reading there costs more, and takes nothing off it.",
+            f"Name a standby in {setting}, or leave it unset.",
+        )  # fmt: skip
+    if not reads:
+        return Finding("error", f"{told} is a standby, and jobs write.", f"Have {setting} lead to the primary.")
+    if server.paused:
+        return Finding(
+            "warning", f"{told} replays nothing: somebody paused it.", "SELECT pg_wal_replay_resume() there."
+        )
+    if server.lag_s is None:
+        mend = "See its log, disk and network; what its users wrote lately is read from the primary."
+        return Finding("warning", f"{told} is a standby, and more than {CATCH_UP_S:g} s late.", mend)
+    if not server.feedback:
+        mend = "Set it to on: else vacuum on the primary ends searches there."
+        return Finding("warning", f"{told} is a standby with hot_standby_feedback off.", mend)
+    return Finding("ok", f"{told} is a standby, {1000 * server.lag_s:.0f} ms late.")
+
+
+def _webhook(told: TargetFigures, named: Set[str]) -> Finding:
+    """A target of webhooks, as its outbox stands. `named`: by the settings."""
+    done = f"The webhook {told.name}: {told.delivered} delivered, {told.waiting} waiting, {told.dead} given up"
+    if told.name not in named:
+        mend = (
+            "Give every worker the MNEME_WEBHOOKS that names it; one whose list does not, or is [], takes it away: what "
+            "waits goes after 30 days."
+        )
+        return Finding("warning", f"{done}; these settings do not name it: a worker with them sends it nothing.", mend)
+    if told.dead or (told.oldest is not None and datetime.now(UTC) - told.oldest > LONG_WAIT):
+        mend = "See the log of the worker, mend the receiver; GET /api/v1/queue/dead shows what was given up, and retries it."
+        return Finding("warning", f"{done}.", mend)
+    return Finding("ok", f"{done}.")
+
+
+def _webhook_targets(settings: Settings) -> Iterator[Finding]:
+    for target in settings.webhooks:
+        parts = urlsplit(target.url.get_secret_value())
+        if parts.scheme == "http" and parts.hostname not in {"127.0.0.1", "::1", "localhost"}:
+            yield Finding("warning", f"The webhook {target.name} is sent in the clear.", "Give it an https:// URL.")
+
+
+async def _domains(settings: Settings, dsn: str) -> list[Finding]:
+    """Each domain: whether it answers, whether its role could write, and whether its tenants' ontologies fit its tables."""
+    found = []
+    for name, source in settings.domains.items():
+        pool = DomainPool(name, source, Queries.load())
+        try:
+            role = (await pool.query("writer", timeout_s=ASK_S))[0]
+            found.append(Finding("ok", f"The domain {name} answers, as {role['role']}."))
+            if role["is_superuser"] and not source.allow_writer:
+                mend = "Make a role that can only read: docs/domain.md has the commands."
+                found.append(
+                    Finding("error", f"{role['role']} is a superuser in {name}: nothing is asked there.", mend)
+                )
+            found += [await _ontology(settings, dsn, pool, tenant) for tenant in source.tenants]
+        except DomainAway as away:
+            found.append(Finding("error", away.message, f"Check the dsn of {name} in MNEME_DOMAINS, and that it runs."))
+        except MnemeError as error:
+            found.append(Finding("warning", f"The ontology of {name} cannot be read: {error.message}", "See above."))
+        finally:
+            await pool.close()
+    return found
+
+
+async def _ontology(settings: Settings, dsn: str, domain: DomainPool, tenant: str) -> Finding:
+    """A tenant's ontology, against the tables of its domain."""
+    async with command_pool(settings, dsn) as pool:
+        sql, clock = Queries.load(), SystemClock()
+        owner = await Tenancy(pool, sql, clock).tenant(tenant)
+        rows = await OntologyStore(pool, sql, clock).sources(owner) if owner is not None else []
+    whose = f"The ontology of {domain.name} (tenant {tenant})"
+    draft = next((read(each.source).draft for each in rows if each.domain == domain.name), None)
+    if draft is None:
+        mend = (
+            f"Run `mneme ontology draft --domain {domain.name}`, look at it, and load it: nothing is asked there else."
+        )
+        return Finding("warning", f"{whose} is not loaded.", mend)
+    tables = await domain.catalog([each.table for each in draft.types.values()], ASK_S)
+    findings = check(draft, tables, allow_writer=domain.source.allow_writer)
+    errors = [each for each in findings if each.level == "error"]
+    if errors:
+        told = f"{whose}, line {errors[0].line}: {errors[0].message}"
+        return Finding("error", told, f"{len(errors)} errors in all: `mneme ontology check` tells each.")
+    return Finding("ok", f"{whose} fits its {len(tables)} tables; {len(findings)} warnings.")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@failing_clearly
+def doctor(as_json: bool) -> None:
+    """Find what is wrong with this installation, and say how to mend it."""
+    findings = examine(load_settings())
+
+    def text() -> None:
+        for each in findings:
+            mark = {"ok": "✓", "warning": "!", "error": "✗"}[each.level]
+            click.echo(f"{mark} {each.what}")
+            if each.mend:
+                click.echo(f"    {each.mend}")
+
+    show([vars_of(each) for each in findings], as_json, text)
+    if any(each.level == "error" for each in findings):
+        raise SystemExit(1)
+
+
+def vars_of(finding: Any) -> dict[str, Any]:
+    """A finding as JSON."""
+    return {"level": finding.level, "what": finding.what, "mend": finding.mend}

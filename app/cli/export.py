@@ -1,0 +1,115 @@
+"""The client side of `mneme export`: everything that a running Mneme has of a user, as JSON lines, with progress."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+import click
+import httpx
+import orjson
+from rich.console import Console
+from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from app.cli.console import failing_clearly, load_settings, show
+from app.cli.importer import base_of
+from app.errors import MnemeError
+
+TIMEOUT_S = 300.0
+"""Seconds between two parts of the answer."""
+
+_END = b'{"end":'
+
+
+class ExportFailed(MnemeError):
+    """The export failed."""
+
+
+def fetch_user(user: str, base: str, key: str | None, out: Path | None, *, messages: bool) -> int:
+    """Write the export of `user` from the Mneme at `base` to `out` (None: standard output); how many lines. A file is only
+    there once it is whole. Raises ExportFailed, also for an export that broke off."""
+    headers = {"x-mneme-key": key} if key is not None else {}
+    path = f"/api/v1/users/{quote(user, safe='')}/export"
+    columns = (TextColumn("exporting"), DownloadColumn(), TransferSpeedColumn())
+    seen = _Seen()
+    with (
+        _target(out) as file,
+        httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S) as client,
+        Progress(*columns, console=Console(stderr=True)) as progress,
+    ):
+        task = progress.add_task("export", total=None)
+        try:
+            with client.stream("GET", path, params={"part": "messages" if messages else "all"}) as answer:
+                if answer.status_code != 200:
+                    answer.read()
+                    raise ExportFailed(f"{base} refused: {_reason(answer)}")
+                for chunk in answer.iter_bytes():
+                    file.write(chunk)
+                    seen.add(chunk)
+                    progress.advance(task, len(chunk))
+        except httpx.HTTPError as error:
+            raise ExportFailed(f"{base} cannot be reached, or broke off: {error}. Is `mneme serve` running?") from error
+        if not messages and seen.last != _END:
+            raise ExportFailed("The export broke off: its last line is missing. Try again.")
+    return seen.lines
+
+
+class _Seen:
+    """The lines so far: how many, and how the last whole one begins."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.last = b""
+        self._begun = b""
+
+    def add(self, chunk: bytes) -> None:
+        """Some further bytes, wherever they are cut."""
+        for n, piece in enumerate(chunk.split(b"\n")):
+            if n:
+                self.lines += 1
+                self.last, self._begun = self._begun, b""
+            self._begun = (self._begun + piece[: len(_END)])[: len(_END)]
+
+
+@contextmanager
+def _target(out: Path | None) -> Iterator[IO[bytes]]:
+    if out is None:
+        yield sys.stdout.buffer
+        return
+    part = out.with_name(out.name + ".part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(out)
+    except OSError as error:
+        raise ExportFailed(f"{out} cannot be written: {error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _reason(answer: httpx.Response) -> str:
+    try:
+        return str(orjson.loads(answer.content)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return f"HTTP {answer.status_code}"
+
+
+@click.command()
+@click.option("--user", required=True, help="The user, as the application calls them.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A file; else standard output.")
+@click.option("--messages", is_flag=True, help="Only the messages, as `mneme import` takes them.")
+@click.option("--base", help="A running Mneme; by default the one at MNEME_HOST and MNEME_PORT.")
+@click.option("--key", help="A Mneme key, where the server asks for one.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON; with --out.")
+@failing_clearly
+def export(user: str, out: Path | None, messages: bool, base: str | None, key: str | None, as_json: bool) -> None:
+    """Export everything that is stored of a user, as JSON lines."""
+    if as_json and out is None:
+        raise click.UsageError("--json needs --out: standard output has the export.")
+    lines = fetch_user(user, base or base_of(load_settings()), key, out, messages=messages)
+    if out is not None:
+        show({"lines": lines, "file": str(out)}, as_json, lambda: click.echo(f"{lines} lines in {out}."))

@@ -1,0 +1,366 @@
+"""`mneme replay …`: recorded calls, played again; the group that its commands join."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import click
+import httpx
+import orjson
+from msgspec import Struct, field
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from app.cli.console import failing_clearly, load_settings, show
+from app.cli.importer import base_of
+from app.errors import MnemeError
+from mneme_replay.cassette import CassetteError
+from mneme_replay.deck import Deck, Miss, Reuse
+from mneme_replay.files import answered, load
+from mneme_replay.player import App, Player
+from mneme_replay.requests import MATCHINGS, Matching, Reader
+from mneme_replay.serving import bound, server_of, url_of
+from mneme_replay.timing import parse_speed
+
+# What `mneme replay serve` does: cassettes from disk, and a server of them in the foreground.
+
+
+class ReplayFailed(MnemeError):
+    """The cassettes cannot be played, or a replay of them failed."""
+
+
+def serve_cassettes(
+    paths: Sequence[Path], host: str, port: int, *, speed: float, matching: str, ignore: Sequence[str], reuse: Reuse
+) -> None:
+    """Serve until stopped. Raises ReplayFailed for cassettes that are not whole, for none, and for an address that is taken."""
+    try:
+        deck = Deck(load(paths, answers=False), Reader.of(matching, ignore), reuse)
+    except CassetteError as error:
+        raise ReplayFailed(str(error)) from error
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if not deck:
+        raise ReplayFailed(f"There is no cassette in {', '.join(map(str, paths))}.")
+    app = App()
+    app.mount("", Player(deck, speed=speed, on_miss=_tell, answered=answered))
+    try:
+        sock = bound(host, port)
+    except OSError as error:
+        raise ReplayFailed(f"{host}:{port} cannot be listened on: {error.strerror}.") from error
+    with sock:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(
+                each, lambda *_: None
+            )  # uvicorn ends in good order, and then passes the signal on to whom it found
+        click.echo(f"{len(deck)} cassettes on {url_of(sock)}/v1")
+        server_of(app).run(sockets=[sock])
+
+
+def _tell(miss: Miss) -> None:
+    click.echo(miss.told, err=True)
+
+
+# What `mneme replay run` does: captured calls compiled again by a running Mneme, and a report of what became of them.
+
+TIMEOUT_S = 300.0
+"""Seconds for one replay: with `--send` an upstream answers."""
+PAGE = 200
+"""Calls listed at a time."""
+CHANGES = ("kept", "moved", "rescored", "new", "gone")
+SHOWN = 20
+"""Changed calls that the readable report names; the JSON has all."""
+
+
+class Selection(Struct, frozen=True):
+    """Which calls: these ids, else those that the filters of GET /api/v1/calls choose, newest first, `limit` at most."""
+
+    ids: Sequence[str] = ()
+    filters: Mapping[str, Any] = field(default_factory=dict)
+    limit: int = 1000
+
+
+class Wish(Struct, frozen=True):
+    """How to replay: see POST /api/v1/calls/{id}/replay."""
+
+    mode: str = "today"
+    send: bool = False
+
+
+def run(
+    base: str, key: str | None, authorization: str | None, selection: Selection, wish: Wish, *, console: Console
+) -> dict[str, Any]:
+    """Replay a selection on the Mneme at `base`, and report. `authorization`: for the upstream, with `send`, where Mneme has no
+    key of its own. Raises ReplayFailed; what one call is refused for is told in the report."""
+    headers = {"x-mneme-key": key} if key is not None else {}
+    if authorization is not None:
+        headers["authorization"] = authorization
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn())
+    with (
+        httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S) as client,
+        Progress(*columns, console=console) as progress,
+    ):
+        try:
+            wanted = list(selection.ids) or list(_listed(client, selection))
+            task = progress.add_task("replay", total=len(wanted))
+            outcomes = []
+            for each in wanted:
+                outcomes.append(_replayed(client, each, wish))
+                progress.advance(task)
+        except httpx.HTTPError as error:
+            raise ReplayFailed(f"{base} cannot be reached: {error}. Is `mneme serve` running?") from error
+    return report(wish, outcomes)
+
+
+def _listed(client: httpx.Client, selection: Selection) -> Iterator[str]:
+    """The ids of the chat calls that the filters choose."""
+    cursor, left = None, selection.limit
+    while left > 0:
+        params = {**selection.filters, "limit": PAGE} | ({"cursor": cursor} if cursor is not None else {})
+        answer = client.get("/api/v1/calls", params=params)
+        if answer.status_code != 200:
+            raise ReplayFailed(f"The calls cannot be listed: {_reason(answer)[1]}")
+        page = answer.json()
+        for each in page["calls"]:
+            if each["method"] == "POST" and each["path"].partition("?")[0] == "/v1/chat/completions" and left > 0:
+                left -= 1
+                yield each["id"]
+        cursor = page["next"]
+        if cursor is None:
+            return
+
+
+def _replayed(client: httpx.Client, call: str, wish: Wish) -> dict[str, Any]:
+    answer = client.post(f"/api/v1/calls/{call}/replay", json={"mode": wish.mode, "send": wish.send})
+    if answer.status_code == 200:
+        return {"call_id": call, **answer.json()}
+    if answer.status_code in (401, 403) or answer.status_code >= 500:
+        # What is wrong with the key or the server is wrong with every call.
+        raise ReplayFailed(f"The call {call} was not replayed: {_reason(answer)[1]}")
+    code, message = _reason(answer)
+    return {"call_id": call, "skipped": code, "why": message}
+
+
+def report(wish: Wish, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The report over all calls. `identical`: prompts that are what they were to the byte, of those that were compiled again;
+    `same_context`: those with the same items in the same order; tokens are those that Mneme added, and η as in the audit, both
+    as means over the calls; `skipped`: calls that could not be compiled again, by reason."""
+    done = [each for each in outcomes if "skipped" not in each]
+    changes = Counter[str]()
+    for each in done:
+        changes.update(each["changes"])
+    told: dict[str, Any] = {
+        "mode": wish.mode,
+        "calls": len(outcomes),
+        "replayed": len(done),
+        "skipped": dict(Counter(each["skipped"] for each in outcomes if "skipped" in each)),
+        "identical": sum(each["identical"] for each in done),
+        "share_identical": _share([each["identical"] for each in done]),
+        "same_context": sum(_is_same(each) for each in done),
+        "items": {name: changes[name] for name in CHANGES},
+        "forgotten": sum(
+            item["now"]["reason"] == "forgotten" for each in done for item in each["items"] if item["change"] == "gone"
+        ),
+    }
+    for name in ("tokens", "eta"):
+        told[name] = {side: _mean([each[name][side] for each in done]) for side in ("was", "now")}
+    if wish.send:
+        answers = [each["answer"] for each in done]
+        told["answers"] = {
+            "identical": sum(each["identical"] for each in answers),
+            "failed": sum(each["status"]["now"] is None or each["status"]["now"] >= 300 for each in answers),
+        } | {
+            name: {side: _mean([each[name][side] for each in answers]) for side in ("was", "now")}
+            for name in ("latency_ms", "prompt_tokens", "completion_tokens")
+        }
+    told["changed"] = [_changed(each) for each in done if not each["identical"]]
+    told["not_replayed"] = [dict(each) for each in outcomes if "skipped" in each]
+    return told
+
+
+def _is_same(outcome: Mapping[str, Any]) -> bool:
+    changes = outcome["changes"]
+    return not (changes["moved"] or changes["new"] or changes["gone"])
+
+
+def _changed(outcome: Mapping[str, Any]) -> dict[str, Any]:
+    items = [each for each in outcome["items"] if each["change"] != "kept"]
+    same = ("call_id", "created_at", "model", "changes", "tokens", "eta", "rebased", "notes")
+    return {name: outcome[name] for name in same} | {"items": items}
+
+
+def readable(told: Mapping[str, Any]) -> str:
+    """The report for a person."""
+    if not told["calls"]:
+        return "No call was chosen."
+    lines = [f"{told['replayed']} of {told['calls']} calls compiled again ({told['mode']})."]
+    lines += [f"  {many} skipped: {why}" for why, many in told["skipped"].items()]
+    if not told["replayed"]:
+        return "\n".join(lines)
+    share = f"{told['share_identical']:.1%}"
+    lines.append(
+        f"{told['identical']} prompts identical to the byte ({share}); {told['same_context']} with the same items."
+    )
+    lines.append("Items: " + ", ".join(f"{told['items'][name]} {name}" for name in CHANGES) + _forgotten(told))
+    lines.append(f"Tokens added: {_pair(told['tokens'], '.1f')}; eta: {_pair(told['eta'], '.3f')} (means).")
+    if "answers" in told:
+        answers = told["answers"]
+        lines.append(
+            f"Answers: {answers['identical']} identical, {answers['failed']} failed; "
+            f"latency {_pair(answers['latency_ms'], '.0f')} ms, tokens {_pair(answers['completion_tokens'], '.1f')}."
+        )
+    for each in told["changed"][:SHOWN]:
+        changes = ", ".join(f"{many} {name}" for name, many in each["changes"].items() if many and name != "kept")
+        lines.append(f"  {each['call_id']}  {changes or 'the same items, other bytes'}")
+        for item in each["items"]:
+            words = " ".join((item["text"] or "(forgotten)").split())[:80]
+            lines.append(f"      {item['change']:<8} {_side(item['was'])} → {_side(item['now'])}  {words}")
+    if len(told["changed"]) > SHOWN:
+        lines.append(f"  and {len(told['changed']) - SHOWN} more; --json has all.")
+    return "\n".join(lines)
+
+
+def _forgotten(told: Mapping[str, Any]) -> str:
+    return f" ({told['forgotten']} of them forgotten since)." if told["forgotten"] else "."
+
+
+def _side(side: Mapping[str, Any]) -> str:
+    place = f"#{side['rank']}" if side["rank"] is not None else side["reason"]
+    return f"{place} ({side['score']:.3f})" if side["score"] is not None else place
+
+
+def _pair(sides: Mapping[str, float | None], form: str) -> str:
+    was, now = (f"{each:{form}}" if each is not None else "?" for each in (sides["was"], sides["now"]))
+    return f"{was} → {now}"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return round(mean(known), 4) if known else None
+
+
+def _share(flags: Sequence[bool]) -> float | None:
+    return sum(flags) / len(flags) if flags else None
+
+
+def _reason(answer: httpx.Response) -> tuple[str, str]:
+    try:
+        error = answer.json()["error"]
+        return str(error["code"] or f"http_{answer.status_code}"), str(error["message"])
+    except (ValueError, LookupError, TypeError):
+        return f"http_{answer.status_code}", f"HTTP {answer.status_code}"
+
+
+# `mneme replay run`: the command line of regression replays.
+
+MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"])
+
+
+@click.group()
+def replay() -> None:
+    """Replay captured calls: serve them from cassettes, or compile them again."""
+
+
+@replay.command("run")
+@click.option("--call", "calls", multiple=True, help="A call's id; may be given several times, and no filter then.")
+@click.option("--user", help="Calls of this user.")
+@click.option("--session", help="Calls of this session.")
+@click.option("--model", help="Calls that asked for this model.")
+@click.option("--label", "labels", multiple=True, help="Calls with this label; of several, all.")
+@click.option("--since", type=MOMENT, help="Calls that came in then or later (UTC, unless it says otherwise).")
+@click.option("--until", type=MOMENT, help="Calls that came in before that.")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most calls, the newest.")
+@click.option("--as-of", is_flag=True, help="With the inputs of then, not with today's memory and settings.")
+@click.option("--send", is_flag=True, help="Send them upstream, and compare the answers. It costs what calls cost.")
+@click.option("--authorization", help="For the upstream, with --send, where Mneme has no key of its own for it.")
+@click.option("--fail-under", type=click.FloatRange(0, 1), help="Exit 1 if a smaller share of prompts is identical.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A file for the report as JSON.")
+@click.option("--base", help="A running Mneme; by default the one at MNEME_HOST and MNEME_PORT.")
+@click.option("--key", help="A Mneme key, where the server asks for one.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@failing_clearly
+def replay_run(
+    calls: tuple[str, ...],
+    labels: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    as_of: bool,
+    send: bool,
+    authorization: str | None,
+    fail_under: float | None,
+    out: Path | None,
+    base: str | None,
+    key: str | None,
+    as_json: bool,
+    **named: Any,
+) -> None:
+    """Compile captured calls again, and report what changed: items, tokens, eta, answers.
+
+    By default with today's memory, code and settings; with --as-of with the inputs of then, so that all that differs is the
+    code. With --fail-under it exits 1 where too many prompts are not what they were, or none was compiled again.
+    """
+
+    filters = {name: value for name, value in named.items() if value is not None}
+    filters |= {name: each.isoformat() for name, each in (("since", since), ("until", until)) if each is not None}
+    filters |= {"label": list(labels)} if labels else {}
+    if calls and filters:
+        raise click.UsageError("--call names the calls: with it no filter counts.")
+    told = run(
+        base or base_of(load_settings()),
+        key,
+        authorization,
+        Selection(calls, filters, limit),
+        Wish("as_of" if as_of else "today", send),
+        console=Console(stderr=True),
+    )
+    if out is not None:
+        try:
+            out.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        except OSError as error:
+            raise ReplayFailed(f"{out} cannot be written: {error}.") from error
+    show(told, as_json, lambda: click.echo(readable(told)))
+    if fail_under is not None and (told["share_identical"] is None or told["share_identical"] < fail_under):
+        click.echo(f"Fewer than {fail_under:.1%} of the prompts are what they were.", err=True)
+        raise SystemExit(1)
+
+
+@replay.command()
+@click.argument("cassettes", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8090, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
+@click.option(
+    "--speed",
+    default=1.0,
+    show_default=True,
+    type=parse_speed,
+    metavar="SPEED",
+    help="1: as recorded; 2: twice as fast; 0: at once.",
+)
+@click.option("--match", "matching", default="normalised", show_default=True, type=click.Choice(MATCHINGS))
+@click.option("--ignore", multiple=True, metavar="PATH", help="A JSON path of the body that does not count.")
+@click.option("--once", is_flag=True, help="Play each cassette once; else the last of equal ones goes on answering.")
+@failing_clearly
+def serve(
+    cassettes: tuple[Path, ...],
+    host: str,
+    port: int,
+    speed: float,
+    matching: Matching,
+    ignore: tuple[str, ...],
+    once: bool,
+) -> None:
+    """Answer as an OpenAI-compatible server from CASSETTES: files, or folders of them. Needs no database.
+
+    A request gets what was recorded for its like, in the same pieces, at the same pace; one that nothing was recorded for
+    gets a 404 that says what is nearest, and how it differs.
+    """
+
+    serve_cassettes(
+        cassettes, host, port, speed=speed, matching=matching, ignore=ignore, reuse="once" if once else "again"
+    )

@@ -1,0 +1,1 @@
+"""The forms in which clients speak to models."""

@@ -1,0 +1,92 @@
+"""The dialect of `/v1/chat/completions`: its array is `messages`, and a stream ends with `data: [DONE]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from app.context.transcript import Transcript
+from app.dialects.base import NAMING, ChatRequest, Guard, positive
+from app.dialects.splice import Envelope, Insertion, append_text, insert_messages, insert_text, scan
+from app.dialects.sse import Answer, EndGuard, answer_of_json, fold
+
+
+class ChatDialect:
+    """See `dialect.Dialect`."""
+
+    name: Literal["chat"] = "chat"
+    naming = NAMING
+
+    def session(self, document: Mapping[str, Any]) -> str | None:
+        return None
+
+    def unfit(self, document: Mapping[str, Any]) -> str | None:
+        return None
+
+    def read(self, body: bytes, document: Mapping[str, Any]) -> ChatRequest | None:
+        envelope = scan(body, document)
+        if envelope is None or not envelope.messages:
+            return None
+        messages = document["messages"]
+        model = document.get("model")
+        return ChatRequest(
+            dialect=self,
+            body=body,
+            document=document,
+            envelope=envelope,
+            messages=messages,
+            transcript=Transcript.of(messages),
+            model=model if isinstance(model, str) else "",
+            stream=document.get("stream") is True,
+            answer_limit=positive(document.get("max_completion_tokens")) or positive(document.get("max_tokens")),
+        )
+
+    def messages(self, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+        found = document["messages"]
+        return found if isinstance(found, list) else None
+
+    def scan(self, body: bytes) -> Envelope | None:
+        return scan(body)
+
+    def elements(self, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        found: Sequence[Mapping[str, Any]] = document["messages"]
+        return found
+
+    def schemas(self, document: Mapping[str, Any]) -> list[object]:
+        return [each for name in ("tools", "functions", "response_format") if (each := document.get(name))]
+
+    def canvas(self, chat: ChatRequest) -> _Canvas:
+        return _Canvas(chat.body, chat.envelope)
+
+    def guard(self) -> Guard:
+        return EndGuard()
+
+    def fold(self, events: Iterable[bytes]) -> Answer:
+        return fold(events)
+
+    def whole(self, body: bytes) -> Answer | None:
+        return answer_of_json(body)
+
+    def mark(self, chat: ChatRequest, answer: Answer) -> bytes | None:
+        return None
+
+
+class _Canvas(Struct, frozen=True):
+    body: bytes
+    envelope: Envelope
+
+    def insert(self, index: int, messages: Sequence[Mapping[str, Any]]) -> list[Insertion]:
+        return [insert_messages(self.envelope, index, messages)]
+
+    def prepend(self, index: int, text: str) -> list[Insertion]:
+        made = insert_text(self.body, self.envelope.messages[index], text)
+        return [made] if made is not None else []
+
+    def append(self, index: int, text: str) -> list[Insertion]:
+        made = append_text(self.body, self.envelope.messages[index], text)
+        return [made] if made is not None else []
+
+
+CHAT = ChatDialect()

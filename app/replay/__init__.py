@@ -1,0 +1,1 @@
+"""Captured calls, done again."""

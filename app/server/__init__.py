@@ -1,0 +1,1 @@
+"""What builds the processes from the settings, and supervises them."""

@@ -1,0 +1,201 @@
+"""What every process needs, opened in order and closed in the other one: pools, embedder, tokenizers, tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from app.clock import Clock, SystemClock
+from app.errors import NotReady
+from app.providers.embeddings import Embedder, build_embedder
+from app.providers.models import ModelRegistry
+from app.providers.tokens import CountCache, TokenCounter, Tokenizers
+from app.settings import Settings
+from app.store.limits import SpendStore
+from app.store.migrate import migrate
+from app.store.pools import Pool, open_pool
+from app.store.queries import Queries
+from app.store.queue import prepare_queue
+from app.store.reach import reach
+from app.store.replicas import begin_marking
+from app.store.tenancy import Tenancy
+from app.store.turns import TurnStore
+from app.store.workloads import Elsewhere, PoolLimits, Pools, open_pools
+from app.tasks import Supervisor
+
+log = logging.getLogger("mneme")
+
+APP_ROLE = "mneme_app"
+"""What the server and the worker run as; row-level security holds it to one tenant."""
+
+CLOSING_S = 5.0
+"""Seconds for what still runs when a process closes: records of cancelled answers, mostly; each takes milliseconds."""
+
+WORKER_CONNECTIONS = 3
+"""Of a worker beside its pool: the queue's listener, its leases, the schedule."""
+
+OPEN_AT_ONCE = 2
+"""Connections of each pool that requests wait for, which a start opens and warms. The others open when these are in use."""
+
+STORED_COUNTS = "gpt-4o"
+"""A model counted by o200k_base: the encoding of every stored token count."""
+
+
+def database_dsn(settings: Settings) -> str:
+    """The database to use. Raises NotReady where none is configured: `mneme serve` starts the embedded one."""
+    if settings.database_url is None:
+        raise NotReady("No database: set MNEME_DATABASE_URL, or start with `mneme serve`.")
+    return settings.database_url.get_secret_value()
+
+
+async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str], None] | None = None) -> None:
+    """Bring the schema, the queue and the embedder's space up to date. Needs a login that may create roles."""
+    embedder, sql = build_embedder(settings), Queries.load()
+
+    async def queue(connection: Any) -> None:
+        await prepare_queue(connection, sql)
+
+    async def space(connection: Any) -> None:
+        if embedder.dimensions:
+            await connection.execute(sql["turns.ensure_space"], embedder.space, embedder.dimensions)
+
+    async def marks(connection: Any) -> None:
+        await begin_marking(connection, sql, wanted=bool(settings.standby_urls))
+
+    connection = await reach(settings.direct(dsn), settings.start_wait_s)
+    try:
+        await migrate(
+            connection,
+            hash_partitions=settings.hash_partitions,
+            history_partitions=settings.history_partitions,
+            after=[queue, space, marks],
+            progress=progress,
+        )
+    finally:
+        await connection.close()
+        await embedder.close()
+
+
+class Core(Struct, frozen=True):
+    """What every process needs."""
+
+    settings: Settings
+    dsn: str
+    clock: Clock
+    queries: Queries
+    pools: Pools
+    embedder: Embedder
+    tokenizers: Tokenizers
+    counts: CountCache
+    models: ModelRegistry
+    tasks: Supervisor
+    turns: TurnStore
+    counter: TokenCounter
+    session_ttl: timedelta
+
+
+def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:
+    """The pools of a server process, or of a worker, which has no request to keep waiting."""
+    waits, longest = settings.pool_background_timeout_ms, settings.background_statement_timeout_ms
+    limits = {"background": PoolLimits(settings.pool_background_size, waits, longest)}
+    if serving:
+        sizes = {
+            "write": settings.pool_write_size,
+            "history": settings.pool_history_size,
+            "memory": settings.pool_memory_size,
+        }
+        for name, given in sizes.items():
+            size = given or settings.pool_size
+            limits[name] = PoolLimits(size, settings.pool_timeout_ms, settings.statement_timeout_ms)
+    return limits
+
+
+async def _check_room(settings: Settings, pools: Pools, *, serving: bool) -> None:
+    """Say so where all pools together may ask for more connections than the server gives."""
+    one = sum(limit.size for limit in pool_limits(settings, serving=serving).values())
+    worker = settings.pool_background_size + WORKER_CONNECTIONS if serving and settings.worker == "on" else 0
+    listener = 1 if serving else 0
+    wanted, allowed = (
+        (one + listener) * (settings.workers if serving else 1) + worker,
+        await pools.connections_allowed(),
+    )
+    if wanted > allowed:
+        log.warning(
+            "Postgres gives fewer connections than the pools may ask for: lower MNEME_POOL_SIZE, or raise its"
+            " max_connections",
+            extra={"wanted": wanted, "allowed": allowed},
+        )
+
+
+@asynccontextmanager
+async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool = True) -> AsyncIterator[Core]:
+    """Open what is shared; closed again in the right order: work first, the pools last."""
+    async with AsyncExitStack() as stack:
+        queries = Queries.load()
+        await (await reach(dsn, settings.start_wait_s)).close()
+        pools = await open_pools(
+            dsn,
+            pool_limits(settings, serving=serving),
+            statement_cache_size=settings.statement_cache_size,
+            role=APP_ROLE,
+            elsewhere=Elsewhere(settings.pool_urls, settings.replica_wait_ms / 1000),
+        )
+        stack.push_async_callback(pools.close)
+        await _check_room(settings, pools, serving=serving)
+        embedder = build_embedder(settings)
+        stack.push_async_callback(embedder.close)
+        tokenizers = Tokenizers(settings.tokenizer_json)
+        counter = tokenizers.for_model(STORED_COUNTS)
+        if serving:  # for a worker nobody waits; and what other models take, their first request loads
+            await tokenizers.ready(STORED_COUNTS)
+        tasks = Supervisor()
+        stack.push_async_callback(tasks.close, CLOSING_S)
+        yield Core(
+            settings=settings,
+            dsn=dsn,
+            clock=clock,
+            queries=queries,
+            pools=pools,
+            embedder=embedder,
+            tokenizers=tokenizers,
+            counts=CountCache(),
+            models=ModelRegistry(
+                windows=settings.model_windows,
+                prices=settings.model_prices,
+                default_window=settings.default_context_window,
+                default_response=settings.default_response_tokens,
+            ),
+            tasks=tasks,
+            turns=TurnStore(pools.write, queries, history=pools.reads("history"), memory=pools.reads("memory")),
+            counter=counter,
+            session_ttl=timedelta(days=settings.session_ttl_days),
+        )
+
+
+@asynccontextmanager
+async def command_pool(settings: Settings, dsn: str) -> AsyncIterator[Pool]:
+    """One connection as the application's role, for a command: it does one thing after the other."""
+    pool = await open_pool(
+        dsn,
+        size=1,
+        timeout_ms=settings.pool_timeout_ms,
+        statement_timeout_ms=settings.statement_timeout_ms,
+        statement_cache_size=settings.statement_cache_size,
+        role=APP_ROLE,
+    )
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+@asynccontextmanager
+async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[tuple[Tenancy, SpendStore]]:
+    """Keys and tenants, and what they spent, for the commands."""
+    async with command_pool(settings, dsn) as pool:
+        yield Tenancy(pool, (queries := Queries.load()), SystemClock()), SpendStore(pool, queries)

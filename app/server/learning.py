@@ -1,0 +1,77 @@
+"""What learns from turns, wired: for the worker, and for a server, with a turn in which the rules find something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from app.jobs.answers import Answers
+from app.jobs.cards import CardTaker
+from app.jobs.compare import Comparing
+from app.jobs.notes import Notes
+from app.jobs.resolution import Hearing
+from app.jobs.retractions import TakingBack
+from app.jobs.tasks import Learner
+from app.knowledge.ontologies import Ontologies
+from app.knowledge.resolve import Resolver
+from app.memory.candidate import Candidate, Exchange
+from app.memory.compare_llm import Pair, Verdict, judged
+from app.memory.extract import extract
+from app.memory.extract_llm import extract_with_helper
+from app.memory.secrets import refuser
+from app.server.core import Core
+from app.store.learning import LearningStore
+from app.store.resolution import CheckStore
+from app.store.validation import Validation
+
+if TYPE_CHECKING:
+    from app.providers.helper import HelperClient
+
+
+async def learner(core: Core, ontologies: Ontologies, resolver: Resolver, helper: HelperClient | None) -> Learner:
+    """Learns by the rules; `helper` adds to them, in jobs of the worker. `resolver`: reads with the background pool."""
+
+    async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
+        return extract(exchange)
+
+    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+        assert helper is not None, "chosen only where there is one"
+        return await extract_with_helper(helper, exchange)
+
+    async def by_judgement(pairs: Sequence[Pair]) -> Mapping[int, Verdict]:
+        assert helper is not None, "chosen only where there is one"
+        return await judged(helper, pairs)
+
+    space = await core.turns.space_of(core.embedder.space)
+    refuses = refuser(core.settings.refuse_pii, core.settings.refuse_patterns)
+    tools = core.settings.card_tools
+    taker = CardTaker(core.queries, tools, core.counter.count, core.clock) if tools else None
+    pool = core.pools.background
+    store = LearningStore(pool, core.queries)
+    comparing = None
+    if helper is not None and space is not None:
+        comparing = Comparing(store, by_judgement, core.clock, space=space)
+    return Learner(
+        store,
+        embedder=core.embedder,
+        space=space,
+        extract=by_rules,
+        helper=by_helper if helper is not None else None,
+        comparing=comparing,
+        count=core.counter.count,
+        clock=core.clock,
+        store_secrets=core.settings.store_secrets,
+        refuses=refuses,
+        note=Notes(core.queries, core.clock, taker),
+        hearing=Hearing(
+            CheckStore(pool, core.queries), core.queries, core.clock, ontologies=ontologies, resolver=resolver
+        ),
+        taking_back=TakingBack(core.queries, core.clock),
+        answers=Answers(
+            Validation(pool, core.queries, core.clock, space=space, actor="user"),
+            embedder=core.embedder,
+            count=core.counter.count,
+            store_secrets=core.settings.store_secrets,
+            refuses=refuses,
+        ),
+    )

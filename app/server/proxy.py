@@ -1,0 +1,421 @@
+"""The path of a request, wired: from the authenticator to the recorder, with the journal and the drain beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import orjson
+from msgspec import Struct
+
+from app.api.auth import Authenticator
+from app.capture.commit import GroupCommit
+from app.capture.record import Recorder
+from app.context.cards import CardFinder
+from app.context.compile import STORED_COUNTS, Compiler, CompileRequest
+from app.context.profiles import PROFILES, Profile, strategies
+from app.context.retrieve import Retriever, Scope
+from app.context.sections import Budgets
+from app.context.transcript import Transcript
+from app.errors import NotReady, StoreUnavailable
+from app.gateway.account import Accountant
+from app.gateway.card_preview import CardReader
+from app.gateway.commands import Commander
+from app.gateway.drain import Drain
+from app.gateway.limiter import Limiter
+from app.gateway.model_discovery import Scout
+from app.gateway.pager import Pager
+from app.gateway.prepare import Preparer
+from app.gateway.redact import Redactor
+from app.gateway.simulated import SimulatedTransport
+from app.gateway.spooling import Keeper, open_keeper
+from app.gateway.transport import AiohttpTransport
+from app.gateway.turn import Application, Gateway
+from app.gateway.upstream import Router, Transport
+from app.index.indexes import MOST_ITEMS, Indexes
+from app.jobs.inline import Inline
+from app.knowledge.inquiry import Knower
+from app.memory.candidate import Exchange
+from app.memory.commands import commands
+from app.memory.extract import extract
+from app.memory.secrets import unwelcome
+from app.metrics import Metrics
+from app.paging.faults import Faulter, Writer
+from app.paging.state import Answering
+from app.providers.helper import build_helper
+from app.replay.ask_again import Asker
+from app.replay.paging import PagedThen
+from app.replay.recompile import Recompiler
+from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core
+from app.server.knowledge import Knowledge, knower, resolver
+from app.server.learning import learner
+from app.settings import Settings
+from app.store.captures import Captures
+from app.store.cards import Cards
+from app.store.commands import CommandStore
+from app.store.erasure import Erasures, own_connection
+from app.store.indexed import IndexStore
+from app.store.limits import LimitStore
+from app.store.paging import PagingStore
+from app.store.pools import Pool
+from app.store.replays import ReplayStore
+from app.store.resolution import KnowingStore
+from app.store.tenancy import Tenancy
+from app.store.turns import TurnStore
+from app.store.validation import Validation
+
+if TYPE_CHECKING:
+    from app.providers.helper import HelperClient
+    from app.tracing.provider import Tracing
+
+VECTOR_SHARE = 0.6
+"""Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes
+some 10 with what stands around it (docs/recall.md)."""
+
+MEGABYTE = 1024 * 1024
+REHEARSED = "My name is Ana and I live in Lisbon. What did we say last week about the dog's food?"
+"""A message that states and asks."""
+
+log = logging.getLogger("mneme")
+
+
+class Proxy(Struct, frozen=True):
+    """The gateway and what the doors share with it.
+
+    `compiler`, `preparer`, `knower` and `writer` are the doors' own: what they look for must not keep a prompt waiting.
+    """
+
+    gateway: Application
+    compiler: Compiler
+    preparer: Preparer
+    knower: Knower
+    writer: Writer
+    recompiler: Recompiler
+    asker: Asker
+    router: Router
+    authenticator: Authenticator
+    tenancy: Tenancy
+    indexes: Indexes
+
+
+@asynccontextmanager
+async def open_proxy(
+    core: Core, knowledge: Knowledge, metrics: Metrics, tracing: Tracing | None = None
+) -> AsyncIterator[Proxy]:
+    """Wire the path of a request; what is opened last is closed first. `tracing`: None where nothing is traced."""
+    settings, pools = core.settings, core.pools
+    for reads in pools.replicas.values():
+        reads.meter = metrics.replica_read
+    secret, profiles = await core.turns.secret(), await _profiles(core)
+    in_prompts, knower_aside = (knower(core, knowledge, pool, metrics) for pool in (pools.memory, pools.background))
+    aside = TurnStore(pools.background, core.queries)
+    indexes = await _indexes(core, metrics)
+    compiler = _compiler(
+        core, core.turns, indexes, secret, profiles, VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
+    )
+    compiler_aside = _compiler(core, aside, indexes, secret, profiles)
+    authenticator = Authenticator(Tenancy(pools.history, core.queries, core.clock), settings, core.clock)
+    redactor = Redactor(settings.redact_paths, settings.redact_headers)
+    router = _router(settings)
+    async with AsyncExitStack() as stack:
+        listening = core.tasks.spawn(
+            Erasures(
+                own_connection(settings.direct(core.dsn), APP_ROLE),
+                pools.background,
+                core.queries,
+                indexes.drop,
+                indexes.drop_all,
+            ).listen(),
+            "erasures",
+        )
+        stack.callback(listening.cancel)
+        keeper = await open_keeper(settings, redactor, metrics, core.tasks)
+        if keeper is not None:
+            stack.callback(keeper.close)
+        helper = build_helper(settings)
+        if helper is not None:
+            stack.push_async_callback(helper.close)
+        transports = _transports(core, stack)
+        commit = _commit(core, metrics)
+        stack.push_async_callback(commit.close, CLOSING_S)
+        answers = await _faulter(core, helper, metrics)
+        gateway = Gateway(
+            authenticator=authenticator if tracing is None else tracing.authenticator(authenticator),
+            router=router,
+            transports=transports if tracing is None else tracing.transports(transports),
+            preparer=Preparer(core.turns, compiler, in_prompts, _card_reader(core, pools.memory), indexes),
+            recorder=Recorder(
+                core.turns,
+                core.embedder,
+                core.counts,
+                core.counter,
+                commit,
+                at_once=await _learner(core, knowledge, helper, metrics),
+            ),
+            accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
+            scout=Scout(transports, core.models, core.tasks),
+            limiter=_limiter(core, metrics),
+            metrics=metrics,
+            settings=settings,
+            clock=core.clock,
+            tasks=core.tasks,
+            keeper=keeper,
+            pager=_pager(core, secret, answers),
+            answers=answers,
+            commander=await _commander(core, metrics),
+        )
+        await _warm(core, in_prompts)
+        if settings.index_items:
+            await indexes.warm()
+        await _rehearse(core, compiler)
+        if keeper is not None:
+            stack.callback(_drain(core, keeper, gateway, metrics).stop)
+        stack.push_async_callback(gateway.drained, CLOSING_S)
+        recompiler, asker = _replaying(core, gateway, aside, compiler_aside, router, secret, knower_aside)
+        yield Proxy(
+            gateway=gateway if tracing is None else tracing.gateway(gateway),
+            compiler=compiler_aside,
+            preparer=Preparer(aside, compiler_aside, knower_aside, _card_reader(core, pools.background)),
+            knower=knower_aside,
+            writer=Writer(core.counter.count, helper),
+            recompiler=recompiler,
+            asker=asker,
+            router=router,
+            authenticator=authenticator,
+            indexes=indexes,
+            tenancy=Tenancy(pools.background, core.queries, core.clock),
+        )
+
+
+def _router(settings: Settings) -> Router:
+    router = Router.from_settings(settings)
+    for target in router.targets:
+        log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
+    return router
+
+
+def _transports(core: Core, stack: AsyncExitStack) -> dict[bool, Transport]:
+    """To the upstreams, by whether their answers are only simulated; `stack` closes them."""
+    settings = core.settings
+    real = AiohttpTransport(
+        connect_timeout_s=settings.connect_timeout_s,
+        head_timeout_s=settings.head_timeout_s,
+        idle_timeout_s=settings.idle_timeout_s,
+    )
+    simulated = SimulatedTransport(core.counter.count, core.clock)
+    stack.push_async_callback(simulated.aclose)
+    stack.push_async_callback(real.aclose)
+    return {False: real, True: simulated}
+
+
+def _commit(core: Core, metrics: Metrics) -> GroupCommit:
+    return GroupCommit(
+        core.turns,
+        core.tasks,
+        metrics,
+        turns=core.settings.commit_turns,
+        queue=core.settings.commit_queue,
+        timeout_s=core.settings.commit_timeout_ms / 1000,
+    )
+
+
+def _limiter(core: Core, metrics: Metrics) -> Limiter:
+    return Limiter(
+        LimitStore(core.pools.history, core.queries),
+        core.models,
+        metrics=metrics,
+        settings=core.settings,
+        clock=core.clock,
+        tasks=core.tasks,
+    )
+
+
+async def _indexes(core: Core, metrics: Metrics) -> Indexes:
+    return Indexes(
+        IndexStore(core.pools.reads("memory"), core.pools.background, core.queries),
+        core.tasks,
+        space=await core.turns.space_of(core.embedder.space),
+        dimensions=core.embedder.dimensions,
+        limit=core.settings.index_cache_mb * MEGABYTE if core.settings.index_items else 0,
+        meter=metrics,
+        most=core.settings.index_items or MOST_ITEMS,
+    )
+
+
+def _compiler(
+    core: Core,
+    turns: TurnStore,
+    indexes: Indexes,
+    secret: bytes,
+    profiles: Mapping[str, Profile],
+    vector_wait_s: float | None = None,
+) -> Compiler:
+    settings = core.settings
+    return Compiler(
+        Retriever(turns, core.embedder, core.counter.count, indexes),
+        core.models,
+        core.tokenizers,
+        core.counts,
+        nonce_key=lambda: secret,
+        memory_cap=settings.memory_budget_tokens,
+        price=settings.price,
+        profiles=profiles,
+        diversity=settings.diversity,
+        budgets=Budgets(
+            profile=settings.profile_budget_tokens,
+            facts=settings.facts_budget_tokens,
+            domain=settings.domain_budget_tokens,
+            conflicts=settings.conflicts_budget_tokens,
+            cards=settings.cards_budget_tokens,
+            history=settings.history_budget_tokens,
+        ),
+        questions=settings.questions_per_turn,
+        vector_wait_s=vector_wait_s,
+    )
+
+
+async def _commander(core: Core, metrics: Metrics) -> Commander:
+    settings, pool, sql = core.settings, core.pools.background, core.queries
+    space = await core.turns.space_of(core.embedder.space)
+    return Commander(
+        CommandStore(pool, sql, core.clock, space=space),
+        Validation(pool, sql, core.clock, space=space, actor="user"),
+        embedder=core.embedder,
+        count=core.counter.count,
+        most=settings.forget_most,
+        metrics=metrics,
+        unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
+    )
+
+
+async def _learner(core: Core, knowledge: Knowledge, helper: HelperClient | None, metrics: Metrics) -> Inline:
+    """What learns with a turn."""
+    does = await learner(core, knowledge.ontologies, resolver(core, knowledge.domains, core.pools.background), helper)
+    return Inline(does.learn, core.clock, metrics)
+
+
+async def _faulter(core: Core, helper: HelperClient | None, metrics: Metrics) -> Faulter:
+    store = PagingStore(core.pools.memory, core.queries, core.clock)
+    space = await core.turns.space_of(core.embedder.space)
+    return Faulter(store, core.embedder, space, core.counter.count, core.clock, helper, meter=metrics)
+
+
+def _pager(core: Core, secret: bytes, answers: Answering) -> Pager:
+    return Pager(
+        PagingStore(core.pools.memory, core.queries, core.clock),
+        answers,
+        core.models,
+        core.tokenizers,
+        core.counts,
+        core.tasks,
+        nonce_key=lambda: secret,
+        memory_cap=core.settings.memory_budget_tokens,
+        deadline_s=core.settings.paging_deadline_ms / 1000,
+    )
+
+
+def _card_reader(core: Core, pool: Pool) -> CardReader:
+    return CardReader(CardFinder(Cards(pool, core.queries)), core.tasks)
+
+
+def _replaying(
+    core: Core,
+    gateway: Gateway,
+    turns: TurnStore,
+    compiler: Compiler,
+    router: Router,
+    secret: bytes,
+    knower: Knower,
+) -> tuple[Recompiler, Asker]:
+    """Captured calls again: compiled, and sent."""
+    captures = Captures(core.pools.background, core.queries)
+    replays = ReplayStore(core.pools.background, core.queries)
+    recompiler = Recompiler(
+        captures,
+        replays,
+        turns,
+        compiler,
+        router,
+        core.tokenizers,
+        core.counts,
+        core.clock,
+        nonce_key=lambda: secret,
+        knowing=KnowingStore(core.pools.background, core.queries),
+        cards=Cards(core.pools.background, core.queries),
+        knower=knower,
+        paged=PagedThen(
+            PagingStore(core.pools.background, core.queries, core.clock),
+            core.tokenizers,
+            core.counts,
+            nonce_key=lambda: secret,
+        ),
+    )
+    most = core.settings.max_body_bytes
+    return recompiler, Asker(
+        gateway.sender, captures, replays, core.models, core.tokenizers, core.clock, max_bytes=most
+    )
+
+
+async def _profiles(core: Core) -> Mapping[str, Profile]:
+    """Every profile, the strategies with the weights that the database has. Raises NotReady where those are none."""
+    told = await core.turns.strategies()
+    try:
+        return {**PROFILES} | strategies(orjson.loads(told)) if told else PROFILES
+    except ValueError as error:
+        raise NotReady(f"system_config.retrieval_strategy_weights: {error}.") from error
+
+
+async def _warm(core: Core, in_prompts: Knower) -> None:
+    """So that the first request is answered with memory, too."""
+    space, vector = await core.turns.space_of(core.embedder.space), None
+    if core.embedder.local and core.embedder.dimensions:
+        (vector,) = await core.embedder.embed(["warm"])
+    pools, sql = core.pools, core.queries
+    primary = TurnStore(pools.write, sql, history=pools.reads("history").direct, memory=pools.reads("memory").direct)
+    with pools.warming():
+        await primary.warm(vector, space)
+        if pools.replicas:
+            await core.turns.warm(vector, space)
+        await in_prompts.warm()
+    await asyncio.gather(*(pool.open(OPEN_AT_ONCE) for pool in (pools.write, pools.history, pools.memory)))
+
+
+async def _rehearse(core: Core, compiler: Compiler) -> None:
+    """Compile a prompt for nobody, and read it as a turn is read: what is made at its first use, such as rules and modules,
+    takes ten times as long as a request has."""
+    messages, nobody = [{"role": "user", "content": REHEARSED}], UUID(int=0)
+    await compiler.compile(
+        CompileRequest(
+            scope=Scope(nobody, nobody),
+            session_id=nobody,
+            new_session=True,
+            messages=messages,
+            transcript=Transcript.of(messages),
+            model=STORED_COUNTS,
+            now=core.clock.now(),
+            placement=core.settings.placement,
+        )
+    )
+    extract(Exchange(REHEARSED, core.clock.now()))
+    commands(REHEARSED)
+
+
+def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:
+    """What stores the calls that wait, running."""
+
+    async def writable() -> bool:
+        try:
+            async with core.pools.write.acquire() as connection:
+                return bool(await connection.fetchval(core.queries["spool.writable"]))
+        except StoreUnavailable:
+            return False
+
+    drain = Drain(
+        keeper, gateway.settle, writable=writable, metrics=metrics, capture_max_bytes=core.settings.capture_max_bytes
+    )
+    core.tasks.spawn(drain.run(), "drain")
+    return drain

@@ -1,0 +1,150 @@
+"""The routes under /api/v1 and those of operation, wired."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from app.api.appending import Scribe
+from app.api.batch import batch_router
+from app.api.calls import calls_router
+from app.api.cards import cards_router
+from app.api.cassettes import cassettes_router
+from app.api.chat import chat_router
+from app.api.commands import commands_router
+from app.api.conflicts import conflicts_router
+from app.api.context import context_router
+from app.api.entities import entities_router
+from app.api.export import export_router
+from app.api.facts import facts_router
+from app.api.filtering import Filtering
+from app.api.importer import Importer, importer_router
+from app.api.keys import keys_router
+from app.api.me import me_router
+from app.api.memories import memories_router
+from app.api.objects import objects_router
+from app.api.ontology import ontology_router
+from app.api.ops import ops_router, queue_router, storage_router
+from app.api.outcomes import outcomes_router
+from app.api.overview import overview_router
+from app.api.preview import CompilePreviewer
+from app.api.probes import Probes
+from app.api.replay import replay_router
+from app.api.scope import Gate
+from app.api.search import search_router
+from app.api.sessions import history_router, sessions_router
+from app.api.spend import spend_router
+from app.api.tenant import tenant_router
+from app.api.users import users_router
+from app.api.validation import validation_router
+from app.api.welcome import Welcome
+from app.api.working import working_router
+from app.capture.record import Recorder
+from app.capture.spool import erasing
+from app.context.transcript import chain, tail_hash
+from app.jobs.working import WorkingMemory
+from app.memory.command_match import contrary
+from app.memory.secrets import unwelcome
+from app.metrics import Metrics
+from app.server.core import STORED_COUNTS, Core
+from app.server.knowledge import Knowledge
+from app.server.proxy import Proxy
+from app.store.captures import Captures
+from app.store.cards import Cards
+from app.store.cassettes import CassetteStore
+from app.store.commands import CommandStore
+from app.store.conflicts import ConflictStore
+from app.store.consolidation import ConsolidationStore
+from app.store.deleting import Deleter
+from app.store.entities import EntityStore
+from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.export import Export
+from app.store.facts import Facts
+from app.store.history import History
+from app.store.learned import Learned
+from app.store.limits import SpendStore
+from app.store.memories import Memories
+from app.store.objects import ObjectStore
+from app.store.ontology import OntologyStore
+from app.store.outcomes import Outcomes
+from app.store.overview import OverviewStore
+from app.store.paging import PagingStore
+from app.store.queue import Queue
+from app.store.resolution import KnowingStore
+from app.store.retention import Storage
+from app.store.sessions import Sessions
+from app.store.tenancy import Instructions
+from app.store.turns import TurnStore
+from app.store.validation import Validation
+
+
+def open_doors(
+    core: Core, knowledge: Knowledge, proxy: Proxy, metrics: Metrics, probes: Probes, space: int | None
+) -> list[APIRouter]:
+    """Wire the routes under /api/v1 and those of operation: as long as the list of them is."""
+    pool, sql, clock, settings = core.pools.background, core.queries, core.clock, core.settings
+    gate = Gate(proxy.authenticator)
+    sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
+    history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
+    cards, captures = Cards(pool, sql), Captures(pool, sql)
+    memories = Memories(pool, sql, clock, space=space)
+    queue, storage, consolidation = Queue(pool, sql), Storage(pool, sql), ConsolidationStore(pool, sql)
+    scribe = Scribe(core.embedder, core.counter, clock)
+    welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
+    as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
+    eraser = Eraser(as_eraser, sql, clock, elsewhere=[erasing(settings.spool_folder)])
+    deleter = Deleter(as_eraser, sql, clock)
+    default_model = settings.default_model or STORED_COUNTS
+    commands = CommandStore(pool, sql, clock, contrary=contrary)
+    return [
+        ops_router(probes),
+        search_router(
+            gate, sessions, proxy.compiler, clock, Filtering(memories, settings.memory_budget_tokens), proxy.knower
+        ),
+        validation_router(gate, memories, Validation(pool, sql, clock, space=space), scribe, welcome),
+        batch_router(gate, memories, sessions, scribe, welcome),
+        memories_router(gate, memories, sessions, scribe, welcome),
+        context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
+        chat_router(
+            gate,
+            proxy.gateway,
+            Learned(pool, sql),
+            clock,
+            default_model=settings.default_model,
+            learn_wait_ms=settings.chat_learn_wait_ms,
+        ),
+        commands_router(gate, commands, metrics),
+        me_router(gate, commands),
+        users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
+        sessions_router(gate, sessions, history, cards, scribe, deleter),
+        history_router(gate, sessions, history, cards, scribe, deleter),
+        cards_router(gate, sessions, cards, scribe),
+        objects_router(
+            gate, sessions, ObjectStore(pool, sql), PagingStore(pool, sql, clock), proxy.writer, clock, metrics
+        ),
+        working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
+        calls_router(gate, captures, sessions, KnowingStore(pool, sql)),
+        replay_router(gate, captures, proxy.recompiler, proxy.asker),
+        cassettes_router(
+            gate,
+            captures,
+            CassetteStore(pool, sql),
+            sessions,
+            Recorder(TurnStore(pool, sql), core.embedder, core.counts, core.counter),
+            clock,
+        ),
+        importer_router(gate, Importer(sessions, history, scribe)),
+        queue_router(gate, queue),
+        overview_router(gate, OverviewStore(pool, sql), clock, core.settings.memory_budget_tokens),
+        keys_router(gate, proxy.tenancy, clock),
+        spend_router(gate, SpendStore(pool, sql), clock),
+        storage_router(gate, storage.figures),
+        facts_router(gate, Facts(pool, sql, clock), welcome),
+        entities_router(
+            gate, EntityStore(pool, sql, clock), knowledge.resolver, sessions, clock, welcome, knowledge.ontologies.of
+        ),
+        outcomes_router(gate, Outcomes(pool, sql, clock), captures),
+        tenant_router(gate, Instructions(pool, sql, clock)),
+        ontology_router(gate, OntologyStore(pool, sql, clock)),
+        conflicts_router(gate, ConflictStore(pool, sql, clock)),
+        export_router(gate, Export(pool, sql), proxy.tenancy, clock),
+    ]

@@ -1,0 +1,200 @@
+"""`mneme serve`: one process that starts what is needed, watches it, and stops it in the right order.
+
+    the embedded Postgres (in a session of its own, so that Ctrl-C does not reach it)
+    the migrations
+    the worker process (restarted when it ends)
+    the server: uvicorn in this very process, or its own processes when there are several
+
+Stopping goes the other way round: the server drains, the worker finishes its jobs, Postgres goes last.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from app.errors import NotReady
+from app.settings import SUPERVISOR, Settings
+from app.store.embedded import EmbeddedPostgres
+
+log = logging.getLogger("mneme.supervise")
+
+RESTART_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+"""Seconds before a worker that ended by itself is started again; the last figure stays. A worker that cannot start must
+not spin, and one that was killed should be back before anyone misses it."""
+WORKER_GRACE_S = 10.0
+"""Seconds for the worker to finish its jobs after the server has drained; unfinished ones run again later."""
+DATABASE_LOOK_S = 1.0
+"""Seconds between two looks at the embedded Postgres; each reads a lock, some 0.1 ms."""
+POLL_S = 0.2
+"""Seconds between two looks at the worker process."""
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened on
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class WorkerProcess:
+    """Keeps one `mneme worker` running."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._watch, name="worker supervisor", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _watch(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            # A session of its own: a signal to our group must not end it before the server has drained.
+            # It is told who we are, and ends by itself when we are gone.
+            began = time.monotonic()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "app.cli", "worker"],
+                env=self._environment,
+                start_new_session=True,
+            )
+            while self._process.poll() is None:
+                if self._stopping.wait(POLL_S):
+                    return
+            log.warning("the worker ended", extra={"code": self._process.returncode})
+            failures = 0 if time.monotonic() - began > RESTART_S[-1] else failures
+            self._stopping.wait(RESTART_S[min(failures, len(RESTART_S) - 1)])
+            failures += 1
+
+    def stop(self) -> None:
+        """Ask it to end, then make it."""
+        self._stopping.set()
+        self._thread.join()
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(WORKER_GRACE_S)
+        except subprocess.TimeoutExpired:
+            log.warning("the worker did not stop in time")
+            process.kill()
+            process.wait()
+
+
+ITSELF = "Each request would be forwarded to itself, until no file can be opened any more. Set another MNEME_PORT or upstream."
+
+
+def asked_of_itself(settings: Settings) -> list[str]:
+    """The base URLs of upstreams that lead to where this server listens, as far as their text tells."""
+    given = [settings.upstream_base_url, *(each.base_url for each in settings.upstreams)]
+    here = {settings.host}
+    if settings.host in LOOPBACK | ANY_ADDRESS:
+        here |= LOOPBACK | ANY_ADDRESS
+    found = []
+    for url in filter(None, given):
+        parts = urlsplit(url)
+        if (parts.port or DEFAULT_PORTS[parts.scheme]) == settings.port and parts.hostname in here:
+            found.append(url)
+    return found
+
+
+def check_upstreams(settings: Settings) -> None:
+    """Raises NotReady where an upstream is this server itself."""
+    if itself := asked_of_itself(settings):
+        raise NotReady(f"The upstream {itself[0]} is this server itself. {ITSELF}")
+
+
+@contextmanager
+def database(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
+    """The DSN: the one configured, else that of the embedded server, which is stopped at the end."""
+    if settings.database_url is not None:
+        yield settings.database_url.get_secret_value()
+        return
+    server = EmbeddedPostgres(settings.data_dir, settings.embedded_port, settings.embedded_settings)
+    say("starting the embedded Postgres …")
+    dsn = server.start()
+    stopping = threading.Event()
+    watch = threading.Thread(target=_keep_running, args=(server, stopping), name="postgres supervisor", daemon=True)
+    watch.start()
+    try:
+        yield dsn
+    finally:
+        stopping.set()
+        watch.join()
+        server.stop()
+
+
+def _keep_running(server: EmbeddedPostgres, stopping: threading.Event) -> None:
+    """Start the embedded Postgres again when it has died: after a crash it recovers by itself what was committed."""
+    while not stopping.wait(DATABASE_LOOK_S):
+        if server.status().running:
+            continue
+        log.error("the embedded Postgres has died; starting it again")
+        try:
+            server.start()
+        except NotReady as error:
+            log.error("the embedded Postgres does not start", extra={"error": error.message})
+
+
+@contextmanager
+def _signals_noted() -> Iterator[None]:
+    """uvicorn raises the signal that stopped it once more when it has ended: by then it must not end us too."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        log.info("stopping", extra={"signal": signal.Signals(number).name})
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run(settings: Settings, dsn: str) -> None:
+    """Run the worker and the server until a signal comes. Raises NotReady when the server cannot start."""
+    os.environ["MNEME_DATABASE_URL"] = dsn
+    os.environ[SUPERVISOR] = str(os.getpid())
+    os.environ["MNEME_HOST"], os.environ["MNEME_PORT"] = settings.host, str(settings.port)
+    with _signals_noted(), tempfile.TemporaryDirectory(prefix="mneme-metrics-") as folder:
+        if settings.workers > 1:
+            # Read by prometheus_client when it is first imported, in the server processes.
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        worker = WorkerProcess(os.environ) if settings.worker == "on" else None
+        if worker is not None:
+            worker.start()
+        try:
+            uvicorn.run(
+                "app.server.main:create_app",
+                factory=True,
+                host=settings.host,
+                port=settings.port,
+                workers=settings.workers,
+                loop="uvloop",
+                http="app.server.http:Protocol",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_s)),
+            )
+        except SystemExit as ended:  # with a code of uvicorn's own
+            raise NotReady("The server cannot start; the log says why.") from ended
+        finally:
+            if worker is not None:
+                worker.stop()

@@ -1,0 +1,225 @@
+"""The composition root of the worker process (`mneme worker`): the jobs, and the schedule."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from app.capture.spool import erasing
+from app.clock import Clock, SystemClock
+from app.jobs.consolidation import Consolidator, SessionKeeper, consolidation_ticks
+from app.jobs.lease import QueueDriver, connector
+from app.jobs.persistent_objects import Rememberer, object_ticks
+from app.jobs.resolution import Checker
+from app.jobs.schedule import Schedule
+from app.jobs.shrink import Shrinker
+from app.jobs.sweeps import alias_ticks, index_ticks, life_ticks, mark_ticks, privacy_ticks
+from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_ticks
+from app.jobs.worker import PROBE_S, Handler, Worker
+from app.memory.extract import read_rules
+from app.memory.secrets import unwelcome
+from app.providers.helper import build_helper
+from app.server import collector
+from app.server.core import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
+from app.server.knowledge import Knowledge, open_knowledge
+from app.server.learning import learner
+from app.settings import Settings
+from app.store.consolidation import ConsolidationStore
+from app.store.derived import DrawingStore
+from app.store.erasure import ERASER_ROLE, Eraser, Erasures, own_connection
+from app.store.learning import LearningStore
+from app.store.migrate import pending
+from app.store.paging import PagingStore
+from app.store.persistent_objects import LastingStore
+from app.store.queries import Queries
+from app.store.reach import came, reach
+from app.store.resolution import CheckStore
+from app.store.retention import GB, Limits, Retention
+from app.store.webhooks import Outbox, WebhookFigures
+from app.tasks import until_orphaned
+from app.text_cache import forget
+from app.tracing import traced
+
+if TYPE_CHECKING:
+    from app.providers.helper import HelperClient
+
+log = logging.getLogger("mneme.work")
+
+OWNER_ROLE = "mneme_owner"
+"""What the schedule makes partitions as."""
+
+NICE = 10
+"""Of a worker that has begun (nice(2)): where servers want all of the processor, it has a tenth. Learning is shed first."""
+
+WEBHOOK_STATEMENT_S = 10.0
+"""Longest statement of the outbox, seconds: each concerns a few rows by their key."""
+
+
+async def _check_schema(dsn: str, wait_s: float) -> None:
+    """Raises NotReady for a database that is newer than this code, or older than the schema's baseline."""
+    connection = await reach(dsn, wait_s)
+    try:
+        await pending(connection)
+    finally:
+        await connection.close()
+
+
+async def run_worker(settings: Settings) -> None:
+    """Run jobs and the schedule until SIGINT or SIGTERM, or until the process that started this one is gone."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    dsn, clock = database_dsn(settings), SystemClock()
+    if not await came(dsn, settings.start_wait_s, stop):
+        return
+    await _check_schema(settings.direct(dsn), settings.start_wait_s)
+    async with (
+        AsyncExitStack() as stack,
+        traced(settings) as tracing,
+        open_core(settings, dsn, clock, serving=False) as core,
+        open_knowledge(core, core.pools.background) as knowledge,
+    ):
+        core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
+        await asyncio.to_thread(read_rules)
+        helper = build_helper(settings)
+        try:
+            handlers = (
+                (await learner(core, knowledge.ontologies, knowledge.resolver, helper)).handlers()
+                | checker(core, knowledge).handlers()
+                | await consolidation(core, helper)
+                | await paging(core, helper)
+                | {ENTRYPOINT: retrying(WebhookFigures(core.pools.background, core.queries))}
+            )
+            worker = Worker(
+                connect=connector(settings.direct(dsn), role=APP_ROLE, name="mneme worker"),
+                sql=core.queries,
+                handlers=handlers if tracing is None else tracing.handlers(handlers),
+                schedule=schedule(settings, dsn, core.queries, clock),
+                lease_s=settings.job_lease_s,
+                attempts=settings.job_attempts,
+                grace_s=CLOSING_S,
+            )
+            own = own_connection(settings.direct(dsn), APP_ROLE)
+            erasures = Erasures(own, core.pools.background, core.queries, lambda _user: forget(), forget)
+            listening = core.tasks.spawn(erasures.listen(), "erasures")
+            stack.callback(listening.cancel)
+            core.tasks.spawn(webhooks(settings, dsn, core.queries, clock, stop), "webhooks")
+            collector.settle()
+            core.tasks.spawn(collector.keep_tidy(stop), "tidying up")
+            log.info(
+                "the worker runs",
+                extra={"extraction": "rules" if helper is None else f"rules, {settings.helper_model}"},
+            )
+            os.nice(NICE)
+            await worker.run(stop)
+        finally:
+            stop.set()
+            if helper is not None:
+                await helper.close()
+
+
+def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedule:
+    """All that is done again and again."""
+    direct = settings.direct(dsn)
+    eraser = Eraser(own_connection(direct, ERASER_ROLE), sql, clock, elsewhere=[erasing(settings.spool_folder)])
+    privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
+    connect = connector(direct, role=OWNER_ROLE, name="mneme schedule")
+    many = consolidation_ticks(sql) if settings.consolidation == "on" else ()
+    own = [
+        *privacy,
+        *life_ticks(sql),
+        *alias_ticks(sql),
+        *many,
+        *object_ticks(sql),
+        *index_ticks(sql),
+        *mark_ticks(sql),
+        *webhook_ticks(sql),
+    ]
+    return Schedule(connect, sql, clock, further=own)
+
+
+def capture_limits(settings: Settings) -> Limits:
+    """How long captures stay."""
+    size = settings.capture_max_gb
+    return Limits(settings.capture_days, None if size is None else int(size * GB))
+
+
+def checker(core: Core, knowledge: Knowledge) -> Checker:
+    """What holds what was learned of things against their rows."""
+    pool, sql = core.pools.background, core.queries
+    return Checker(
+        LearningStore(pool, sql),
+        CheckStore(pool, sql),
+        sql,
+        core.clock,
+        ontologies=knowledge.ontologies,
+        rows=knowledge.domains,
+    )
+
+
+async def consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
+    """What many turns come to; without a helper extractively."""
+    space = await core.turns.space_of(core.embedder.space)
+    store = ConsolidationStore(core.pools.background, core.queries, space=space)
+    keeper = SessionKeeper(store, embedder=core.embedder, count=core.counter.count, clock=core.clock, helper=helper)
+    users = Consolidator(
+        store,
+        DrawingStore(core.pools.background, core.queries),
+        core.queries,
+        embedder=core.embedder,
+        space=space,
+        count=core.counter.count,
+        clock=core.clock,
+        helper=helper,
+    )
+    return keeper.handlers() | users.handlers()
+
+
+async def paging(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
+    """What the objects of long sessions are shown shorter by, and what of them is remembered."""
+    pool, sql, settings = core.pools.background, core.queries, core.settings
+    space = await core.turns.space_of(core.embedder.space)
+    shrinker = Shrinker(
+        PagingStore(pool, sql, core.clock), embedder=core.embedder, space=space, count=core.counter.count, helper=helper
+    )
+    rememberer = Rememberer(
+        LearningStore(pool, sql),
+        LastingStore(pool, sql),
+        sql,
+        core.clock,
+        embedder=core.embedder,
+        space=space,
+        count=core.counter.count,
+        unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
+    )
+    return shrinker.handlers() | rememberer.handlers()
+
+
+async def webhooks(settings: Settings, dsn: str, sql: Queries, clock: Clock, stop: asyncio.Event) -> None:
+    """What is told to others, until `stop`."""
+    connect = connector(settings.direct(dsn), role=OWNER_ROLE, name="mneme webhooks")
+    driver = QueueDriver(connect, sql, timeout_s=WEBHOOK_STATEMENT_S, probe_s=PROBE_S)
+    post = Poster()
+    try:
+        await Deliverer(
+            Outbox(driver, sql),
+            settings.webhooks if "webhooks" in settings.model_fields_set else None,
+            post,
+            clock,
+            attempts=settings.webhook_attempts,
+            summary_s=settings.webhook_summary_s,
+        ).run(stop)
+    finally:
+        await post.close()
+        await driver.close()
+
+
+async def _stop_when_orphaned(stop: asyncio.Event) -> None:
+    """The jobs are left to the worker of the next server."""
+    if await until_orphaned(stop):
+        stop.set()
