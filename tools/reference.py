@@ -184,7 +184,7 @@ def commands() -> str:
 
 def _command(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
     context = click.Context(command, info_name=name, parent=parent)
-    inner = command.commands if isinstance(command, click.Group) else {}
+    group = command if isinstance(command, click.Group) else None
     if parent is not None:
         usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
         yield f"## `{usage}`\n"
@@ -192,8 +192,9 @@ def _command(command: click.Command, name: str, parent: click.Context | None) ->
         records = (each.get_help_record(context) for each in command.get_params(context))
         if rows := [(f"`{told[0]}`", _prose(told[1])) for told in records if told and "--help" not in told[0]]:
             yield from _table(("option", "meaning"), rows)
-    for each in sorted(inner):
-        yield from _command(inner[each], each, context)
+    for each in group.list_commands(context) if group is not None else []:
+        if group is not None and (inner := group.get_command(context, each)) is not None:
+            yield from _command(inner, each, context)
 
 
 # --- the metrics ---------------------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ class ContextOut(BaseModel, extra="allow"):
     items: list[ContextItem]
 
 
-class EventOut(BaseModel):
+class StreamEventOut(BaseModel):
     """One event of the answer, from where it begins up to the next: `t_us` microseconds after the request came in."""
 
     seq: int
@@ -165,8 +165,8 @@ class EventOut(BaseModel):
     encoding: Literal["base64"] | None = None
 
 
-class EventPage(BaseModel):
-    events: list[EventOut]
+class StreamEventPage(BaseModel):
+    events: list[StreamEventOut]
     next: str | None
 
 
@@ -187,7 +187,7 @@ def calls_router(gate: Gate, captures: Captures, sessions: Sessions, knowing: Kn
         "/calls/{call_id}/events",
         doors.events,
         methods=["GET"],
-        response_model=EventPage,
+        response_model=StreamEventPage,
         response_model_exclude_none=False,
     )
     return router
@@ -312,7 +312,7 @@ class _Doors:
 
     async def events(
         self, scope: Admitted, call_id: str, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
-    ) -> EventPage:
+    ) -> StreamEventPage:
         """The answer's stream, event by event, with the time of each."""
         (after,) = decode_cursor(cursor, (int,)) or (0,)
         if after < 0:
@@ -322,7 +322,7 @@ class _Doors:
             raise NotFound("Of this call no answer was captured.")
         events, total = found
         following = encode_cursor([after + limit]) if after + limit < total else None
-        return EventPage(events=[_event(each) for each in events], next=following)
+        return StreamEventPage(events=[_event(each) for each in events], next=following)
 
 
 def _owner(scope: Scope) -> UUID | None:
@@ -354,12 +354,12 @@ def text_of_item(item: Mapping[str, Any], known: Shown | None) -> str | None:
     return known.text[slice(*span)] if span is not None else known.text
 
 
-def _event(event: StreamEvent) -> EventOut:
+def _event(event: StreamEvent) -> StreamEventOut:
     try:
-        return EventOut(seq=event.seq, t_us=event.t_us, offset=event.offset, data=event.data.decode())
+        return StreamEventOut(seq=event.seq, t_us=event.t_us, offset=event.offset, data=event.data.decode())
     except UnicodeDecodeError:
         data = b64encode(event.data).decode()
-        return EventOut(seq=event.seq, t_us=event.t_us, offset=event.offset, data=data, encoding="base64")
+        return StreamEventOut(seq=event.seq, t_us=event.t_us, offset=event.offset, data=data, encoding="base64")
 
 
 def _fields(row: Call) -> dict[str, Any]:

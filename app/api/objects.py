@@ -187,7 +187,7 @@ class TransitionPage(BaseModel):
     next: str | None
 
 
-class HistoryPage(BaseModel):
+class ObjectHistoryPage(BaseModel):
     """What became of an object, newest first."""
 
     events: list[Annotated[FaultOut | TransitionOut, Field(discriminator="event")]]
@@ -396,7 +396,7 @@ def objects_router(
     at, of = "/objects/{object_id}", "/sessions/{session_id}"
     router.add_api_route("/objects", doors.listing, methods=["GET"], response_model=ObjectPage)
     router.add_api_route(at, doors.get, methods=["GET"], response_model=ObjectWhole)
-    router.add_api_route(f"{at}/history", doors.history, methods=["GET"], response_model=HistoryPage)
+    router.add_api_route(f"{at}/history", doors.history, methods=["GET"], response_model=ObjectHistoryPage)
     router.add_api_route(f"{at}/fault", doors.fault, methods=["POST"], response_model=Faulted)
     router.add_api_route(f"{at}/pin", doors.pin, methods=["POST"], response_model=ObjectOut)
     router.add_api_route(f"{at}/unpin", doors.unpin, methods=["POST"], response_model=ObjectOut)
@@ -462,7 +462,7 @@ class _Doors:
         session: Session = None,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
-    ) -> HistoryPage:
+    ) -> ObjectHistoryPage:
         """Read what became of an object: changes of fidelity, questions about it, and when it was wanted back; newest first."""
         after = decode_cursor(cursor, (datetime, UUID))
         user, row = await self._one(scope, object_id, session)
@@ -479,7 +479,7 @@ class _Doors:
         ]
         events.sort(key=lambda each: each[:2], reverse=True)
         page, following = paged(events, limit, lambda each: each[:2])
-        return HistoryPage(events=[each for *_, each in page], next=following)
+        return ObjectHistoryPage(events=[each for *_, each in page], next=following)
 
     async def fault(self, scope: Admitted, object_id: str, body: FaultIn, session: Session = None) -> Faulted:
         """Ask a question about an object, or want it back. As when a model does it, it is recorded; what is asked again is

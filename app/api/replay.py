@@ -64,13 +64,13 @@ class ReplayOut(BaseModel, extra="allow"):
 
 
 class Recompiles(Protocol):
-    """Compiles captured requests again: `gateway.then.Recompiler`."""
+    """Compiles captured requests again: `replay.recompile.Recompiler`."""
 
     async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: Mode) -> Again: ...
 
 
 class Asks(Protocol):
-    """Sends them again: `gateway.asking.Asker`."""
+    """Sends them again: `replay.ask_again.Asker`."""
 
     async def ask(self, tenant: UUID, again: Again, headers: Headers, key: UUID | None) -> dict[str, Any]: ...
 

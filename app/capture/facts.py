@@ -37,8 +37,8 @@ class Usage(Struct, frozen=True):
 
 
 class Leg(Struct, frozen=True):
-    """One of the upstream's answers that a call's own answer was made of (`gateway/legs.py`): a call by itself, whose figures
-    stand with the client's. `call_id`: of the client's call; `number`: which, from 1."""
+    """One of the upstream's answers that a call's own answer was made of (`gateway/tool_loop.py`): a call by itself, whose
+    figures stand with the client's. `call_id`: of the client's call; `number`: which, from 1."""
 
     leg_id: UUID
     call_id: UUID
@@ -95,7 +95,7 @@ class CallFacts(Struct, frozen=True):
     overhead_us: int | None = None
     idempotency_key: str | None = None
     repeat_key: bytes | None = None
-    """By which a repetition of this call is known (see gateway/replayed); None: it has no Idempotency-Key, or no turn."""
+    """By which a repetition of this call is known (see gateway/idempotency); None: it has no Idempotency-Key, or no turn."""
     retry_count: int = 0
     error: str | None = None
     stream: StreamRecord | None = None

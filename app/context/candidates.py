@@ -17,7 +17,7 @@ Leg = Literal["vector", "text", "frequent", "entity", "time", "recent", "summary
 
 
 LONG = 60.0
-"""Tokens from which a message is long: it is shown as a passage (see `passages`), which may not be the one."""
+"""Tokens from which a message is long: it is shown as a passage (see `retrieve`), which may not be the one."""
 
 
 SUMMARIES = frozenset({"summary", "entity_profile"})

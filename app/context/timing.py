@@ -1,6 +1,6 @@
 """The time that a question speaks of: "last month", "in May", "on 3 March 2025", "before Christmas", "two weeks ago", "in Q3".
 
-The words of other languages are said again in English first (`extract_times`). Days are those of `now`'s own zone (`zones`
+The words of other languages are said again in English first (`extract_dates`). Days are those of `now`'s own zone (`zones`
 has the user's). A question tells of what was, unless it speaks of what is to come.
 """
 

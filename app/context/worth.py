@@ -31,7 +31,7 @@ from app.store.item_columns import Scan
 from app.text_cache import of_texts
 
 SHOWN, LINE = 55.0, 10.0
-"""Tokens of a shown item at most (a passage), and of the line around it: `passages`, `assemble.BlockMeter`."""
+"""Tokens of a shown item at most (a passage), and of the line around it: `retrieve`, `assemble.BlockMeter`."""
 
 
 class Rate(NamedTuple):

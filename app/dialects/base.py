@@ -2,7 +2,7 @@
 
 A dialect reads a request as messages in the shape of chat completions, says where text and messages go in its own bytes, and
 puts its answers together. All else (the place, the compile, the record) works on what comes of that and is the same for all:
-a conversation begun in one dialect goes on in another. `chat.py` and `responses.py` are the two; `dialects.py` knows which
+a conversation begun in one dialect goes on in another. `chat.py` and `responses.py` are the two; `registry.py` knows which
 path speaks which.
 """
 

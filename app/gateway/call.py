@@ -38,7 +38,7 @@ class LegOf(Struct, frozen=True):
 
 
 class Joint(Protocol):
-    """What an answer is made of, where that is more than one of the upstream's (`legs.py`)."""
+    """What an answer is made of, where that is more than one of the upstream's (`tool_loop.py`)."""
 
     whole: bool
     """The client gets it in one piece: all faults are known before its head."""

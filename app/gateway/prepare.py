@@ -192,7 +192,7 @@ def unwoven(chat: ChatRequest, model: str | None, paging: Sequence[Insertion]) -
 
 
 def path_of(place: Place) -> dict[str, Any] | None:
-    """What leads to the stored messages of a server-managed place again (`then.py`); None where there are none."""
+    """What leads to the stored messages of a server-managed place again (`replay/recompile.py`); None where there are none."""
     found = place.recognised
     if not place.server_managed or found is None or not found.known or found.tip_message_id is None:
         return None

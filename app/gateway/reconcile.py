@@ -2,7 +2,7 @@
 
 A client sends the whole transcript each time, or a session id and only what is new; both must come out as one session in
 which nothing is stored twice. The decision is a plain function (`decide`) over what the store recognised; what it needs of
-the stored messages is read by `path.py`.
+the stored messages is read by `read_path`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One answer for the client, made of the legs of a turn in which the model asked for what it was not shown.
 
-The upstream's answer goes through an engine (`phantom_stream`, `phantom_body`), which keeps calls of our tools back. Where a
+The upstream's answer goes through an engine (`paging.stream`, `paging.body`), which keeps calls of our tools back. Where a
 leg has ended in such calls they are run, the upstream is asked once more with what they came to, and its answer goes on in the
 client's. To the relay all of it is one `UpstreamResponse`. Its head waits for the first byte that goes out: until then a later
 leg that is refused can give its own status.

@@ -2,7 +2,7 @@
 
     session_end   idle for 5 minutes, or asked for ─> the session's summary ─> consolidate
     compact       more than two context windows, or asked for ─> oldest turns give way to the summary
-    consolidate   see `consolidation_users.py`
+    consolidate   all sessions of a user: see below
 
 Each reads, then works on what it read (perhaps for minutes, with a helper LLM) while nothing is held, then writes in one
 transaction that notes the job as done. What was forgotten meanwhile makes the result void.

@@ -25,7 +25,7 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 
 from app.errors import StoreUnavailable
 from app.store.queries import Queries
-from app.store.queue import CHANNEL, QueryBuilders
+from app.store.queue_tables import CHANNEL, QueryBuilders
 
 log = logging.getLogger(__name__)
 

@@ -117,7 +117,7 @@ class Logged(Protocol):
 
 
 class Claims(Protocol):
-    """`store.knowing.KnowingStore`."""
+    """`store.resolution.KnowingStore`."""
 
     async def has_things(self, tenant: UUID, user: UUID | None) -> bool: ...
 

@@ -1,6 +1,7 @@
 """The YAML that an ontology is loaded from: read strictly, and whatever is wrong is said with its line and what to do. Pure.
 
-Relations are walked both ways, and no walk visits a type twice (`walk.py`), so that graphs which lead back to where they began
+Relations are walked both ways, and no walk visits a type twice (`graph_traversal.py`),
+so that graphs which lead back to where they began
 are harmless. Two relations that say the same from both ends are one too many: an error. A round of one_to_many relations is
 reported as a warning, since it says that each thing has many of itself.
 """

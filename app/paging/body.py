@@ -1,4 +1,4 @@
-"""One body for the client, made of the legs of a turn whose answers came in one piece. See `phantom_stream`, which does the
+"""One body for the client, made of the legs of a turn whose answers came in one piece. See `paging.stream`, which does the
 same for streams: put together, a stream and a body of the same legs say the same."""
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class _Told(NamedTuple):
 
 
 class Faulter:
-    """Runs what a model calls (`gateway/paging.py`: Answering)."""
+    """Runs what a model calls (`paging/state.py`: Answering)."""
 
     def __init__(
         self,

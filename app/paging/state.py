@@ -53,7 +53,7 @@ class Paging(Struct):
 
 
 class Answering(Protocol):
-    """Runs what a model calls (`faulting.py`)."""
+    """Runs what a model calls (`faults.py`)."""
 
     async def answer(
         self, paging: Paging, calls: Sequence[PhantomCall], said: Mapping[str, Any] | None = None

@@ -1,7 +1,7 @@
 """The two tools by which a model asks for what was moved out of its window: offered in the client's own bytes, and read.
 
 `memory_query(question)` is answered from the full content of the conversation's objects, `memory_restore(object_id)` shows one
-of them in full. The client never sees them: `phantom_stream` and `phantom_body` keep their calls back, `phantom_ledger` puts
+of them in full. The client never sees them: `paging.stream` and `paging.body` keep their calls back, `paging.ledger` puts
 them into later requests (docs/paging-streams.md).
 """
 
@@ -293,7 +293,7 @@ class NeedsLeg(Struct, frozen=True):
 
 class Pending(Struct, frozen=True):
     """An answer has ended in phantom calls beside the client's own. The client has its calls; these are answered when it comes
-    back with their results (`phantom_ledger`)."""
+    back with their results (`paging.ledger`)."""
 
     calls: tuple[PhantomCall, ...]
 

@@ -1,6 +1,6 @@
 """all-MiniLM-L6-v2 in this very process: vectors of whole sentences, four hundred times as dear as the static ones.
 
-Nothing of torch or sentence-transformers is needed or imported; the files are read as they are (`bert`).
+Nothing of torch or sentence-transformers is needed or imported; the files are read as they are.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ from app.store.resolution import KnowingStore
 from app.store.turns import Recognised, TurnStore
 from app.store.user_profile import NOTHING, Ended, Standing, StandingFact, Wish
 
-# What a compile is given in place of a search and of a model's figures, where it is done again as of then (`then`).
+# What a compile is given in place of a search and of a model's figures, where it is done again as of then (`Recompiler`).
 
 
 class Recorded(Retriever):

@@ -1,6 +1,6 @@
 """The composition root of the server: `create_app` is what uvicorn runs, once in every server process.
 
-What it wires is in `core` (shared with the worker, `work.py`), `proxy` (the path of a request) and `doors` (everything else).
+What it wires is in `core` (shared with the worker), `proxy` (the path of a request) and `routes` (everything else).
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def test_giving_back_what_is_free() -> None:
 FAULTS = """
 import resource
 import numpy as np
-from app import collector
+from app.server import collector
 
 def work():
     return [np.ones(40_000) for _ in range(20)]  # 6 MB

@@ -12,7 +12,8 @@ import pytest
 
 from app.errors import Conflict
 from app.store.pools import Pool
-from app.store.queue import CHANNEL, Counts, Queue, install_queue, prepare_queue, queue_settings
+from app.store.queue import Counts, Queue, prepare_queue
+from app.store.queue_tables import CHANNEL, install_queue, queue_settings
 from tests.support.database import connected
 from tests.support.jobs import SQL, TENANT, job, put, rows
 
@@ -62,7 +63,7 @@ async def test_install_mends_what_an_older_version_left(admin: asyncpg.Connectio
 async def test_what_this_pgqueuer_has_made_is_not_looked_through_again(
     admin: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "app.store.queue", None)  # importing it fails
+    monkeypatch.setitem(sys.modules, "app.store.queue_tables", None)  # importing it fails
     await prepare_queue(admin, SQL)
     await admin.execute("COMMENT ON TABLE agent_data.pgqueuer IS 'pgqueuer 0.1'")
     with pytest.raises(ImportError):

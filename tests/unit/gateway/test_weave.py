@@ -1,4 +1,4 @@
-"""What comes out of `weave` and `splice` is what the same edits make of the parsed messages."""
+"""What comes out of `inject` and `splice` is what the same edits make of the parsed messages."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from app.memory.compare_llm import (
 )
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
-from app.providers.helper import HelperClient
+from app.providers.helper_client import HelperClient
 from app.store import ids
 from app.store.learning import Changes, KnownMemory
 
