@@ -16,8 +16,8 @@ from app.api.memory_models import MemoryOut, Said, shown
 from app.api.scope import Admitted, Gate, Scope
 from app.api.welcome import Welcome
 from app.errors import BadBody, NotFound
+from app.memory.answers import validation_question
 from app.memory.ingest_text import content_hash
-from app.memory.lifecycle import validation_question
 from app.store.memories import Memories
 from app.store.memory_rows import MemoryText
 from app.store.validation import Validation

@@ -21,7 +21,6 @@ from app.context.profiles import Profile
 from app.context.rank import words_in
 from app.context.worth import TIED, prior, sigmoid, states
 from app.memory.candidate import Provenance
-from app.memory.lifecycle import effective_confidence
 
 AUTHORITY: Mapping[int, float] = MappingProxyType(
     {
@@ -381,3 +380,9 @@ def best_first(scored: Sequence[Scored]) -> list[Scored]:
     """In the order of scores, best first; ids part those that are alike."""
     keys = [(-each.score, each.candidate.id) for each in scored]
     return [scored[n] for n in sorted(range(len(keys)), key=keys.__getitem__)]
+
+
+def effective_confidence(confidence: float, validated_at: datetime, now: datetime, rate: float = 0.01) -> float:
+    """stored · e^(−rate · days), whole days since the last validation (seed 004, passive computation)."""
+    days = max(0, (now - validated_at).days)
+    return confidence * math.exp(-rate * days)

@@ -7,6 +7,7 @@ unclear is none: the note stays in doubt, and is asked about again.
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Literal
 
 from msgspec import Struct
@@ -163,3 +164,9 @@ def _as(new: str, old: str) -> str:
     stem = new[:-1] if new.lower().endswith("days") else new
     stem = stem[:1].upper() + stem[1:] if old[:1].isupper() else stem
     return stem + "s" if plural else stem
+
+
+def validation_question(text: str, noted: datetime) -> str:
+    """What to ask the user about an aging memory (seed 004, active validation flow). `noted`: when it was said, or last
+    confirmed."""
+    return f"I have a note from {noted.day} {noted:%B %Y} that says “{text}”; is that still right?"

@@ -1,6 +1,6 @@
 -- The life of a memory: what raises it, what lowers it, what makes it doubtful, what ends it (docs/memory.md draws it).
 --
--- The formulas are those of app/memory/lifecycle.py, and the numbers below its POLICY; the tests hold the two together. Every
+-- The formulas are those of tests/support/lifecycle.py, and the numbers below its POLICY; the tests hold the two together. Every
 -- sweep takes the time as a parameter, changes some rows at a time, writes each change to memory_events, and finds nothing left to
 -- do when it is run again. Rows that somebody else is changing are left for the next time, so that two may sweep at once. By hand
 -- or from pg_cron: CALL agent_data.sweep('promotion'), as mneme_owner or a superuser.

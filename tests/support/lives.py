@@ -9,8 +9,8 @@ from uuid import UUID
 
 import asyncpg
 
-from app.memory.lifecycle import Life
 from app.store import ids
+from tests.support.lifecycle import Life
 
 NOW = datetime(2031, 3, 15, 12, tzinfo=UTC)
 TENANT = UUID(int=0xA)

@@ -17,12 +17,12 @@ from app.clock import FakeClock
 from app.jobs.lease import connector
 from app.jobs.schedule import LOCK_CLASS, Schedule
 from app.jobs.sweeps import life_ticks
-from app.memory import lifecycle
-from app.memory.lifecycle import POLICY
 from app.store import ids
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
+from tests.support import lifecycle
 from tests.support.database import connected
+from tests.support.lifecycle import POLICY
 from tests.support.lives import DAY, NOW, TENANT, USER, lives, one, put, told
 
 SQL = Queries.load()

@@ -27,12 +27,13 @@ from hypothesis.stateful import (
 from msgspec.structs import replace
 
 from app.clock import FakeClock
-from app.memory import lifecycle
-from app.memory.lifecycle import EPISODIC, EXPIRED, POLICY, SEMANTIC, Life
+from app.context.score import effective_confidence
 from app.store.memory_rows import MemoryText
 from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.validation import Validation
+from tests.support import lifecycle
+from tests.support.lifecycle import EPISODIC, EXPIRED, POLICY, SEMANTIC, Life
 from tests.support.lives import DAY, NOW, TENANT, USER, lives, put
 
 pytestmark = pytest.mark.heavy
@@ -342,7 +343,7 @@ class Walk(RuleBasedStateMachine):
             (left, POLICY.prune_below),
             (life.importance, POLICY.prune_below),
             (life.importance - left, POLICY.importance_step - lifecycle.SLACK),
-            (lifecycle.effective_confidence(life.confidence, validated, now), POLICY.aging_below),
+            (effective_confidence(life.confidence, validated, now), POLICY.aging_below),
         ]
         return any(abs(one - other) < EDGE / 10 for one, other in pairs)
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.memory.lifecycle import (
+from app.context.score import effective_confidence
+from app.memory.answers import validation_question
+from tests.support.lifecycle import (
     EPISODIC,
     EXPIRED,
     POLICY,
@@ -25,12 +27,10 @@ from app.memory.lifecycle import (
     decay_due,
     decayed_importance,
     demotes,
-    effective_confidence,
     promotes,
     prunes,
     settles,
     utility,
-    validation_question,
 )
 
 BORN = datetime(2031, 1, 1, 9, tzinfo=UTC)

@@ -280,7 +280,7 @@ async def test_names_that_were_changed_are_understood() -> None:
     assert "Ask mneme_memory_query(question)" in texts[1]
 
 
-# --- entropy --------------------------------------------------------------------------------------------------------------
+# --- verdicts -------------------------------------------------------------------------------------------------------------
 
 
 def after(*questions: str) -> Paged:
@@ -298,7 +298,7 @@ async def test_a_question_that_comes_again_pins_the_object() -> None:
 
 
 async def test_three_different_questions_raise_the_object() -> None:
-    """entropy.py: log2 3 bits; the questions of this very turn count."""
+    """The questions of this very turn count."""
     call = paging([AUTH, FULL], state=after("convert_currency rounding?"))
     await faulter(Shelf([AUTH])).answer(call, [query("Which exception has MoneyError?")])
     assert not call.faults[0].raises

@@ -1,7 +1,7 @@
-"""The life of a memory as plain functions: what raises it, what lowers it, what makes it doubtful, what ends it.
+"""The life of a memory as plain functions, against which the sweeps of `sql/schema/004_lifecycle.sql` are tried.
 
-The sweeps of `sql/schema/004_lifecycle.sql` decide by the same formulas over the same numbers: `POLICY` here, the rows of
-`system_config` there. The tests hold the two together. docs/memory.md draws the states and their transitions.
+Both decide by the same formulas over the same numbers: `POLICY` here, the rows of `system_config` there.
+docs/memory.md draws the states and their transitions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from msgspec import Struct, field
+
+from app.context.score import effective_confidence
+from app.memory.compare_llm import DOUBTABLE_KINDS
 
 SESSION, EPISODIC, SEMANTIC, PROCEDURAL = 1, 2, 3, 4
 """`memory_tier` of seed 000 §5.1; L0 is not a row."""
@@ -27,8 +30,6 @@ GROUNDED = frozenset({"user", "domain_row"})
 BEHAVIOURAL_KINDS = frozenset({"preference", "instruction", "pattern", "procedure"})
 BEHAVIOURAL_PROVENANCE = frozenset({3, 5})
 """preference and instruction, of `provenance_type`."""
-DOUBTABLE_KINDS = frozenset({"fact", "preference", "instruction", "correction"})
-"""What may cease to be true. That something happened stays true; what consolidation makes, it makes anew."""
 USER_STATED = 0
 """`provenance_type` of what the user asked to be remembered."""
 
@@ -190,12 +191,6 @@ def activity(access_count: int, idle_hours: float) -> float:
     return access_count / idle_hours if idle_hours > 0 else math.inf
 
 
-def effective_confidence(confidence: float, validated_at: datetime, now: datetime, rate: float = 0.01) -> float:
-    """stored · e^(−rate · days), whole days since the last validation (seed 004, passive computation)."""
-    days = max(0, (now - validated_at).days)
-    return confidence * math.exp(-rate * days)
-
-
 def decayed_importance(life: Life, now: datetime, policy: Policy = POLICY) -> float:
     """Importance less `importance_decay` for each whole period beyond the first 7 idle days (seed 001 §4.4, task 1).
 
@@ -301,9 +296,3 @@ def confirmed_tier(life: Life) -> int:
     if life.kind not in DOUBTABLE_KINDS:
         return life.tier
     return max(life.tier, PROCEDURAL if behavioural(life.kind, life.provenance_type) else SEMANTIC)
-
-
-def validation_question(text: str, noted: datetime) -> str:
-    """What to ask the user about an aging memory (seed 004, active validation flow). `noted`: when it was said, or last
-    confirmed."""
-    return f"I have a note from {noted.day} {noted:%B %Y} that says “{text}”; is that still right?"

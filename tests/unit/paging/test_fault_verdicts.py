@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
-from app.paging.entropy import Verdict, entropy, groups, judge
+from app.paging.faults import Verdict, groups, judge
 from app.store.paging_values import Asked
 
 PORT = "Which port does the gateway listen on?"
 CERT = "When does the certificate expire?"
 KILLED = "Why was worker 5 killed?"
-
-
-@pytest.mark.parametrize(
-    ("times", "bits"),
-    [([], 0.0), ([3], 0.0), ([1, 1], 1.0), ([1, 1, 1], math.log2(3)), ([2, 1, 1], 1.5), ([1] * 8, 3.0)],
-)
-def test_entropy_by_hand(times: list[int], bits: float) -> None:
-    assert entropy(times) == pytest.approx(bits)
 
 
 def test_questions_that_say_the_same_are_one() -> None:
