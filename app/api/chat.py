@@ -28,7 +28,7 @@ from app.context.zones import at_home
 from app.errors import BadBody, StoreUnavailable, UpstreamError
 from app.gateway.call import Call
 from app.gateway.client import ClientGone, Message
-from app.gateway.turn import WITNESS, Application
+from app.gateway.turn import OBSERVER, Application
 from app.store.learned import Learned, Made, Said
 
 # The answer of `POST /api/v1/chat` (seed 004, stage 7), from a call's explanation. Pure.
@@ -298,7 +298,7 @@ class Caller:
             "raw_path": quote(path).encode(),
             "query_string": b"",
             "headers": [*headers, *own],
-            WITNESS: calls.append,
+            OBSERVER: calls.append,
         }
         await gateway(scope, receive, send)
         return Answered(

@@ -1,4 +1,4 @@
-"""`mneme replay …`: recorded calls, played again; the group that its commands join."""
+"""`mneme replay …`: captured calls, served again from cassettes, or compiled again by a running Mneme and compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way back to the client: whether an answer has begun, and what is said where there is none."""
+"""The client's side of a request: its body, whether it is still there, whether an answer has begun, and how it is refused."""
 
 from __future__ import annotations
 

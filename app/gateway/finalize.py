@@ -27,7 +27,7 @@ from app.text_cache import forget
 log = logging.getLogger("mneme.turn")
 
 
-class Sealer:
+class Finalizer:
     """Records calls."""
 
     def __init__(

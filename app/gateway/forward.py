@@ -14,7 +14,7 @@ from app.dialects.splice import with_value
 from app.errors import UpstreamError
 from app.gateway.call import Call
 from app.gateway.client import ClientGone
-from app.gateway.finalize import Sealer
+from app.gateway.finalize import Finalizer
 from app.gateway.headers import Headers, request_headers
 from app.gateway.relay import Ending, Tape
 from app.gateway.sender import Errand, Sender
@@ -60,9 +60,9 @@ def _is_of_an_account(name: bytes) -> bool:
 class Forwarder:
     """Sends requests on."""
 
-    def __init__(self, sender: Sender, sealer: Sealer, metrics: Metrics, tasks: Supervisor) -> None:
+    def __init__(self, sender: Sender, finalizer: Finalizer, metrics: Metrics, tasks: Supervisor) -> None:
         self._sender = sender
-        self._sealer = sealer
+        self._finalizer = finalizer
         self._metrics = metrics
         self._tasks = tasks
 
@@ -129,5 +129,5 @@ class Forwarder:
     async def _failed(self, call: Call, response: Closing | None, ending: Ending) -> None:
         if response is not None:
             await response.aclose()
-        await self._sealer.seal(call, None, ending, Tape(call.started_ns))
+        await self._finalizer.seal(call, None, ending, Tape(call.started_ns))
         self._metrics.request(call.kind, "failed" if ending.kind == "broken" else ending.kind, call.status)

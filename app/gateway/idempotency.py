@@ -32,7 +32,7 @@ class Replay(Struct, frozen=True):
 
 
 class Passage:
-    """A call's way through the turnstile: alone from its beginning until it leaves, or ends."""
+    """A call's way through the coalescer: alone from its beginning until it leaves, or ends."""
 
     __slots__ = ("_held", "_lock")
 
@@ -55,7 +55,7 @@ class Passage:
             self._lock.release()
 
 
-class Turnstile:
+class RequestCoalescer:
     """Repeats that come while the first call is still on its way wait for its end: only then can be known whether they add a
     turn. The first that was answered opens the way, and the others go on side by side.
 

@@ -15,7 +15,7 @@ from app.gateway.upstream import Target, Transport, UpstreamRequest
 from app.providers.models import ModelRegistry
 from app.tasks import Supervisor
 
-log = logging.getLogger("mneme.scout")
+log = logging.getLogger("mneme.discovery")
 
 AGAIN_S = 300.0
 """Seconds until an upstream is asked again: it may have been restarted with another model or window."""
@@ -24,7 +24,7 @@ LIST_LIMIT = 1024 * 1024
 _SENT = frozenset({b"authorization", b"openai-organization", b"openai-project", b"accept-encoding"})
 
 
-class Scout:
+class ModelDiscovery:
     """Asks each upstream for its models when it is first used, beside the request, and then from time to time."""
 
     def __init__(self, transports: Mapping[bool, Transport], models: ModelRegistry, tasks: Supervisor) -> None:

@@ -11,7 +11,7 @@ from app.dialects.splice import splice, with_value
 from app.errors import Unavailable
 from app.gateway.augment import Recaller
 from app.gateway.call import Call
-from app.gateway.finalize import Sealer
+from app.gateway.finalize import Finalizer
 from app.gateway.forward import ERROR_LIMIT, Forwarder
 from app.gateway.prepare import unwoven
 from app.gateway.relay import peek
@@ -41,9 +41,9 @@ TOOL_WORDS = (b"tool", b"function call")
 class SecondTry:
     """Asks once more."""
 
-    def __init__(self, forwarder: Forwarder, sealer: Sealer, recaller: Recaller, metrics: Metrics) -> None:
+    def __init__(self, forwarder: Forwarder, finalizer: Finalizer, recaller: Recaller, metrics: Metrics) -> None:
         self._forwarder = forwarder
-        self._sealer = sealer
+        self._finalizer = finalizer
         self._recaller = recaller
         self._metrics = metrics
 
@@ -77,7 +77,7 @@ class SecondTry:
         )
         call.sent = plain(call)
         call.prepared = None
-        self._sealer.begin(call)
+        self._finalizer.begin(call)
         return await self._forwarder.send(call, call.sent)
 
     async def _unless_no_tools(
@@ -104,7 +104,7 @@ class SecondTry:
             call.prepared = replace(call.prepared, compilation=told)
         paging.record = replace(paging.record, offered=paging.state.offered)
         call.sent = without_tools(call.sent, names)
-        self._sealer.begin(call)
+        self._finalizer.begin(call)
         return await self._forwarder.send(call, call.sent)
 
 

@@ -196,7 +196,7 @@ async def open_keeper(settings: Settings, redactor: Redactor, metrics: Metrics, 
 
 
 class Settle(Protocol):
-    """Stores a call that has ended, wherever it comes from (`Sealer.settle`)."""
+    """Stores a call that has ended, wherever it comes from (`Finalizer.settle`)."""
 
     async def __call__(
         self,

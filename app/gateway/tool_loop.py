@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.errors import UpstreamError
 from app.gateway.call import Call, LegOf
-from app.gateway.finalize import Sealer
+from app.gateway.finalize import Finalizer
 from app.gateway.forward import ERROR_LIMIT, Forwarder
 from app.gateway.headers import Headers, response_headers
 from app.gateway.prepare import parse_object
@@ -122,7 +122,7 @@ class Legs:
     def __init__(
         self,
         forwarder: Forwarder,
-        sealer: Sealer,
+        finalizer: Finalizer,
         answers: Answering,
         *,
         metrics: Metrics,
@@ -130,7 +130,7 @@ class Legs:
         tasks: Supervisor,
     ) -> None:
         self.forwarder = forwarder
-        self.sealer = sealer
+        self.finalizer = finalizer
         self.answers = answers
         self.metrics = metrics
         self.clock = clock
@@ -201,21 +201,21 @@ class _Joint:
         texts, told = await self._told(need)
         paging.hidden = paging.hidden.after(need, told)
         # What the model was told is part of the call from here on, also for whoever finds it in the journal.
-        legs.sealer.begin(self._call)
+        legs.finalizer.begin(self._call)
         self._body = following(self._body, need, texts)
         if need.last:
             self._body = without_tools(self._body, self._names)
         self._number += 1
         own = self._own_call(self._body)
-        legs.sealer.begin(own)
+        legs.finalizer.begin(own)
         self._leg = leg = Arriving(own, None)
         try:
             leg.response = await legs.forwarder.ask(own, own.sent)
         except UpstreamError as error:
             self._ended(Ending("broken", error))
             raise
-        legs.sealer.answered(own, leg.response)
-        leg.copy = legs.sealer.copy(own)
+        legs.finalizer.answered(own, leg.response)
+        leg.copy = legs.finalizer.copy(own)
         return leg.response
 
     async def _told(self, need: NeedsLeg) -> tuple[Sequence[str], Sequence[str]]:
@@ -284,7 +284,7 @@ class _Joint:
         document = parse_object(body)
         if call.dialect is not None and document is not None:
             call.body, call.body_size, call.chat = body, len(body), call.dialect.read(body, document)
-        return await self._legs.sealer.seal_leg(call, leg.response, ending, leg.tape())
+        return await self._legs.finalizer.seal_leg(call, leg.response, ending, leg.tape())
 
     # --- the head -----------------------------------------------------------------------------------------------------
 

@@ -30,10 +30,10 @@ from app.gateway.augment import Recaller
 from app.gateway.call import Call, own_headers
 from app.gateway.client import ClientGone, Inbound, Outbound, Receive, Send
 from app.gateway.commands import Commander
-from app.gateway.finalize import Sealer
+from app.gateway.finalize import Finalizer
 from app.gateway.forward import Forwarder, outgoing_headers
 from app.gateway.headers import Headers
-from app.gateway.idempotency import Turnstile
+from app.gateway.idempotency import RequestCoalescer
 from app.gateway.identify import Principal, check_agreement, identify, switches
 from app.gateway.limiter import Limiter
 from app.gateway.pager import Pager
@@ -52,7 +52,7 @@ from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.turn")
 
-WITNESS = "mneme.witness"
+OBSERVER = "mneme.observer"
 """In an ASGI scope of Mneme's own (app/api/chat.py): is told of the call that is made of it."""
 
 
@@ -70,7 +70,7 @@ class Application(Protocol):
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None: ...
 
 
-class Scout(Protocol):
+class ModelDiscovery(Protocol):
     """Learns context windows from upstreams."""
 
     def notice(self, target: Target, headers: Callable[[], Headers]) -> None: ...
@@ -88,7 +88,7 @@ class Gateway:
         preparer: Preparer,
         recorder: Recorder,
         accountant: Accountant,
-        scout: Scout,
+        discovery: ModelDiscovery,
         limiter: Limiter,
         metrics: Metrics,
         settings: Settings,
@@ -104,14 +104,14 @@ class Gateway:
         nothing is done that users tell memory to do."""
         self._authenticator = authenticator
         self._router = router
-        self._scout = scout
+        self._discovery = discovery
         self._limiter = limiter
         self._accountant = accountant
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
-        self._sealer = Sealer(
+        self._finalizer = Finalizer(
             preparer=preparer,
             accountant=accountant,
             recorder=recorder,
@@ -121,16 +121,18 @@ class Gateway:
             keeper=keeper,
         )
         self._recaller = Recaller(preparer, keeper, metrics, settings, pager, commander)
-        self.settle = self._sealer.settle
+        self.settle = self._finalizer.settle
         """For the drain, which stores what was kept before."""
         self.sender = Sender(transports, router, metrics, settings, clock)
         """For replays as well: it knows which upstreams are worth asking."""
-        self._forwarder = Forwarder(self.sender, self._sealer, metrics, tasks)
-        self._second_try = SecondTry(self._forwarder, self._sealer, self._recaller, metrics)
+        self._forwarder = Forwarder(self.sender, self._finalizer, metrics, tasks)
+        self._second_try = SecondTry(self._forwarder, self._finalizer, self._recaller, metrics)
         self._legs = (
-            Legs(self._forwarder, self._sealer, answers, metrics=metrics, clock=clock, tasks=tasks) if answers else None
+            Legs(self._forwarder, self._finalizer, answers, metrics=metrics, clock=clock, tasks=tasks)
+            if answers
+            else None
         )
-        self._turnstile = Turnstile()
+        self._coalescer = RequestCoalescer()
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -160,8 +162,8 @@ class Gateway:
         call: Call | None = None
         try:
             call = await self._admit(scope, call_id, at, started_ns, inbound, state)
-            if (witness := scope.get(WITNESS)) is not None:
-                witness(call)
+            if (observer := scope.get(OBSERVER)) is not None:
+                observer(call)
             self._tasks.spawn(inbound.watch(), f"watch {call_id}")
             await (self._chat(call, call.dialect) if call.dialect is not None else self._pass_through(call))
         except ClientGone:
@@ -180,7 +182,7 @@ class Gateway:
         finally:
             inbound.gone.set()
             if call is not None:
-                self._sealer.release(call)
+                self._finalizer.release(call)
             self._limiter.finish(call)
 
     async def _admit(
@@ -240,7 +242,7 @@ class Gateway:
         unfit = dialect.unfit(document) if document is not None else None
         if document is not None and unfit is None and not (off and call.bare):  # else nobody asks what stands in it
             call.chat = chat = dialect.read(body, document)
-            self._scout.notice(call.target, lambda: outgoing_headers(call))
+            self._discovery.notice(call.target, lambda: outgoing_headers(call))
             if chat is not None:
                 await self._accountant.ready(call.target.model_alias or chat.model)
         call.sent = aliased(call)
@@ -265,7 +267,7 @@ class Gateway:
 
     async def _with_memory(self, call: Call, chat: ChatRequest) -> None:
         """Remember and answer; a repeat of a call that is still on its way waits for that one's end."""
-        passage = self._turnstile.passage(call.identity, chat.body)
+        passage = self._coalescer.passage(call.identity, chat.body)
         began = time.perf_counter_ns()
         with call.inbound.gone.interrupts():
             await passage.enter(self._settings.repeat_wait_s)
@@ -280,7 +282,7 @@ class Gateway:
 
     async def _answer(self, call: Call) -> None:
         """Forward, relay, record."""
-        self._sealer.begin(call)
+        self._finalizer.begin(call)
         response = await self._forwarder.send(call, call.sent)
         response = await self._second_try.unless_refused(call, response)
         if self._legs is not None and call.paging is not None and call.paging.names is not None:
@@ -289,11 +291,11 @@ class Gateway:
 
     async def _relay(self, call: Call, response: UpstreamResponse) -> None:
         limit = None if call.chat is not None else self._settings.capture_max_bytes
-        tape = Tape(call.started_ns, limit=limit, copy=self._sealer.copy(call))
-        self._sealer.answered(call, response)
+        tape = Tape(call.started_ns, limit=limit, copy=self._finalizer.copy(call))
+        self._finalizer.answered(call, response)
 
         async def seal(ending: Ending) -> bool:
-            return await self._sealer.seal(call, response, ending, tape)
+            return await self._finalizer.seal(call, response, ending, tape)
 
         ending = await relay(
             response,
@@ -331,12 +333,12 @@ class Gateway:
             await self._limiter.admit(call, document)
             if call.target.model_alias is not None:
                 body = with_value(body, "model", call.target.model_alias)
-            self._sealer.begin(call)
+            self._finalizer.begin(call)
             response = await self._forwarder.send(call, body)
         else:
             call.body_truncated = True
             await self._limiter.admit(call, None)
-            self._sealer.begin(call)
+            self._finalizer.begin(call)
             response = await self._forwarder.send(call, self._counted(call))
         await self._relay(call, response)
 

@@ -1,4 +1,4 @@
-"""What a text teaches about what things are called (seed 004, "On Success: Learn/Reinforce Alias"). Pure."""
+"""What a mention most likely means, as plain functions: stages 1 to 5 of seed 004, and what a text teaches. Pure."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from app.gateway.card_preview import CardReader
 from app.gateway.commands import Commander
 from app.gateway.drain import Drain
 from app.gateway.limiter import Limiter
-from app.gateway.model_discovery import Scout
+from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.pager import Pager
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
@@ -157,7 +157,7 @@ async def open_proxy(
                 at_once=await _learner(core, knowledge, helper, metrics),
             ),
             accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
-            scout=Scout(transports, core.models, core.tasks),
+            discovery=ModelDiscovery(transports, core.models, core.tasks),
             limiter=_limiter(core, metrics),
             metrics=metrics,
             settings=settings,

@@ -1,4 +1,4 @@
-"""What consolidation reads and writes of a user: episodes, facts, and the memories that are drawn from them."""
+"""What is derived from what was said: episodes, and what consolidation reads and writes of a user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a key may use, and the statements that hold it to that (`sql/schema/010_limits.sql`)."""
+"""What a key may use, the statements that hold it to that (`sql/schema/010_limits.sql`), and what was spent."""
 
 from __future__ import annotations
 

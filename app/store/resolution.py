@@ -1,4 +1,4 @@
-"""What the worker reads and writes when it ties memories to things, and holds them against the rows of these."""
+"""What is known of the things that a text names: what a request asks, and what the worker reads and writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: found by the id that Mneme issued or by the client's own name, made, listed and closed."""
+"""Sessions: found by the id that Mneme issued or by the client's own name, made, listed, closed; what they branched off."""
 
 from __future__ import annotations
 

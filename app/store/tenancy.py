@@ -1,4 +1,4 @@
-"""Tenants, keys and users."""
+"""Tenants, their instructions, keys and users."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from app.gateway.call import Call
 from app.gateway.client import Message, Receive, Send
 from app.gateway.headers import Headers
 from app.gateway.identify import Principal
-from app.gateway.turn import WITNESS, Application, Authenticator
+from app.gateway.turn import OBSERVER, Application, Authenticator
 from app.gateway.upstream import Transport, UpstreamRequest, UpstreamResponse
 from app.metrics import Metrics
 
@@ -222,12 +222,12 @@ class TracedGateway:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """One request."""
         trace = self._begin(scope)
-        witness = scope.get(WITNESS)
+        observer = scope.get(OBSERVER)
 
         def admitted(call: Call) -> None:
             trace.admitted(call)
-            if witness is not None:
-                witness(call)
+            if observer is not None:
+                observer(call)
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -236,7 +236,7 @@ class TracedGateway:
 
         token = _CURRENT.set(trace)
         try:
-            await self._gateway({**scope, WITNESS: admitted}, receive, sending)
+            await self._gateway({**scope, OBSERVER: admitted}, receive, sending)
         finally:
             _CURRENT.reset(token)
             trace.finish(users=self._users)

@@ -1,4 +1,4 @@
-"""Users: found and listed."""
+"""Users: found, listed, one of them, and erased."""
 
 from __future__ import annotations
 

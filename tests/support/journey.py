@@ -286,7 +286,7 @@ class Journey:
     upstream: ScriptedTransport
     tasks: Supervisor
     caller: Caller
-    scout: NoScout
+    discovery: NoScout
     registry: CollectorRegistry
     settings: Settings
     metrics: Metrics
@@ -335,7 +335,7 @@ def build_journey(
     """A gateway on `store` (a `TurnStore`, or what stands in for it); `spool`: the folder of its spool."""
     settings = settings or Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=5000)
     embedder = embedder or NoEmbedder()
-    upstream, tasks, caller, scout = ScriptedTransport(script), Supervisor(), Caller(), NoScout()
+    upstream, tasks, caller, discovery = ScriptedTransport(script), Supervisor(), Caller(), NoScout()
     models = ModelRegistry(
         windows=settings.model_windows,
         prices=settings.model_prices,
@@ -383,7 +383,7 @@ def build_journey(
         or Preparer(store, compiler, knower, CardReader(CardFinder(cards), tasks) if cards is not None else None),
         recorder=recorder or Recorder(store, embedder, counts, TOKENIZERS.for_model("gpt-4o")),
         accountant=Accountant(models, TOKENIZERS, counts, timedelta(days=90), redactor),
-        scout=scout,
+        discovery=discovery,
         limiter=Limiter(ledger, models, metrics=metrics, settings=settings, clock=clock, tasks=tasks),
         metrics=metrics,
         settings=settings,
@@ -393,4 +393,4 @@ def build_journey(
         pager=pager,
         answers=answers,
     )
-    return Journey(gateway, upstream, tasks, caller, scout, registry, settings, metrics, keeper)
+    return Journey(gateway, upstream, tasks, caller, discovery, registry, settings, metrics, keeper)

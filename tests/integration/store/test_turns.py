@@ -183,7 +183,7 @@ async def test_of_several_calls_under_a_key_the_answered_one_counts(teller: Tell
 
 
 async def test_a_key_that_another_process_answered_meanwhile_adds_no_turn(teller: Teller) -> None:
-    """The turnstile of a process does not see the calls of others: six at once, each of a new session of its own."""
+    """The coalescer of a process does not see the calls of others: six at once, each of a new session of its own."""
     given = {"repeat_key": b"k", "request": recipe_of(b"1")[1]}
     async with asyncio.TaskGroup() as group:
         for n in range(6):

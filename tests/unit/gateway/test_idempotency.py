@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from app.capture.recipe import blob_hash
-from app.gateway.idempotency import Passage, Turnstile, look_up, repeat_key
+from app.gateway.idempotency import Passage, RequestCoalescer, look_up, repeat_key
 from app.gateway.identify import Identity
 from app.store.turns import EarlierCall
 
@@ -91,7 +91,7 @@ async def test_a_body_that_does_not_add_up_is_not_sent() -> None:
     assert replay.body is None
 
 
-# --- the turnstile ------------------------------------------------------------------------------------------------------
+# --- the coalescer ------------------------------------------------------------------------------------------------------
 
 
 async def enters(passage: Passage) -> bool:
@@ -106,8 +106,8 @@ async def enters(passage: Passage) -> bool:
 
 
 async def test_a_repeat_waits_until_the_first_leaves() -> None:
-    turnstile = Turnstile()
-    first, second = turnstile.passage(KEYED, BODY), turnstile.passage(KEYED, BODY)
+    coalescer = RequestCoalescer()
+    first, second = coalescer.passage(KEYED, BODY), coalescer.passage(KEYED, BODY)
     await first.enter(LONG_S)
     waiting = asyncio.ensure_future(second.enter(LONG_S))  # noqa: TID251  # as above
     await asyncio.sleep(0)
@@ -115,14 +115,14 @@ async def test_a_repeat_waits_until_the_first_leaves() -> None:
     first.leave()
     await waiting
     first.leave()  # once more changes nothing
-    assert not await enters(turnstile.passage(KEYED, BODY))
+    assert not await enters(coalescer.passage(KEYED, BODY))
     second.leave()
-    assert await enters(turnstile.passage(KEYED, BODY))
+    assert await enters(coalescer.passage(KEYED, BODY))
 
 
 async def test_others_do_not_wait() -> None:
-    turnstile = Turnstile()
-    first = turnstile.passage(KEYED, BODY)
+    coalescer = RequestCoalescer()
+    first = coalescer.passage(KEYED, BODY)
     await first.enter(LONG_S)
     for who, body in (
         (IDENTITY, BODY),
@@ -131,32 +131,32 @@ async def test_others_do_not_wait() -> None:
         (replace(KEYED, tenant_id=UUID(int=9)), BODY),
         (KEYED, b"another body"),
     ):
-        assert await enters(turnstile.passage(who, body))
+        assert await enters(coalescer.passage(who, body))
 
 
 async def test_whoever_gives_up_waiting_holds_nobody_up() -> None:
-    turnstile = Turnstile()
-    first, second, third = (turnstile.passage(KEYED, BODY) for _ in range(3))
+    coalescer = RequestCoalescer()
+    first, second, third = (coalescer.passage(KEYED, BODY) for _ in range(3))
     await first.enter(LONG_S)
     assert not await enters(second)
     second.leave()
     assert not await enters(third)
     first.leave()
-    assert await enters(turnstile.passage(KEYED, BODY))
+    assert await enters(coalescer.passage(KEYED, BODY))
 
 
 async def test_nothing_is_kept_of_a_key_that_nobody_holds() -> None:
-    turnstile = Turnstile()
-    passage = turnstile.passage(KEYED, BODY)
-    assert len(turnstile._locks) == 1
+    coalescer = RequestCoalescer()
+    passage = coalescer.passage(KEYED, BODY)
+    assert len(coalescer._locks) == 1
     del passage
-    assert len(turnstile._locks) == 0
+    assert len(coalescer._locks) == 0
 
 
 async def test_nobody_waits_longer_than_the_limit() -> None:
-    turnstile = Turnstile()
-    first, second = turnstile.passage(KEYED, BODY), turnstile.passage(KEYED, BODY)
+    coalescer = RequestCoalescer()
+    first, second = coalescer.passage(KEYED, BODY), coalescer.passage(KEYED, BODY)
     await first.enter(LONG_S)
     await second.enter(0.001)
     second.leave()
-    assert not await enters(turnstile.passage(KEYED, BODY)), "the first is still on its way"
+    assert not await enters(coalescer.passage(KEYED, BODY)), "the first is still on its way"

@@ -61,7 +61,7 @@ async def test_a_chat_goes_out_with_its_context_and_comes_back_recorded(stage: S
     assert exchange is not None
     assert compiled is not None
     assert stage.preparer.steps == ["replay", "place", "compile"]
-    assert stage.journey.scout.noticed == ["upstream"]
+    assert stage.journey.discovery.noticed == ["upstream"]
     assert stage.journey.count("mneme_requests_total", kind="chat", outcome="complete", memory="ok") == 1
 
 
