@@ -39,7 +39,7 @@ coverage: $(DEV)
 
 # The heavy set too, and properties with more examples, other ones each time: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), the real MiniLM (its package installed, or
 # MNEME_TEST_MINILM_FOLDER), peers, fresh installations, PgBouncer
-# (1.21+, or MNEME_TEST_PGBOUNCER), the commands of docs/operations.md, and the clients of docs/clients.md, which it installs.
+# (1.21+, or MNEME_TEST_PGBOUNCER), the commands of docs/how-to/operations.md, and the clients of docs/how-to/clients.md, which it installs.
 test-all: $(DEV)
 	$(TESTS) --hypothesis-profile large
 
@@ -64,7 +64,7 @@ format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# docs/api.md, docs/commands.md and docs/metrics.md; a test fails where one is stale.
+# docs/generated/api.md, docs/generated/commands.md and docs/generated/metrics.md; a test fails where one is stale.
 docs: $(DEV)
 	$(BIN)/python -m tools.reference
 

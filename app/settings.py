@@ -64,7 +64,7 @@ class Settings(BaseSettings):
     database_history_url: Dsn | None = Field(
         None,
         description="Standbys that the history pool reads from, as `postgresql://user:password@one,two/mneme` "
-        "(docs/scaling.md); unset: the primary.",
+        "(docs/how-to/scaling.md); unset: the primary.",
     )
     database_memory_url: Dsn | None = Field(None, description="The same for the memory pool.")
     database_background_url: Dsn | None = Field(
@@ -253,7 +253,8 @@ class Settings(BaseSettings):
     )
     embedder: Literal["wordllama", "minilm", "openai", "none"] = Field(
         "wordllama",
-        description="wordllama: static vectors, local; minilm: all-MiniLM-L6-v2, local, milliseconds a text (docs/data.md); "
+        description="wordllama: static vectors, local; minilm: all-MiniLM-L6-v2, local, milliseconds a text "
+        "(docs/reference/data.md); "
         "openai: any /v1/embeddings endpoint.",
     )
     embedder_folder: Path | None = Field(
@@ -289,14 +290,14 @@ class Settings(BaseSettings):
     card_tools: dict[Annotated[str, Field(min_length=1)], CardTool] = Field(
         {},
         description='Tools whose results are kept as cards, as JSON: `{"search": {"type": "product_card", "items": "results", '
-        '"title": "name"}}`; without `items` a result is one card (docs/cards.md).',
+        '"title": "name"}}`; without `items` a result is one card (docs/reference/cards.md).',
     )
 
     # --- paging -------------------------------------------------------------------------------------------------
     paging: Literal["on", "off"] = Field(
         "off",
-        description="Show old tool results of long transcripts shortened (docs/paging.md), where neither header, session "
-        "nor key says otherwise.",
+        description="Show old tool results of long transcripts shortened (docs/explanation/paging.md), where neither header, "
+        "session nor key says otherwise.",
     )
     paging_budget_tokens: int | None = Field(
         None,
@@ -325,14 +326,14 @@ class Settings(BaseSettings):
         None, description="Unset: `open` on loopback, `keys` on any other address."
     )
     mcp: Literal["on", "off"] = Field(
-        "off", description="Offer the memory as an MCP server at /mcp (docs/mcp.md); needs the extra `mcp`."
+        "off", description="Offer the memory as an MCP server at /mcp (docs/how-to/mcp.md); needs the extra `mcp`."
     )
     hosts: list[Annotated[str, Field(pattern=r"^[^/:\s]+$")]] = Field(
         [],
         description="Names beside loopback by which /mcp, and in `open` mode /ui and /api/v1, may be asked, as JSON, without "
         "port: others are refused against DNS rebinding.",
     )
-    ui: Literal["on", "off"] = Field("on", description="Offer the page at /ui (docs/ui.md).")
+    ui: Literal["on", "off"] = Field("on", description="Offer the page at /ui (docs/how-to/ui.md).")
     ui_secret: SigningSecret = Field(
         None,
         description="Signs the cookies of /ui: the same on all machines that serve it. Unset: one is made under "
@@ -341,7 +342,7 @@ class Settings(BaseSettings):
     ui_session_hours: float = Field(12.0, gt=0, description="Hours after which one signs in to /ui again.")
     otel: Literal["on", "off"] = Field(
         "off",
-        description="OpenTelemetry traces (docs/tracing.md) to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra `otel`.",
+        description="OpenTelemetry traces (docs/how-to/tracing.md) to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra `otel`.",
     )
     otel_users: Literal["on", "off"] = Field("off", description="Traces tell the external id of the user.")
     key_cache_s: float = Field(10.0, ge=0, description="Seconds that a checked key stays valid without a look-up.")
@@ -420,7 +421,8 @@ class Settings(BaseSettings):
 
     webhooks: Webhooks = Field(
         [],
-        description="Who is told what becomes of memories and requests, as JSON (docs/webhooks.md); `[]`: nobody any more.",
+        description="Who is told what becomes of memories and requests, as JSON (docs/how-to/webhooks.md); "
+        "`[]`: nobody any more.",
     )
     webhook_attempts: int = Field(
         10, ge=1, description="Tries before a webhook is kept as a dead letter: ten take three days."

@@ -139,7 +139,7 @@ WebhookEvent = Literal[
     "request.degraded",
     "job.dead",
 ]
-"""What webhooks may be about (docs/webhooks.md)."""
+"""What webhooks may be about (docs/how-to/webhooks.md)."""
 
 SECRET_BYTES = (24, 64)
 """Least and most bytes of a webhook's secret (Standard Webhooks)."""
@@ -184,7 +184,7 @@ class WebhookTarget(BaseModel):
             except binascii.Error:
                 key = b""
             if not SECRET_BYTES[0] <= len(key) <= SECRET_BYTES[1]:
-                raise ValueError("must be whsec_ and the base64 of 24 to 64 bytes: see docs/webhooks.md")
+                raise ValueError("must be whsec_ and the base64 of 24 to 64 bytes: see docs/how-to/webhooks.md")
         return value
 
     @property

@@ -26,7 +26,7 @@ END
 PGBOUNCER_EXPORTER_CONNECTION_STRING=postgres://pgbouncer_stats:$(cat pgbouncer_stats_password)@pgbouncer:6432/pgbouncer?sslmode=disable
 END
 
-# Mneme reads it as its settings file (docs/settings.md); add the upstream and its key here.
+# Mneme reads it as its settings file (docs/reference/settings.md); add the upstream and its key here.
 [ -s mneme.toml ] || cat > mneme.toml << END
 database_url = "postgresql://mneme_pooled:$(cat mneme_pooled_password)@pgbouncer:6432/mneme"
 database_direct_url = "postgresql://mneme_direct:$(cat mneme_direct_password)@postgres:5432/mneme"

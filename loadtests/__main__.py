@@ -65,7 +65,7 @@ def ended(command: Sequence[str]) -> int:
     "--peers", is_flag=True, help="LiteLLM and Portkey, too, in `bench`; they are installed into ~/.cache/mneme-peers."
 )
 def main(quick: bool, only: tuple[Name, ...], peers: bool) -> None:
-    """Run all measurements, and make docs/benchmarks.md."""
+    """Run all measurements, and make docs/generated/benchmarks.md."""
     out = console()
     names = [name for name in NAMES if name in only or not only]
     with measuring():

@@ -234,7 +234,7 @@ def show(console: Console, cells: Sequence[Cell]) -> None:
 )
 @click.option("--peers", is_flag=True, help="LiteLLM and Portkey, too; they are installed into ~/.cache/mneme-peers.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Plain answers or streams alone.")
-@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/benchmarks.md as they are.")
+@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/generated/benchmarks.md as they are.")
 def main(
     quick: bool,
     clients: tuple[int, ...],

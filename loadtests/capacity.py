@@ -3,7 +3,7 @@
 python -m loadtests.capacity [--users N]… [--set NAME=VALUE]… [--list]
 
 Every number that it begins with has a name, and can be set: what was measured is another on another machine, what is assumed of
-users is another of yours. docs/capacity.md has the table of the defaults.
+users is another of yours. docs/how-to/capacity.md has the table of the defaults.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def assumed(value: float, what: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Where it begins. Figures that were measured are of one machine of two cores (docs/benchmarks.md, docs/costs.md)."""
+    """Where it begins. Figures that were measured are of one machine of two cores (docs/generated/benchmarks.md,
+    docs/explanation/costs.md)."""
 
     server_ms: float = measured(
         17.6, "CPU of a server for a turn with a stream of 200 chunks, ms (benchmarks.md, 16 clients)"
@@ -156,7 +157,7 @@ def shown(value: float) -> str:
 
 
 def table(users: Sequence[int], given: Inputs) -> str:
-    """As docs/capacity.md has it."""
+    """As docs/how-to/capacity.md has it."""
     found = [needed(each, given) for each in users]
     lines = ["| users | " + " | ".join(f"{each:,}" for each in users) + " |"]
     lines.append("| --- |" + " --- |" * len(users))
@@ -173,7 +174,7 @@ def table(users: Sequence[int], given: Inputs) -> str:
 
 
 def listing(given: Inputs) -> str:
-    """The inputs, as docs/capacity.md has them."""
+    """The inputs, as docs/how-to/capacity.md has them."""
     lines = ["| name | value | | what |", "| --- | --- | --- | --- |"]
     lines += [
         f"| `{each.name}` | {getattr(given, each.name):g} | {each.metadata['kind']} | {each.metadata['what']} |"

@@ -159,7 +159,7 @@ def show(out: Console, sessions: Sequence[Session]) -> None:
 @click.option("--turns", type=click.IntRange(2, 1000), help="Of the session; 20.")
 @click.option("--messages", type=click.IntRange(20, 100_000), help="Of the user's past; 1,000.")
 @click.option("--placement", "placements", multiple=True, type=click.Choice(PLACEMENTS), help="These alone.")
-@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/benchmarks.md as they are.")
+@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/generated/benchmarks.md as they are.")
 def main(
     quick: bool, turns: int | None, messages: int | None, placements: tuple[Placement, ...], no_save: bool
 ) -> None:

@@ -255,7 +255,7 @@ def show(out: Console, played: Sequence[Played]) -> None:
 @click.option(
     "--vllm", default=lambda: os.environ.get(VLLM_VARIABLE), help=f"A vLLM's URL, with /v1 ({VLLM_VARIABLE})."
 )
-@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/benchmarks.md as they are.")
+@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/generated/benchmarks.md as they are.")
 def main(quick: bool, rounds: int | None, vllm: str | None, no_save: bool) -> None:
     """Measure how true replays are. Fails where a byte or a border differs, or times miss the tolerance."""
     rounds = rounds or (1 if quick else 3)

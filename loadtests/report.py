@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, made from the newest run of each measurement; and the section of `loadtests.bench` in it."""
+"""docs/generated/benchmarks.md, made from the newest run of each measurement; and the section of `loadtests.bench` in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadtests.figures import COLUMNS, Cell, growth, number, ratio, row
 from loadtests.work import CHUNKS, CONTENDERS, GAPS_MS, STREAM_S, Kind
 
 HEAD = ("name", "at", "quick", "machine")
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+PAGE = Path(__file__).parents[1] / "docs" / "generated" / "benchmarks.md"
 TITLES: dict[Kind, str] = {
     "reply": f"Plain answers ({CHUNKS['reply']} words)",
     "stream": f"Streams of {CHUNKS['stream']} chunks, {GAPS_MS['stream']} ms apart",
@@ -68,7 +68,7 @@ def save(document: results.Document) -> Path:
 
 
 def page(documents: Mapping[str, results.Document]) -> str:
-    """docs/benchmarks.md."""
+    """docs/generated/benchmarks.md."""
     lines = [
         "# What Mneme costs",
         "",

@@ -224,7 +224,7 @@ def show(out: Console, found: dict[str, Any]) -> None:
 @click.option("--quick", is_flag=True, help="5,000 things, few questions.")
 @click.option("--things", type=click.IntRange(100, 10_000_000), help="Things and aliases of a tenant; 100,000.")
 @click.option("--texts", type=click.IntRange(WARM, 1_000_000), help="Questions of each kind; 1,000.")
-@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/benchmarks.md as they are.")
+@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/generated/benchmarks.md as they are.")
 def main(quick: bool, things: int | None, texts: int | None, no_save: bool) -> None:
     """Measure the resolution of mentions."""
     count, asked = things or (QUICK_THINGS if quick else THINGS), texts or (QUICK_TEXTS if quick else TEXTS)

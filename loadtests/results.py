@@ -1,4 +1,5 @@
-"""What measurements leave behind: a JSON file for each run in `loadtests/results/`, from which docs/benchmarks.md is made."""
+"""What measurements leave behind: a JSON file for each run in `loadtests/results/`, from which docs/generated/benchmarks.md
+is made."""
 
 from __future__ import annotations
 

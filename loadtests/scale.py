@@ -253,7 +253,7 @@ def show(out: Console, found: Mapping[str, Any]) -> None:
 )
 @click.option("--compiles", type=click.IntRange(5, 100_000), help="Of each case at each size; 500.")
 @click.option("--messages", type=click.IntRange(1, 100_000), help="Of each other user, beside 1,000 memories; 1,000.")
-@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/benchmarks.md as they are.")
+@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/generated/benchmarks.md as they are.")
 def main(quick: bool, sizes: tuple[int, ...], compiles: int | None, messages: int | None, no_save: bool) -> None:
     """Measure compiles in growing tables."""
     amount = Amount(

@@ -1,4 +1,5 @@
-"""The sections of docs/benchmarks.md that tell a document each (see results.py); that of `loadtests.bench` is in report.py.
+"""The sections of docs/generated/benchmarks.md that tell a document each (see results.py); that of `loadtests.bench` is in
+report.py.
 
 Plain functions from what was kept to lines of Markdown. Every section says what was asked, what was measured, and how.
 """

@@ -378,7 +378,7 @@ def show(out: Console, found: Mapping[str, Any]) -> None:
 @click.option("--clients", default=6, show_default=True, type=click.IntRange(1, 200))
 @click.option("--users", default=16, show_default=True, type=click.IntRange(1, 1000), help="Whose memory is filled.")
 @click.option("--messages", default=200, show_default=True, type=click.IntRange(1, 100_000), help="Of each.")
-@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/benchmarks.md as they are.")
+@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/generated/benchmarks.md as they are.")
 def main(quick: bool, minutes: float | None, clients: int, users: int, messages: int, no_save: bool) -> None:
     """Load Mneme steadily, and watch what it holds."""
     out = console()

@@ -194,7 +194,7 @@ def show(out: Console, without: dict[str, Any], shipped: dict[str, Any]) -> None
 @click.option("--turns", type=click.IntRange(1, 100_000), help="With a plain answer; 200.")
 @click.option("--streams", type=click.IntRange(1, 100_000), help="With a stream; 60.")
 @click.option("--messages", type=click.IntRange(20, 100_000), help="Of the user's past; 1,000.")
-@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/benchmarks.md as they are.")
+@click.option("--no-save", is_flag=True, help="Print only; leave results and docs/generated/benchmarks.md as they are.")
 def main(quick: bool, turns: int | None, streams: int | None, messages: int | None, no_save: bool) -> None:
     """Measure what a turn writes."""
     usual = QUICK if quick else FULL

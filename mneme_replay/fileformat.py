@@ -1,4 +1,5 @@
-"""Cassettes as files: JSON that is written the same way every time, one fact a line, and read strictly (docs/cassettes.md).
+"""Cassettes as files: JSON that is written the same way every time, one fact a line, and read strictly
+(docs/how-to/cassettes.md).
 
 `render` and `parse` are inverse. What is wrong with a file is said with its name and line. Pure.
 """

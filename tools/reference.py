@@ -24,7 +24,7 @@ from app.metrics import Metrics
 from app.server.routes import open_doors
 from app.settings import Settings
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs" / "generated"
 MADE = "Made from the code by `make docs`. Do not edit.\n"
 METHODS = ("get", "post", "put", "patch", "delete")
 TOLD_ONCE = frozenset({"X-Mneme-User", "limit", "cursor"})
@@ -34,8 +34,8 @@ API_HEAD = f"""# The API
 
 {MADE}
 What Mneme answers itself: `/api/v1`, and the four paths of operation. Everything under `/v1` is the upstream's own API, with
-memory in `/v1/chat/completions` and `/v1/responses`; `/mcp` is in [mcp.md](mcp.md), `/ui` in [ui.md](ui.md). A running server
-has this page at `/docs`, and as OpenAPI at `/openapi.json`.
+memory in `/v1/chat/completions` and `/v1/responses`; `/mcp` is in [mcp.md](../how-to/mcp.md), `/ui` in
+[ui.md](../how-to/ui.md). A running server has this page at `/docs`, and as OpenAPI at `/openapi.json`.
 
 For all of `/api/v1`:
 
@@ -54,7 +54,7 @@ For all of `/api/v1`:
 
 
 def api() -> str:
-    """docs/api.md."""
+    """docs/generated/api.md."""
     schema = openapi()
     groups: dict[str, list[str]] = {}
     for path, operations in schema["paths"].items():
@@ -173,11 +173,11 @@ def _content(kind: str) -> str:
 
 
 def commands() -> str:
-    """docs/commands.md."""
+    """docs/generated/commands.md."""
     head = (
         f"# The command `mneme`\n\n{MADE}\n"
         "Every command takes `--help`, and exits with 0, 1 (it failed) or 2 (wrong use); `--json` is for programs. Settings\n"
-        "are the server's: [settings.md](settings.md).\n"
+        "are the server's: [settings.md](../reference/settings.md).\n"
     )
     return "\n".join([head, *_command(mneme, "mneme", None)])
 
@@ -201,12 +201,12 @@ def _command(command: click.Command, name: str, parent: click.Context | None) ->
 
 
 def metrics() -> str:
-    """docs/metrics.md."""
+    """docs/generated/metrics.md."""
     head = (
         f"# Metrics\n\n{MADE}\n"
         "`GET /metrics` has these, and prometheus-client's own of the process (`process_…`, `python_gc_…`). Labels are names\n"
         "of the code's and of the settings', never a client's: their number is bounded. What to watch, and which alert looks\n"
-        "at what, is in [operations.md](operations.md#what-to-watch).\n"
+        "at what, is in [operations.md](../how-to/operations.md#what-to-watch).\n"
     )
     found = [each for each in vars(Metrics(CollectorRegistry())).values() if isinstance(each, MetricWrapperBase)]
     rows = []

@@ -1,4 +1,4 @@
-"""/api/v1/cassettes: captured calls out of Mneme and into it, one cassette a line (docs/cassettes.md)."""
+"""/api/v1/cassettes: captured calls out of Mneme and into it, one cassette a line (docs/how-to/cassettes.md)."""
 
 from __future__ import annotations
 

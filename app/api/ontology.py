@@ -26,7 +26,7 @@ _Source = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_BYTES)]
 
 
 class OntologyIn(Model):
-    """An ontology's YAML: docs/domain.md has every key."""
+    """An ontology's YAML: docs/reference/domain.md has every key."""
 
     source: _Source = Field(description="Begins with `domain: erp`.")
 

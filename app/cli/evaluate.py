@@ -1,6 +1,7 @@
 """What `mneme eval` does: how much of what answers a question comes back within a budget, by the real pipeline.
 
-The file has one JSON object a line, of two kinds (docs/recall.md). A line of an import (docs of POST /api/v1/import) whose
+The file has one JSON object a line, of two kinds (docs/explanation/recall.md). A line of an import (docs of POST
+/api/v1/import) whose
 `metadata` has an `id`: `{"user", "session", "role", "content", "name"?, "created_at"?, "metadata": {"id": "D1:3"}}`. And a
 question: `{"user", "question", "evidence": ["D1:3"], "kind"?, "now"?}`, the ids of the user's messages that answer it; with
 none it is a request that memory has nothing to do with.
@@ -332,8 +333,8 @@ def table(result: Mapping[str, Any]) -> str:
 def eval_(file: Path, budgets: tuple[int, ...], profile: str, as_json: bool) -> None:
     """Measure how much of what answers a question is found within a budget.
 
-    FILE has conversations and questions, one JSON object a line: docs/recall.md has the format. They are stored in a
-    database of their own, which is removed at the end.
+    FILE has conversations and questions, one JSON object a line: docs/explanation/recall.md has the format. They are stored
+    in a database of their own, which is removed at the end.
     """
     if profile not in PROFILE_NAMES:
         raise click.BadParameter(f"one of {', '.join(sorted(PROFILE_NAMES))}", param_hint="--profile")

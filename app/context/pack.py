@@ -17,7 +17,7 @@ from app.context.worth import Rate
 
 DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3
 """Most of a budget that summaries may take, and where it is asked what a conversation was about: a session's summary is as long
-as a third of a block (docs/consolidation.md); the rest is for what was said in so many words."""
+as a third of a block (docs/explanation/consolidation.md); the rest is for what was said in so many words."""
 
 
 TELLING = 0.8

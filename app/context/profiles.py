@@ -73,14 +73,14 @@ AUTO = Profile(
 )
 """The default. Measured on two unlike kinds of conversation (short turns over months; work with long answers): recall is flat
 around these weights (text 1, vector 0.6–1, own words 0.05–0.2, speaker 0.4–0.8, timely 0.3–1, excess −0.3 to −0.5), which is
-why they are round; docs/recall.md has the figures, and those of weights fitted on one kind and measured on the other.
-Freshness (half-life 29 days) and entities only part what is otherwise alike.
+why they are round; docs/explanation/recall.md has the figures, and those of weights fitted on one kind and measured on the
+other. Freshness (half-life 29 days) and entities only part what is otherwise alike.
 """
 
 THING_WEIGHT = 1.0
 """What `entity_overlap` weighs in a ranked profile where the question names a known thing: as much as all its words. A block of
 1,500 tokens then holds the answers to 80 of 100 questions about a customer whose memories have other words, without it to 33
-(docs/recall.md); the more it weighs, the less chance has what was said of the thing and is tied to nothing yet."""
+(docs/explanation/recall.md); the more it weighs, the less chance has what was said of the thing and is tied to nothing yet."""
 
 STRATEGY = "strategy"
 """Not a profile, but the one of seed 004's four that the question calls for (`Asked.strategy`)."""

@@ -3,8 +3,8 @@
 A turn is rarely understood by itself: its neighbours say what it is about. So words and cosines are smoothed over the three
 turns before and after in the same session, the less the more text lies between: in chat a turn's neighbours are its context,
 while between two questions at work stands an answer of a page (`KERNEL`, `REACH`). Measured as evidence recall in a block of
-1,500 tokens on two unlike kinds of long conversation, chat / work: .77 / .60 without neighbours and passages; docs/recall.md
-has what each part adds.
+1,500 tokens on two unlike kinds of long conversation, chat / work: .77 / .60 without neighbours and passages;
+docs/explanation/recall.md has what each part adds.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ STANDS_OUT, FEW = 1.0, 8
 of the request; and items from which there are enough for that to say something (three exchanges). In the four kinds of
 conversation whatever is shown stands out so: to the digit recall and tokens are what they were (at 1.25 work loses .002, at
 1.5 .018 and chat .003). Of memories of a dozen sentences 3 lines are shown instead of 9, with 18 answers of 24 instead of 21
-(docs/recall.md)."""
+(docs/explanation/recall.md)."""
 WHOLE_WORDS, RARE = 2, 2
 """Words of a request at least that an item must hold to be looked at where the request does not pass; a single one where no
 more than so many items have it (a message and what was learned from it). On the four kinds it adds 0, 0, 0 and 1 token to an
@@ -120,8 +120,8 @@ SAME_COSINE = 5
 _NO_WORDS = np.zeros(0, bool)
 
 ASKED_FEATURES = ("held", "together", "lost", "named", "stranger", "first_person", "mine", "talk", "task", "timed")
-"""Of `asked_features`, in its order; docs/recall.md says what each is. None is a cosine: how near two texts are that have
-nothing in common is another number for each embedder."""
+"""Of `asked_features`, in its order; docs/explanation/recall.md says what each is. None is a cosine: how near two texts are
+that have nothing in common is another number for each embedder."""
 ITEM_FEATURES = ("rank", "share", "items")
 """Of `item_features`, in its order."""
 

@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 MAX_CHARS = 600
 """Characters of a message that the rules read with the turn: 0.1 ms for a question, some 1 ms for five sentences
-(docs/learning.md). Longer ones are left to the job."""
+(docs/explanation/learning.md). Longer ones are left to the job."""
 
 WITHIN_S = 1.0
-"""Seconds that an answer's end waits for it at most. What it takes, docs/learning.md
+"""Seconds that an answer's end waits for it at most. What it takes, docs/explanation/learning.md
 tells; a server's first, with connections to open, some 200 ms."""
 
 LATER_S = 3.0

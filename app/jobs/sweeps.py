@@ -1,7 +1,7 @@
 """The schedule's tasks of the memories' life: sweeps over everybody's memories, a batch a transaction.
 
 Each seed's cadence is the default. What a sweep does is SQL (sql/schema/004_lifecycle.sql), so that pg_cron can run it as
-well; docs/memory.md tells what becomes of a memory.
+well; docs/explanation/memory.md tells what becomes of a memory.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def life_ticks(sql: Queries) -> Sequence[Tick]:
 
 
 def alias_ticks(sql: Queries) -> Sequence[Tick]:
-    """What things were called once, and are not any more (docs/entities.md)."""
+    """What things were called once, and are not any more (docs/explanation/entities.md)."""
 
     async def work(connection: Connection, now: datetime) -> int:
         total = 0

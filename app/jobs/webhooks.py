@@ -2,7 +2,8 @@
 
 Each target has a loop of its own, and only so many requests at once: one that is slow holds back nobody else, and no job. A
 message is leased while it is sent; a worker that dies leaves it to another. What fails waits longer each time, and in the end
-is held as a dead letter of the queue. Targets come from the settings alone, and no redirect is followed (docs/security.md).
+is held as a dead letter of the queue. Targets come from the settings alone, and no redirect is followed
+(docs/explanation/security.md).
 """
 
 from __future__ import annotations

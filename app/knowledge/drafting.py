@@ -56,7 +56,8 @@ def draft(domain: str, tables: Sequence[CatalogTable], keys: Sequence[ForeignKey
     last = Counter(name.split("_")[-1] for name in names.values())
     lines = [
         "# Drafted from the tables' keys and names. Look at each `title`, `words`, `show`, `time` and `semantics`: what `show`",
-        "# names is told to a model. `mneme ontology check` holds it against the database, docs/domain.md explains every key.",
+        "# names is told to a model. `mneme ontology check` holds it against the database;",
+        "# docs/reference/domain.md explains every key.",
         f"domain: {_scalar(domain)}",
         "",
         "types:" if used else "types: {}",

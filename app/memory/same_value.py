@@ -1,6 +1,6 @@
 """When two values are the same, however they are written: "NET 30" and "net-30 days", "$3,500" and "3500.00". Pure.
 
-What counts is told in docs/conflicts.md. In doubt two values differ: then somebody looks, and nothing is lost.
+What counts is told in docs/explanation/conflicts.md. In doubt two values differ: then somebody looks, and nothing is lost.
 """
 
 from __future__ import annotations

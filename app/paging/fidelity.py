@@ -69,8 +69,8 @@ def at_least(one: Zone, other: Zone) -> bool:
 
 
 TARGET = 0.45
-"""Where a batch stops, tokens ÷ budget. Deeper means fewer batches, and more that is shown in part (docs/paging.md has
-figures)."""
+"""Where a batch stops, tokens ÷ budget. Deeper means fewer batches, and more that is shown in part
+(docs/explanation/paging.md has figures)."""
 MIN_BATCH = 0.15
 """What a batch must free, as a part of the budget: less is not worth the prefix."""
 RECENT_TURNS = 3

@@ -3,7 +3,7 @@
 Bytes are pushed in as they arrive and come out as what the client gets, at once: every event as it is, but for the deltas of
 a phantom call, which are kept back. When a leg has ended in such calls, `NeedsLeg` says so; the caller runs them, asks the
 upstream again, and pushes its answer in behind `next_leg`. Nothing here holds a socket. What is held back and what is
-rewritten, case by case: docs/paging-streams.md.
+rewritten, case by case: docs/explanation/paging-streams.md.
 
 One choice: a request for several (`n`) gets no phantom tools.
 """

@@ -2,7 +2,7 @@
 
 `memory_query(question)` is answered from the full content of the conversation's objects, `memory_restore(object_id)` shows one
 of them in full. The client never sees them: `paging.stream` and `paging.body` keep their calls back, `paging.ledger` puts
-them into later requests (docs/paging-streams.md).
+them into later requests (docs/explanation/paging-streams.md).
 """
 
 from __future__ import annotations

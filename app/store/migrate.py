@@ -98,7 +98,7 @@ def refuse_old(applied: Iterable[str]) -> None:
         raise NotReady(
             "This database is of a pre-release of Mneme, and was left as it is. With that version run `mneme export --user "
             "NAME --messages --out FILE` for each user; then `mneme import FILE` with this version and an empty database "
-            "(docs/operations.md, Upgrade)."
+            "(docs/how-to/operations.md, Upgrade)."
         )
 
 

@@ -25,7 +25,7 @@ SEED_WEIGHTS = (0.7, 0.3)
 WEIGHTS = (0.3, 0.7)
 """Those that find more. With the packaged vectors, over a session of 160 results and 191 questions about them, the right object
 is among the first three for all of them, with the seed's for 151; of the 94 questions of `loadtests.micro_faults` for all, with
-either (docs/paging.md)."""
+either (docs/explanation/paging.md)."""
 SATURATION = 1.2
 """k of the text score, x / (x + k): words that a content has once count for half."""
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry traces of requests and jobs, as an option (docs/tracing.md).
+"""OpenTelemetry traces of requests and jobs, as an option (docs/how-to/tracing.md).
 
 The SDK is an extra (`pip install 'mneme-proxy[otel]'`): `spans` and `provider` import it, and are imported themselves only
 where it is switched on. Where nothing traces, nothing is wrapped.

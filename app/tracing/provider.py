@@ -1,7 +1,7 @@
 """OpenTelemetry of one process: its provider, opened and closed, and the spans of jobs.
 
-Where spans go, which are kept and how many wait is said by OpenTelemetry's own variables (docs/tracing.md). The SDK's queue is
-bounded and its exporter has a thread of its own: what it cannot send is lost, and no request waits for it.
+Where spans go, which are kept and how many wait is said by OpenTelemetry's own variables (docs/how-to/tracing.md). The SDK's
+queue is bounded and its exporter has a thread of its own: what it cannot send is lost, and no request waits for it.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ SIGNALS: Mapping[str, Meaning] = {
 """The parts of a score (`context.score.SIGNALS`)."""
 
 TIERS = ("working", "session", "episodic", "semantic", "procedural")
-"""Tiers 0 to 4 (docs/memory.md)."""
+"""Tiers 0 to 4 (docs/explanation/memory.md)."""
 LEGS: Mapping[str, str] = {
     "frequent": "used often",
     "text": "words",

@@ -29,7 +29,7 @@ GROUPS = (
     ("Doors", "host"),
     ("Recording", "durability"),
 )
-"""Headings, as docs/settings.md has them, and the first setting under each."""
+"""Headings, as docs/reference/settings.md has them, and the first setting under each."""
 
 LINE_CHARS = 60
 """Of JSON that stands in one line."""

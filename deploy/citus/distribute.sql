@@ -3,11 +3,11 @@
 --
 --   psql --single-transaction -v ON_ERROR_STOP=1 -f distribute.sql "$MNEME_DATABASE_DIRECT_URL"
 --
--- Citus 14 and PostgreSQL 18. docs/citus.md says what was proved of this, and what was not tried.
+-- Citus 14 and PostgreSQL 18. docs/how-to/citus.md says what was proved of this, and what was not tried.
 
 CREATE EXTENSION IF NOT EXISTS citus;
 
--- Triggers of distributed tables fire on the shard's node. They touch rows of the same user only (docs/citus.md names those that
+-- Triggers of distributed tables fire on the shard's node. They touch rows of the same user only (docs/how-to/citus.md names those that
 -- do not), so that they are as safe here as Citus' setting is cautious.
 SET citus.enable_unsafe_triggers = on;
 -- A node asks another as the role that asks there, within a function as its owner: each of them logs in, from the nodes alone

@@ -1,4 +1,4 @@
--- Webhooks (docs/webhooks.md): what is told to others is written down in the very transaction of what it tells, and sent by the
+-- Webhooks (docs/how-to/webhooks.md): what is told to others is written down in the very transaction of what it tells, and sent by the
 -- worker. Where no target is configured, a change of a memory costs one look at an empty table, and a turn nothing.
 
 -- Who wants to know what: the worker writes it from the settings when it starts. Counts are of all time.

@@ -1,5 +1,5 @@
 -- Seeds 003 and 004 as views, with the columns that their own example queries use: for reports, and for tools that were written for
--- them. docs/views.md says what is what.
+-- them. docs/reference/views.md says what is what.
 --
 -- They are read-only, and `security_invoker`: whoever reads them sees what the tables show to that role, under row-level security
 -- one tenant. Ids are Mneme's (uuid, where the seeds have bigserial). `seed_003.….user_id` is Mneme's own id of a user, with the
@@ -208,7 +208,7 @@ SELECT 'embedding', jsonb_build_object('model', s.name, 'dimensions', s.dimensio
 FROM agent_data.embedding_spaces s WHERE s.space = (SELECT agent_data.shown_space());
 
 -- Seed 002 as views, with the columns that its own example queries use (§2.1 to 2.6): read-only and
--- `security_invoker`. docs/views.md says what is what.
+-- `security_invoker`. docs/reference/views.md says what is what.
 CREATE SCHEMA seed_002 AUTHORIZATION mneme_owner;
 
 -- Through `routes`, which leads from the id of a session to its user, and so to its partition.

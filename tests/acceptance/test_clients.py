@@ -1,7 +1,7 @@
 """The clients that people use, each as it is installed today: the same scenarios, over Mneme and a scripted upstream, then over
 the calls that were recorded by it: from `mneme replay serve` itself, and from another Mneme that has this for its upstream.
 
-Run by `make test-all`. `MNEME_CLIENTS_TABLE=docs/clients.md` writes down what came of it.
+Run by `make test-all`. `MNEME_CLIENTS_TABLE=docs/how-to/clients.md` writes down what came of it.
 """
 
 from __future__ import annotations

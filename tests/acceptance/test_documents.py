@@ -23,24 +23,24 @@ ALL = [each for document in documents() for each in blocks(document)]
 OURS = [each for each in ALL if not each.elsewhere]
 SPOKEN = {each.document for each in OURS if each.language in ("sh", "python")}
 """Documents with something to run on a server."""
-EMBEDDED = {"README.md", "docs/first-hour.md"}
+EMBEDDED = {"README.md", "docs/tutorial/first-hour.md"}
 """Those on the embedded Postgres: the README promises one, and the doctor wants one with fsync on."""
 APART = {"examples/sample-domain/README.md"}
 """One that has a Postgres of its own besides: it makes a database and a role."""
 
-FIRST = ("README.md", "docs/api.md")
+FIRST = ("README.md", "docs/generated/api.md")
 """What a newcomer reads first; the others run in `make test-all`."""
 NOT_RUN: Counter[str] = Counter(
     {
         "CONTRIBUTING.md": 2,
         "README.md": 1,
-        "docs/cassettes.md": 1,
-        "docs/data.md": 2,
-        "docs/domain-database.md": 2,
-        "docs/operations.md": 5,
-        "docs/scaling.md": 1,
-        "docs/tracing.md": 1,
-        "docs/vllm.md": 1,
+        "docs/how-to/cassettes.md": 1,
+        "docs/reference/data.md": 2,
+        "docs/how-to/domain-database.md": 2,
+        "docs/how-to/operations.md": 5,
+        "docs/how-to/scaling.md": 1,
+        "docs/how-to/tracing.md": 1,
+        "docs/how-to/vllm.md": 1,
         "examples/sample-domain/README.md": 1,
         "examples/vllm/README.md": 1,
     }
@@ -56,7 +56,7 @@ async def database_of_documents(postgres_server: str, database_template: str) ->
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, database_of_documents: str) -> Iterator[MnemeServer]:
-    """One server for all documents that want nothing particular of it, but for docs/mcp.md's `/mcp`."""
+    """One server for all documents that want nothing particular of it, but for docs/how-to/mcp.md's `/mcp`."""
     folder, settings = tmp_path_factory.mktemp("documents"), {"MCP": "on"}
     with MnemeServer(folder, database=database_of_documents, upstream=None, worker=True, settings=settings) as server:
         yield server
@@ -104,7 +104,7 @@ def test_what_is_shown_runs(document: str, tmp_path: Path, request: pytest.Fixtu
 
 
 def test_every_header_that_the_page_promises_is_there(shared: MnemeServer) -> None:
-    page = (ROOT / "docs" / "headers.md").read_text()
+    page = (ROOT / "docs" / "reference" / "headers.md").read_text()
     answer = shared.http.post(
         "/v1/chat/completions", json={"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]},
         headers={"X-Mneme-Paging": "on"},
@@ -155,7 +155,7 @@ def test_no_block_is_neither_run_nor_excused() -> None:
     assert Counter(each.document for each in ALL if "not run" in each.notes) == NOT_RUN, told()
     for each in ALL:
         if "run" in each.notes:
-            assert each.document == "docs/operations.md", each.place
+            assert each.document == "docs/how-to/operations.md", each.place
         if by := each.notes.get("run by"):
             assert (ROOT / by).is_file(), each.place
 
@@ -193,8 +193,8 @@ def _anchors(text: str) -> set[str]:
 
 
 def test_the_index_names_every_page() -> None:
-    named = set(re.findall(r"\]\(([\w-]+\.md)[)#]", (ROOT / "docs" / "README.md").read_text()))
-    there = {each.name for each in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    named = set(re.findall(r"\]\(([\w-]+/[\w-]+\.md)[)#]", (ROOT / "docs" / "README.md").read_text()))
+    there = {str(each.relative_to(ROOT / "docs")) for each in (ROOT / "docs").glob("*/*.md")}
     assert named == there
 
 

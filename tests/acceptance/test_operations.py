@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md, as they stand there, against the Postgres of `deploy/` and a running Mneme."""
+"""The commands of docs/how-to/operations.md, as they stand there, against the Postgres of `deploy/` and a running Mneme."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.replies import chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 
-PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "operations.md").read_text()
 BLOCK = re.compile(r"^<!-- (run|not run): (.+?) -->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = {name: text for how, name, text in BLOCK.findall(PAGE) if how == "run"}
 TIMEOUT_S = 120.0

@@ -1,4 +1,4 @@
-"""Webhooks of the real command: to the receiver that docs/webhooks.md shows, and to one that fails."""
+"""Webhooks of the real command: to the receiver that docs/how-to/webhooks.md shows, and to one that fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.replies import reply_json
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import START_S, MnemeServer, wait_until
 
-PAGE = Path(__file__).parents[2] / "docs" / "webhooks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "webhooks.md"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 EVENTS = ["memory.created", "memory.forgotten", "memory.superseded", "user.erased"]
 
@@ -144,7 +144,7 @@ def test_an_erased_user_is_told_by_id(mneme: MnemeServer, receiver: Documented) 
     told = receiver.wait_for("user.erased")
     assert told["user_id"] == receiver.wait_for("memory.created")["user_id"]
     assert "user" not in told
-    # As docs/webhooks.md finds whom it is about.
+    # As docs/how-to/webhooks.md finds whom it is about.
     assert str(uuid.uuid5(uuid.UUID(told["tenant_id"]), "user\0ana")) == told["user_id"]
 
 

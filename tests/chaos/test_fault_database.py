@@ -21,7 +21,7 @@ from tests.support.sockets import RawResponse, eventually
 from tests.support.stage import Stage
 
 HEALING_S = 2.0
-"""docs/reliability.md, fault 1."""
+"""docs/explanation/reliability.md, fault 1."""
 BUSY = 5
 """How much longer the short forms give it, for they run beside others on two cores."""
 

@@ -1,7 +1,7 @@
 """A primary with two standbys, under load: the primary lost, a standby lost, PgBouncer restarted.
 
-Two servers with a worker each, their prompts read from the standbys. Whatever fails, ledger = rows; docs/scaling.md has the
-figures that these runs print.
+Two servers with a worker each, their prompts read from the standbys. Whatever fails, ledger = rows; docs/how-to/scaling.md
+has the figures that these runs print.
 """
 
 from __future__ import annotations

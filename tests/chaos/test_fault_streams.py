@@ -42,7 +42,7 @@ from tests.support.server import MnemeServer
 from tests.support.sockets import RawClient, RawResponse, eventually, fetch
 
 CLOSING_S = 1.0
-"""docs/reliability.md, fault 6: the upstream is closed within a second of the client's going."""
+"""docs/explanation/reliability.md, fault 6: the upstream is closed within a second of the client's going."""
 BUSY = 5
 """How much longer the short forms give it, for they run beside others on two cores."""
 IDLE_S = 3

@@ -1,4 +1,4 @@
-"""What was seen, kept as JSON and told: as a table on a terminal, and as docs/conformance.md."""
+"""What was seen, kept as JSON and told: as a table on a terminal, and as docs/generated/conformance.md."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ def table(report: Report, checks: Sequence[Check]) -> Table:
 
 
 def page(reports: Sequence[Report], checks: Sequence[Check]) -> str:
-    """docs/conformance.md."""
+    """docs/generated/conformance.md."""
     tried = [each for each in reports if each.results]
     lines = [
         "# What a proxy leaves alone",
         "",
-        "Made by `python -m tests.conformance --all --write docs/conformance.md`. Do not edit.",
+        "Made by `python -m tests.conformance --all --write docs/generated/conformance.md`. Do not edit.",
         "",
         f"{len(checks)} checks on the wire, between a client that sees every byte and a recording, scripted upstream: what the",
         "upstream got, and what came back. Each follows from the OpenAI API's documentation, from that of HTTP, or from plain",

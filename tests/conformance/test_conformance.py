@@ -21,7 +21,7 @@ from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 from tests.support.sockets import DEADLINE_S
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "generated"
 
 MB = 1_000_000
 OF_HTTP_ITSELF = {
@@ -133,7 +133,7 @@ def test_a_page_is_made_of_what_was_kept(tmp_path: Path) -> None:
 def test_the_page_tells_of_these_checks() -> None:
     told = (DOCS / "conformance.md").read_text(encoding="utf-8")
     checks = all_checks()
-    assert told == page(kept(), checks), "python -m tests.conformance --all --write docs/conformance.md"
+    assert told == page(kept(), checks), "python -m tests.conformance --all --write docs/generated/conformance.md"
     own = [each for each in kept() if each.name.startswith("mneme")]
     assert [len(each.results) for each in own] == [len(checks)] * 3
     assert [each.different for each in own] == [[], [], []]

@@ -1,4 +1,4 @@
-"""The table of docs/clients.md, made by the test run: a row for each client that was run, kept between the marks."""
+"""The table of docs/how-to/clients.md, made by the test run: a row for each client that was run, kept between the marks."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A block of sh, python, sql, json, yaml or toml is run or read by tests/acceptanc
 says what the test needs to know, and is seen by nobody else:
 
     <!-- not run: why -->           it cannot be run, or parsed, here
-    <!-- run: name -->              docs/operations.md: tests/acceptance/test_operations.py runs it by this name
+    <!-- run: name -->              docs/how-to/operations.md: tests/acceptance/test_operations.py runs it by this name
     <!-- run by: tests/….py -->     another test runs it
     <!-- server: NAME=value … -->   from here on the document's server has these settings; it starts anew
     <!-- server: again -->          it starts anew
@@ -65,7 +65,7 @@ class Block:
 def documents() -> list[str]:
     """All that a user reads, from the root."""
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
-    found += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
+    found += [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
     return [str(each.relative_to(ROOT)) for each in found]
 
 

@@ -2,7 +2,7 @@
 
 Everything goes the way of a real turn but for HTTP: messages into the history, the worker's `learn` job, searches whose
 finds are counted as uses, the schedule's sweeps at their cadence, questions about what has grown doubtful and their answers.
-`python -m tests.support.half_year docs/half-year.svg` draws it.
+`python -m tests.support.half_year docs/pictures/half-year.svg` draws it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Streams in which a model calls phantom tools, and what a client has to get of them: slow, obvious, apart from the engine.
 
-The specification is docs/paging-streams.md. `expected` knows a whole leg before it says anything, reads every event as JSON and
-builds what is changed anew.
+The specification is docs/explanation/paging-streams.md. `expected` knows a whole leg before it says anything, reads every
+event as JSON and builds what is changed anew.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ LOADED = ("pytest", "openai", "httpx")
 """What is loaded when a project's pytest begins; nothing of ours, which it finds by its own path."""
 RUN_S = 110.0
 """Seconds that a run may take: below the time-out of a test."""
-PAGE = (ROOT / "docs" / "cassettes.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "cassettes.md").read_text()
 FIVE_LINES = next(iter(re.findall(r"```python\n(from openai import OpenAI\n\n\ndef test_[\s\S]*?)```", PAGE)))
-"""The test that docs/cassettes.md shows."""
+"""The test that docs/how-to/cassettes.md shows."""
 
 _FOREIGN = ("OPENAI_", "MNEME_", "PYTEST_", "PYTHON", "VIRTUAL_ENV")
 

@@ -1,4 +1,4 @@
-"""docs/architecture.md names every folder of the application."""
+"""docs/explanation/architecture.md names every folder of the application."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_all_folders_are_on_the_page() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     folders = {f"app/{path.name}/" for path in (ROOT / "app").iterdir() if (path / "__init__.py").is_file()}
     assert folders == set(re.findall(r"`(app/\w+/)`", page))

@@ -238,7 +238,7 @@ def test_what_the_image_keeps() -> None:
 
 def test_the_settings_that_are_named_are_settings() -> None:
     known = {f"MNEME_{name.upper()}" for name in Settings.model_fields}
-    texts = [ROOT / "Dockerfile", ROOT / "docker-compose.yml", ROOT / "docs" / "operations.md"]
+    texts = [ROOT / "Dockerfile", ROOT / "docker-compose.yml", ROOT / "docs" / "how-to" / "operations.md"]
     texts += [
         path for path in DEPLOY.rglob("*") if path.is_file() and path.parent.name not in ("secrets", "__pycache__")
     ]

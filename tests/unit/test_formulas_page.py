@@ -1,4 +1,4 @@
-"""docs/formulas.md names tests that there are."""
+"""docs/reference/formulas.md names tests that there are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAMED = re.compile(r"`(test_\w+)::(test_\w+)`")
 
 
 def test_every_test_that_the_page_names_exists() -> None:
-    page = (ROOT / "docs" / "formulas.md").read_text()
+    page = (ROOT / "docs" / "reference" / "formulas.md").read_text()
     named = set(NAMED.findall(page))
     assert len(named) > 40
     files = {path.stem: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
@@ -19,7 +19,7 @@ def test_every_test_that_the_page_names_exists() -> None:
 
 
 def test_every_built_formula_has_a_test_or_says_why_not() -> None:
-    page = (ROOT / "docs" / "formulas.md").read_text().partition("Not built yet")[0]
+    page = (ROOT / "docs" / "reference" / "formulas.md").read_text().partition("Not built yet")[0]
     rows = [line for line in page.splitlines() if re.match(r"\| 00\d", line)]
     assert len(rows) > 30
     assert [row for row in rows if not NAMED.search(row) and "none: a bill" not in row] == []

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from app.settings import KEY, SUPERVISOR, Settings, Unknown, unknown_names
 
-PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 
 @pytest.fixture(autouse=True)

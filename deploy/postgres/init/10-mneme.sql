@@ -1,5 +1,5 @@
 -- Run once, by the image's entrypoint, as superuser in the database `mneme`: extensions, roles and logins.
--- The roles are those of `app/store/migrate.py`; none of them may log in (docs/security.md). Passwords come from files.
+-- The roles are those of `app/store/migrate.py`; none of them may log in (docs/explanation/security.md). Passwords come from files.
 
 \set ON_ERROR_STOP on
 \set direct_password `cat "${MNEME_SECRETS:-/run/secrets}/mneme_direct_password"`
@@ -49,7 +49,7 @@ REVOKE ALL ON DATABASE mneme FROM PUBLIC;
 GRANT CONNECT ON DATABASE mneme TO mneme_direct, mneme_pooled, mneme_monitor;
 
 -- Housekeeping that no worker of Mneme's does. Autovacuum leaves the statistics of partitioned parents alone; pg_cron keeps its log
--- for ever. The sweeps are the worker's; docs/memory.md says how pg_cron runs them where there is no worker.
+-- for ever. The sweeps are the worker's; docs/explanation/memory.md says how pg_cron runs them where there is no worker.
 SELECT cron.schedule_in_database('mneme-analyze', '17 3 * * *', 'ANALYZE', 'mneme', 'postgres');
 SELECT cron.schedule_in_database(
     'mneme-cron-log', '27 3 * * *', $$DELETE FROM cron.job_run_details WHERE end_time < now() - interval '7 days'$$, 'mneme', 'postgres'

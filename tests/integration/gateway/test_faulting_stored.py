@@ -127,7 +127,7 @@ async def test_faults_reach_the_next_request(store: PagingStore) -> None:
 async def test_the_labelled_questions_are_answered_from_the_store(
     store: PagingStore, admin: asyncpg.Connection[Any]
 ) -> None:
-    """docs/paging.md: 82 of 94 where all objects are measured; here the store chooses eight of them first."""
+    """docs/explanation/paging.md: 82 of 94 where all objects are measured; here the store chooses eight of them first."""
     embedder = WordLlamaEmbedder()
     space = await admin.fetchval(
         "SELECT agent_data.ensure_embedding_space($1, $2)", embedder.space, embedder.dimensions

@@ -40,7 +40,7 @@ from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller, recipe_of, t
 
 CITUS = Path(__file__).parents[3] / "deploy" / "citus"
 SCHEMA = Path(__file__).parents[3] / "sql" / "schema"
-PAGE = (Path(__file__).parents[3] / "docs" / "citus.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "citus.md").read_text()
 DISTRIBUTE = (CITUS / "distribute.sql").read_text()
 
 Admin = asyncpg.Connection
@@ -343,7 +343,7 @@ async def test_the_write_of_a_users_turns_goes_to_one_shard(routed: Routed, flat
 
 
 async def test_turns_of_several_users_do_not(routed: Routed, flat_teller: Teller) -> None:
-    """So that a server of a Citus writes them one by one: docs/citus.md."""
+    """So that a server of a Citus writes them one by one: docs/how-to/citus.md."""
     shelf = Shelf(flat_teller.store._pool, SQL)
     shelf.turns = []
     scribe = Teller(shelf, Recorder(shelf, HashEmbedder(), CountCache(), WordCounter()), flat_teller.admin)

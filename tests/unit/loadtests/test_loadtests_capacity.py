@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from loadtests.capacity import USERS, Inputs, changed, listing, main, needed, shown, table
 
-PAGE = (Path(__file__).parents[3] / "docs" / "capacity.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "capacity.md").read_text()
 PLAIN = Inputs(
     server_ms=6, postgres_ms=12, worker_ms=3, wal_turn_kb=40, wal_learned_kb=10, turn_kb=10, capture_kb=20,
     memories_per_turn=0.5, scan_bytes=600, graph_bytes=1000, active_share=0.5, turns_per_day=8.64, turns_per_session=4,

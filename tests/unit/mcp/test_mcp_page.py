@@ -1,4 +1,4 @@
-"""docs/mcp.md says what there is."""
+"""docs/how-to/mcp.md says what there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.cli.mcp import mcp
 from app.mcp.server import PROFILE, SESSION
 from app.mcp.tools import MAX_LISTED, MAX_SHOWN_CHARS, TOOLS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "mcp.md").read_text()
 
 
 def test_the_page_names_every_tool_with_its_arguments_and_its_scope() -> None:

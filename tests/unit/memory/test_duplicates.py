@@ -1,4 +1,4 @@
-"""The calibration of the duplicate thresholds of the local spaces (docs/learning.md has the tables).
+"""The calibration of the duplicate thresholds of the local spaces (docs/explanation/learning.md has the tables).
 
 How it was found: of all pairs that differ in the one word that matters, none may be merged, with room to spare; then as many
 of those that say the same as that leaves. `python -m tests.unit.memory.test_duplicates` prints the whole curve,
@@ -63,7 +63,7 @@ def test_the_cosine_alone_could_not_do_it(embedder: WordLlamaEmbedder) -> None:
 
 
 def table(embedder: Local) -> str:
-    """The curve, as docs/learning.md has it."""
+    """The curve, as docs/explanation/learning.md has it."""
     alike, unlike = measured(embedder, same()), measured(embedder, other())
     lines = [f"{len(alike)} pairs of one memory, {len(unlike)} of two"]
     for step in range(76, 98, 2):

@@ -1,4 +1,4 @@
-"""The cases of docs/paging-streams.md, one by one."""
+"""The cases of docs/explanation/paging-streams.md, one by one."""
 
 from __future__ import annotations
 

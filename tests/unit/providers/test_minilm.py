@@ -260,7 +260,8 @@ class TestTheRealOne:
             assert np.abs(vector[[0, 1, 100, 383]] - wanted).max() < 5e-6, text
 
     def test_no_two_memories_are_merged_and_wordings_of_one_sometimes_are(self, minilm: MiniLMEmbedder) -> None:
-        """The calibration of docs/learning.md: the room before the first wrong merger is that of the static vectors."""
+        """The calibration of docs/explanation/learning.md: the room before the first wrong merger is that of the static
+        vectors."""
         alike, unlike = measured(minilm, same()), measured(minilm, other())
         assert merged(unlike, DUPLICATE_THRESHOLD - ROOM) == 0
         assert merged(alike, DUPLICATE_THRESHOLD) / len(alike) > 0.22

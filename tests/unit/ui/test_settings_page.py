@@ -16,7 +16,7 @@ from app.store.ids import LOCAL_TENANT
 from app.store.limits import Limits
 from app.ui.settings import GROUPS, HIDDEN, is_operator, rows, without_secrets, written
 
-DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 CANARY = "c4n4ry-9f8e7d6c5b4a"
 TENANT = UUID(int=7)
 
