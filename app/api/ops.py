@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path
 from fastapi.responses import JSONResponse, Response
@@ -15,23 +15,11 @@ from app.api.probes import Probes
 from app.api.scope import Admitted, Gate
 from app.errors import BadRequest, Forbidden, NotFound
 from app.store.ids import LOCAL_TENANT
-from app.store.queue import Counts, DeadLetter
+from app.store.queue import Queue
 from app.store.retention import Stored, by_group
 
 MAX_JOB = 2**62
 """Bound of a job's number: within Postgres' bigint."""
-
-
-class JobQueue(Protocol):
-    """`app.store.queue.Queue`."""
-
-    async def counts(self, tenant: Any = None) -> Counts: ...
-
-    async def dead_letters(
-        self, limit: int = 100, cursor: int | None = None, tenant: Any = None
-    ) -> tuple[list[DeadLetter], int | None]: ...
-
-    async def retry(self, job: int, tenant: Any = None) -> bool: ...
 
 
 class QueueOut(BaseModel):
@@ -100,7 +88,7 @@ def storage_router(gate: Gate, figures: Callable[[], Awaitable[list[Stored]]]) -
     return router
 
 
-def queue_router(gate: Gate, queue: JobQueue) -> APIRouter:
+def queue_router(gate: Gate, queue: Queue) -> APIRouter:
     """/api/v1/queue, of the key's tenant."""
     doors = _QueueDoors(queue)
     router = gate.router("queue")
@@ -111,7 +99,7 @@ def queue_router(gate: Gate, queue: JobQueue) -> APIRouter:
 
 
 class _QueueDoors:
-    def __init__(self, queue: JobQueue) -> None:
+    def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
     async def counts(self, scope: Admitted) -> QueueOut:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import UUID
 
 import orjson
@@ -14,9 +14,9 @@ from app.api.common import Model
 from app.api.finding import find_call
 from app.api.scope import Admitted, Gate, Scope
 from app.errors import Forbidden
-from app.gateway.headers import Headers
+from app.replay.ask_again import Asker
 from app.replay.compare import compare
-from app.replay.recompile import Again, Mode
+from app.replay.recompile import Again, Mode, Recompiler
 from app.store.captures import Captures
 
 
@@ -63,19 +63,7 @@ class ReplayOut(BaseModel, extra="allow"):
     notes: list[str]
 
 
-class Recompiles(Protocol):
-    """Compiles captured requests again: `replay.recompile.Recompiler`."""
-
-    async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: Mode) -> Again: ...
-
-
-class Asks(Protocol):
-    """Sends them again: `replay.ask_again.Asker`."""
-
-    async def ask(self, tenant: UUID, again: Again, headers: Headers, key: UUID | None) -> dict[str, Any]: ...
-
-
-def replay_router(gate: Gate, captures: Captures, recompiler: Recompiles, asker: Asks) -> APIRouter:
+def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, asker: Asker) -> APIRouter:
     """POST /api/v1/calls/{id}/replay."""
     doors = _Doors(captures, recompiler, asker)
     router = gate.router("calls")
@@ -84,7 +72,7 @@ def replay_router(gate: Gate, captures: Captures, recompiler: Recompiles, asker:
 
 
 class _Doors:
-    def __init__(self, captures: Captures, recompiler: Recompiles, asker: Asks) -> None:
+    def __init__(self, captures: Captures, recompiler: Recompiler, asker: Asker) -> None:
         self._captures = captures
         self._recompiler = recompiler
         self._asker = asker

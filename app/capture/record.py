@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -24,6 +24,7 @@ from app.capture.masking import MASK, masked, masked_path
 from app.context.audit import asked_memories, used_memories, written
 from app.context.transcript import text_of
 from app.index.analyse import pack
+from app.jobs.inline import Inline
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder
 from app.providers.tokens import CountCache, TokenCounter
@@ -86,21 +87,6 @@ class _Rows(Struct):
     terms: dict[UUID, bytes] = field(default_factory=dict)
 
 
-class AtOnce(Protocol):
-    """Learns from a turn before its end is acknowledged (`app/jobs/inline.py`)."""
-
-    later_s: float
-    """Seconds after which the queued job comes, in case it was not done at once."""
-
-    def finds(self, text: str) -> bool:
-        """Whether a message of the user's states something. At most 1 ms."""
-        ...
-
-    async def learn(self, payload: bytes) -> None:
-        """Do a turn's `learn` job, within a time limit. Raises nothing."""
-        ...
-
-
 class Recorder:
     """Writes calls and turns."""
 
@@ -111,7 +97,7 @@ class Recorder:
         counts: CountCache,
         counter: TokenCounter,
         commit: GroupCommit | None = None,
-        at_once: AtOnce | None = None,
+        at_once: Inline | None = None,
     ) -> None:
         """`counter` makes the stored counts: o200k, whatever model is asked. `commit`: None writes each turn by itself.
         `at_once`: None leaves all learning to the worker."""

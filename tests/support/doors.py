@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from uuid import UUID
 
 import asyncpg
@@ -67,6 +67,8 @@ from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.paging.faults import Writer
 from app.providers.tokens import CountCache
+from app.replay.ask_again import Asker
+from app.replay.recompile import Recompiler
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.cards import Cards
@@ -316,7 +318,7 @@ async def build_doors(
         ),
         lambda: working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
         lambda: calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
-        lambda: replay_router(gate, captures, NoReplays(), NoReplays()),
+        lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Asker, NoReplays())),
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
         lambda: importer_router(gate, Importer(sessions, history, scribe)),
         lambda: queue_router(gate, queue),
