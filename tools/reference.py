@@ -193,7 +193,7 @@ def _command(command: click.Command, name: str, parent: click.Context | None) ->
         if rows := [(f"`{told[0]}`", _prose(told[1])) for told in records if told and "--help" not in told[0]]:
             yield from _table(("option", "meaning"), rows)
     for each in group.list_commands(context) if group is not None else []:
-        if group is not None and (inner := group.get_command(context, each)) is not None:
+        if group is not None and (inner := group.resolve_command(context, [each])[1]) is not None:
             yield from _command(inner, each, context)
 
 

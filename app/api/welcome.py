@@ -17,7 +17,7 @@ class Welcome:
     """Judges what clients state outright, before anything of it is stored."""
 
     def __init__(self, refuses: Callable[[str], bool]) -> None:
-        """`refuses`: see `extract_pii.unwelcome`."""
+        """`refuses`: see `secrets.unwelcome`."""
         self._refuses = refuses
 
     def check(self, *texts: str, param: str) -> None:

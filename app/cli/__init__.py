@@ -7,40 +7,49 @@ from importlib import import_module
 import click
 
 COMMANDS = {
-    "capture": "capture:capture",
-    "conflicts": "conflicts:conflicts",
-    "doctor": "doctor:doctor",
-    "erase": "upkeep:erase",
-    "eval": "evaluate:eval_",
-    "export": "export:export",
-    "import": "importer:import_",
-    "keys": "keys:keys",
-    "mcp": "mcp:mcp",
-    "migrate": "migrate:migrate",
-    "ontology": "ontology:ontology",
-    "reembed": "reembed:reembed",
-    "replay": "replay:replay",
-    "retention": "upkeep:retention",
-    "serve": "serve:serve",
-    "sweep": "upkeep:sweep",
-    "worker": "serve:worker",
+    "capture": ("capture:capture", "Export captured calls as cassettes, and import them."),
+    "conflicts": ("conflicts:conflicts", "Contradictions between memories, and with the business's own database."),
+    "doctor": ("doctor:doctor", "Find what is wrong with this installation, and say how to mend it."),
+    "erase": ("upkeep:erase", "Erase every trace of a user."),
+    "eval": ("evaluate:eval_", "Measure how much of what answers a question is found within a budget."),
+    "export": ("export:export", "Export everything that is stored of a user, as JSON lines."),
+    "import": ("importer:import_", "Import past conversations (JSON lines) into a running Mneme."),
+    "keys": ("keys:keys", "API keys."),
+    "mcp": ("mcp:mcp", "Offer the memory of a running Mneme as an MCP server, on standard input and output."),
+    "migrate": ("migrate:migrate", "Bring the database up to date."),
+    "ontology": ("ontology:ontology", "What the tables of a business's own database mean."),
+    "reembed": (
+        "reembed:reembed",
+        "Give everything a vector of the embedder that the settings name, while the server runs.",
+    ),
+    "replay": ("replay:replay", "Replay captured calls: serve them from cassettes, or compile them again."),
+    "retention": ("upkeep:retention", "Drop captured calls past MNEME_CAPTURE_DAYS and MNEME_CAPTURE_MAX_GB."),
+    "serve": ("serve:serve", "Start the proxy, its worker and, without MNEME_DATABASE_URL, the embedded Postgres."),
+    "sweep": ("upkeep:sweep", "Run one task of the schedule now: promotion, demotion, aging, decay, prune, expiry, …"),
+    "worker": ("serve:worker", "Run jobs until stopped: embeddings, extraction, the schedule."),
 }
-"""Where each is: the module in this folder, and its name there. One is loaded when it is called: a server needs no other."""
+"""Where each is (the module in this folder, and its name there), and how its help begins. One is loaded when it is called: a
+server needs no other, and neither does the list of them."""
 
 
 class Commands(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+    """What stands under `commands` has a name and a help; the command itself comes when it is resolved."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if (where := COMMANDS.get(cmd_name)) is None:
-            return None
-        module, name = where.split(":")
-        command: click.Command = getattr(import_module(f"app.cli.{module}"), name)
-        return command
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, listed, rest = super().resolve_command(ctx, args)
+        if listed is None or listed.name not in COMMANDS:
+            return name, listed, rest
+        module, attribute = COMMANDS[listed.name][0].split(":")
+        return name, getattr(import_module(f"app.cli.{module}"), attribute), rest
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=Commands,
+    commands=[click.Command(name, help=text) for name, (_, text) in COMMANDS.items()],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="mneme-proxy", prog_name="mneme")
 def main() -> None:
     """Mneme: an OpenAI-compatible proxy that remembers."""

@@ -14,10 +14,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from app.errors import MnemeError
-from app.server.supervise import database
 from app.settings import Settings
-from app.store.migrate import check_age
-from app.store.reach import reach
 
 T = TypeVar("T")
 
@@ -59,6 +56,9 @@ def failing_clearly(command: Callable[..., T]) -> Callable[..., T]:
 def with_database(settings: Settings, work: Callable[[str], Coroutine[Any, Any, T]]) -> T:
     """Run `work` with a DSN: the configured one, or the embedded server, started for as long as it takes. Raises NotReady for
     a database of before the schema's baseline, in which nothing is changed."""
+    from app.server.supervise import database  # loads uvicorn, of which a worker has no need
+    from app.store.migrate import check_age
+    from app.store.reach import reach
 
     async def checked(dsn: str) -> T:
         connection = await reach(settings.direct(dsn), settings.start_wait_s)

@@ -1,10 +1,9 @@
-"""What `mneme eval` does: how much of what answers a question comes back within a budget, by the real pipeline.
+"""`mneme eval`: how much of what answers a question comes back within a budget, by the real pipeline.
 
 The file has one JSON object a line, of two kinds (docs/explanation/recall.md). A line of an import (docs of POST
-/api/v1/import) whose
-`metadata` has an `id`: `{"user", "session", "role", "content", "name"?, "created_at"?, "metadata": {"id": "D1:3"}}`. And a
-question: `{"user", "question", "evidence": ["D1:3"], "kind"?, "now"?}`, the ids of the user's messages that answer it; with
-none it is a request that memory has nothing to do with.
+/api/v1/import) whose `metadata` has an `id`: `{"user", "session", "role", "content", "name"?, "created_at"?, "metadata":
+{"id": "D1:3"}}`. And a question: `{"user", "question", "evidence": ["D1:3"], "kind"?, "now"?}`, the ids of the user's
+messages that answer it; with none it is a request that memory has nothing to do with.
 
 Everything happens in an embedded Postgres made for the purpose and taken away afterwards: import, jobs, search. A derived item
 counts for a message when it comes from at most two, that one among them; a raw one when it carries the message or at least 25

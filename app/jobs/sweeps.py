@@ -1,4 +1,4 @@
-"""The schedule's tasks of the memories' life: sweeps over everybody's memories, a batch a transaction.
+"""The schedule's tasks of the memories' life (sweeps over everybody's memories, a batch a transaction) and of privacy.
 
 Each seed's cadence is the default. What a sweep does is SQL (sql/schema/004_lifecycle.sql), so that pg_cron can run it as
 well; docs/explanation/memory.md tells what becomes of a memory.

@@ -67,7 +67,7 @@ class Candidate(Struct, frozen=True):
     number, which ingest refuses unless told otherwise. `when`: ISO date (or year, month) of an event. `since`, `until`: from
     and up to when it is so, where the words say so. `ends`: what this statement closes; it may say something new besides ("I'm
     freelancing now"), or nothing but the end ("I left Acme"). `doubts`: predicates that it puts in doubt (moved to another
-    city: the commute, the gym; the table is app/languages/doubts.txt).
+    city: the commute, the gym; the table is app/memory/doubts.txt).
     """
 
     content: str

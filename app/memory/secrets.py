@@ -1,4 +1,4 @@
-"""Recognising what says who somebody is: numbers of cards, accounts, identities and telephones, and addresses of e-mail.
+"""Recognising what must not be remembered: credentials and keys, and what says who somebody is (numbers, addresses).
 
 Patterns of the well-known formats with their checksums where they have one, and words that announce such a number. Each kind
 may be refused or kept (`MNEME_REFUSE_PII`), beside patterns of the operator's own. Linear in the text.

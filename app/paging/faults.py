@@ -14,7 +14,6 @@ import math
 import re
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
 from uuid import UUID
 
@@ -29,56 +28,14 @@ from app.paging.outline import count_bounded
 from app.paging.preview import defused, handle_of
 from app.paging.state import Paging
 from app.paging.tools import Names, PhantomCall, Query, Restore, Wrong, read_call, unknown_object
-from app.paging.words import overlap, terms
+from app.paging.verdicts import Verdict, judge
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids
-from app.store.paging_values import WINDOW_TURNS, Asked, Counter, Fault, FaultType, SemanticObject
+from app.store.paging_values import Asked, Counter, Fault, FaultType, SemanticObject
 from app.store.records import Vector
 
-# What a question about left-out parts is answered with, and what follows of it: for a model's calls and for people's.
-
 log = logging.getLogger("mneme.paging")
-
-
-RAISE_QUESTIONS = 3
-"""Different questions about one object that raise it by a level. Seed 002 §1.4 knows faults that are `entropy_triggered`: the
-entropy of questions of which none is asked twice is log2 of how many they are, and what is asked twice pins the object."""
-REPEATS = 2
-"""Times that the same question pins an object: the answer did not stay, or did not do."""
-SAME_OVERLAP = 0.6
-"""Share of the words of the shorter of two questions that the other has, from which they are the same."""
-
-
-class Verdict(StrEnum):
-    """What becomes of an object after a micro-fault; seed 002 §3.3 leaves it as it is."""
-
-    LEAVE = "leave"
-    RAISE = "raise"
-    PIN = "pin"
-
-
-def groups(questions: Sequence[Asked]) -> list[int]:
-    """How often each different question was asked, in the order they came."""
-    known: list[tuple[frozenset[str], int]] = []
-    for each in questions:
-        words = frozenset(terms(each.question))
-        for i, (other, times) in enumerate(known):
-            short, long = sorted((words, other), key=len)
-            if words == other or (short and overlap(short, long) >= SAME_OVERLAP):
-                known[i] = (other, times + 1)
-                break
-        else:
-            known.append((words, 1))
-    return [times for _, times in known]
-
-
-def judge(questions: Sequence[Asked], turn: int) -> Verdict:
-    """`questions`: all about one object, in order; only those of the last `WINDOW_TURNS` count."""
-    times = groups([each for each in questions if turn - WINDOW_TURNS < each.turn <= turn])
-    if any(each >= REPEATS for each in times):
-        return Verdict.PIN
-    return Verdict.RAISE if len(times) >= RAISE_QUESTIONS else Verdict.LEAVE
 
 
 class Limits(NamedTuple):
@@ -131,7 +88,7 @@ def result_of(fault: Fault) -> Result:
 
 
 def judged(fault: Fault, before: Sequence[Asked], shown_less: bool) -> Fault:
-    """A micro-fault with what follows of it, after those before it about the same object (`judge`). `shown_less`: the
+    """A micro-fault with what follows of it, after those before it about the same object (`verdicts.judge`). `shown_less`: the
     object is shown below full."""
     verdict = judge([*before, Asked(fault.turn, fault.question or "")], fault.turn)
     if verdict == Verdict.RAISE and shown_less:

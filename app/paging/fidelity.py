@@ -103,7 +103,7 @@ NOTHING: Mapping[UUID, float] = MappingProxyType({})
 class Moment(Struct, frozen=True):
     """What a decision is made on. `other_tokens`: of all in the prompt that is no object; `zone`: of the last turn;
     `relevance`: to the last message, 0 to 1 (absent: 0); `accessed`: objects that the last messages name; `restored`:
-    that the model asked back (full faults); `raised`: that several micro-faults asked about (`faults.Verdict.RAISE`);
+    that the model asked back (full faults); `raised`: that several micro-faults asked about (`verdicts.Verdict.RAISE`);
     `released`: that it said it needs no more; `goal_changed`: the user speaks of something else."""
 
     turn: int

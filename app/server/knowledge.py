@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from app.context.resolution import Resolution
 from app.context.timing import Span
-from app.knowledge.conflicts import ConflictLog, against_rows
+from app.knowledge.conflict_log import ConflictLog
+from app.knowledge.conflicts import against_rows
 from app.knowledge.domain import Domains
 from app.knowledge.graph_traversal import Ask, plan
 from app.knowledge.inquiry import Knower, Sources

@@ -1,7 +1,7 @@
 """The embedded Postgres: started, found again and stopped by plain function calls.
 
     <data_dir>/postgres/
-        data/         the data directory (see cluster.py)
+        data/         the data directory
         run/          the Unix socket
         log/          start.log, and one file for each day of the week
         password      of the superuser `mneme`, mode 0600
@@ -252,7 +252,7 @@ class EmbeddedPostgres:
     """One server for one data directory, shared by every process that starts it here.
 
     `port` 0 takes any free one and keeps it; a port that is taken is replaced, with a warning. `settings` are server
-    settings that override those of cluster.py. Everything raises NotReady, with a message that says how to mend it.
+    settings that override `SERVER_SETTINGS`. Everything raises NotReady, with a message that says how to mend it.
     """
 
     def __init__(self, data_dir: Path, port: int = 0, settings: Mapping[str, str] = MappingProxyType({})) -> None:

@@ -71,7 +71,7 @@ class PagingStore:
 
     async def read(self, tenant: UUID, user: UUID, session: UUID, *, chains: Sequence[bytes] = ()) -> Paged:
         """What is stored of a session, in one round trip. `chains`: of the answers that its transcript holds
-        (`phantom_ledger.keys_of`)."""
+        (`ledger.keys_of`)."""
         async with self._pool.acquire() as connection:
             row = await connection.fetchrow(self._sql["paging.read"], tenant, user, session, list(chains), WINDOW_TURNS)
         assert row is not None, "a function with OUT arguments returns one row"

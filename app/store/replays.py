@@ -147,7 +147,7 @@ class ReplayStore:
 
 
 class MessagesThen:
-    """A `gateway.path.Messages` of a moment: what was compacted later is shown, what was forgotten is not."""
+    """A `gateway.reconcile.Messages` of a moment: what was compacted later is shown, what was forgotten is not."""
 
     def __init__(self, pool: Pool, queries: Queries, then: datetime) -> None:
         self._pool = pool

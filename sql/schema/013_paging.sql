@@ -26,7 +26,7 @@ CREATE TABLE agent_data.semantic_objects (
     session_id        uuid NOT NULL,
     object_id         uuid NOT NULL,
     ordinal           integer NOT NULL,              -- within the session, in the order in which they were made
-    object_type       text NOT NULL,                 -- app/paging/values.py: ObjectType
+    object_type       text NOT NULL,                 -- app/store/paging_values.py: ObjectType
     kind              text NOT NULL,                 -- what the content is made of: ContentKind
     source_tool       text,
     source_key        text,

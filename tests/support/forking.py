@@ -29,7 +29,9 @@ from typing import NoReturn
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
-    "app.cli",
+    "app.cli.serve",
+    "app.cli.keys",
+    "app.cli.replay",
     "app.server.main",
     "app.server.supervise",
     "app.server.worker",

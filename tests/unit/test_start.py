@@ -20,8 +20,11 @@ NEITHER = {"app.server.routes", "app.ui", "fastapi", "httpx", "jinja2", "mcp", "
 @pytest.mark.parametrize(
     ("imported", "unwanted"),
     [
-        ("app.cli, app.server.core, app.server.supervise, app.server.main, app.server.http", NEITHER | {"pgqueuer"}),
-        ("app.cli, app.server.worker", NEITHER | {"starlette", "uvicorn"}),
+        (
+            "app.cli.serve, app.server.core, app.server.supervise, app.server.main, app.server.http",
+            NEITHER | {"pgqueuer"},
+        ),
+        ("app.cli.serve, app.server.worker", NEITHER | {"starlette", "uvicorn"}),
     ],
     ids=["server", "worker"],
 )

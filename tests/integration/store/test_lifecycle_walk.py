@@ -1,6 +1,6 @@
 """A walk through the life of memories: whatever happens in whatever order, the SQL does what the pure functions say.
 
-Real Postgres, a fake clock. Each rule that sweeps first asks app/memory/lifecycle.py what should become of every memory, and
+Real Postgres, a fake clock. Each rule that sweeps first asks tests/support/lifecycle.py what should become of every memory, and
 then compares all of them with what has.
 """
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.errors import UpstreamUnreachable
-from app.gateway import model_discovery as scouting
+from app.gateway import model_discovery
 from app.gateway.model_discovery import LIST_LIMIT, ModelDiscovery
 from app.gateway.upstream import Target, UpstreamBroke
 from app.providers.models import ModelRegistry
@@ -28,13 +28,13 @@ def listing(*models: Any) -> Reply:
     return Reply(chunks=[json.dumps({"object": "list", "data": list(models)}).encode()])
 
 
-def scout_of(reply: Reply | Exception) -> tuple[ModelDiscovery, ScriptedTransport, ModelRegistry, Supervisor]:
+def discovery_of(reply: Reply | Exception) -> tuple[ModelDiscovery, ScriptedTransport, ModelRegistry, Supervisor]:
     transport, models, tasks = ScriptedTransport(lambda asked: reply), ModelRegistry(default_window=111), Supervisor()
     return ModelDiscovery({False: transport, True: transport}, models, tasks), transport, models, tasks
 
 
 async def test_windows_are_learned_beside_the_request() -> None:
-    discovery, transport, models, tasks = scout_of(listing({"id": "llama", "max_model_len": 2048}))
+    discovery, transport, models, tasks = discovery_of(listing({"id": "llama", "max_model_len": 2048}))
     discovery.notice(TARGET, lambda: HEADERS)
     assert transport.requests == [], "the request does not wait for it"
     await eventually(lambda: not len(tasks))
@@ -46,12 +46,12 @@ async def test_windows_are_learned_beside_the_request() -> None:
 
 
 async def test_an_upstream_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    discovery, transport, _, tasks = scout_of(listing())
+    discovery, transport, _, tasks = discovery_of(listing())
     for target in (TARGET, TARGET, Target("other", "http://other/v1", None, None, "tail")):
         discovery.notice(target, lambda: HEADERS)
     await eventually(lambda: not len(tasks))
     assert [each.url for each in transport.requests] == ["http://up/v1/models", "http://other/v1/models"]
-    monkeypatch.setattr(scouting, "AGAIN_S", 0.0)
+    monkeypatch.setattr(model_discovery, "AGAIN_S", 0.0)
     discovery.notice(Target("third", "http://third/v1", None, None, "tail"), lambda: HEADERS)
     discovery.notice(Target("third", "http://third/v1", None, None, "tail"), lambda: HEADERS)
     await eventually(lambda: not len(tasks))
@@ -72,6 +72,6 @@ async def test_an_upstream_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPa
     ],
 )
 async def test_whatever_comes_back_does_no_harm(reply: Reply | Exception) -> None:
-    discovery, _, models, _ = scout_of(reply)
+    discovery, _, models, _ = discovery_of(reply)
     await discovery.ask(TARGET, [])
     assert models.window("m") == 111

@@ -1,4 +1,4 @@
-"""app/memory/lifecycle.py: the formulas of the seeds with their numbers, and each transition at its borders."""
+"""tests/support/lifecycle.py: the formulas of the seeds with their numbers, and each transition at its borders."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.paging.faults import Verdict, groups, judge
+from app.paging.verdicts import Verdict, groups, judge
 from app.store.paging_values import Asked
 
 PORT = "Which port does the gateway listen on?"
