@@ -27,14 +27,12 @@ from app.api.memory_models import (
     EventOut,
     EventPage,
     Invalidation,
-    Kind,
     MemoriesCreated,
     MemoryCreated,
     MemoryIn,
     MemoryOut,
     MemoryPage,
     MemoryPatch,
-    Status,
     change_of,
     new_memory,
     shown,
@@ -44,7 +42,7 @@ from app.api.scope import Admitted, Gate, Scope
 from app.api.welcome import Welcome
 from app.errors import BadBody, BadRequest, NotFound
 from app.store.memories import Memories
-from app.store.memory_rows import IN_FORCE, STATUSES, Filter, Memory
+from app.store.memory_rows import IN_FORCE, STATUSES, Filter, Kind, Memory, Status
 from app.store.sessions import NewSession, Sessions
 from app.store.tenancy import UserRef
 

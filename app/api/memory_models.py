@@ -12,7 +12,7 @@ from app.api.common import Model, Moment, Name, Word, clean
 from app.api.scope import Scope
 from app.memory.ingest_text import content_hash
 from app.store import ids
-from app.store.memory_rows import Memory, MemoryChange, MemoryText, NewMemory
+from app.store.memory_rows import Kind, Memory, MemoryChange, MemoryText, NewMemory, Status
 from app.store.records import Vector
 
 MAX_TEXT_CHARS = 32_768
@@ -20,12 +20,6 @@ MAX_TEXT_CHARS = 32_768
 MAX_TAGS = 64
 SMALLEST_SHARE = 1e-30
 """What is less is nothing: a column of type `real` refuses what it cannot hold, which is below 1e-45 (IEEE 754 binary32)."""
-
-Kind = Literal[
-    "fact", "preference", "instruction", "correction", "episode", "event", "pattern", "procedure", "summary",
-    "entity_profile", "tool_outcome",
-]  # fmt: skip
-Status = Literal["active", "aging", "superseded", "invalidated", "expired", "forgotten"]
 
 
 def _worded(text: str) -> str:

@@ -14,7 +14,7 @@ from app.dialects.sse import Answer, EndGuard, answer_of_json, fold
 
 
 class ChatDialect:
-    """See `dialect.Dialect`."""
+    """See `base.Dialect`."""
 
     name: Literal["chat"] = "chat"
     naming = NAMING

@@ -281,7 +281,7 @@ _OF_THE_INSTRUCTIONS = (0, 0)
 
 
 class ResponsesDialect:
-    """See `dialect.Dialect`."""
+    """See `base.Dialect`."""
 
     name: Literal["responses"] = "responses"
     naming = NAMING | {"conversation"}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal, get_args
 from uuid import UUID
 
 from msgspec import Struct, field
 
 from app.store.records import Vector
 
-KINDS = (
+Kind = Literal[
     "fact", "preference", "instruction", "correction", "episode", "event", "pattern", "procedure", "summary",
     "entity_profile", "tool_outcome",
-)  # fmt: skip
-STATUSES = ("active", "aging", "superseded", "invalidated", "expired", "forgotten")
+]  # fmt: skip
+KINDS: tuple[str, ...] = get_args(Kind)
+Status = Literal["active", "aging", "superseded", "invalidated", "expired", "forgotten"]
+STATUSES: tuple[str, ...] = get_args(Status)
 IN_FORCE = ("active", "aging")
 
 TTL = {1: timedelta(hours=24), 2: timedelta(days=90)}

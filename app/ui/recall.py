@@ -8,8 +8,8 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from app.api.memory_models import Kind, Status
 from app.context.profiles import AUTO
+from app.store.memory_rows import Kind, Status
 from app.ui.visit import Visit, whole_number
 from app.ui.within import Refused
 
