@@ -31,6 +31,8 @@ from app.gateway.client import ClientGone, Message
 from app.gateway.turn import OBSERVER, Application
 from app.store.learned import Learned, Made, Said
 
+log = logging.getLogger("mneme.chat")
+
 # The answer of `POST /api/v1/chat` (seed 004, stage 7), from a call's explanation. Pure.
 
 MemoryType = Literal["semantic", "episodic", "procedural", "summary"]
@@ -310,7 +312,6 @@ class Caller:
         )
 
 
-log = logging.getLogger("mneme.chat")
 MODEL_LIFE_S = 300.0
 """Seconds for which the upstream's first model is remembered: it may be restarted with another."""
 MODELS_KEPT = 1000

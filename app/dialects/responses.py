@@ -35,7 +35,7 @@ from app.dialects.splice import (
 from app.dialects.sse import DONE, Answer, Choice, EventParser
 from mneme_replay.paths import MASK
 
-# Answers of the Responses API: where a stream of named events ends, and what it amounts to. See `sse.py` for the bytes.
+# Answers of the Responses API: where a stream of named events ends, and what it amounts to. The bytes are in `sse.py`.
 
 _LAST = ("response.completed", "response.failed", "response.incomplete")
 """The events that end a stream; each holds the whole response."""

@@ -14,6 +14,8 @@ import orjson
 
 from app.errors import MnemeError, RateLimited, TooLarge
 
+log = logging.getLogger("mneme.turn")
+
 # The client's side of a request: its body, and whether it is still there.
 
 Message = MutableMapping[str, Any]
@@ -121,9 +123,6 @@ class Inbound:
         while not self.gone.is_set:
             if (await self._receive())["type"] == "http.disconnect":
                 self.gone.set()
-
-
-log = logging.getLogger("mneme.turn")
 
 
 class Outbound:

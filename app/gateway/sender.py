@@ -26,6 +26,8 @@ from app.gateway.upstream import Router, Target, Transport, UpstreamRequest, Ups
 from app.metrics import AttemptResult, Metrics
 from app.settings import Settings
 
+log = logging.getLogger("mneme.upstream")
+
 # When a request is sent once more, and after how long: plain functions over plain values.
 
 JITTER = 0.5
@@ -90,7 +92,6 @@ def _until(text: str, now: datetime) -> float:
     return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - now).total_seconds())
 
 
-log = logging.getLogger("mneme.upstream")
 Build = Callable[[Target], UpstreamRequest]
 """Makes the request for an upstream; asked again for each attempt."""
 

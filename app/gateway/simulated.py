@@ -17,7 +17,7 @@ from app.dialects.responses import RESPONSES
 from app.gateway.headers import Headers
 from app.gateway.upstream import UpstreamRequest, UpstreamResponse, is_bodyless
 
-# The simulated upstream's answers in the dialect of the Responses API: see `simulated.py`. It keeps nothing, and says so.
+# The simulated upstream's answers in the dialect of the Responses API. It keeps nothing, and says so.
 
 
 def response_of(

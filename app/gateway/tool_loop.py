@@ -37,6 +37,8 @@ from app.paging.tools import LIMIT_REACHED, Names, NeedsLeg, Pending
 from app.store.ids import uuid7
 from app.tasks import Supervisor
 
+log = logging.getLogger("mneme.legs")
+
 # One leg of an answer while it comes in.
 
 
@@ -108,7 +110,6 @@ class Arriving:
         return tape
 
 
-log = logging.getLogger("mneme.legs")
 ANSWER_S = 30.0
 """Seconds for what the calls of one leg ask. It is searched for in some 20 ms; a helper LLM that answers from it takes seconds,
 and a client that hears nothing for longer than this gives up."""

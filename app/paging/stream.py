@@ -163,7 +163,7 @@ def _is_figure(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# One leg of a turn while it comes in: its chunks, its tool calls, what it says. See `paging.stream`.
+# One leg of a turn while it comes in: its chunks, its tool calls, what it says.
 
 MAX_TEXT_CHARS = 2**20
 """Of what a leg says that is kept for the next request (some 250,000 tokens, longer than any model's answer)."""

@@ -41,6 +41,8 @@ from app.store.queries import Queries
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+log = logging.getLogger("mneme.index")
+
 
 ERASER_ROLE = "mneme_eraser"
 """The only role that may delete what was said; row-level security holds it to one tenant, too."""
@@ -302,7 +304,6 @@ def hmac_pads(key: bytes) -> tuple[bytes, bytes]:
 
 # Hears which users are being erased: what a server keeps of them in memory goes, whether they ask again or not.
 
-log = logging.getLogger("mneme.index")
 PAUSE_S = 1.0
 """Seconds between two attempts to connect."""
 LOOK_S = 2.0
