@@ -25,8 +25,8 @@ MAX_CHARS = 600
 (docs/explanation/learning.md). Longer ones are left to the job."""
 
 WITHIN_S = 1.0
-"""Seconds that an answer's end waits for it at most. What it takes, docs/explanation/learning.md
-tells; a server's first, with connections to open, some 200 ms."""
+"""Seconds that an answer's end waits for it at most. docs/explanation/learning.md tells what it
+takes; a server's first, with connections to open, some 200 ms."""
 
 LATER_S = 3.0
 """Seconds after which the queued job comes: long enough that no worker does it at the same time."""

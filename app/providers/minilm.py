@@ -280,8 +280,8 @@ MINILM = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the weights of sentence-transformers/all-MiniLM-L6-v2, as published and as that package has them."""
 DUPLICATE_THRESHOLD = 0.94
 """Of all-MiniLM-L6-v2; calibrated as that of the static vectors (docs/explanation/learning.md has the curve): of 578 pairs
-that differ in
-the one word that matters none is merged from 0.91 on, which leaves room of 0.03; of 96 pairs that say the same 23% are."""
+that differ in the one word that matters none is merged from 0.91 on, which leaves room of 0.03; of 96 pairs that say the same
+23% are."""
 _WORD = re.compile(r"[^\W_]")
 
 
