@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any, cast
 from uuid import UUID
 
-import asyncpg
 import pytest
 
 from app.clock import SystemClock
@@ -227,55 +226,3 @@ async def test_erasures_are_not_heard_on_another_server_than_the_one_that_is_ask
         for _ in range(5):  # as it begins to listen, and as it ends: twice each time
             await told.get()
     listening.cancel()
-
-
-async def settled(admin: asyncpg.Connection[Any]) -> None:
-    """Until no transaction of any database is older than what the log tells: who reads then, has seen all of it."""
-    async with asyncio.timeout(20):
-        while await admin.fetchval(
-            "SELECT EXISTS (SELECT FROM agent_data.index_log, pg_sleep(0.01) WHERE xid < '9000000000000000000'"
-            " AND xid >= pg_snapshot_xmin(pg_current_snapshot()))"
-        ):
-            pass
-
-
-async def test_a_log_that_is_cut_is_noticed_by_who_has_not_seen_all_of_it(
-    teller: Teller, store: Slow, tasks: Supervisor, admin: asyncpg.Connection[Any]
-) -> None:
-    told = Told()
-    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told)
-
-    async def cut() -> None:
-        # What came beside a transaction that is still under way, of any database, stays.
-        async with asyncio.timeout(20):
-            while await admin.fetchval("SELECT count(*) FROM agent_data.index_log"):
-                await admin.execute("SELECT agent_data.index_cut($1, $2, now() + interval '1 minute')", TENANT, ANA)
-
-    await teller.tell(talk("about cats"), "fine", session=SESSION)
-    await settled(admin)
-    assert await found(indexes) == 1
-    await cut()
-    assert await found(indexes) == 1
-    await teller.tell(talk("about cats", "fine", "cats!"), "Yes.", session=SESSION, new=1)
-    await cut()
-    assert await found(indexes) == 2, "what the log does not tell any more is read anew"
-    assert told.asked == ["loaded", "held", "loaded"]
-
-
-async def test_what_another_cluster_left_in_the_log_does_no_harm(
-    teller: Teller, store: Slow, tasks: Supervisor, admin: asyncpg.Connection[Any]
-) -> None:
-    """A dump that is restored brings transactions whose numbers this cluster has not reached."""
-    told = Told()
-    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told)
-    await teller.tell(talk("about cats"), "fine", session=SESSION)
-    await admin.execute("UPDATE agent_data.index_log SET xid = '9000000000000000000'")
-    assert await found(indexes) == 1
-    await teller.tell(talk("about cats", "fine", "cats!"), "Yes.", session=SESSION, new=1)
-    await settled(admin)
-    assert await found(indexes) == 2
-    await admin.execute("SELECT agent_data.index_cut($1, $2, now() + interval '1 minute')", TENANT, ANA)
-    assert await found(indexes) == 2
-    await teller.tell(talk("about cats", "fine", "cats!", "Yes.", "a cat"), "So?", session=SESSION, new=1)
-    assert await found(indexes) == 3
-    assert told.asked == ["loaded", "changed", "held", "changed"]
