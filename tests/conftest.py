@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from app.store.pools import Pool, open_pool
-from tests.support.database import connected, fresh_database, make_template, shared_directory, shared_server
+from tests.support.database import connected, fresh_database, make_template, shared_server
 from tests.support.ports import free_port
 from tests.support.properties import register_profiles
 
@@ -32,15 +32,15 @@ def unused_tcp_port() -> int:
 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The DSN of the run's one server, as superuser."""
-    with shared_server(shared_directory(tmp_path_factory.getbasetemp())) as dsn:
+    """The DSN of this worker's server, as superuser."""
+    with shared_server(tmp_path_factory.getbasetemp()) as dsn:
         yield dsn
 
 
 @pytest.fixture(scope="session")
 async def database_template(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of a database with the whole schema, to be copied."""
-    return await make_template(postgres_server, shared_directory(tmp_path_factory.getbasetemp()))
+    return await make_template(postgres_server, tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from tests.support.server import MnemeServer
 StartServer = Callable[..., MnemeServer]
 WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mneme background' AND wait_event_type = 'Lock'"
+    " AND datname = current_database()"
 )
 
 

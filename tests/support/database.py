@@ -1,4 +1,8 @@
-"""Databases for tests: one server for the whole run, one migrated template, and a fresh copy of it for each test."""
+"""Databases for tests: a server for each worker of the run, one migrated template on it, a fresh copy of that for each test.
+
+Workers share no server: sessions, locks and the oldest transaction are of a whole server. A test that waits for one, or looks
+at what an open transaction keeps, would see those of the tests that run beside it. Only the tests of pages share one.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ FAST = {
     "synchronous_commit": "off",
     # Plans must not change under a test, and a template that autovacuum looks at cannot be copied.
     "autovacuum": "off",
-    # Several workers, each with pools of its own.
+    # A test that starts several servers, each with pools of its own.
     "max_connections": "300",
 }
 
@@ -48,7 +52,7 @@ def shared_directory(base: Path) -> Path:
 
 @contextlib.contextmanager
 def shared_server(directory: Path) -> Iterator[str]:
-    """The DSN of the run's server. The first worker starts it; the last one out stops it and takes its files away."""
+    """The DSN of the server of `directory`. Who comes first starts it; the last one out stops it and takes its files away."""
     with locked(directory / "server.lock"):
         place = directory / "server.place"
         if not place.exists():
@@ -92,7 +96,7 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record
 
 
 async def make_template(dsn: str, directory: Path) -> str:
-    """The name of a database with the whole schema, made by the first worker that asks."""
+    """The name of a database with the whole schema, made by the first who asks."""
     with locked(directory / "template.lock"):
         async with connected(dsn) as admin:
             if await admin.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", TEMPLATE):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from playwright.async_api import Browser
 
 from tests.support.browsing import VARIABLE, Visitor, chromium, find_chromium, visiting
-from tests.support.database import connected, locked, shared_directory, with_database
+from tests.support.database import connected, locked, make_template, shared_directory, shared_server, with_database
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 from tests.support.ui_pages import Reached, patterns, reachable
@@ -33,6 +33,19 @@ async def browser() -> AsyncIterator[Browser]:
         pytest.skip(reason)
     async with chromium(path) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The DSN of a server that all workers share: it takes one of them five seconds to fill the world."""
+    with shared_server(shared_directory(tmp_path_factory.getbasetemp())) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+async def database_template(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a database with the whole schema, on that server."""
+    return await make_template(postgres_server, shared_directory(tmp_path_factory.getbasetemp()))
 
 
 @pytest.fixture(scope="session")

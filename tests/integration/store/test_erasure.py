@@ -320,7 +320,10 @@ async def test_a_call_that_is_being_recorded_is_waited_for(
 
         async def waits() -> bool:
             return bool(
-                await admin.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'")
+                await admin.fetchval(
+                    "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'"
+                    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+                )
             )
 
         async with asyncio.TaskGroup() as group:
