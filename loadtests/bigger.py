@@ -34,6 +34,7 @@ from app.api.scope import Scope
 from app.cli.evaluate import Question, Sheet, ask, fill, read
 from app.clock import SystemClock
 from app.context.transcript import chain, tail_hash
+from app.jobs.schedule import GRAPH_FROM
 from app.metrics import Metrics
 from app.server import collector
 from app.server.core import Core, open_core, prepare_database
@@ -75,9 +76,8 @@ REASONS = (
 )  # fmt: skip
 
 NO_JOBS = "DELETE FROM agent_data.pgqueuer"
-CROWDED = "SELECT $2 > (c.value #>> '{}')::bigint FROM agent_data.system_config c WHERE c.key = $1"
 ENTER_GRAPH = "UPDATE agent_data.embeddings SET in_hnsw = true WHERE user_id = $1 AND NOT in_hnsw"
-USE_GRAPH = "UPDATE agent_data.user_stats SET use_hnsw = true WHERE user_id = $1"
+USE_GRAPH = "UPDATE agent_data.users SET use_hnsw = true WHERE user_id = $1"
 FAST = "SET maintenance_work_mem = '1GB'; SET synchronous_commit = off"
 VACUUM = "VACUUM (ANALYZE)"
 
@@ -154,7 +154,7 @@ async def pad(core: Core, admin: Any, sheet: Sheet, first: int, until: int, say:
             part = []
             say(f"imported {done:,} of {until:,} turns")
     await admin.execute(NO_JOBS)
-    if await admin.fetchval(CROWDED, "vector_exact_limit", until):
+    if until > GRAPH_FROM:
         say("the vectors enter the graph, as the worker's schedule would see to")
         await admin.execute(FAST)
         async with crowd.without_slow_indexes(admin, say):  # built at once, which takes a fraction of growing

@@ -84,7 +84,6 @@ WITH history AS (
            tokens, at
     FROM public.bench_rows WHERE item_kind = 1
 )
-INSERT INTO agent_data.user_stats (user_id, tenant_id) SELECT DISTINCT user_id, $1::uuid FROM public.bench_rows;
 
 TRUNCATE public.bench_rows;
 """

@@ -20,11 +20,11 @@ import numpy as np
 import orjson
 from msgspec import Struct, field
 
-from app.context.candidates import Candidate
+from app.context.candidates import LEGS, Candidate
 from app.context.pack import Efficiency, Packed, Reason
 from app.context.score import Scored
 
-VERSION = 4
+VERSION = 5
 DIGITS = 4
 """Decimals of a stored score: far finer than any difference that decides."""
 
@@ -33,7 +33,6 @@ MAX_ITEMS = 100
 dropped) only the number for each reason is kept: a compile looks at up to 600."""
 
 
-LEGS = ("frequent", "text", "vector", "entity", "time", "recent", "summary")
 _LEG_BITS: Mapping[frozenset[str], int] = {
     frozenset(name for bit, name in enumerate(LEGS) if number >> bit & 1): number for number in range(2 ** len(LEGS))
 }

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
 from app.store.user_profile import Ended
 
-Leg = Literal["vector", "text", "frequent", "entity", "time", "recent", "summary"]
-"""What brings a candidate: the three retrieval legs of seed 000 §6.4 phase 3, and those of seed 004 (sources 2 to 4)."""
+Leg = Literal["vector", "text", "entity", "time", "recent", "summary"]
+"""What brings a candidate: two retrieval legs of seed 000 §6.4 phase 3, and those of seed 004 (sources 2 to 4)."""
+LEGS: tuple[Leg, ...] = get_args(Leg)
+"""As one number, several are the sum of 2^n."""
 
 
 LONG = 60.0

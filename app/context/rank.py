@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from app.context.candidates import LONG
+from app.context.candidates import LEGS, LONG
 from app.context.timing import Span
 from app.store.item_columns import (
     EPOCH,
@@ -56,7 +56,7 @@ KNOWN_ROLES = frozenset({"user", "assistant", "system", "tool"})
 USER_ROLE = 1
 OF_SESSION, OF_OTHERS = 10, 11
 """The role in the place of a memory that sums up a session, or anything else (`agent_data.summary_mark`)."""
-VECTOR_LEG, TEXT_LEG, _, ENTITY_LEG, TIME_LEG, RECENT_LEG, SUMMARY_LEG = (1 << n for n in range(7))
+VECTOR_LEG, TEXT_LEG, ENTITY_LEG, TIME_LEG, RECENT_LEG, SUMMARY_LEG = (1 << n for n in range(len(LEGS)))
 RECENT = 20
 """Items that count as the latest (seed 000 §6.4 asks for so many by use)."""
 TOLD_DAYS = 7.0
@@ -73,7 +73,7 @@ class Ranking(Struct, frozen=True):
 
     `at`: where it is among the scan's places. `text`, `vector`: smoothed, 1 the best of this question's (vector: as low as
     −1 or less). `counts`: how often each word stands in the item itself, shape (words, n). `similarity`: the item's own cosine,
-    NaN where no leg knew it. `legs`: 1 vector, 2 text, 8 entity, 16 time, 32 recent, 64 summary.
+    NaN where no leg knew it. `legs`: the sum of 2^n of `LEGS`.
     """
 
     scan: Scan

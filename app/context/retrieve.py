@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from app.context.asked import Asked
 from app.context.bearing import BEARS_WORTH
-from app.context.candidates import SUMMARIES, Candidate
+from app.context.candidates import LEGS, SUMMARIES, Candidate
 from app.context.profiles import Profile
 from app.context.rank import (
     ENTITY_LEG,
@@ -470,14 +470,9 @@ def _numbers(ranking: Ranking, part: NDArray[np.intp], judgement: Judgement | No
 
 
 _LEGS: tuple[frozenset[str], ...] = tuple(
-    frozenset(
-        name
-        for bit, name in enumerate(("vector", "text", "frequent", "entity", "time", "recent", "summary"))
-        if number >> bit & 1
-    )
-    for number in range(128)
+    frozenset(name for bit, name in enumerate(LEGS) if number >> bit & 1) for number in range(2 ** len(LEGS))
 )
-"""Which legs brought an item, by number: 1 vector, 2 text, 8 entity, 16 time, 32 recent, 64 summary."""
+"""Which legs brought an item, by number."""
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}
 
 

@@ -216,7 +216,8 @@ class UserIndex(Struct, frozen=True):
         said = _said(holding, counts, wanted, lines, texts)
         # What has no vector is brought by nothing else.
         rest = _also(also if vector is None else Also(also.items), numbers, lines.without(wanted), places["at"])
-        said = np.union1d(said, np.setdiff1d(rest, near))
+        if len(rest):
+            said = np.union1d(said, np.setdiff1d(rest, near))
         table = np.zeros((len(said), WORDS), np.uint8)
         table[:, : len(words)] = counts[:, said].T
         there = int(np.count_nonzero(documents))

@@ -32,6 +32,10 @@ LOCK_CLASS = 0x6D6E
 STATEMENT_S = 600.0
 """Longest statement, seconds; the largest builds a part of the vector graph."""
 
+GRAPH_FROM = 50_000
+"""Vectors of one user above which they are in the graph, which finds what is too old for a server's index: half of what that
+holds at most unless MNEME_INDEX_ITEMS says otherwise, so that it is ready in time."""
+
 MONTHS_AHEAD = 2
 """Months for which partitions stand ready: a worker may be away for that long before rows fall into the default one."""
 
@@ -62,13 +66,22 @@ class Schedule:
     """Runs the tasks that are due."""
 
     def __init__(
-        self, connect: Connect, sql: Queries, clock: Clock, *, further: Sequence[Tick] = (), look_s: float = LOOK_S
+        self,
+        connect: Connect,
+        sql: Queries,
+        clock: Clock,
+        *,
+        further: Sequence[Tick] = (),
+        look_s: float = LOOK_S,
+        graph_from: int = GRAPH_FROM,
     ) -> None:
-        """`connect` opens a connection as mneme_owner. `further`: tasks beside the schedule's own."""
+        """`connect` opens a connection as mneme_owner. `further`: tasks beside the schedule's own. `graph_from`: see
+        `GRAPH_FROM`."""
         self._connect = connect
         self._sql = sql
         self._clock = clock
         self._look = look_s
+        self._graph_from = graph_from
         self.ticks: Sequence[Tick] = (
             Tick("partitions", timedelta(hours=6), self._partitions),
             Tick("expiry", timedelta(hours=1), self._expiry),  # seed 000 §9.2
@@ -166,13 +179,13 @@ class Schedule:
         )
 
     async def _vectors(self, connection: Connection, _: datetime) -> int:
-        """Users with more vectors than `vector_exact_limit` go into the graph.
+        """Users with more vectors than `graph_from` go into the graph.
 
         First all their vectors enter it, then new ones do at once; those that a turn adds in between follow, here or at
         the next run.
         """
         changed = 0
-        for row in await connection.fetch(self._sql["schedule.crowded"], timeout=STATEMENT_S):
+        for row in await connection.fetch(self._sql["schedule.crowded"], self._graph_from, timeout=STATEMENT_S):
             changed += await self._in_batches(connection, "enter_graph", row["user_id"])
             await connection.execute(self._sql["schedule.use_graph"], *row)
         for row in await connection.fetch(self._sql["schedule.graph_users"], timeout=STATEMENT_S):

@@ -24,8 +24,7 @@ from app.capture.recipe import rebuild
 from app.clock import Clock
 from app.context.asked import Asked
 from app.context.assemble import Block
-from app.context.audit import LEGS
-from app.context.candidates import Candidate
+from app.context.candidates import LEGS, Candidate
 from app.context.card_section import Read, came_with
 from app.context.compile import Compilation, Compiler, CompileRequest
 from app.context.explaining import quoted_memories, recalled

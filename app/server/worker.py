@@ -15,7 +15,7 @@ from app.jobs.consolidation import Consolidator, SessionKeeper, consolidation_ti
 from app.jobs.lease import QueueDriver, connector
 from app.jobs.persistent_objects import Rememberer, object_ticks
 from app.jobs.resolution import Checker
-from app.jobs.schedule import Schedule
+from app.jobs.schedule import GRAPH_FROM, Schedule
 from app.jobs.shrink import Shrinker
 from app.jobs.sweeps import alias_ticks, index_ticks, life_ticks, mark_ticks, privacy_ticks
 from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_ticks
@@ -140,7 +140,7 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
         *mark_ticks(sql),
         *webhook_ticks(sql),
     ]
-    return Schedule(connect, sql, clock, further=own)
+    return Schedule(connect, sql, clock, further=own, graph_from=settings.index_items // 2 or GRAPH_FROM)
 
 
 def capture_limits(settings: Settings) -> Limits:

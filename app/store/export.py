@@ -27,7 +27,6 @@ MNEME_MAX_BODY_BYTES each, and twice that as hexadecimal digits."""
 
 LEFT_OUT = {
     "embeddings": "Vectors: made of the texts, which are there, by an embedder that another system may not have.",
-    "user_stats": "Whether these are in the graph.",
     "index_items": "What ranking needs of the texts: made of them.",
     "index_log": "Which of these changed lately.",
     "index_state": "How far that is known.",

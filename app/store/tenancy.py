@@ -248,8 +248,6 @@ async def ensure_user(
 ) -> bool:
     """Make a user on first sight, inside the caller's transaction. True: it was new."""
     made = await connection.fetchval(queries["tenancy.user_ensure"], tenant, user.id, user.external, now)
-    if made is not None:
-        await connection.execute(queries["tenancy.stats_ensure"], tenant, user.id)
     return made is not None
 
 

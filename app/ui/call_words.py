@@ -116,7 +116,6 @@ SIGNALS: Mapping[str, Meaning] = {
 TIERS = ("working", "session", "episodic", "semantic", "procedural")
 """Tiers 0 to 4 (docs/explanation/memory.md)."""
 LEGS: Mapping[str, str] = {
-    "frequent": "used often",
     "text": "words",
     "vector": "meaning",
     "entity": "the things it is about",

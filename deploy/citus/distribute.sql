@@ -58,7 +58,7 @@ DECLARE
 BEGIN
     PERFORM create_distributed_table('agent_data.users', 'user_id', colocate_with => 'none');
     FOREACH name IN ARRAY ARRAY[
-        'users', 'user_stats', 'sessions', 'session_heads', 'session_work', 'conversation_history', 'context_blocks',
+        'users', 'sessions', 'session_heads', 'session_work', 'conversation_history', 'context_blocks',
         'memory_store', 'memory_events', 'memory_store_working', 'memory_conflicts', 'memory_outcomes', 'embeddings',
         'suppressions', 'episodes', 'compactions', 'consolidation_state', 'derivations', 'drawn_keys', 'user_facts',
         'user_fact_changes', 'answer_outcomes', 'canonical_entities', 'entity_aliases', 'ui_cards_shown', 'paged_sessions',

@@ -35,15 +35,14 @@ WITH due AS (
 SELECT count(*) FROM expired
 
 -- name: crowded
--- Users who have more vectors than `vector_exact_limit`, of whom something changed lately, and who are not in the graph.
+-- Users who have more than so many vectors, of whom something changed lately, and who are not in the graph.
 SELECT u.tenant_id, u.user_id FROM (SELECT DISTINCT g.tenant_id, g.user_id FROM agent_data.index_log g) u
-CROSS JOIN (SELECT c.value::text::bigint AS most FROM agent_data.system_config c WHERE c.key = 'vector_exact_limit') c
-WHERE NOT EXISTS (SELECT FROM agent_data.user_stats s WHERE s.user_id = u.user_id AND s.use_hnsw)
-  AND (SELECT count(*) FROM (SELECT FROM agent_data.embeddings e WHERE e.user_id = u.user_id LIMIT c.most + 1) x) > c.most
+WHERE NOT EXISTS (SELECT FROM agent_data.users s WHERE s.user_id = u.user_id AND s.use_hnsw)
+  AND (SELECT count(*) FROM (SELECT FROM agent_data.embeddings e WHERE e.user_id = u.user_id LIMIT $1::bigint + 1) x) > $1
 
 -- name: graph_users
 -- Users whose vectors are searched by the graph.
-SELECT u.user_id FROM agent_data.user_stats u WHERE u.use_hnsw
+SELECT u.user_id FROM agent_data.users u WHERE u.use_hnsw
 
 -- name: enter_graph
 -- Puts some of a user's vectors into the graph; how many.
@@ -57,8 +56,7 @@ SELECT count(*) FROM entered
 
 -- name: use_graph
 -- From now on the user's vectors are searched by the graph, and new ones enter it at once.
-INSERT INTO agent_data.user_stats (tenant_id, user_id, use_hnsw) VALUES ($1, $2, true)
-ON CONFLICT (user_id) DO UPDATE SET use_hnsw = true
+UPDATE agent_data.users SET use_hnsw = true WHERE tenant_id = $1 AND user_id = $2
 
 -- name: purge_effects
 -- Forgets what old jobs have done: their leases ran out long ago. How many.

@@ -60,10 +60,6 @@ INSERT INTO agent_data.users (user_id, tenant_id, external_id, created_at, last_
 ON CONFLICT DO NOTHING
 RETURNING user_id
 
--- name: stats_ensure
--- The running totals of a new user.
-INSERT INTO agent_data.user_stats (user_id, tenant_id) VALUES ($2, $1) ON CONFLICT DO NOTHING
-
 -- name: user_one
 -- A user.
 SELECT user_id, external_id, name, email, metadata, created_at, last_active

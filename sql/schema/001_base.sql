@@ -108,7 +108,6 @@ CREATE TABLE agent_data.system_config (
 INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('dedup_threshold', '0.92', 'Cosine above which two memories are one (seed 000 §5.4); static spaces have their own.'),
     ('l1_ttl_hours', '24', 'Life of a session memory after it was learned (seed 000 §5.1).'),
-    ('vector_exact_limit', '50000', 'Vectors of one user above which they are in the HNSW graph: of who has more than a server keeps (MNEME_INDEX_ITEMS) it finds the older ones. Less than that setting, so that it is ready in time.'),
     ('secret', to_jsonb(gen_random_uuid()::text || gen_random_uuid()::text),
      'Keys the delimiters of memory blocks and the hashes of what was forgotten; made once, never shown.'),
     ('retrieval_strategy_weights', '{
@@ -165,6 +164,7 @@ CREATE TABLE agent_data.users (
     metadata      jsonb NOT NULL DEFAULT '{}',
     created_at    timestamptz NOT NULL DEFAULT now(),
     last_active   timestamptz NOT NULL DEFAULT now(),
+    use_hnsw      boolean NOT NULL DEFAULT false,   -- whether their vectors are in the graph
     erasure_epoch integer NOT NULL DEFAULT floor(random() * 1000000000)::integer,
     PRIMARY KEY (user_id)
 ) PARTITION BY HASH (user_id);
@@ -178,15 +178,6 @@ CREATE TABLE agent_data.user_emails (
     user_id   uuid NOT NULL,
     PRIMARY KEY (tenant_id, email)
 );
-
--- Whose vectors are in the graph.
-CREATE TABLE agent_data.user_stats (
-    user_id     uuid NOT NULL,
-    tenant_id   uuid NOT NULL,
-    use_hnsw    boolean NOT NULL DEFAULT false,
-    PRIMARY KEY (user_id)
-) PARTITION BY HASH (user_id) ;
-SELECT agent_data.make_hash_partitions('user_stats', current_setting('mneme.hash_partitions')::int);
 
 -- From an id that Mneme issued, or a client's own name of a session, to its user: what makes `/sessions/{id}` one look-up.
 CREATE TABLE agent_data.routes (

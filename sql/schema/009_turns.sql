@@ -142,7 +142,6 @@ BEGIN
     IF made THEN
         INSERT INTO agent_data.users (user_id, tenant_id, external_id)
         VALUES (p_user, p_tenant, p_session.user_external_id) ON CONFLICT DO NOTHING;
-        INSERT INTO agent_data.user_stats (user_id, tenant_id) VALUES (p_user, p_tenant) ON CONFLICT DO NOTHING;
         INSERT INTO agent_data.routes (tenant_id, id, user_id, kind, target)
         SELECT p_tenant, r, p_user, 'session', p_session.session_id
         FROM unnest(ARRAY[p_session.session_id, p_session.route_id]) AS r WHERE r IS NOT NULL
@@ -226,7 +225,7 @@ CREATE FUNCTION agent_data.add_vectors(
 DECLARE
     many boolean;
 BEGIN
-    SELECT u.use_hnsw INTO many FROM agent_data.user_stats u WHERE u.user_id = p_user;
+    SELECT u.use_hnsw INTO many FROM agent_data.users u WHERE u.user_id = p_user;
     INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, in_hnsw, vector)
     SELECT p_user, p_tenant, p_space, v.item, p_kind, v.at, COALESCE(many, false), v.vector
     FROM unnest(p_items, p_ats, p_vectors) AS v (item, at, vector)
@@ -409,7 +408,7 @@ BEGIN
                 begans[i] := began;
                 endeds[i] := ended;
             END IF;
-            SELECT (SELECT u.use_hnsw FROM agent_data.user_stats u WHERE u.user_id = call.user_id),
+            SELECT (SELECT u.use_hnsw FROM agent_data.users u WHERE u.user_id = call.user_id),
                    EXISTS (SELECT FROM agent_data.suppressions x WHERE x.user_id = call.user_id AND x.reason = 'deleted')
                    OR EXISTS (SELECT FROM agent_data.erased_contents x WHERE x.user_id = call.user_id)
             INTO graph, buried;

@@ -61,7 +61,7 @@ CREATE FUNCTION agent_data.unmarked_tables() RETURNS TABLE (name text, scope tex
     WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
       AND c.relpersistence = 'p'
       AND (u.attname IS NOT NULL OR c.relname IN ('tenant_profiles', 'ontologies', 'ontology_types', 'domain_ontology'))
-      AND c.relname NOT IN ('streams', 'compilations', 'message_blobs', 'request_chains', 'user_stats', 'index_items', 'index_log', 'index_state',
+      AND c.relname NOT IN ('streams', 'compilations', 'message_blobs', 'request_chains', 'index_items', 'index_log', 'index_state',
                             'spend', 'spend_entries', 'capture_sweeps', 'erased_contents', 'erased_users')
       AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = 'marks')
     ORDER BY 1

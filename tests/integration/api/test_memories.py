@@ -233,7 +233,7 @@ async def test_forgetting_leaves_no_word(client: httpx.AsyncClient, admin: async
     assert (await client.delete(f"/api/v1/memories/{made['id']}")).status_code == 404
     events = (await client.get(f"/api/v1/memories/{made['id']}/history")).json()["events"]
     assert [each["event"] for each in events] == ["created", "edited", "deleted"]
-    for table in ("memory_store", "memory_events", "index_items", "suppressions", "routes", "user_stats"):
+    for table in ("memory_store", "memory_events", "index_items", "suppressions", "routes"):
         for row in await admin.fetch(f"SELECT t::text AS whole FROM agent_data.{table} t"):
             assert secret not in row["whole"], table
             assert secret.encode().hex() not in row["whole"], table

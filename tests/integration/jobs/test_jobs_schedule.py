@@ -139,20 +139,24 @@ async def _vectors(pool: Pool, numbers: range) -> None:
 
 
 async def _stats(admin: asyncpg.Connection[Any]) -> tuple[bool | None, int]:
-    graph = await admin.fetchval("SELECT use_hnsw FROM agent_data.user_stats WHERE user_id = $1", USER)
+    graph = await admin.fetchval("SELECT use_hnsw FROM agent_data.users WHERE user_id = $1", USER)
     inside = await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE in_hnsw")
     return graph, inside
 
 
 async def test_who_has_too_many_vectors_goes_over_to_the_graph(
-    schedule: Schedule, pool: Pool, admin: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    database: str, clock: FakeClock, pool: Pool, admin: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.jobs.schedule.BATCH", 4)
-    await admin.execute("UPDATE agent_data.system_config SET value = '10' WHERE key = 'vector_exact_limit'")
+    connect = connector(database, role="mneme_owner", name="mneme schedule")
+    schedule = Schedule(connect, SQL, clock, graph_from=10)
+    await admin.execute(
+        "INSERT INTO agent_data.users (user_id, tenant_id, external_id) VALUES ($1, $2, 'ana')", USER, TENANTS[0]
+    )
     await admin.execute("SELECT agent_data.ensure_embedding_space('test', 8)")
     await _vectors(pool, range(10))
     assert await schedule.sweep("vectors") == 0
-    assert await _stats(admin) == (None, 0)
+    assert await _stats(admin) == (False, 0)
     await _vectors(pool, range(10, 11))
     assert await schedule.sweep("vectors") == 11
     assert await _stats(admin) == (True, 11)

@@ -333,7 +333,6 @@ async def test_the_write_of_a_users_turns_goes_to_one_shard(routed: Routed, flat
     touched = await routed(lambda: written.fetchval(write, *batch(turns)))
     assert touched >= {
         "idempotency_keys", "conversation_history", "suppressions", "erased_contents", "memory_store",
-        "user_stats",
     }  # fmt: skip
     stored = await admin.fetchval(
         "SELECT count(*) FROM agent_data.upstream_calls WHERE call_id = ANY ($1) AND user_id = $2",

@@ -80,7 +80,7 @@ async def test_the_graph_finds_what_the_exact_scan_finds(teller: Teller) -> None
     await teller.admin.execute("SET maintenance_work_mem = '512MB'")
     await teller.admin.execute(definition.replace(" ON ONLY ", " ON "))
     await teller.admin.execute(
-        "INSERT INTO agent_data.user_stats (user_id, tenant_id, use_hnsw) VALUES ($1, $2, true)"
+        "INSERT INTO agent_data.users (user_id, tenant_id, external_id, use_hnsw) VALUES ($1, $2, 'ana', true)"
         " ON CONFLICT (user_id) DO UPDATE SET use_hnsw = true",
         ANA, TENANT,
     )  # fmt: skip

@@ -53,11 +53,13 @@ class Slow(IndexStore):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
+        self.read_once = asyncio.Event()
         self.may = asyncio.Event()
         self.broken = False
 
     async def load(self, tenant: UUID, user: UUID, ask: IndexAsk, most: int) -> IndexRead:
         read = await super().load(tenant, user, ask, most)
+        self.read_once.set()
         await self.may.wait()
         if self.broken:
             raise StoreUnavailable("away")
@@ -138,6 +140,7 @@ async def test_a_load_that_is_late_is_ready_for_the_next(teller: Teller, store: 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
             await ask(indexes)
+    await store.read_once.wait()
     # What is written while it loads is there at the next question.
     await teller.tell(talk("about cats", "fine", "cats!"), "Yes.", session=SESSION, new=1)
     store.may.set()

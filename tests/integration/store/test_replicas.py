@@ -293,7 +293,7 @@ async def test_a_standby_that_is_away_is_done_without_and_found_again(scene: Sce
 
 
 LEFT_OUT = {
-    "streams", "compilations", "message_blobs", "request_chains", "user_stats",  # never written alone
+    "streams", "compilations", "message_blobs", "request_chains",  # never written alone
     "index_items", "index_log", "index_state",  # nor these
     "spend", "spend_entries", "capture_sweeps", "erased_contents", "erased_users",  # in no prompt
     "memory_store_working",  # not in the log

@@ -80,10 +80,9 @@ async def test_a_branch_goes_on_counting_where_it_left(teller: Teller) -> None:
     assert await teller.places(S2) == [(3, 0, "x"), (4, 0, "y")]
 
 
-async def test_a_new_session_has_its_user_its_stats_and_its_ways(teller: Teller) -> None:
+async def test_a_new_session_has_its_user_and_its_ways(teller: Teller) -> None:
     await teller.tell(talk("q"), "a", session=S1, session_name="mine")
     assert [row["external_id"] for row in await teller.rows("SELECT external_id FROM agent_data.users")] == ["ana"]
-    assert len(await teller.rows("SELECT 1 FROM agent_data.user_stats")) == 1
     routes = await teller.rows("SELECT id, target, kind FROM agent_data.routes ORDER BY id = target")
     assert routes == [
         {"id": ids.route_id(TENANT, "mine"), "target": S1, "kind": "session"},

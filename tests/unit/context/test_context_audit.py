@@ -50,7 +50,7 @@ def test_everything_considered_is_explained() -> None:
     assert first["text"] == "Likes tea."
     assert first["signals"]["similarity"] == 0.9123
     assert set(first["signals"]) == set(PREFILL.weights)
-    assert first["legs"] == ["text", "vector"]
+    assert first["legs"] == ["vector", "text"]
     assert first["provenance"] == [
         {"session": "session", "message_id": str(UUID(int=7)), "turn_index": 7},
         {"session": "session", "message_id": str(UUID(int=8)), "turn_index": 8},

@@ -10,8 +10,8 @@ import pytest
 
 from app.api.calls import Outcome
 from app.context.assemble import RebaseReason
-from app.context.audit import LEGS
 from app.context.budget import TaskType
+from app.context.candidates import LEGS
 from app.context.pack import Reason
 from app.context.score import SIGNALS
 from app.context.sections import KNOWN_SECTIONS
