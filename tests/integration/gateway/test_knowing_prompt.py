@@ -116,7 +116,7 @@ async def test_what_is_tied_to_a_thing_is_found_without_its_words(told: Told) ->
     assert "Their accountant is on leave in May" in told.prompt
     account = await told.audit()
     place = account["items"]["id"].index(str(leave))
-    assert account["items"]["legs"][place] & 0b1011 == 8  # neither vector nor text: entity
+    assert account["items"]["legs"][place] & (VECTOR_LEG | TEXT_LEG | ENTITY_LEG) == ENTITY_LEG
     told.business.names = {}
     told.transcript.clear()
     await told.ask("Who does the books at Gai Media?")
