@@ -84,6 +84,7 @@ WITH history AS (
            tokens, at
     FROM public.bench_rows WHERE item_kind = 1
 )
+SELECT;
 
 TRUNCATE public.bench_rows;
 """

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from app.api.context import PreviewRequest
 from app.api.preview import CompilePreviewer
 from app.context.compile import SearchRequest
+from app.context.rank import ENTITY_LEG, TEXT_LEG, VECTOR_LEG
 from app.context.retrieve import Retriever, Scope
 from app.errors import StoreUnavailable
 from app.gateway.upstream import Router
