@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -35,6 +35,7 @@ from app.store.objects import (
     WholeObject,
     Wish,
 )
+from app.store.paging import PagingStore
 from app.store.paging_values import (
     WINDOW_TURNS,
     Asked,
@@ -375,17 +376,11 @@ MAX_KEY_CHARS = 2048
 Session = Annotated[Name | None, Query(description="The session; needed for one that has no user.")]
 
 
-class Keeper(Protocol):
-    """Writes what was asked through the API (`store/paging.py`)."""
-
-    async def keep(self, tenant: UUID, user: UUID, call_id: UUID | None, record: PagingRecord) -> None: ...
-
-
 def objects_router(
     gate: Gate,
     sessions: Sessions,
     objects: ObjectStore,
-    keeper: Keeper,
+    keeper: PagingStore,
     writer: Writer,
     clock: Clock,
     meter: Meter | None = None,
@@ -412,7 +407,7 @@ class _Doors:
         self,
         sessions: Sessions,
         objects: ObjectStore,
-        keeper: Keeper,
+        keeper: PagingStore,
         writer: Writer,
         clock: Clock,
         meter: Meter | None,

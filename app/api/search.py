@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter
@@ -19,7 +19,7 @@ from app.api.scope import Admitted, Gate, Scope
 from app.clock import Clock
 from app.context import retrieve
 from app.context.candidates import Leg
-from app.context.compile import SearchRequest, SearchResult
+from app.context.compile import Compiler, SearchRequest
 from app.context.profiles import ProfileName
 from app.context.score import Scored
 from app.knowledge.inquiry import Knower
@@ -35,12 +35,6 @@ MAX_BUDGET = 1_000_000
 
 _ALL_VISIBLE = 2**31 - 1
 """No turn of the session stands in a prompt: a search may return them all."""
-
-
-class Searcher(Protocol):
-    """Searches as the compiler would choose: `app.context.compile.Compiler`."""
-
-    async def search(self, request: SearchRequest) -> SearchResult: ...
 
 
 class SearchIn(Model):
@@ -104,7 +98,7 @@ class SearchOut(BaseModel):
 def search_router(
     gate: Gate,
     sessions: Sessions,
-    searcher: Searcher,
+    searcher: Compiler,
     clock: Clock,
     filtering: Filtering,
     knower: Knower | None = None,
@@ -118,7 +112,7 @@ def search_router(
 
 class _Doors:
     def __init__(
-        self, sessions: Sessions, searcher: Searcher, clock: Clock, filtering: Filtering, knower: Knower | None
+        self, sessions: Sessions, searcher: Compiler, clock: Clock, filtering: Filtering, knower: Knower | None
     ) -> None:
         self._sessions = sessions
         self._knower = knower

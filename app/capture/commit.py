@@ -15,9 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -25,7 +24,7 @@ import asyncpg
 from app.errors import StoreUnavailable
 from app.metrics import Metrics
 from app.store.pools import REFUSALS
-from app.store.turns import TurnRecord
+from app.store.turns import TurnRecord, TurnStore
 from app.tasks import Supervisor
 
 log = logging.getLogger(__name__)
@@ -43,12 +42,6 @@ _WRONG = (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TypeError)
 """What may come of a turn that cannot be stored, rather than of a database that cannot be reached."""
 
 
-class Store(Protocol):
-    """What turns are written to: see `TurnStore.record_many`."""
-
-    async def record_many(self, turns: Sequence[TurnRecord]) -> bool: ...
-
-
 class _Waiting:
     """A turn in the queue."""
 
@@ -63,7 +56,7 @@ class GroupCommit:
     """The one way to the database for the turns of a process."""
 
     def __init__(
-        self, store: Store, tasks: Supervisor, metrics: Metrics, *, turns: int, queue: int, timeout_s: float
+        self, store: TurnStore, tasks: Supervisor, metrics: Metrics, *, turns: int, queue: int, timeout_s: float
     ) -> None:
         """`turns`: most of one transaction; `queue`: most that may wait or be under way; `timeout_s`: longest wait, in seconds,
         until a turn's transaction begins."""

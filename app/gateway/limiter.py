@@ -17,11 +17,11 @@ from app.capture.facts import CallFacts, Outcome
 from app.clock import Clock
 from app.errors import Forbidden, StoreUnavailable
 from app.gateway.call import Call
-from app.gateway.limits import Admission, Ledger, Window, estimate, rate_headers, refusal
+from app.gateway.limits import Admission, Window, estimate, rate_headers, refusal
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.settings import Settings
-from app.store.limits import Estimate, Limits, Standing, Unrecorded
+from app.store.limits import Estimate, Limits, LimitStore, Standing, Unrecorded
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.turn")
@@ -38,7 +38,7 @@ class Limiter:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: LimitStore,
         models: ModelRegistry,
         *,
         metrics: Metrics,

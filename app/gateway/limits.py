@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
-from uuid import UUID
+from typing import Any
 
 from msgspec import Struct
 
 from app.errors import RateLimited
 from app.gateway.headers import Headers
-from app.store.limits import MICROCENTS_PER_DOLLAR, Estimate, Limits, Standing, Unrecorded
+from app.store.limits import MICROCENTS_PER_DOLLAR, Estimate, Limits, Standing
 
 BYTES_PER_TOKEN = 4
 """Of English text: OpenAI's rule of thumb. Its own limits guess from the length, too: nobody tokenises before they admit."""
@@ -33,25 +32,6 @@ WINDOW_SLOTS = 61
 
 MAX_RETRY_S = 60.0
 """Longest wait that a rate tells, seconds: OpenAI's SDKs took more for no wait at all, until they took up to two minutes."""
-
-
-class Ledger(Protocol):
-    """`app.store.limits.LimitStore`."""
-
-    async def admit(self, tenant: UUID, key: UUID, call: UUID, limits: Limits, estimate: Estimate) -> Standing: ...
-
-    async def settle(
-        self,
-        tenant: UUID,
-        key: UUID,
-        call: UUID,
-        slot: int,
-        *,
-        unasked: bool,
-        tokens: int,
-        microcents: int,
-        unrecorded: Unrecorded | None,
-    ) -> None: ...
 
 
 class Admission(Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -35,6 +35,7 @@ from app.paging.state import Answering, Paging
 from app.paging.tools import Names, Offer, definitions, offer
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers
+from app.store.paging import PagingStore
 from app.store.paging_values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject
 from app.tasks import Supervisor
 
@@ -46,16 +47,6 @@ ANSWERING_SHARE = 0.5
 """Of the deadline, for which calls that wait in the ledger are answered; those that are not wait for the next request."""
 
 T = TypeVar("T")
-
-
-class Shelf(Protocol):
-    """What the pager needs of the store (`app/store/paging.py`)."""
-
-    async def read(self, tenant: UUID, user: UUID, session: UUID, *, chains: Sequence[bytes] = ()) -> Paged: ...
-
-    async def texts(self, tenant: UUID, user: UUID, objects: Mapping[UUID, Fidelity]) -> dict[UUID, str]: ...
-
-    async def keep(self, tenant: UUID, user: UUID, call_id: UUID | None, record: PagingRecord) -> None: ...
 
 
 class _Run(Struct):
@@ -87,7 +78,7 @@ class Pager:
 
     def __init__(
         self,
-        store: Shelf,
+        store: PagingStore,
         answers: Answering,
         models: ModelRegistry,
         tokenizers: Tokenizers,
@@ -321,7 +312,9 @@ class Pager:
             log.info("objects are not kept", extra={"call_id": str(run.call.id)}, exc_info=error)
 
 
-async def with_texts(store: Shelf, tenant: UUID, user: UUID, objects: list[SemanticObject]) -> list[SemanticObject]:
+async def with_texts(
+    store: PagingStore, tenant: UUID, user: UUID, objects: list[SemanticObject]
+) -> list[SemanticObject]:
     """The objects with the texts of levels at which they were not shown before. Raises StoreUnavailable."""
     wanted = {
         each.id: each.fidelity

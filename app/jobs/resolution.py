@@ -13,12 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
 import orjson
-from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -28,8 +26,10 @@ from app.errors import BadBody, Unavailable
 from app.jobs.tasks import LearnJob
 from app.knowledge.claims import about_things
 from app.knowledge.conflicts import against_rows, agreeing, logged_data, logged_outcome
+from app.knowledge.ontologies import Ontologies
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolution import Said, Who
+from app.knowledge.resolve import Resolver, Study
 from app.memory.candidate import Candidate, Exchange
 from app.memory.same_value import same_value
 from app.store import ids
@@ -53,32 +53,6 @@ LATER_S = (60.0, 300.0, 1800.0, 7200.0, 21600.0)
 """Seconds until a check is tried again while its domain is away: some eight hours in all, a night's maintenance."""
 
 
-class Study(Protocol):
-    """What a text names, and what it teaches about names."""
-
-    @property
-    def resolutions(self) -> tuple[Resolution, ...]: ...
-
-    @property
-    def lessons(self) -> Any: ...
-
-
-class Resolving(Protocol):
-    """Finds the things that texts name (`app/knowledge/resolve.py`)."""
-
-    async def study(
-        self, who: Who, text: str, recent: Sequence[Said], ontology: Ontology, *, now: datetime
-    ) -> Study: ...
-
-    async def teach(self, connection: PoolConnectionProxy[Any], who: Who, lessons: Any, now: datetime) -> None: ...
-
-
-class OntologySource(Protocol):
-    """The ontology of a tenant."""
-
-    async def of(self, tenant: UUID) -> Ontology: ...
-
-
 class Rows(Protocol):
     """What a thing's row says, by predicate. Raises `Unavailable` where its domain is away."""
 
@@ -91,7 +65,7 @@ class Rows(Protocol):
 class Heard(Struct, frozen=True):
     """What a job's exchanges name and teach, by the id of the user's message."""
 
-    resolver: Resolving
+    resolver: Resolver
     sql: Queries
     clock: Clock
     ontology: Ontology
@@ -132,7 +106,7 @@ class Hearing:
     """The learner's `hearing`."""
 
     def __init__(
-        self, store: CheckStore, sql: Queries, clock: Clock, *, ontologies: OntologySource, resolver: Resolving
+        self, store: CheckStore, sql: Queries, clock: Clock, *, ontologies: Ontologies, resolver: Resolver
     ) -> None:
         self._store = store
         self._sql = sql
@@ -260,7 +234,7 @@ class Checker:
         sql: Queries,
         clock: Clock,
         *,
-        ontologies: OntologySource,
+        ontologies: Ontologies,
         rows: Rows,
         ask_s: float = ASK_S,
     ) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -24,6 +24,7 @@ from app.paging.shrink import shrink
 from app.paging.summaries import Retold, asked, checked
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
+from app.store.paging import PagingStore
 from app.store.paging_values import Counter, Levels, SemanticObject
 from app.store.records import Vector
 
@@ -42,20 +43,6 @@ PIECE_CHARS = 4_000
 """Characters of a content that one vector is made from, some 1,000 tokens (a small embedder knows a piece by its beginning)."""
 PIECES = 8
 """Pieces of a longer content, spread evenly over it: the vector of a content is the mean of theirs."""
-
-
-class Shelf(Protocol):
-    """Where a session's objects are (`app/store/paging.py`)."""
-
-    async def unshrunk(self, tenant: UUID, user: UUID, session: UUID, limit: int) -> list[SemanticObject]:
-        """Objects that have no levels yet, with their contents, oldest first."""
-        ...
-
-    async def store_levels(
-        self, tenant: UUID, user: UUID, levels: Sequence[Levels], vectors: Mapping[UUID, Vector], space: int | None
-    ) -> None:
-        """Keep levels and vectors, but for objects that have them."""
-        ...
 
 
 class ShrinkJob(Struct, frozen=True):
@@ -80,7 +67,7 @@ class Shrinker:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: PagingStore,
         *,
         embedder: Embedder,
         space: int | None,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -32,6 +32,7 @@ from app.knowledge.domain_sql import (
     wanted_columns,
 )
 from app.knowledge.graph_traversal import Ask
+from app.knowledge.ontologies import Ontologies
 from app.knowledge.ontology import EntityType, Ontology
 from app.knowledge.render_facts import Row, Told, days, entity_id, facts, name_of, row_values, shown
 from app.knowledge.resolution import Found, Sought, Wanted
@@ -204,12 +205,6 @@ class Answer(NamedTuple):
     related: frozenset[str] = frozenset()
     rows: Mapping[str, Mapping[str, RowValue]] = MappingProxyType({})
     reason: str | None = None
-
-
-class Ontologies(Protocol):
-    """Where a tenant's ontology comes from."""
-
-    async def of(self, tenant: UUID) -> Ontology: ...
 
 
 class Domains:

@@ -1,6 +1,6 @@
 """What is known of the things that a request names, found out beside the search of memory, within the request's time.
 
-Resolving is one round trip, before the search, which wants the things' ids. Then the business's own database and the log of
+Resolver is one round trip, before the search, which wants the things' ids. Then the business's own database and the log of
 conflicts are asked at once, and waited for only where the prompt is put together. Whatever fails or comes late is left out, and
 said so; a tenant of whom nothing is known pays nothing.
 """
@@ -12,19 +12,23 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
 
 from app.context.asked import understand
-from app.context.resolution import Clash, DomainFact, DomainQuery, Entity, Inquiry, Known, Resolution, RowValue
+from app.context.resolution import Clash, Entity, Inquiry, Known, Resolution, RowValue
 from app.context.timing import Span
 from app.errors import MnemeError
+from app.knowledge.conflict_log import ConflictLog
+from app.knowledge.domain import Answer, Domains
+from app.knowledge.ontologies import Ontologies
 from app.knowledge.ontology import NO_ONTOLOGY, Ontology
 from app.knowledge.resolution import Said, Who
+from app.knowledge.resolve import Resolver
 from app.metrics import Metrics
-from app.store.resolution import Claim
+from app.store.resolution import KnowingStore
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.knowledge")
@@ -52,78 +56,6 @@ MOST_KEPT = 10_000
 T = TypeVar("T")
 
 
-class Studied(Protocol):
-    """`resolve.Study`."""
-
-    @property
-    def resolutions(self) -> tuple[Resolution, ...]: ...
-
-    @property
-    def away(self) -> bool: ...
-
-
-class Resolving(Protocol):
-    """`resolve.Resolver`."""
-
-    async def study(
-        self,
-        who: Any,
-        text: str,
-        recent: Sequence[Any],
-        ontology: Ontology,
-        *,
-        now: datetime,
-        until: float | None = None,
-    ) -> Studied: ...
-
-
-class OntologiesOf(Protocol):
-    """`ontologies.Ontologies`."""
-
-    async def of(self, tenant: UUID) -> Ontology: ...
-
-
-class Answered(Protocol):
-    """`domain.Answer`."""
-
-    @property
-    def queries(self) -> tuple[DomainQuery, ...]: ...
-
-    @property
-    def facts(self) -> tuple[DomainFact, ...]: ...
-
-    @property
-    def related(self) -> frozenset[str]: ...
-
-    @property
-    def rows(self) -> Mapping[str, Mapping[str, RowValue]]: ...
-
-    @property
-    def reason(self) -> str | None: ...
-
-
-class Asking(Protocol):
-    """`domain.Domains`."""
-
-    async def ask(self, tenant: UUID, plan: Any, ontology: Ontology, *, deadline_s: float) -> Answered: ...
-
-
-class Logged(Protocol):
-    """`store.conflicts.ConflictStore`."""
-
-    async def of_entities(
-        self, tenant: UUID, user: UUID, entities: Sequence[str], *, since: datetime
-    ) -> list[Clash]: ...
-
-
-class Claims(Protocol):
-    """`store.resolution.KnowingStore`."""
-
-    async def has_things(self, tenant: UUID, user: UUID | None) -> bool: ...
-
-    async def claims(self, tenant: UUID, user: UUID, memories: Sequence[UUID]) -> list[Claim]: ...
-
-
 Plan = Callable[[Sequence[Resolution], str, Span | None, Ontology, Sequence[str]], Sequence[Any]]
 """`walk.plan` with its limits: resolutions, the question, the time that it speaks of, the ontology, words of habits."""
 Against = Callable[[Sequence[Any], Mapping[str, Mapping[str, RowValue]], Mapping[str, str]], Sequence[Clash]]
@@ -133,13 +65,13 @@ Against = Callable[[Sequence[Any], Mapping[str, Mapping[str, RowValue]], Mapping
 class Sources(Struct, frozen=True):
     """Whom a Knower asks. `domains` None: no domain is configured."""
 
-    resolver: Resolving
-    ontologies: OntologiesOf
-    store: Claims
-    conflicts: Logged
+    resolver: Resolver
+    ontologies: Ontologies
+    store: KnowingStore
+    conflicts: ConflictLog
     against: Against
     plan: Plan
-    domains: Asking | None = None
+    domains: Domains | None = None
 
 
 class Knower:
@@ -235,7 +167,7 @@ class _Inquiry:
         self._resolutions = resolutions
         self._domain_deadline_s = domain_deadline_s
         self._reason = reason
-        self._domain: asyncio.Task[Answered | None] | None = None
+        self._domain: asyncio.Task[Answer | None] | None = None
         self._log: asyncio.Task[list[Clash]] | None = None
         self._closed = False
         self._domain_until = 0.0
@@ -268,7 +200,7 @@ class _Inquiry:
     def _waits_s(self) -> float:
         return max(0.0, self._domain_until - time.monotonic())
 
-    async def _ask(self, domains: Asking, widened: Sequence[str]) -> Answered | None:
+    async def _ask(self, domains: Domains, widened: Sequence[str]) -> Answer | None:
         open_, began = self._open, time.monotonic()
         span = understand(open_.text, open_.now).span
         plan = open_.sources.plan(self._resolutions, open_.text, span, self._ontology, widened)

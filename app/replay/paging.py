@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from app.context.assemble import session_nonce
 from app.dialects.base import ChatRequest
 from app.dialects.splice import Insertion
-from app.gateway.pager import Shelf, with_texts
+from app.gateway.pager import with_texts
 from app.paging.explaining import Then, read
 from app.paging.ledger import Hidden, keys_of
 from app.paging.prompt import Renderings, costs_of, draw, messages_at, places, sheet
 from app.paging.tools import Offer, definitions, offer
 from app.providers.tokens import CountCache, Tokenizers
+from app.store.paging import PagingStore
 
 
 class PagedAgain(Struct, frozen=True):
@@ -33,7 +34,7 @@ class PagedThen:
     """Pages captured calls again."""
 
     def __init__(
-        self, store: Shelf, tokenizers: Tokenizers, counts: CountCache, *, nonce_key: Callable[[], bytes]
+        self, store: PagingStore, tokenizers: Tokenizers, counts: CountCache, *, nonce_key: Callable[[], bytes]
     ) -> None:
         self._store = store
         self._tokenizers = tokenizers

@@ -57,7 +57,7 @@ from app.api.working import working_router
 from app.capture.record import Recorder
 from app.clock import FakeClock, SystemClock
 from app.context import transcript
-from app.context.compile import SearchRequest, SearchResult
+from app.context.compile import Compiler, SearchRequest, SearchResult
 from app.errors import NotFound
 from app.jobs.working import WorkingMemory
 from app.knowledge.ontology import Ontology
@@ -290,7 +290,7 @@ async def build_doors(
         lambda: validation_router(gate, memories, Validation(pool, queries, clock, space=space), scribe, welcome),
         lambda: batch_router(gate, memories, sessions, scribe, welcome),
         lambda: memories_router(gate, memories, sessions, scribe, welcome),
-        lambda: search_router(gate, sessions, searcher, clock, Filtering(memories, 1500)),
+        lambda: search_router(gate, sessions, cast("Compiler", searcher), clock, Filtering(memories, 1500)),
         lambda: context_router(gate, previewer),
         lambda: chat_router(
             gate,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import asyncpg
@@ -160,9 +160,9 @@ def knowing(
             embedder=embedder,
             count=lambda text: len(text.split()),
         ),
-        hearing=Hearing(store, SQL, clock, ontologies=ontologies, resolver=names),
+        hearing=Hearing(store, SQL, clock, ontologies=cast(Any, ontologies), resolver=cast(Any, names)),
     )
-    checker = Checker(learning, store, SQL, clock, ontologies=ontologies, rows=table, ask_s=ask_s)
+    checker = Checker(learning, store, SQL, clock, ontologies=cast(Any, ontologies), rows=table, ask_s=ask_s)
     return Knowing(learner, checker, names, table, ontologies, clock, admin)
 
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from prometheus_client import CollectorRegistry
@@ -171,8 +171,9 @@ class Business:
         return [each for each in self.claimed if each.memory_id in memories]
 
     def knower(self, tasks: Supervisor, domain_deadline_s: float = 5.0) -> Knower:
+        parts = cast(Any, self)
         return Knower(
-            Sources(self, self, self, self, against, self.plan, self),
+            Sources(parts, parts, parts, parts, against, self.plan, parts),
             tasks,
             Metrics(CollectorRegistry()),
             domain_deadline_s=domain_deadline_s,

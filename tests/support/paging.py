@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import orjson
@@ -27,6 +27,7 @@ from app.paging.state import Paging
 from app.paging.tools import PhantomCall
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers, prompt_tokens, tools_tokens
+from app.store.paging import PagingStore
 from app.store.paging_values import (
     Fault,
     FaultType,
@@ -225,7 +226,7 @@ class Desk:
         self.fields = fields
         self.counts = CountCache()
         self.pager = Pager(
-            self.shelf,
+            cast("PagingStore", self.shelf),
             self.answers,
             ModelRegistry(),
             TOKENIZERS,

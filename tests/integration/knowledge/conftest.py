@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import asyncpg
@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from app.clock import FakeClock, SystemClock
 from app.knowledge.domain import Domains
+from app.knowledge.ontologies import Ontologies
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve import Resolver, Who
 from app.metrics import Metrics
@@ -49,7 +50,13 @@ class Bench:
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry)
         self.domains = Domains(
-            sources, self.ontologies, self._tenant, Queries.load(), SystemClock(), metrics, now=lambda: self.seconds
+            sources,
+            cast("Ontologies", self.ontologies),
+            self._tenant,
+            Queries.load(),
+            SystemClock(),
+            metrics,
+            now=lambda: self.seconds,
         )
 
     async def _tenant(self, name: str) -> UUID | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import asyncpg
@@ -17,6 +17,7 @@ from app.capture.commit import GroupCommit
 from app.errors import StoreUnavailable
 from app.metrics import Exposition, Metrics
 from app.store.records import CallRecord, SessionRecord, StreamRecord, TurnRecord
+from app.store.turns import TurnStore
 from app.tasks import Supervisor
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -84,7 +85,9 @@ async def tasks() -> AsyncIterator[Supervisor]:
 def make(store: Gate, registry: CollectorRegistry, tasks: Supervisor) -> Callable[..., GroupCommit]:
     def made(**given: Any) -> GroupCommit:
         metrics = Metrics(registry)
-        return GroupCommit(store, tasks, metrics, **{"turns": 4, "queue": 64, "timeout_s": 30.0} | given)
+        return GroupCommit(
+            cast("TurnStore", store), tasks, metrics, **{"turns": 4, "queue": 64, "timeout_s": 30.0} | given
+        )
 
     return made
 

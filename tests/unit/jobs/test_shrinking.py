@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 from uuid import UUID
 
 import numpy as np
@@ -16,6 +16,7 @@ from app.errors import BadBody, HelperError, Unavailable
 from app.jobs.shrink import AT_ONCE, FAILURES, PIECE_CHARS, PIECES, Shrinker, by_structure, pieces
 from app.paging.summaries import MOST_CHARS, Retold, RetoldLevel
 from app.providers.embeddings import NoEmbedder, Vectors
+from app.store.paging import PagingStore
 from app.store.paging_values import Levels, SemanticObject
 from app.store.records import Vector
 from tests.unit.paging.made import COUNT, LONG_CODE, called, cut
@@ -101,7 +102,7 @@ class Lengths(NoEmbedder):
 
 
 def shrinker(shelf: Shelf, helper: Scripted | None = None, embedder: NoEmbedder | None = None) -> Shrinker:
-    return Shrinker(shelf, embedder=embedder or NoEmbedder(), space=3, count=COUNT, helper=helper)
+    return Shrinker(cast("PagingStore", shelf), embedder=embedder or NoEmbedder(), space=3, count=COUNT, helper=helper)
 
 
 async def test_all_objects_get_levels_a_few_at_a_time() -> None:

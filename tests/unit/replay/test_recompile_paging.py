@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from app.context.transcript import Transcript
 from app.gateway.prepare import unwoven
 from app.paging.ledger import Hidden, keys_of
 from app.paging.tools import PhantomCall
 from app.replay.paging import PagedAgain, PagedThen
+from app.store.paging import PagingStore
 from tests.support.paging import MODEL, SESSION, TENANT, TOKENIZERS, USER, Asked, Desk, Message
 from tests.unit.paging.made import PROSE, called, said, user
 
@@ -23,7 +26,7 @@ def session(count: int) -> list[Message]:
 
 
 async def again(desk: Desk, asked: Asked) -> PagedAgain:
-    then = PagedThen(desk.shelf, TOKENIZERS, desk.counts, nonce_key=lambda: b"a test's secret")
+    then = PagedThen(cast("PagingStore", desk.shelf), TOKENIZERS, desk.counts, nonce_key=lambda: b"a test's secret")
     return await then.again(TENANT, USER, SESSION, asked.chat, MODEL, asked.paging.explained)
 
 
