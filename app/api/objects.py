@@ -19,8 +19,9 @@ from app.api.scope import Admitted, Gate, Scope
 from app.api.session_models import Owner
 from app.clock import Clock
 from app.errors import NotFound, Unavailable
+from app.metrics import Metrics
 from app.paging.answering import ANSWER_TOKENS, Answer, Source
-from app.paging.faults import Meter, Writer, judged, result_of
+from app.paging.faults import Writer, judged, result_of
 from app.paging.preview import handle_of
 from app.paging.tools import MAX_QUESTION_CHARS
 from app.store import ids
@@ -383,7 +384,7 @@ def objects_router(
     keeper: PagingStore,
     writer: Writer,
     clock: Clock,
-    meter: Meter | None = None,
+    meter: Metrics | None = None,
 ) -> APIRouter:
     """The routes of /api/v1/objects, and what sessions tell of theirs."""
     doors = _Doors(sessions, objects, keeper, writer, clock, meter)
@@ -410,7 +411,7 @@ class _Doors:
         keeper: PagingStore,
         writer: Writer,
         clock: Clock,
-        meter: Meter | None,
+        meter: Metrics | None,
     ) -> None:
         self._sessions = sessions
         self._objects = objects

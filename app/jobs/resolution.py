@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -26,6 +26,7 @@ from app.errors import BadBody, Unavailable
 from app.jobs.tasks import LearnJob
 from app.knowledge.claims import about_things
 from app.knowledge.conflicts import against_rows, agreeing, logged_data, logged_outcome
+from app.knowledge.domain import Domains
 from app.knowledge.ontologies import Ontologies
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolution import Said, Who
@@ -51,12 +52,6 @@ ASK_S = 5.0
 
 LATER_S = (60.0, 300.0, 1800.0, 7200.0, 21600.0)
 """Seconds until a check is tried again while its domain is away: some eight hours in all, a night's maintenance."""
-
-
-class Rows(Protocol):
-    """What a thing's row says, by predicate. Raises `Unavailable` where its domain is away."""
-
-    async def rows(self, tenant: UUID, entity: Entity, ontology: Ontology) -> Mapping[str, RowValue]: ...
 
 
 # --- while a turn is learned from -------------------------------------------------------------------------------------
@@ -235,7 +230,7 @@ class Checker:
         clock: Clock,
         *,
         ontologies: Ontologies,
-        rows: Rows,
+        rows: Domains,
         ask_s: float = ASK_S,
     ) -> None:
         """`ask_s`: seconds that a domain has to answer."""

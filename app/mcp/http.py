@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import httpx
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -13,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.api.auth import Authenticator
 from app.api.common import error_response
 from app.api.origin import LOOPBACK, check_origin
 from app.errors import MnemeError
@@ -27,16 +27,10 @@ _WHO = frozenset({b"authorization", b"x-mneme-key", b"x-mneme-user"})
 """Headers that say who calls, and about whom."""
 
 
-class Checks(Protocol):
-    """Knows callers by their headers: `app.api.auth.Authenticator`."""
-
-    async def check(self, headers: Headers, /) -> object: ...
-
-
 class McpDoor:
     """Plain ASGI. First where a request comes from, then whose it is; only then its body is read."""
 
-    def __init__(self, authenticator: Checks, doors: ASGIApp, hosts: Iterable[str]) -> None:
+    def __init__(self, authenticator: Authenticator, doors: ASGIApp, hosts: Iterable[str]) -> None:
         """`doors`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback."""
         self._authenticator = authenticator
         self._hosts = LOOPBACK | {each.lower() for each in hosts}

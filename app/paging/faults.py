@@ -14,13 +14,14 @@ import math
 import re
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from app.clock import Clock
 from app.errors import MnemeError
+from app.metrics import Metrics
 from app.paging.answer_llm import answer_with_helper
 from app.paging.answering import ANSWER_TOKENS, Answer, Source, answer
 from app.paging.choosing import choose, likeliest, standing, superseded
@@ -32,6 +33,7 @@ from app.paging.verdicts import Verdict, judge
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids
+from app.store.paging import Hit, PagingStore
 from app.store.paging_values import Asked, Counter, Fault, FaultType, SemanticObject
 from app.store.records import Vector
 
@@ -52,12 +54,6 @@ class Limits(NamedTuple):
 
 LIMITS = Limits()
 Result = Literal["answered", "restored", "nothing"]
-
-
-class Meter(Protocol):
-    """Where faults are counted (`metrics.py`)."""
-
-    def fault(self, kind: str, result: Result, seconds: float) -> None: ...
 
 
 class Writer:
@@ -97,7 +93,7 @@ def judged(fault: Fault, before: Sequence[Asked], shown_less: bool) -> Fault:
 
 
 SEARCHED = 12
-"""Objects that the store is asked for, of which three answer: some are earlier readings of others, and its order is rougher
+"""PagingStore that the store is asked for, of which three answer: some are earlier readings of others, and its order is rougher
 than ours."""
 EMBEDDED_CHARS = 8_000
 """Characters of a content that was not stored yet that its vector is made from."""
@@ -129,37 +125,6 @@ _BEGINNING = re.compile(
 )
 
 
-class Hit(Protocol):
-    """An object that was found, with its content, how like the question its vector is, and how much of its words it has (0 to 1
-    each)."""
-
-    @property
-    def object(self) -> SemanticObject: ...
-    @property
-    def vector(self) -> float: ...
-    @property
-    def text(self) -> float: ...
-
-
-class Objects(Protocol):
-    """What the store knows of a session's objects."""
-
-    async def search(
-        self,
-        tenant: UUID,
-        user: UUID,
-        session: UUID,
-        question: str,
-        vector: Vector | None,
-        space: int | None,
-        limit: int,
-    ) -> Sequence[Hit]: ...
-
-    async def contents(
-        self, tenant: UUID, user: UUID, session: UUID, objects: Sequence[UUID]
-    ) -> Mapping[UUID, str]: ...
-
-
 class _Told(NamedTuple):
     """What a call is told, and the fault that it was."""
 
@@ -172,14 +137,14 @@ class Faulter:
 
     def __init__(
         self,
-        store: Objects,
+        store: PagingStore,
         embedder: Embedder,
         space: int | None,
         count: Counter,
         clock: Clock,
         helper: Helper | None = None,
         *,
-        meter: Meter | None = None,
+        meter: Metrics | None = None,
         limits: Limits = LIMITS,
     ) -> None:
         """`space`: the number of the embedder's space; None: words alone. `count`: tokens as they are stored (o200k)."""

@@ -12,7 +12,7 @@ from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
 from app.api.commands import commands_router
 from app.api.conflicts import conflicts_router
-from app.api.context import context_router
+from app.api.context import Previewer, context_router
 from app.api.entities import entities_router
 from app.api.export import export_router
 from app.api.facts import facts_router
@@ -26,7 +26,6 @@ from app.api.ontology import ontology_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.overview import overview_router
-from app.api.preview import CompilePreviewer
 from app.api.probes import Probes
 from app.api.replay import replay_router
 from app.api.scope import Gate
@@ -103,7 +102,7 @@ def open_doors(
         validation_router(gate, memories, Validation(pool, sql, clock, space=space), scribe, welcome),
         batch_router(gate, memories, sessions, scribe, welcome),
         memories_router(gate, memories, sessions, scribe, welcome),
-        context_router(gate, CompilePreviewer(proxy.preparer, proxy.router, clock, default_model)),
+        context_router(gate, Previewer(proxy.preparer, proxy.router, clock, default_model)),
         chat_router(
             gate,
             proxy.gateway,

@@ -29,7 +29,7 @@ from app.api.chat import chat_router
 from app.api.commands import commands_router
 from app.api.common import DoorMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
-from app.api.context import PreviewRequest, context_router
+from app.api.context import Previewer, PreviewRequest, context_router
 from app.api.entities import entities_router, without_ontology
 from app.api.export import export_router
 from app.api.facts import facts_router
@@ -291,7 +291,7 @@ async def build_doors(
         lambda: batch_router(gate, memories, sessions, scribe, welcome),
         lambda: memories_router(gate, memories, sessions, scribe, welcome),
         lambda: search_router(gate, sessions, cast("Compiler", searcher), clock, Filtering(memories, 1500)),
-        lambda: context_router(gate, previewer),
+        lambda: context_router(gate, cast("Previewer", previewer)),
         lambda: chat_router(
             gate,
             journey.gateway,

@@ -162,7 +162,7 @@ def knowing(
         ),
         hearing=Hearing(store, SQL, clock, ontologies=cast(Any, ontologies), resolver=cast(Any, names)),
     )
-    checker = Checker(learning, store, SQL, clock, ontologies=cast(Any, ontologies), rows=table, ask_s=ask_s)
+    checker = Checker(learning, store, SQL, clock, ontologies=cast(Any, ontologies), rows=cast(Any, table), ask_s=ask_s)
     return Knowing(learner, checker, names, table, ontologies, clock, admin)
 
 

@@ -13,8 +13,7 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from app.api.context import PreviewRequest
-from app.api.preview import CompilePreviewer
+from app.api.context import Previewer, PreviewRequest
 from app.context.compile import SearchRequest
 from app.context.rank import ENTITY_LEG, TEXT_LEG, VECTOR_LEG
 from app.context.retrieve import Retriever, Scope
@@ -254,7 +253,7 @@ async def test_a_preview_tells_it_as_the_call_would(told: Told) -> None:
     gateway = told.stage.journey.gateway
     preparer = gateway._recaller._preparer
     router = Router.from_settings(told.stage.settings)
-    previewer = CompilePreviewer(preparer, router, told.stage.clock, "gpt-4o")
+    previewer = Previewer(preparer, router, told.stage.clock, "gpt-4o")
     asked = PreviewRequest(TENANT, UserRef(ANA, "local"), None, None, [user(QUESTION)], None, None)
     shown = await previewer.preview(asked)
     assert "payment terms NET15" in shown["messages"][0]["content"]

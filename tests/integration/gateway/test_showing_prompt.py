@@ -8,8 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.api.context import PreviewRequest
-from app.api.preview import CompilePreviewer
+from app.api.context import Previewer, PreviewRequest
 from app.clock import FakeClock
 from app.context.card_section import LABEL
 from app.context.cards import CardFinder
@@ -144,7 +143,7 @@ async def test_a_preview_has_them(shop: Shop, pool: Pool) -> None:
     stage, tasks = shop.stage, Supervisor()
     recompiler = stage.recompiler()
     preparer = Preparer(stage.store, recompiler._compiler, None, CardReader(CardFinder(shop.cards), tasks))
-    previewer = CompilePreviewer(preparer, Router.from_settings(stage.settings), stage.clock, "gpt-4o")
+    previewer = Previewer(preparer, Router.from_settings(stage.settings), stage.clock, "gpt-4o")
     messages = [*shop.transcript, user(ASKS)]
     seen = await previewer.preview(PreviewRequest(TENANT, UserRef(ANA, "local"), None, None, messages, None, None))
     assert card(1, "chart") in json.dumps(seen["messages"]).replace('\\"', '"')

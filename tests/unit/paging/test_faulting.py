@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import numpy as np
@@ -124,7 +124,7 @@ class Helping:
 
 def faulter(shelf: Shelf | None = None, helper: Any = None, **given: Any) -> Faulter:
     embedder = given.pop("embedder", HashEmbedder())
-    return Faulter(shelf or Shelf(), embedder, 4, COUNT, FakeClock(NOW), helper, **given)
+    return Faulter(cast(Any, shelf or Shelf()), embedder, 4, COUNT, FakeClock(NOW), helper, **given)
 
 
 def paging(
