@@ -384,7 +384,6 @@ def _jobs(call: CallFacts, exchange: Exchange, rows: _Rows) -> list[JobRecord]:
         "from": shown[0].created_at.isoformat(),
         "to": max(each.created_at for each in shown).isoformat(),
         "confined": exchange.confined,
-        "learn": exchange.learn,
     }
     return [JobRecord("learn", orjson.dumps(payload), f"learn:{call.call_id}", 0.0)]
 

@@ -84,8 +84,7 @@ Told = tuple[Exchange, Sequence[SourceMessage]]
 class LearnJob(Struct, frozen=True):
     """The payload of `learn`. `messages`: those that the turn added, in order, said between `since` and `until`.
 
-    `confined`: nobody's session. `learn`: whether to learn, or only to index. `indexed`: the rules have learned from them;
-    the helper LLM is to add what they did not find.
+    `confined`: nobody's session. `indexed`: the rules have learned from them; the helper LLM is to add what they did not find.
     """
 
     tenant: UUID
@@ -96,7 +95,6 @@ class LearnJob(Struct, frozen=True):
     since: datetime
     until: datetime
     confined: bool = False
-    learn: bool = True
     indexed: bool = False
 
     @classmethod
@@ -113,7 +111,6 @@ class LearnJob(Struct, frozen=True):
                 since=datetime.fromisoformat(fields["from"]),
                 until=datetime.fromisoformat(fields["to"]),
                 confined=bool(fields.get("confined", False)),
-                learn=bool(fields.get("learn", True)),
                 indexed=bool(fields.get("indexed", False)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -143,7 +140,6 @@ class LearnJob(Struct, frozen=True):
             "from": self.since,
             "to": self.until,
             "confined": self.confined,
-            "learn": True,
             "indexed": True,
         }
         return JobRecord(LEARN, orjson.dumps(payload, default=str), f"extract:{messages[0].message_id}", 0.0)
@@ -213,7 +209,7 @@ class Learner:
         if setting.done:
             return True
         found = [] if self._embedder.local or job.indexed else await self._message_vectors(messages)
-        exchanges = await self._told(job, exchanges_of(messages, setting.instructions) if job.learn else [])
+        exchanges = await self._told(job, exchanges_of(messages, setting.instructions))
         spoken = await self._hearing.hear(job, setting, exchanges) if self._hearing and exchanges else None
         statements = await self._statements(job, exchanges, spoken)
         verdicts: list[Verdict] = []
@@ -244,7 +240,7 @@ class Learner:
                 if self._answers is not None and verdicts:
                     await self._answers.act(effect, job.tenant, job.user, verdicts, statements)
                 if not job.indexed:
-                    if job.learn and self._note is not None:
+                    if self._note is not None:
                         await self._note(job, effect, messages, statements)
                     if spoken is not None:
                         await spoken.note(job, effect)

@@ -309,7 +309,6 @@ def learn_jobs(
             "session_name": session_name,
             "messages": [each.message_id for each in batch],
             "confined": user == ids.nobody(tenant),
-            "learn": True,
             "from": min(times),
             "to": max(times),
         }

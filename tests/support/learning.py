@@ -99,7 +99,6 @@ class Talk:
                 "session_name": self.name,
                 "messages": [each.message_id for each in messages],
                 "confined": self.confined,
-                "learn": True,
                 "from": min(times),
                 "to": max(times),
             }

@@ -207,7 +207,6 @@ async def test_added_messages_are_learned_from(client: httpx.AsyncClient, admin:
         "session_name": "s",
         "messages": [each["id"] for each in added["messages"]],
         "confined": False,
-        "learn": True,
     }
     assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_kind = 0") == 2
     await append(client, "s", TURN, learn=False)

@@ -117,16 +117,6 @@ async def test_other_tools_and_what_is_no_card_are_passed_over(
     ]
 
 
-async def test_what_is_only_indexed_gives_no_cards(learn: Learner, pool: Pool) -> None:
-    """X-Mneme-Memory: read-only."""
-    talk = Talk()
-    said = await talk.say(pool, "Plot it")
-    said += await talk.say(pool, "", role="assistant", tool_calls=call("plot", "c"))
-    said += await talk.say(pool, '{"n": 1}', role="tool", tool_call_id="c")
-    await learn.learn(talk.job(said, learn=False))
-    assert await cards(pool, talk) == []
-
-
 async def test_deleting_a_result_takes_the_cards_that_came_from_it(learn: Learner, pool: Pool, database: str) -> None:
     talk = Talk()
     said = [

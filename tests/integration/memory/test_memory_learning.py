@@ -82,15 +82,6 @@ async def test_what_a_user_states_is_kept_with_its_source(
     }
 
 
-async def test_with_learning_off_a_turn_is_only_indexed(
-    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
-) -> None:
-    talk = Talk()
-    await learn.learn(talk.job(await talk.say(pool, INTRODUCTION), learn=False))
-    assert await memories(admin, "true") == []
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.index_items") == 1
-
-
 async def test_the_assistant_is_not_learned_from(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     talk = Talk()
     said = await talk.say(pool, "What can you do?")

@@ -232,7 +232,7 @@ async def test_a_turn_leaves_a_job() -> None:
     assert payload == {
         "call": str(CALL), "tenant": str(TENANT), "user": str(USER), "session": str(SESSION), "session_name": "s",
         "messages": [str(each.message_id) for each in turn.messages],
-        "from": NOW.isoformat(), "to": LATER.isoformat(), "confined": True, "learn": True,
+        "from": NOW.isoformat(), "to": LATER.isoformat(), "confined": True,
     }  # fmt: skip
 
 

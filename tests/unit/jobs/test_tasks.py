@@ -22,7 +22,6 @@ WHOLE: dict[str, Any] = {
     "session_name": "chat-1",
     "messages": [UUID(int=10), UUID(int=11)],
     "confined": True,
-    "learn": False,
     "from": AT,
     "to": AT,
 }
@@ -43,7 +42,6 @@ def test_a_payload_is_read_whole() -> None:
         since=AT,
         until=AT,
         confined=True,
-        learn=False,
     )
     assert job.key == f"learn:{UUID(int=10)}"
 
@@ -51,7 +49,7 @@ def test_a_payload_is_read_whole() -> None:
 def test_what_may_be_missing() -> None:
     short = {key: WHOLE[key] for key in ("tenant", "user", "session", "messages", "from", "to")}
     job = LearnJob.parse(orjson.dumps(short))
-    assert (job.session_name, job.confined, job.learn) == (None, False, True)
+    assert (job.session_name, job.confined) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -73,11 +71,11 @@ def test_a_payload_that_is_none_is_never_tried_again(broken: bytes) -> None:
 
 
 def test_a_part_of_a_job_is_learned_from_under_a_name_of_its_own() -> None:
-    whole = LearnJob.parse(orjson.dumps(WHOLE | {"learn": True}))
+    whole = LearnJob.parse(orjson.dumps(WHOLE))
     part = whole.part([message(10, "user"), message(11, "assistant")])
     again = LearnJob.parse(part.payload)
     assert part.dedupe_key == again.key == f"extract:{UUID(int=10)}"
-    assert (again.indexed, again.learn) == (True, True)
+    assert again.indexed
     assert (again.confined, again.session_name, again.since) == (True, "chat-1", AT)
 
 
