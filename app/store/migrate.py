@@ -25,6 +25,10 @@ EXTENSIONS = {"vector": (0, 8), "pg_trgm": (), "btree_gin": ()}
 """What the schema needs, and the oldest version that will do."""
 ROLES = ("mneme_owner", "mneme_app", "mneme_definer", "mneme_eraser")
 
+BRING_OVER = (
+    "with that version run `mneme export --user NAME --messages --out FILE` for each user; then `mneme import FILE` with this "
+    "version and an empty database (docs/how-to/operations.md, Upgrade)."
+)
 BEFORE_BASELINE = "001_foundation.sql"
 """What the first file was called before the baseline: such a database cannot be brought up to date in place."""
 
@@ -83,8 +87,8 @@ async def pending(
             raise NotReady(f"{row['name']} was applied to the database, and is missing here: reinstall Mneme.")
         if migration.checksum != row["checksum"]:
             raise NotReady(
-                f"{migration.name} was changed after it was applied to the database: put the file back as it was, and "
-                "make the change in a new file."
+                f"{migration.name} was changed after it was applied to the database. Whoever changed it puts it back, and "
+                f"makes the change in a new file. A database of a pre-release is left as it was: {BRING_OVER}"
             )
     late = [migration.name for migration in known.values() if migration.version < newest]
     if late:
@@ -95,11 +99,7 @@ async def pending(
 def refuse_old(applied: Iterable[str]) -> None:
     """Raises NotReady where these names of applied files are those of before the baseline."""
     if BEFORE_BASELINE in applied:
-        raise NotReady(
-            "This database is of a pre-release of Mneme, and was left as it is. With that version run `mneme export --user "
-            "NAME --messages --out FILE` for each user; then `mneme import FILE` with this version and an empty database "
-            "(docs/how-to/operations.md, Upgrade)."
-        )
+        raise NotReady(f"This database is of a pre-release of Mneme, and was left as it is: {BRING_OVER}")
 
 
 async def check_age(connection: asyncpg.Connection[Any]) -> None:
