@@ -351,7 +351,7 @@ async def _domains(settings: Settings, dsn: str) -> list[Finding]:
             role = (await pool.query("writer", timeout_s=ASK_S))[0]
             found.append(Finding("ok", f"The domain {name} answers, as {role['role']}."))
             if role["is_superuser"] and not source.allow_writer:
-                mend = "Make a role that can only read: docs/reference/domain.md has the commands."
+                mend = "Make a role that can only read: docs/how-to/domain-database.md has the commands."
                 found.append(
                     Finding("error", f"{role['role']} is a superuser in {name}: nothing is asked there.", mend)
                 )
