@@ -317,7 +317,7 @@ class Settings(BaseSettings):
         {}, description="Databases of the business's own that are read for what is true, as JSON, by name."
     )
 
-    # --- doors --------------------------------------------------------------------------------------------------
+    # --- server --------------------------------------------------------------------------------------------------
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on.")
     workers: int = Field(1, ge=1, description="Server processes.")

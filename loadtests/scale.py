@@ -134,7 +134,7 @@ async def graph_of(admin: crowd.Connection, person: Person) -> crowd.Graph:
 async def import_long(
     stack: Stack, admin: crowd.Connection, user: str, lines: bytes, say: Callable[[str], None]
 ) -> None:
-    """The session of 200 turns, by the front door, and learned from."""
+    """The session of 200 turns, by the gateway, and learned from."""
     async with httpx.AsyncClient(base_url=stack.base_url, timeout=TIMEOUT_S, trust_env=False) as client:
         answer = await client.post("/api/v1/import", content=lines, headers={"content-type": "application/x-ndjson"})
         answer.raise_for_status()

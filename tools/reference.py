@@ -21,7 +21,7 @@ from app.api.common import add_routes, install_errors
 from app.api.probes import Probes
 from app.cli import main as mneme
 from app.metrics import Metrics
-from app.server.routes import open_doors
+from app.server.routes import open_routes
 from app.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs" / "generated"
@@ -70,11 +70,11 @@ def api() -> str:
 
 
 def openapi() -> dict[str, Any]:
-    """The schema of all doors. Nothing stands behind them: to wire them asks nobody."""
+    """The schema of all routes. Nothing stands behind them: to wire them asks nobody."""
     app = FastAPI(title="Mneme")
     install_errors(app)
     nobody = MagicMock()
-    for router in open_doors(
+    for router in open_routes(
         MagicMock(settings=Settings.model_construct()), nobody, nobody, nobody, Probes({}, nobody), None
     ):
         add_routes(app, router)

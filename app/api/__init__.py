@@ -1,1 +1,1 @@
-"""The doors."""
+"""The routes under /api/v1."""

@@ -68,12 +68,12 @@ class BatchOut(BaseModel):
 def batch_router(gate: Gate, memories: Memories, sessions: Sessions, scribe: Scribe, welcome: Welcome) -> APIRouter:
     """POST /api/v1/memories/batch."""
     router = gate.router("memories")
-    doors = _Doors(memories, sessions, scribe, welcome)
-    router.add_api_route("/memories/batch", doors.batch, methods=["POST"], response_model=BatchOut)
+    routes = _Routes(memories, sessions, scribe, welcome)
+    router.add_api_route("/memories/batch", routes.batch, methods=["POST"], response_model=BatchOut)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, memories: Memories, sessions: Sessions, scribe: Scribe, welcome: Welcome) -> None:
         self._memories = memories
         self._sessions = sessions

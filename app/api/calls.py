@@ -172,20 +172,20 @@ class StreamEventPage(BaseModel):
 
 def calls_router(gate: Gate, captures: Captures, sessions: Sessions, knowing: KnowingStore) -> APIRouter:
     """The routes of /api/v1/calls."""
-    doors = _Doors(captures, sessions, knowing)
+    routes = _Routes(captures, sessions, knowing)
     router = gate.router("calls")
     binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
-    router.add_api_route("/calls", doors.listing, methods=["GET"], response_model=CallPage)
-    router.add_api_route("/calls/{call_id}", doors.get, methods=["GET"], response_model=CallDetailOut)
-    router.add_api_route("/calls/{call_id}", doors.label, methods=["PATCH"], response_model=CallDetailOut)
+    router.add_api_route("/calls", routes.listing, methods=["GET"], response_model=CallPage)
+    router.add_api_route("/calls/{call_id}", routes.get, methods=["GET"], response_model=CallDetailOut)
+    router.add_api_route("/calls/{call_id}", routes.label, methods=["PATCH"], response_model=CallDetailOut)
     router.add_api_route(
-        "/calls/{call_id}/request", doors.request, methods=["GET"], response_class=Response, responses=binary
+        "/calls/{call_id}/request", routes.request, methods=["GET"], response_class=Response, responses=binary
     )
-    router.add_api_route("/calls/{call_id}/raw", doors.raw, methods=["GET"], response_class=Response, responses=binary)
-    router.add_api_route("/calls/{call_id}/context", doors.context, methods=["GET"], response_model=ContextOut)
+    router.add_api_route("/calls/{call_id}/raw", routes.raw, methods=["GET"], response_class=Response, responses=binary)
+    router.add_api_route("/calls/{call_id}/context", routes.context, methods=["GET"], response_model=ContextOut)
     router.add_api_route(
         "/calls/{call_id}/events",
-        doors.events,
+        routes.events,
         methods=["GET"],
         response_model=StreamEventPage,
         response_model_exclude_none=False,
@@ -193,7 +193,7 @@ def calls_router(gate: Gate, captures: Captures, sessions: Sessions, knowing: Kn
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, captures: Captures, sessions: Sessions, knowing: KnowingStore) -> None:
         self._captures = captures
         self._sessions = sessions

@@ -1,4 +1,4 @@
-"""What the doors take and give of UI cards."""
+"""What the API takes and gives of UI cards."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def new_cards(given: Sequence[CardGiven], tokens: Sequence[int], now: datetime) 
 
 
 def shown_card(card: Card) -> CardOut:
-    """A card as the doors show it."""
+    """A card as the API shows it."""
     return CardOut(
         id=card.card_id,
         session_id=card.session_id,

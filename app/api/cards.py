@@ -60,19 +60,19 @@ Number = Annotated[int | None, Query(ge=0, le=2**30)]
 
 def cards_router(gate: Gate, sessions: Sessions, cards: Cards, scribe: Scribe) -> APIRouter:
     """The routes of cards."""
-    doors = _Doors(sessions, cards, scribe)
+    routes = _Routes(sessions, cards, scribe)
     router = gate.router("cards")
     at = "/sessions/{session_id}/cards"
-    router.add_api_route(at, doors.listing, methods=["GET"], response_model=CardPage)
-    router.add_api_route(at, doors.add, methods=["POST"], response_model=CardsAdded, status_code=201)
-    router.add_api_route(f"{at}/find", doors.find, methods=["GET"], response_model=CardsFound)
-    router.add_api_route(f"{at}/call", doors.call, methods=["POST"], response_model=ToolMessage)
-    router.add_api_route("/cards", doors.holding, methods=["GET"], response_model=CardPage)
-    router.add_api_route("/cards/tool", doors.tool, methods=["GET"], response_model=dict[str, Any])
+    router.add_api_route(at, routes.listing, methods=["GET"], response_model=CardPage)
+    router.add_api_route(at, routes.add, methods=["POST"], response_model=CardsAdded, status_code=201)
+    router.add_api_route(f"{at}/find", routes.find, methods=["GET"], response_model=CardsFound)
+    router.add_api_route(f"{at}/call", routes.call, methods=["POST"], response_model=ToolMessage)
+    router.add_api_route("/cards", routes.holding, methods=["GET"], response_model=CardPage)
+    router.add_api_route("/cards/tool", routes.tool, methods=["GET"], response_model=dict[str, Any])
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, sessions: Sessions, cards: Cards, scribe: Scribe) -> None:
         self._sessions = sessions
         self._cards = cards

@@ -58,18 +58,18 @@ def cassettes_router(
     gate: Gate, captures: Captures, store: CassetteStore, sessions: Sessions, recorder: Recorder, clock: Clock
 ) -> APIRouter:
     """The routes of /api/v1/cassettes."""
-    doors = _Doors(captures, store, sessions, recorder, clock)
+    routes = _Routes(captures, store, sessions, recorder, clock)
     router = gate.router("cassettes")
     router.add_api_route(
         "/cassettes",
-        doors.export,
+        routes.export,
         methods=["GET"],
         response_class=Lines,
         responses={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "JSON lines."}},
     )
     router.add_api_route(
         "/cassettes",
-        doors.take,
+        routes.take,
         methods=["POST"],
         response_model=CassettesIn,
         openapi_extra={"requestBody": {"required": True, "content": {LINES: {"schema": {"type": "object"}}}}},
@@ -77,7 +77,7 @@ def cassettes_router(
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(
         self, captures: Captures, store: CassetteStore, sessions: Sessions, recorder: Recorder, clock: Clock
     ) -> None:

@@ -246,7 +246,7 @@ _OWN_FRAMING = frozenset({b"content-length", b"content-type", b"transfer-encodin
 
 
 class Answered(NamedTuple):
-    """What came back. `whole`: the answer came to its end. `call`: None where the gateway refused it at the door."""
+    """What came back. `whole`: the answer came to its end. `call`: None where the gateway refused it."""
 
     status: int
     headers: Headers
@@ -256,14 +256,14 @@ class Answered(NamedTuple):
 
 
 class Caller:
-    """Whoever asked the door, and whether they are still there."""
+    """Whoever asked, and whether they are still there."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self.gone = asyncio.Event()
 
     def headers(self, without: Iterable[bytes] = ()) -> Headers:
-        """The caller's headers for a request of the door's own: the key and all that it says to Mneme."""
+        """The caller's headers for a request of Mneme's own: the key and all that it says to Mneme."""
         leave = _OWN_FRAMING.union(without)
         return [(name, value) for name, value in self._request.headers.raw if name.lower() not in leave]
 
@@ -349,11 +349,11 @@ def chat_router(
     gate: Gate, gateway: Application, learned: Learned, clock: Clock, *, default_model: str | None, learn_wait_ms: int
 ) -> APIRouter:
     """POST /api/v1/chat."""
-    doors = _Doors(gateway, learned, clock, default_model, learn_wait_ms / 1000)
+    routes = _Routes(gateway, learned, clock, default_model, learn_wait_ms / 1000)
     router = gate.router("chat")
     router.add_api_route(
         "/chat",
-        doors.chat,
+        routes.chat,
         methods=["POST"],
         response_model=ChatOut,
         response_model_exclude_unset=True,
@@ -362,7 +362,7 @@ def chat_router(
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(
         self, gateway: Application, learned: Learned, clock: Clock, default_model: str | None, wait_s: float
     ) -> None:

@@ -1,4 +1,4 @@
-"""What all doors under /api/v1 have in common: strict JSON, texts, pages and OpenAI-shaped errors.
+"""What all routes under /api/v1 have in common: strict JSON, texts, pages and OpenAI-shaped errors.
 
 Bad input never becomes a 500: bodies are parsed here, strictly and before anything looks at them, so that what reaches a
 route (and, behind it, Postgres) has no NUL, no lone surrogate, no endless nesting and no number that JSON does not have.
@@ -161,7 +161,7 @@ def is_json(content_type: str | None) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-class DoorRequest(Request):
+class ApiRequest(Request):
     """A request whose body is parsed by `parse_json`."""
 
     async def json(self) -> Any:
@@ -254,7 +254,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorBody, "description": "What is wrong with the request."},
     "503": {"model": ErrorBody, "description": "The database cannot be reached at the moment."},
 }
-"""The error answers of every door, for the OpenAPI document."""
+"""The error answers of every route, for the OpenAPI document."""
 
 
 def error_response(error: MnemeError) -> JSONResponse:
@@ -323,7 +323,7 @@ def add_routes(app: FastAPI, router: APIRouter) -> None:
     app.router.routes.extend(router.routes)
 
 
-class DoorMiddleware:
+class ApiMiddleware:
     """Bounds the body of a request (413 beyond), and keeps an encoded slash inside its path segment.
 
     Plain ASGI, for requests whose path begins with one of `prefixes`. The bound holds for a body without a length, too:

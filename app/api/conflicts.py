@@ -54,17 +54,17 @@ class ConflictPage(BaseModel):
 
 def conflicts_router(gate: Gate, conflicts: ConflictStore) -> APIRouter:
     """The routes of /api/v1/conflicts."""
-    doors = _Doors(conflicts)
+    routes = _Routes(conflicts)
     router = gate.router("conflicts")
-    router.add_api_route("/conflicts", doors.listing, methods=["GET"], response_model=ConflictPage)
-    router.add_api_route("/conflicts/{conflict_id}", doors.get, methods=["GET"], response_model=ConflictOut)
+    router.add_api_route("/conflicts", routes.listing, methods=["GET"], response_model=ConflictPage)
+    router.add_api_route("/conflicts/{conflict_id}", routes.get, methods=["GET"], response_model=ConflictOut)
     router.add_api_route(
-        "/conflicts/{conflict_id}/resolve", doors.resolve, methods=["POST"], response_model=ConflictOut
+        "/conflicts/{conflict_id}/resolve", routes.resolve, methods=["POST"], response_model=ConflictOut
     )
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, conflicts: ConflictStore) -> None:
         self._conflicts = conflicts
 

@@ -115,13 +115,13 @@ class Previewer:
 
 def context_router(gate: Gate, previewer: Previewer) -> APIRouter:
     """POST /api/v1/context."""
-    doors = _Doors(previewer)
+    routes = _Routes(previewer)
     router = gate.router("context")
-    router.add_api_route("/context", doors.preview, methods=["POST"], response_model=dict[str, Any])
+    router.add_api_route("/context", routes.preview, methods=["POST"], response_model=dict[str, Any])
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, previewer: Previewer) -> None:
         self._previewer = previewer
 

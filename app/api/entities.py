@@ -186,23 +186,25 @@ def entities_router(
     ontology_of: OntologyOf = without_ontology,
 ) -> APIRouter:
     """The routes of /api/v1/entities."""
-    doors = _Doors(entities, resolver, sessions, clock, welcome, ontology_of)
+    routes = _Routes(entities, resolver, sessions, clock, welcome, ontology_of)
     router = gate.router("entities")
     one, aliases = "/entities/{entity_id}", "/entities/{entity_id}/aliases"
-    router.add_api_route("/entities", doors.listing, methods=["GET"], response_model=EntityPage)
-    router.add_api_route("/entities", doors.create, methods=["POST"], response_model=EntityOut, status_code=201)
-    router.add_api_route("/entities/resolve", doors.resolve, methods=["POST"], response_model=ResolutionOut)
-    router.add_api_route("/entities/choose", doors.choose, methods=["POST"], response_model=AliasOut)
-    router.add_api_route(one, doors.get, methods=["GET"], response_model=EntityOut)
-    router.add_api_route(one, doors.change, methods=["PATCH"], response_model=EntityOut)
-    router.add_api_route(one, doors.delete, methods=["DELETE"], response_model=EntityDeleted)
-    router.add_api_route(aliases, doors.aliases, methods=["GET"], response_model=AliasPage)
-    router.add_api_route(aliases, doors.add_alias, methods=["POST"], response_model=AliasOut, status_code=201)
-    router.add_api_route(f"{aliases}/{{alias_id}}", doors.delete_alias, methods=["DELETE"], response_model=AliasDeleted)
+    router.add_api_route("/entities", routes.listing, methods=["GET"], response_model=EntityPage)
+    router.add_api_route("/entities", routes.create, methods=["POST"], response_model=EntityOut, status_code=201)
+    router.add_api_route("/entities/resolve", routes.resolve, methods=["POST"], response_model=ResolutionOut)
+    router.add_api_route("/entities/choose", routes.choose, methods=["POST"], response_model=AliasOut)
+    router.add_api_route(one, routes.get, methods=["GET"], response_model=EntityOut)
+    router.add_api_route(one, routes.change, methods=["PATCH"], response_model=EntityOut)
+    router.add_api_route(one, routes.delete, methods=["DELETE"], response_model=EntityDeleted)
+    router.add_api_route(aliases, routes.aliases, methods=["GET"], response_model=AliasPage)
+    router.add_api_route(aliases, routes.add_alias, methods=["POST"], response_model=AliasOut, status_code=201)
+    router.add_api_route(
+        f"{aliases}/{{alias_id}}", routes.delete_alias, methods=["DELETE"], response_model=AliasDeleted
+    )
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(
         self,
         entities: EntityStore,

@@ -30,7 +30,7 @@ def export_router(gate: Gate, export: Export, tenancy: Tenancy, clock: Clock) ->
     router = gate.router("users")
     router.add_api_route(
         "/users/{user}/export",
-        _Doors(export, tenancy, clock).export,
+        _Routes(export, tenancy, clock).export,
         methods=["GET"],
         response_class=Lines,
         responses={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "JSON lines."}},
@@ -38,7 +38,7 @@ def export_router(gate: Gate, export: Export, tenancy: Tenancy, clock: Clock) ->
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, export: Export, tenancy: Tenancy, clock: Clock) -> None:
         self._export = export
         self._tenancy = tenancy

@@ -99,20 +99,20 @@ class Profile(BaseModel):
 
 def facts_router(gate: Gate, facts: Facts, welcome: Welcome) -> APIRouter:
     """The routes of facts and of the profile."""
-    doors = _Doors(facts, welcome)
+    routes = _Routes(facts, welcome)
     router = gate.router("facts")
     one = "/users/{user}/facts/{key}"
-    router.add_api_route("/users/{user}/facts", doors.listing, methods=["GET"], response_model=FactPage)
-    router.add_api_route(one, doors.get, methods=["GET"], response_model=FactOut)
-    router.add_api_route(one, doors.put, methods=["PUT"], response_model=FactOut)
-    router.add_api_route(one, doors.rate, methods=["PATCH"], response_model=FactOut)
-    router.add_api_route(one, doors.delete, methods=["DELETE"], response_model=FactDeleted)
-    router.add_api_route(f"{one}/history", doors.history, methods=["GET"], response_model=FactChangePage)
-    router.add_api_route("/users/{user}/profile", doors.profile, methods=["GET"], response_model=Profile)
+    router.add_api_route("/users/{user}/facts", routes.listing, methods=["GET"], response_model=FactPage)
+    router.add_api_route(one, routes.get, methods=["GET"], response_model=FactOut)
+    router.add_api_route(one, routes.put, methods=["PUT"], response_model=FactOut)
+    router.add_api_route(one, routes.rate, methods=["PATCH"], response_model=FactOut)
+    router.add_api_route(one, routes.delete, methods=["DELETE"], response_model=FactDeleted)
+    router.add_api_route(f"{one}/history", routes.history, methods=["GET"], response_model=FactChangePage)
+    router.add_api_route("/users/{user}/profile", routes.profile, methods=["GET"], response_model=Profile)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, facts: Facts, welcome: Welcome) -> None:
         self._facts = facts
         self._welcome = welcome

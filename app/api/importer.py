@@ -206,11 +206,11 @@ class Importer:
 
 def importer_router(gate: Gate, importer: Importer) -> APIRouter:
     """POST /api/v1/import."""
-    doors = _Doors(importer)
+    routes = _Routes(importer)
     router = gate.router("import")
     router.add_api_route(
         "/import",
-        doors.run,
+        routes.run,
         methods=["POST"],
         response_model=Imported,
         openapi_extra={
@@ -223,7 +223,7 @@ def importer_router(gate: Gate, importer: Importer) -> APIRouter:
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, importer: Importer) -> None:
         self._importer = importer
 

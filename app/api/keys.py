@@ -115,16 +115,16 @@ class Revoked(BaseModel):
 
 def keys_router(gate: Gate, tenancy: Tenancy, clock: Clock) -> APIRouter:
     """The routes of /api/v1/keys."""
-    doors = _Doors(tenancy, clock)
+    routes = _Routes(tenancy, clock)
     router = gate.router("keys")
-    router.add_api_route("/keys", doors.listing, methods=["GET"], response_model=KeyPage)
-    router.add_api_route("/keys", doors.create, methods=["POST"], response_model=KeyMade, status_code=201)
-    router.add_api_route("/keys/{key}", doors.change, methods=["PATCH"], response_model=KeyOut)
-    router.add_api_route("/keys/{key}", doors.revoke, methods=["DELETE"], response_model=Revoked)
+    router.add_api_route("/keys", routes.listing, methods=["GET"], response_model=KeyPage)
+    router.add_api_route("/keys", routes.create, methods=["POST"], response_model=KeyMade, status_code=201)
+    router.add_api_route("/keys/{key}", routes.change, methods=["PATCH"], response_model=KeyOut)
+    router.add_api_route("/keys/{key}", routes.revoke, methods=["DELETE"], response_model=Revoked)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, tenancy: Tenancy, clock: Clock) -> None:
         self._tenancy = tenancy
         self._clock = clock

@@ -63,24 +63,24 @@ OneOrMany = Annotated[
 
 def memories_router(gate: Gate, memories: Memories, sessions: Sessions, scribe: Scribe, welcome: Welcome) -> APIRouter:
     """The routes of /api/v1/memories."""
-    doors = _Doors(memories, sessions, scribe, welcome)
+    routes = _Routes(memories, sessions, scribe, welcome)
     router = gate.router("memories")
-    router.add_api_route("/memories", doors.listing, methods=["GET"], response_model=MemoryPage)
+    router.add_api_route("/memories", routes.listing, methods=["GET"], response_model=MemoryPage)
     router.add_api_route(
-        "/memories", doors.create, methods=["POST"], response_model=MemoryCreated | MemoriesCreated, status_code=201
+        "/memories", routes.create, methods=["POST"], response_model=MemoryCreated | MemoriesCreated, status_code=201
     )
-    router.add_api_route("/memories/{memory_id}", doors.get, methods=["GET"], response_model=MemoryOut)
-    router.add_api_route("/memories/{memory_id}", doors.patch, methods=["PATCH"], response_model=MemoryOut)
-    router.add_api_route("/memories/{memory_id}", doors.delete, methods=["DELETE"], response_model=Deleted)
+    router.add_api_route("/memories/{memory_id}", routes.get, methods=["GET"], response_model=MemoryOut)
+    router.add_api_route("/memories/{memory_id}", routes.patch, methods=["PATCH"], response_model=MemoryOut)
+    router.add_api_route("/memories/{memory_id}", routes.delete, methods=["DELETE"], response_model=Deleted)
     router.add_api_route(
-        "/memories/{memory_id}/invalidate", doors.invalidate, methods=["POST"], response_model=MemoryOut
+        "/memories/{memory_id}/invalidate", routes.invalidate, methods=["POST"], response_model=MemoryOut
     )
-    router.add_api_route("/memories/{memory_id}/restore", doors.restore, methods=["POST"], response_model=MemoryOut)
-    router.add_api_route("/memories/{memory_id}/history", doors.history, methods=["GET"], response_model=EventPage)
+    router.add_api_route("/memories/{memory_id}/restore", routes.restore, methods=["POST"], response_model=MemoryOut)
+    router.add_api_route("/memories/{memory_id}/history", routes.history, methods=["GET"], response_model=EventPage)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, memories: Memories, sessions: Sessions, scribe: Scribe, welcome: Welcome) -> None:
         self._memories = memories
         self._sessions = sessions

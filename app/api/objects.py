@@ -387,23 +387,23 @@ def objects_router(
     meter: Metrics | None = None,
 ) -> APIRouter:
     """The routes of /api/v1/objects, and what sessions tell of theirs."""
-    doors = _Doors(sessions, objects, keeper, writer, clock, meter)
+    routes = _Routes(sessions, objects, keeper, writer, clock, meter)
     router = gate.router("objects")
     at, of = "/objects/{object_id}", "/sessions/{session_id}"
-    router.add_api_route("/objects", doors.listing, methods=["GET"], response_model=ObjectPage)
-    router.add_api_route(at, doors.get, methods=["GET"], response_model=ObjectWhole)
-    router.add_api_route(f"{at}/history", doors.history, methods=["GET"], response_model=ObjectHistoryPage)
-    router.add_api_route(f"{at}/fault", doors.fault, methods=["POST"], response_model=Faulted)
-    router.add_api_route(f"{at}/pin", doors.pin, methods=["POST"], response_model=ObjectOut)
-    router.add_api_route(f"{at}/unpin", doors.unpin, methods=["POST"], response_model=ObjectOut)
-    router.add_api_route(f"{at}/release", doors.release, methods=["POST"], response_model=ObjectOut)
-    router.add_api_route(f"{of}/pressure", doors.pressure, methods=["GET"], response_model=PressureOut)
-    router.add_api_route(f"{of}/faults", doors.faults, methods=["GET"], response_model=FaultPage)
-    router.add_api_route(f"{of}/transitions", doors.transitions, methods=["GET"], response_model=TransitionPage)
+    router.add_api_route("/objects", routes.listing, methods=["GET"], response_model=ObjectPage)
+    router.add_api_route(at, routes.get, methods=["GET"], response_model=ObjectWhole)
+    router.add_api_route(f"{at}/history", routes.history, methods=["GET"], response_model=ObjectHistoryPage)
+    router.add_api_route(f"{at}/fault", routes.fault, methods=["POST"], response_model=Faulted)
+    router.add_api_route(f"{at}/pin", routes.pin, methods=["POST"], response_model=ObjectOut)
+    router.add_api_route(f"{at}/unpin", routes.unpin, methods=["POST"], response_model=ObjectOut)
+    router.add_api_route(f"{at}/release", routes.release, methods=["POST"], response_model=ObjectOut)
+    router.add_api_route(f"{of}/pressure", routes.pressure, methods=["GET"], response_model=PressureOut)
+    router.add_api_route(f"{of}/faults", routes.faults, methods=["GET"], response_model=FaultPage)
+    router.add_api_route(f"{of}/transitions", routes.transitions, methods=["GET"], response_model=TransitionPage)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(
         self,
         sessions: Sessions,

@@ -80,15 +80,15 @@ class Removed(BaseModel):
 
 def ontology_router(gate: Gate, store: OntologyStore) -> APIRouter:
     """The routes of /api/v1/ontology."""
-    doors = _Doors(store)
+    routes = _Routes(store)
     router = gate.router("knowledge")
-    router.add_api_route("/ontology", doors.get, methods=["GET"], response_model=OntologyOut)
-    router.add_api_route("/ontology/{domain}", doors.put, methods=["PUT"], response_model=LoadedOut)
-    router.add_api_route("/ontology/{domain}", doors.delete, methods=["DELETE"], response_model=Removed)
+    router.add_api_route("/ontology", routes.get, methods=["GET"], response_model=OntologyOut)
+    router.add_api_route("/ontology/{domain}", routes.put, methods=["PUT"], response_model=LoadedOut)
+    router.add_api_route("/ontology/{domain}", routes.delete, methods=["DELETE"], response_model=Removed)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, store: OntologyStore) -> None:
         self._store = store
 

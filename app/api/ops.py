@@ -90,15 +90,15 @@ def storage_router(gate: Gate, figures: Callable[[], Awaitable[list[Stored]]]) -
 
 def queue_router(gate: Gate, queue: Queue) -> APIRouter:
     """/api/v1/queue, of the key's tenant."""
-    doors = _QueueDoors(queue)
+    routes = _QueueRoutes(queue)
     router = gate.router("queue")
-    router.add_api_route("/queue", doors.counts, methods=["GET"], response_model=QueueOut)
-    router.add_api_route("/queue/dead", doors.dead, methods=["GET"], response_model=DeadPage)
-    router.add_api_route("/queue/dead/{job}/retry", doors.retry, methods=["POST"], response_model=Retried)
+    router.add_api_route("/queue", routes.counts, methods=["GET"], response_model=QueueOut)
+    router.add_api_route("/queue/dead", routes.dead, methods=["GET"], response_model=DeadPage)
+    router.add_api_route("/queue/dead/{job}/retry", routes.retry, methods=["POST"], response_model=Retried)
     return router
 
 
-class _QueueDoors:
+class _QueueRoutes:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 

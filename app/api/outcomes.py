@@ -116,17 +116,17 @@ class OutcomeDeleted(BaseModel):
 
 def outcomes_router(gate: Gate, outcomes: Outcomes, captures: Captures) -> APIRouter:
     """The routes of /api/v1/outcomes."""
-    doors = _Doors(outcomes, captures)
+    routes = _Routes(outcomes, captures)
     router = gate.router("outcomes")
-    router.add_api_route("/outcomes", doors.listing, methods=["GET"], response_model=OutcomePage)
-    router.add_api_route("/outcomes", doors.rate, methods=["POST"], response_model=OutcomeOut)
-    router.add_api_route("/outcomes/report", doors.report, methods=["GET"], response_model=ReportPage)
-    router.add_api_route("/outcomes/{call_id}", doors.get, methods=["GET"], response_model=OutcomeOut)
-    router.add_api_route("/outcomes/{call_id}", doors.delete, methods=["DELETE"], response_model=OutcomeDeleted)
+    router.add_api_route("/outcomes", routes.listing, methods=["GET"], response_model=OutcomePage)
+    router.add_api_route("/outcomes", routes.rate, methods=["POST"], response_model=OutcomeOut)
+    router.add_api_route("/outcomes/report", routes.report, methods=["GET"], response_model=ReportPage)
+    router.add_api_route("/outcomes/{call_id}", routes.get, methods=["GET"], response_model=OutcomeOut)
+    router.add_api_route("/outcomes/{call_id}", routes.delete, methods=["DELETE"], response_model=OutcomeDeleted)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, outcomes: Outcomes, captures: Captures) -> None:
         self._outcomes = outcomes
         self._captures = captures

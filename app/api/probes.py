@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what has it counted: asked again and again, and without what the other doors need (FastAPI)."""
+"""Is it alive, is it ready, what has it counted: asked again and again, and without what the other routes need (FastAPI)."""
 
 from __future__ import annotations
 

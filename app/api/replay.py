@@ -65,13 +65,13 @@ class ReplayOut(BaseModel, extra="allow"):
 
 def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, asker: Asker) -> APIRouter:
     """POST /api/v1/calls/{id}/replay."""
-    doors = _Doors(captures, recompiler, asker)
+    routes = _Routes(captures, recompiler, asker)
     router = gate.router("calls")
-    router.add_api_route("/calls/{call_id}/replay", doors.replay, methods=["POST"], response_model=ReplayOut)
+    router.add_api_route("/calls/{call_id}/replay", routes.replay, methods=["POST"], response_model=ReplayOut)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, captures: Captures, recompiler: Recompiler, asker: Asker) -> None:
         self._captures = captures
         self._recompiler = recompiler

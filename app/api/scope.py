@@ -15,7 +15,7 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from msgspec import Struct
 
 from app.api.auth import Authenticator, Principal
-from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, DoorRequest, clean, header_text, is_json
+from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, ApiRequest, clean, header_text, is_json
 from app.errors import BadBody, BadHeader, BadRequest, Forbidden, Unauthenticated
 from app.gateway.identify import check_agreement
 from app.store import ids
@@ -126,25 +126,25 @@ class Gate:
     def _route_class(self) -> type[APIRoute]:
         gate = self
 
-        class DoorRoute(APIRoute):
+        class ApiRoute(APIRoute):
             def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
                 handle: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
                 takes_a_body = self.body_field is not None
 
                 async def guarded(request: Request) -> Response:
-                    door = DoorRequest(request.scope, request.receive)
+                    route = ApiRequest(request.scope, request.receive)
                     # First who, then what: FastAPI alone would read and parse a stranger's body before it asks.
-                    await gate.admit(door)
-                    json = is_json(door.headers.get("content-type"))
-                    if json and await door.body():
-                        await door.json()
-                    if not json and takes_a_body and await door.body():
+                    await gate.admit(route)
+                    json = is_json(route.headers.get("content-type"))
+                    if json and await route.body():
+                        await route.json()
+                    if not json and takes_a_body and await route.body():
                         raise BadBody("Send JSON, with the header Content-Type: application/json.", code="content_type")
-                    return await handle(door)
+                    return await handle(route)
 
                 return guarded
 
-        return DoorRoute
+        return ApiRoute
 
 
 def _user_header(value: str) -> str:

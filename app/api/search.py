@@ -104,13 +104,13 @@ def search_router(
     knower: Knower | None = None,
 ) -> APIRouter:
     """POST /api/v1/memories/search. `knower`: None where nothing can be known beside memory."""
-    doors = _Doors(sessions, searcher, clock, filtering, knower)
+    routes = _Routes(sessions, searcher, clock, filtering, knower)
     router = gate.router("memories")
-    router.add_api_route("/memories/search", doors.search, methods=["POST"], response_model=SearchOut)
+    router.add_api_route("/memories/search", routes.search, methods=["POST"], response_model=SearchOut)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(
         self, sessions: Sessions, searcher: Compiler, clock: Clock, filtering: Filtering, knower: Knower | None
     ) -> None:

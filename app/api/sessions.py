@@ -57,30 +57,30 @@ def sessions_router(
     gate: Gate, sessions: Sessions, history: History, cards: Cards, scribe: Scribe, deleter: Deleter
 ) -> APIRouter:
     """The routes of /api/v1/sessions."""
-    doors = _Doors(sessions, history, cards, scribe, deleter)
+    routes = _Routes(sessions, history, cards, scribe, deleter)
     router = gate.router("sessions")
-    router.add_api_route("/sessions", doors.listing, methods=["GET"], response_model=SessionPage)
-    router.add_api_route("/sessions", doors.create, methods=["POST"], response_model=SessionCreated, status_code=201)
-    router.add_api_route("/sessions/{session_id}", doors.get, methods=["GET"], response_model=SessionOut)
-    router.add_api_route("/sessions/{session_id}", doors.change, methods=["PATCH"], response_model=SessionOut)
-    router.add_api_route("/sessions/{session_id}/history", doors.history, methods=["GET"], response_model=HistoryPage)
+    router.add_api_route("/sessions", routes.listing, methods=["GET"], response_model=SessionPage)
+    router.add_api_route("/sessions", routes.create, methods=["POST"], response_model=SessionCreated, status_code=201)
+    router.add_api_route("/sessions/{session_id}", routes.get, methods=["GET"], response_model=SessionOut)
+    router.add_api_route("/sessions/{session_id}", routes.change, methods=["PATCH"], response_model=SessionOut)
+    router.add_api_route("/sessions/{session_id}/history", routes.history, methods=["GET"], response_model=HistoryPage)
     router.add_api_route(
         "/sessions/{session_id}/messages",
-        doors.append,
+        routes.append,
         methods=["POST"],
         response_model=MessagesAdded,
         status_code=201,
     )
     router.add_api_route(
-        "/sessions/{session_id}/turns", doors.turn, methods=["POST"], response_model=MessagesAdded, status_code=201
+        "/sessions/{session_id}/turns", routes.turn, methods=["POST"], response_model=MessagesAdded, status_code=201
     )
     router.add_api_route(
         "/sessions/{session_id}/messages/{message_id}",
-        doors.delete,
+        routes.delete,
         methods=["DELETE"],
         response_model=MessageDeleted,
     )
-    router.add_api_route("/sessions/{session_id}/close", doors.close, methods=["POST"], response_model=SessionOut)
+    router.add_api_route("/sessions/{session_id}/close", routes.close, methods=["POST"], response_model=SessionOut)
     return router
 
 
@@ -89,12 +89,12 @@ def history_router(
 ) -> APIRouter:
     """/api/history/{session_id}: seed 003's name for a session's history."""
     router = gate.router("sessions", prefix="/api")
-    doors = _Doors(sessions, history, cards, scribe, deleter)
-    router.add_api_route("/history/{session_id}", doors.history, methods=["GET"], response_model=HistoryPage)
+    routes = _Routes(sessions, history, cards, scribe, deleter)
+    router.add_api_route("/history/{session_id}", routes.history, methods=["GET"], response_model=HistoryPage)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, sessions: Sessions, history: History, cards: Cards, scribe: Scribe, deleter: Deleter) -> None:
         self._sessions = sessions
         self._history = history

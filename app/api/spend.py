@@ -43,13 +43,13 @@ class SpendPage(BaseModel):
 
 def spend_router(gate: Gate, spend: SpendStore, clock: Clock) -> APIRouter:
     """The route /api/v1/spend."""
-    doors = _Doors(spend, clock)
+    routes = _Routes(spend, clock)
     router = gate.router("spend")
-    router.add_api_route("/spend", doors.listing, methods=["GET"], response_model=SpendPage)
+    router.add_api_route("/spend", routes.listing, methods=["GET"], response_model=SpendPage)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, spend: SpendStore, clock: Clock) -> None:
         self._spend = spend
         self._clock = clock

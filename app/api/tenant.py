@@ -50,18 +50,18 @@ class ProfileOut(BaseModel):
 
 def tenant_router(gate: Gate, instructions: Instructions) -> APIRouter:
     """The routes of /api/v1/tenant."""
-    doors = _Doors(instructions)
+    routes = _Routes(instructions)
     router = gate.router("tenant")
     path = "/tenant/instructions"
-    router.add_api_route(path, doors.get, methods=["GET"], response_model=InstructionsOut)
-    router.add_api_route(path, doors.put, methods=["PUT"], response_model=InstructionsOut)
+    router.add_api_route(path, routes.get, methods=["GET"], response_model=InstructionsOut)
+    router.add_api_route(path, routes.put, methods=["PUT"], response_model=InstructionsOut)
     path = "/tenant/profile"
-    router.add_api_route(path, doors.get_profile, methods=["GET"], response_model=ProfileOut)
-    router.add_api_route(path, doors.put_profile, methods=["PUT"], response_model=ProfileOut)
+    router.add_api_route(path, routes.get_profile, methods=["GET"], response_model=ProfileOut)
+    router.add_api_route(path, routes.put_profile, methods=["PUT"], response_model=ProfileOut)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, instructions: Instructions) -> None:
         self._instructions = instructions
 

@@ -93,17 +93,17 @@ class UserPage(BaseModel):
 
 def users_router(gate: Gate, tenancy: Tenancy, clock: Clock, eraser: Eraser, tasks: Supervisor) -> APIRouter:
     """The routes of /api/v1/users."""
-    doors = _Doors(tenancy, clock, eraser, tasks)
+    routes = _Routes(tenancy, clock, eraser, tasks)
     router = gate.router("users")
-    router.add_api_route("/users", doors.listing, methods=["GET"], response_model=UserPage)
-    router.add_api_route("/users", doors.create, methods=["POST"], response_model=UserCreated, status_code=201)
-    router.add_api_route("/users/{user}", doors.get, methods=["GET"], response_model=UserOut)
-    router.add_api_route("/users/{user}", doors.patch, methods=["PATCH"], response_model=UserOut)
-    router.add_api_route("/users/{user}", doors.erase, methods=["DELETE"], response_model=Erased)
+    router.add_api_route("/users", routes.listing, methods=["GET"], response_model=UserPage)
+    router.add_api_route("/users", routes.create, methods=["POST"], response_model=UserCreated, status_code=201)
+    router.add_api_route("/users/{user}", routes.get, methods=["GET"], response_model=UserOut)
+    router.add_api_route("/users/{user}", routes.patch, methods=["PATCH"], response_model=UserOut)
+    router.add_api_route("/users/{user}", routes.erase, methods=["DELETE"], response_model=Erased)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, tenancy: Tenancy, clock: Clock, eraser: Eraser, tasks: Supervisor) -> None:
         self._tenancy = tenancy
         self._clock = clock

@@ -60,14 +60,14 @@ def validation_router(
     gate: Gate, memories: Memories, validation: Validation, scribe: Scribe, welcome: Welcome
 ) -> APIRouter:
     """Two routes of /api/v1/memories; they go before `memories_router`, to which `due` would be an id."""
-    doors = _Doors(memories, validation, scribe, welcome)
+    routes = _Routes(memories, validation, scribe, welcome)
     router = gate.router("memories")
-    router.add_api_route("/memories/due", doors.due, methods=["GET"], response_model=DuePage)
-    router.add_api_route("/memories/{memory_id}/validate", doors.validate, methods=["POST"], response_model=Judged)
+    router.add_api_route("/memories/due", routes.due, methods=["GET"], response_model=DuePage)
+    router.add_api_route("/memories/{memory_id}/validate", routes.validate, methods=["POST"], response_model=Judged)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, memories: Memories, validation: Validation, scribe: Scribe, welcome: Welcome) -> None:
         self._memories = memories
         self._validation = validation

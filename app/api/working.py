@@ -91,17 +91,17 @@ class ConsolidateIn(Model):
 
 def working_router(gate: Gate, sessions: Sessions, store: ConsolidationStore, working: WorkingMemory) -> APIRouter:
     """The routes of a session's inside."""
-    doors = _Doors(sessions, store, working)
+    routes = _Routes(sessions, store, working)
     router = gate.router("sessions")
     at = "/sessions/{session_id}"
-    router.add_api_route(f"{at}/working", doors.working, methods=["GET"], response_model=WorkingOut)
-    router.add_api_route(f"{at}/summary", doors.summary, methods=["GET"], response_model=SummaryOut)
-    for name, door in (("end", doors.end), ("compact", doors.compact), ("consolidate", doors.consolidate)):
-        router.add_api_route(f"{at}/{name}", door, methods=["POST"], response_model=Queued, status_code=202)
+    router.add_api_route(f"{at}/working", routes.working, methods=["GET"], response_model=WorkingOut)
+    router.add_api_route(f"{at}/summary", routes.summary, methods=["GET"], response_model=SummaryOut)
+    for name, route in (("end", routes.end), ("compact", routes.compact), ("consolidate", routes.consolidate)):
+        router.add_api_route(f"{at}/{name}", route, methods=["POST"], response_model=Queued, status_code=202)
     return router
 
 
-class _Doors:
+class _Routes:
     def __init__(self, sessions: Sessions, store: ConsolidationStore, working: WorkingMemory) -> None:
         self._sessions = sessions
         self._store = store

@@ -63,7 +63,7 @@ def examine(settings: Settings) -> list[Finding]:
         *_names(),
         *_disk(settings),
         *_spool(settings),
-        *_doors(settings),
+        *_access(settings),
         *_paging(settings),
         *_providers(settings),
         *_webhook_targets(settings),
@@ -146,7 +146,7 @@ def _spool(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", f"The spool is empty ({folder}).")
 
 
-def _doors(settings: Settings) -> Iterator[Finding]:
+def _access(settings: Settings) -> Iterator[Finding]:
     loopback = settings.host in {"127.0.0.1", "::1", "localhost"}
     if settings.auth_mode == "open" and not loopback:
         yield Finding(

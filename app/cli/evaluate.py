@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from app.api.appending import Scribe
 from app.api.auth import Principal
 from app.api.importer import Importer
-from app.api.scope import Scope as DoorScope
+from app.api.scope import Scope as ApiScope
 from app.cli.console import failing_clearly, load_settings, show
 from app.clock import SystemClock
 from app.context.candidates import Candidate
@@ -183,7 +183,7 @@ async def fill(core: Core, knowledge: Knowledge, sheet: Sheet, say: Say) -> None
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
     importer = Importer(sessions, history, Scribe(core.embedder, core.counter, clock))
     principal = Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open")
-    scope = DoorScope(ids.LOCAL_TENANT, None, None, None, principal)
+    scope = ApiScope(ids.LOCAL_TENANT, None, None, None, principal)
     for first in range(0, len(lines), PART_LINES):
         done = await importer.run(scope, _chunks(lines[first : first + PART_LINES]))
         if isinstance(done, list):

@@ -1,4 +1,4 @@
-"""One request, from the door to the disk:
+"""One request, from the socket to the disk:
 
     authenticate → identify → reconcile → compile → forward → relay (tee) → record → acknowledge
 

@@ -27,15 +27,15 @@ _WHO = frozenset({b"authorization", b"x-mneme-key", b"x-mneme-user"})
 """Headers that say who calls, and about whom."""
 
 
-class McpDoor:
+class McpApp:
     """Plain ASGI. First where a request comes from, then whose it is; only then its body is read."""
 
-    def __init__(self, authenticator: Authenticator, doors: ASGIApp, hosts: Iterable[str]) -> None:
-        """`doors`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback."""
+    def __init__(self, authenticator: Authenticator, api: ASGIApp, hosts: Iterable[str]) -> None:
+        """`api`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback."""
         self._authenticator = authenticator
         self._hosts = LOOPBACK | {each.lower() for each in hosts}
         self._client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=doors, raise_app_exceptions=False), base_url="http://mneme"
+            transport=httpx.ASGITransport(app=api, raise_app_exceptions=False), base_url="http://mneme"
         )
         self._manager = StreamableHTTPSessionManager(
             build_server(self._asker),
@@ -70,6 +70,6 @@ class McpDoor:
 
     def _asker(self, context: Context) -> Asker:
         request = context.request
-        if request is None:  # else the doors would see a caller without a key, whom `open` mode lets in
+        if request is None:  # else the API would see a caller without a key, whom `open` mode lets in
             raise RuntimeError("a request over HTTP without its headers")
         return Asker(self._client, [(name, value) for name, value in request.headers.raw if name.lower() in _WHO])

@@ -1,6 +1,6 @@
-"""The tools: what each takes, which door it asks, and what of the answer a model gets to read.
+"""The tools: what each takes, which route it asks, and what of the answer a model gets to read.
 
-Bounds that a door has are the door's to tell; here stand only those of an answer's size.
+Bounds that a route has are the route's to tell; here stand only those of an answer's size.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Application:
         self._ui: ASGIApp | None = None
         self._probes: ASGIApp | None = None
         self._life = Router(lifespan=self._lifespan)
-        self._doors: ASGIApp = self._life
+        self._api: ASGIApp = self._life
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         path = scope.get("path", "")
@@ -87,7 +87,7 @@ class Application:
         elif scope["type"] == "http" and (scope["method"], path) in PROBES and self._probes is not None:
             await self._probes(scope, receive, send)
         else:
-            await (self._doors if scope["type"] == "http" else self._life)(scope, receive, send)
+            await (self._api if scope["type"] == "http" else self._life)(scope, receive, send)
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
@@ -111,55 +111,55 @@ class Application:
         ):
             space = await core.turns.space_of(core.embedder.space)
             probes = open_probes(core, metrics, exposition, proxy.indexes)
-            inside = Later(lambda: doors_inside(core, knowledge, proxy, metrics, probes, space))
+            inside = Later(lambda: routes_inside(core, knowledge, proxy, metrics, probes, space))
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
             warming = core.tasks.spawn(knowledge.domains.warm(), "domains")
             await asyncio.wait({warming}, timeout=DOMAINS_WAIT_S)
-            async with self._mcp_door(proxy.authenticator, inside) as self._mcp:
+            async with self._mcp_app(proxy.authenticator, inside) as self._mcp:
                 self._gateway, self._probes = proxy.gateway, probes
-                self._doors = Later(lambda: doors_outside(self._settings, inside))
+                self._api = Later(lambda: routes_outside(self._settings, inside))
                 if self._settings.ui == "on":
                     self._ui = Later(lambda: site(self._settings, proxy.authenticator, inside))
                 if self._started is not None:
                     self._started()
                 yield
             self._gateway = self._mcp = self._ui = self._probes = None
-            self._doors = self._life
+            self._api = self._life
             warming.cancel()
             stop.set()
 
     @asynccontextmanager
-    async def _mcp_door(self, authenticator: Authenticator, inside: ASGIApp) -> AsyncIterator[ASGIApp | None]:
+    async def _mcp_app(self, authenticator: Authenticator, inside: ASGIApp) -> AsyncIterator[ASGIApp | None]:
         """What answers at /mcp, if the settings want it; only then its SDK is imported."""
         if self._settings.mcp == "off":
             yield None
             return
-        from app.mcp.http import McpDoor
+        from app.mcp.http import McpApp
 
-        door = McpDoor(authenticator, inside, [self._settings.host, *self._settings.hosts])
-        async with door.open():
-            yield door
+        mcp = McpApp(authenticator, inside, [self._settings.host, *self._settings.hosts])
+        async with mcp.open():
+            yield mcp
 
 
-def doors_inside(
+def routes_inside(
     core: Core, knowledge: Knowledge, proxy: Proxy, metrics: Metrics, probes: Probes, space: int | None
 ) -> ASGIApp:
-    """All doors but /v1, /mcp and /ui, as the page and the tools ask them."""
+    """All routes but /v1, /mcp and /ui, as the page and the tools ask them."""
     from fastapi import FastAPI
 
-    from app.api.common import DoorMiddleware, add_routes, install_errors
+    from app.api.common import ApiMiddleware, add_routes, install_errors
     from app.api.reference import reference_router
-    from app.server.routes import open_doors
+    from app.server.routes import open_routes
 
     app = FastAPI(title="Mneme", version=VERSION, docs_url=None, redoc_url=None)
     install_errors(app)
-    for router in (*open_doors(core, knowledge, proxy, metrics, probes, space), reference_router()):
+    for router in (*open_routes(core, knowledge, proxy, metrics, probes, space), reference_router()):
         add_routes(app, router)
-    return DoorMiddleware(app, core.settings.max_body_bytes)
+    return ApiMiddleware(app, core.settings.max_body_bytes)
 
 
-def doors_outside(settings: Settings, inside: ASGIApp) -> ASGIApp:
+def routes_outside(settings: Settings, inside: ASGIApp) -> ASGIApp:
     """The same as they are asked through the port."""
     if settings.auth_mode != "open":
         return inside

@@ -84,9 +84,9 @@ log = logging.getLogger("mneme")
 
 
 class Proxy(Struct, frozen=True):
-    """The gateway and what the doors share with it.
+    """The gateway and what the API shares with it.
 
-    `compiler`, `preparer`, `knower` and `writer` are the doors' own: what they look for must not keep a prompt waiting.
+    `compiler`, `preparer`, `knower` and `writer` are the API's own: what they look for must not keep a prompt waiting.
     """
 
     gateway: Application

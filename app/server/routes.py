@@ -76,7 +76,7 @@ from app.store.turns import TurnStore
 from app.store.validation import Validation
 
 
-def open_doors(
+def open_routes(
     core: Core, knowledge: Knowledge, proxy: Proxy, metrics: Metrics, probes: Probes, space: int | None
 ) -> list[APIRouter]:
     """Wire the routes under /api/v1 and those of operation: as long as the list of them is."""

@@ -201,7 +201,7 @@ class _Run:
         self._id = ids.NIL
 
     async def fence(self, key: bytes, external: str | None, now: datetime, *, tombstones: bool) -> None:
-        """Begin, or go on: from here on nothing new comes in but what is written by other doors than the gateway."""
+        """Begin, or go on: from here on nothing new comes in but what is written by others than the gateway."""
         async with self._connection.transaction():
             name = external or await self._ask("name_of")
             hashed = user_hash(key, self.user)

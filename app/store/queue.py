@@ -63,7 +63,7 @@ class DeadLetter(Struct, frozen=True):
 
 
 class Queue:
-    """What the doors may do with the queue. `tenant`: only that tenant's jobs; None: all."""
+    """What the API may do with the queue. `tenant`: only that tenant's jobs; None: all."""
 
     def __init__(self, pool: Pool, sql: Queries) -> None:
         self._pool = pool

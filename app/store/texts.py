@@ -1,4 +1,4 @@
-"""Text as Postgres takes it, and JSON as the doors can write it. Pure."""
+"""Text as Postgres takes it, and JSON as the API can write it. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 MAX_LEVELS = 200
-"""Of arrays and objects within each other, in a message's parts, that doors write: orjson and pydantic end at some 255, and an
-answer has a few of its own around them. (orjson reads 1,024, and what was read is forwarded and stored.)"""
+"""Of arrays and objects within each other, in a message's parts, that the API writes: orjson and pydantic end at some 255, and
+an answer has a few of its own around them. (orjson reads 1,024, and what was read is forwarded and stored.)"""
 
 _LONE = re.compile("[\ud800-\udfff]")
 

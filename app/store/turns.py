@@ -1,4 +1,4 @@
-"""The hot path's door to Postgres: recognise, fetch, record. One round trip each."""
+"""What the hot path asks of Postgres: recognise, fetch, record. One round trip each."""
 
 from __future__ import annotations
 

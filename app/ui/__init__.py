@@ -1,1 +1,1 @@
-"""The page at /ui: what Mneme did, knows and waits for, for people. A client of the doors, from within."""
+"""The page at /ui: what Mneme did, knows and waits for, for people. A client of the API, from within."""

@@ -21,8 +21,8 @@ PARTS = ("request", "sent", "response")
 MOST_BYTES = 8 * 1024 * 1024
 """Largest body that is read to be shown; of a larger one there is the download."""
 LOOKED_AT = 4
-"""Pages of the door's largest size (1,000 events) that a timeline is drawn from."""
-DOOR_PAGE = 1000
+"""Pages of the route's largest size (1,000 events) that a timeline is drawn from."""
+API_PAGE = 1000
 EVENTS = 50
 """Events in the table."""
 ANSWER_CHARS = 20_000
@@ -48,11 +48,11 @@ async def _context(visit: Visit) -> Response:
     identity = visit.segment("call")
     # What is only told in passing may be missing: a body that was redacted, a call without memory.
     one, context, received, sent, answer = await asyncio.gather(
-        visit.doors.get("calls", identity),
-        _or_none(visit.doors.get("calls", identity, "context")),
-        _or_none(visit.doors.content("calls", identity, "request")),
-        _or_none(visit.doors.content("calls", identity, "request", sent=True)),
-        _or_none(visit.doors.content("calls", identity, "raw", part="response")),
+        visit.api.get("calls", identity),
+        _or_none(visit.api.get("calls", identity, "context")),
+        _or_none(visit.api.content("calls", identity, "request")),
+        _or_none(visit.api.content("calls", identity, "request", sent=True)),
+        _or_none(visit.api.content("calls", identity, "raw", part="response")),
     )
     prompt = await asyncio.to_thread(_prompt, one, context, received, sent)
     values: dict[str, Any] = {"context": context, "prompt": prompt[0], "asked": prompt[1], "explained": None}
@@ -120,13 +120,13 @@ async def _stream(visit: Visit) -> Response:
     identity = visit.segment("call")
     cursor, begin = visit.query("cursor"), visit.query("from")
     one, table = await asyncio.gather(
-        visit.doors.get("calls", identity),
-        _or_none(visit.doors.get("calls", identity, "events", limit=EVENTS, cursor=cursor)),
+        visit.api.get("calls", identity),
+        _or_none(visit.api.get("calls", identity, "events", limit=EVENTS, cursor=cursor)),
     )
     drawn, following = [], begin
     if table is not None and (table["events"] or cursor):
         for _ in range(LOOKED_AT):
-            page = await visit.doors.get("calls", identity, "events", limit=DOOR_PAGE, cursor=following)
+            page = await visit.api.get("calls", identity, "events", limit=API_PAGE, cursor=following)
             drawn += page["events"]
             following = page["next"]
             if following is None:
@@ -152,8 +152,8 @@ async def _stream(visit: Visit) -> Response:
 async def _raw(visit: Visit) -> Response:
     identity = visit.segment("call")
     one, *bodies = await asyncio.gather(
-        visit.doors.get("calls", identity),
-        *(_or_words(visit.doors.content("calls", identity, "raw", part=part)) for part in PARTS),
+        visit.api.get("calls", identity),
+        *(_or_words(visit.api.content("calls", identity, "raw", part=part)) for part in PARTS),
     )
     made = await asyncio.to_thread(lambda: [call_bytes.body(each) for each in bodies])
     return await _render(visit, "raw", one, bodies=list(zip(PARTS, made, strict=True)))
@@ -165,7 +165,7 @@ async def passed_on(visit: Visit) -> Response:
     if part not in PARTS:
         raise Refused(404, "A call has a request, what was sent of it, and a response.")
     identity = visit.segment("call")
-    await visit.doors.get("calls", identity)  # what the door says else is no page
+    await visit.api.get("calls", identity)  # what the route says else is no page
     return visit.pass_on("calls", identity, "raw", part=part)
 
 
@@ -179,14 +179,14 @@ async def replayed(visit: Visit) -> Response:
     form = {"mode": str(given.get("mode", "today")), "send": "send" in given}
     try:
         told, sent = await asyncio.gather(
-            visit.doors.send("POST", "calls", identity, "replay", body=form | {"messages": True}),
-            _or_none(visit.doors.content("calls", identity, "request", sent=True)),
+            visit.api.send("POST", "calls", identity, "replay", body=form | {"messages": True}),
+            _or_none(visit.api.content("calls", identity, "request", sent=True)),
         )
     except Refused as refused:
         if refused.status == 404:
             raise
         return await _render(visit, "replay", told=None, form=form, problem=refused.message, status=refused.status)
-    one = await visit.doors.get("calls", identity)
+    one = await visit.api.get("calls", identity)
     prompt = await asyncio.to_thread(_again, one, sent, told)
     return await _render(visit, "replay", one, told=told, form=form, prompt=prompt)
 
@@ -207,7 +207,7 @@ async def labelled(visit: Visit) -> Response:
     given = await visit.form()
     labels = [each.strip() for each in str(given.get("labels", "")).split(",") if each.strip()]
     identity = visit.segment("call")
-    await visit.doors.send("PATCH", "calls", identity, body={"labels": labels})
+    await visit.api.send("PATCH", "calls", identity, body={"labels": labels})
     return visit.redirect(
         url("calls", identity, tab=given.get("tab")), "Labels saved." if labels else "Labels removed."
     )
@@ -218,12 +218,12 @@ async def rated(visit: Visit) -> Response:
     given = await visit.form()
     identity = visit.segment("call")
     if "back" in given:
-        await visit.doors.send("DELETE", "outcomes", identity)
+        await visit.api.send("DELETE", "outcomes", identity)
         notice = "Taken back; the importance of its memories went back as well."
     else:
         comment = str(given.get("comment", "")).strip()
         body: dict[str, Any] = {"call": identity, "outcome": str(given.get("outcome", ""))}
-        made = await visit.doors.send("POST", "outcomes", body=body | ({"comment": comment} if comment else {}))
+        made = await visit.api.send("POST", "outcomes", body=body | ({"comment": comment} if comment else {}))
         moved = len(made["memories"])
         notice = f"Noted. It moved the importance of {moved:,} {'memory' if moved == 1 else 'memories'}."
     return visit.redirect(url("calls", identity, tab=given.get("tab")), notice)
@@ -234,16 +234,16 @@ async def rated(visit: Visit) -> Response:
 
 async def _render(visit: Visit, tab: str, one: Mapping[str, Any] | None = None, **values: Any) -> Response:
     identity = visit.segment("call")
-    outcome = _or_none(visit.doors.get("outcomes", identity))
+    outcome = _or_none(visit.api.get("outcomes", identity))
     if one is None:
-        one, worth = await asyncio.gather(visit.doors.get("calls", identity), outcome)
+        one, worth = await asyncio.gather(visit.api.get("calls", identity), outcome)
     else:
         worth = await outcome
     return visit.render(f"call_{tab}.html", call=one, worth=worth, tab=tab, words=call_words, **values)
 
 
 async def _or_none(asked: Awaitable[Value]) -> Value | None:
-    """What a door says; None where there is nothing of the kind, or it cannot be rebuilt; not where the database is away."""
+    """What a route says; None where there is nothing of the kind, or it cannot be rebuilt; not where the database is away."""
     try:
         return await asked
     except Refused as refused:

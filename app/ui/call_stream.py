@@ -61,7 +61,7 @@ class Timeline(NamedTuple):
 
 
 def events_of(given: Sequence[Mapping[str, Any]], whole: int | None, before_us: int | None = None) -> list[Event]:
-    """Events of the door. `whole`: bytes of the body, where these are the last; `before_us`: when the one before them came."""
+    """Events of the route. `whole`: bytes of the body, where these are the last; `before_us`: when the one before them came."""
     made = []
     last = before_us
     for n, each in enumerate(given):

@@ -25,7 +25,7 @@ async def listed(visit: Visit) -> Response:
     page: dict[str, Any] = {"calls": [], "next": None}
     problem = None
     try:
-        page = await visit.doors.get("calls", **asked(given), limit=PAGE, cursor=visit.query("cursor"))
+        page = await visit.api.get("calls", **asked(given), limit=PAGE, cursor=visit.query("cursor"))
     except Refused as refused:
         if refused.status not in (400, 404, 422):
             raise
@@ -43,7 +43,7 @@ async def listed(visit: Visit) -> Response:
 
 
 def asked(given: dict[str, str]) -> dict[str, Any]:
-    """The form's values as the door takes them: labels one by one, moments without a zone in UTC."""
+    """The form's values as the route takes them: labels one by one, moments without a zone in UTC."""
     made: dict[str, Any] = dict(given)
     if "label" in given:
         made["label"] = [each.strip() for each in given["label"].split(",") if each.strip()]

@@ -62,7 +62,7 @@ class Side(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """A way to decide. `keep`: as the door takes it; `effect`: what follows."""
+    """A way to decide. `keep`: as the route takes it; `effect`: what follows."""
 
     keep: str
     label: str
@@ -145,7 +145,7 @@ async def listed(visit: Visit) -> Response:
     page: dict[str, Any] = {"conflicts": [], "next": None}
     problem = None
     try:
-        page = await visit.doors.get(
+        page = await visit.api.get(
             "conflicts", status=None if status == "all" else status, **filters, limit=ROWS, cursor=visit.query("cursor")
         )
     except Refused as refused:
@@ -167,7 +167,7 @@ async def listed(visit: Visit) -> Response:
 
 async def one(visit: Visit) -> Response:
     """GET /ui/conflicts/{conflict}. `keep`: how it is about to be decided; the page asks whether it is meant."""
-    conflict = await visit.doors.get("conflicts", visit.segment("conflict"))
+    conflict = await visit.api.get("conflicts", visit.segment("conflict"))
     ways = choices(conflict) if conflict["status"] == "open" else []
     both = sides(conflict)
     known = [each.memory for each in both if each.memory is not None]
@@ -189,7 +189,7 @@ async def one(visit: Visit) -> Response:
 
 async def _memory(visit: Visit, memory: str, user: str | None) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = await visit.doors.get("memories", memory, user=user)
+        found: dict[str, Any] = await visit.api.get("memories", memory, user=user)
     except Refused:
         return None  # forgotten since, or nobody's
     return found
@@ -201,7 +201,7 @@ async def decide(visit: Visit) -> Response:
     keep, note = str(given.get("keep", "")), str(given.get("note", "")).strip()
     body = {"keep": keep} | ({"note": note} if note else {})
     conflict = visit.segment("conflict")
-    await visit.doors.send("POST", "conflicts", conflict, "resolve", body=body)
+    await visit.api.send("POST", "conflicts", conflict, "resolve", body=body)
     return visit.redirect(url("conflicts", conflict), f"Decided. {DECIDED[keep]}")
 
 

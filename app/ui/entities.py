@@ -34,7 +34,7 @@ async def listed(visit: Visit) -> Response:
     page: dict[str, Any] = {"entities": [], "next": None}
     problem = None
     try:
-        page = await visit.doors.get("entities", **filters, limit=ROWS, cursor=visit.query("cursor"))
+        page = await visit.api.get("entities", **filters, limit=ROWS, cursor=visit.query("cursor"))
     except Refused as refused:
         if refused.status not in MISTAKES:
             raise
@@ -53,7 +53,7 @@ async def create(visit: Visit) -> Response:
     """POST /ui/entities/new: a thing by hand."""
     given = await visit.form()
     body = {name: _text(given, name) for name in ("type", "name", "key", "user")}
-    made = await visit.doors.send("POST", "entities", body=_said(body))
+    made = await visit.api.send("POST", "entities", body=_said(body))
     return visit.redirect(url("entities", made["id"], user=body["user"]), f"{made['name']} is known now.")
 
 
@@ -61,9 +61,9 @@ async def one(visit: Visit) -> Response:
     """GET /ui/entities/{entity}: a thing, and what it is called. `user`: also by whom."""
     entity, user = visit.segment("entity"), visit.query("user")
     found, aliases, conflicts = await asyncio.gather(
-        visit.doors.get("entities", entity, user=user),
-        visit.doors.get("entities", entity, "aliases", user=user, limit=ROWS, cursor=visit.query("cursor")),
-        visit.doors.get("conflicts", entity=entity, user=user, status="open", limit=ROWS),
+        visit.api.get("entities", entity, user=user),
+        visit.api.get("entities", entity, "aliases", user=user, limit=ROWS, cursor=visit.query("cursor")),
+        visit.api.get("conflicts", entity=entity, user=user, status="open", limit=ROWS),
     )
     return visit.render(
         "entity.html",
@@ -81,7 +81,7 @@ async def add_alias(visit: Visit) -> Response:
     given = await visit.form()
     entity, user = visit.segment("entity"), _text(given, "user")
     body = _said({"alias": _text(given, "alias"), "user": user})
-    made = await visit.doors.send("POST", "entities", entity, "aliases", body=body)
+    made = await visit.api.send("POST", "entities", entity, "aliases", body=body)
     return visit.redirect(url("entities", entity, user=user), f"“{made['alias']}” means it from now on.")
 
 
@@ -89,14 +89,14 @@ async def delete_alias(visit: Visit) -> Response:
     """POST /ui/entities/{entity}/aliases/{alias}/delete."""
     given = await visit.form()
     entity, user = visit.segment("entity"), _text(given, "user")
-    await visit.doors.send("DELETE", "entities", entity, "aliases", visit.segment("alias"), query={"user": user})
+    await visit.api.send("DELETE", "entities", entity, "aliases", visit.segment("alias"), query={"user": user})
     return visit.redirect(url("entities", entity, user=user), "It is not called that any more.")
 
 
 async def delete(visit: Visit) -> Response:
     """POST /ui/entities/{entity}/delete."""
     given = await visit.form()
-    await visit.doors.send("DELETE", "entities", visit.segment("entity"), query={"user": _text(given, "user")})
+    await visit.api.send("DELETE", "entities", visit.segment("entity"), query={"user": _text(given, "user")})
     return visit.redirect(
         url("entities"), "The thing and what it was called are gone; what was remembered of it stays."
     )
@@ -110,7 +110,7 @@ async def resolve(visit: Visit) -> Response:
         given = await visit.form()
         wanted = {name: _text(given, name) for name in wanted}
         try:
-            found = await visit.doors.send("POST", "entities", "resolve", body=_said(wanted))
+            found = await visit.api.send("POST", "entities", "resolve", body=_said(wanted))
         except Refused as refused:
             if refused.status not in MISTAKES:
                 raise
@@ -129,14 +129,14 @@ async def choose(visit: Visit) -> Response:
     """POST /ui/entities/choose: what the user meant."""
     given = await visit.form()
     body = {name: _text(given, name) for name in ("mention", "entity", "user")}
-    made = await visit.doors.send("POST", "entities", "choose", body=_said(body))
+    made = await visit.api.send("POST", "entities", "choose", body=_said(body))
     notice = f"“{made['alias']}” means this to {body['user'] or 'the user'} from now on."
     return visit.redirect(url("entities", body["entity"], user=body["user"]), notice)
 
 
 async def ontology(visit: Visit) -> Response:
     """GET /ui/entities/ontology: read-only."""
-    return visit.render("ontology.html", domains=(await visit.doors.get("ontology"))["domains"], pretty=pretty)
+    return visit.render("ontology.html", domains=(await visit.api.get("ontology"))["domains"], pretty=pretty)
 
 
 def _text(given: FormData, name: str) -> str | None:

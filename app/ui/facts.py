@@ -37,7 +37,7 @@ async def page(visit: Visit, *, problem: Refused | None = None, given: Mapping[s
     user, key, category = visit.segment("user"), visit.segment("key"), visit.query("category")
     fact, history = await asyncio.gather(
         _fact(visit, user, key, category),
-        visit.doors.get(
+        visit.api.get(
             "users", user, "facts", key, "history", category=category, limit=PAGE, cursor=visit.query("cursor")
         ),
     )
@@ -60,7 +60,7 @@ async def page(visit: Visit, *, problem: Refused | None = None, given: Mapping[s
 
 async def _fact(visit: Visit, user: str, key: str, category: str | None) -> Any:
     try:
-        return await visit.doors.get("users", user, "facts", key, category=category)
+        return await visit.api.get("users", user, "facts", key, category=category)
     except Refused as refused:
         if refused.status != 404:
             raise
@@ -78,7 +78,7 @@ async def put(visit: Visit) -> Response:
         body["category"] = category
     if confidence := str(given.get("confidence", "")).strip():
         body["confidence"] = _whole(confidence)
-    fact = await visit.doors.send("PUT", "users", user, "facts", key, body=body)
+    fact = await visit.api.send("PUT", "users", user, "facts", key, body=body)
     return visit.redirect(url("users", user, "facts", key, category=fact["category"]), "Said: it holds from now on.")
 
 
@@ -87,7 +87,7 @@ async def rate(visit: Visit) -> Response:
     given = await visit.form()
     user, key, category = visit.segment("user"), visit.segment("key"), str(given.get("category", ""))
     body = {"confidence": _whole(str(given.get("confidence", "")))}
-    await visit.doors.send("PATCH", "users", user, "facts", key, query={"category": category}, body=body)
+    await visit.api.send("PATCH", "users", user, "facts", key, query={"category": category}, body=body)
     return visit.redirect(url("users", user, "facts", key, category=category), "Rated.")
 
 
@@ -95,7 +95,7 @@ async def delete(visit: Visit) -> Response:
     """POST …/facts/{key}/delete."""
     given = await visit.form()
     user, key, category = visit.segment("user"), visit.segment("key"), str(given.get("category", ""))
-    await visit.doors.send("DELETE", "users", user, "facts", key, query={"category": category})
+    await visit.api.send("DELETE", "users", user, "facts", key, query={"category": category})
     return visit.redirect(url("users", user, tab="facts"), "The fact is gone, with the words of its history.")
 
 

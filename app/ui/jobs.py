@@ -16,13 +16,13 @@ PAGE = 50
 
 async def listed(visit: Visit) -> Response:
     """GET /ui/jobs. What is left may be known to a key of one user, what failed belongs to the whole tenant."""
-    counts, dead = await asyncio.gather(visit.doors.get("queue"), _dead(visit))
+    counts, dead = await asyncio.gather(visit.api.get("queue"), _dead(visit))
     return visit.render("jobs.html", counts=counts, dead=dead)
 
 
 async def _dead(visit: Visit) -> object:
     try:
-        return await visit.doors.get("queue", "dead", limit=PAGE, cursor=visit.query("cursor"))
+        return await visit.api.get("queue", "dead", limit=PAGE, cursor=visit.query("cursor"))
     except Refused as refused:
         if refused.status != 403:
             raise
@@ -32,7 +32,7 @@ async def _dead(visit: Visit) -> object:
 async def retried(visit: Visit) -> Response:
     """POST /ui/jobs/{job}/retry."""
     job = visit.segment("job")
-    await visit.doors.send("POST", "queue", "dead", job, "retry")
+    await visit.api.send("POST", "queue", "dead", job, "retry")
     return visit.redirect(url("jobs"), f"Job {job} is tried again.")
 
 

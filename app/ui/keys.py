@@ -30,7 +30,7 @@ MOST_GROUPS = 1000
 async def listed(visit: Visit) -> Response:
     """GET /ui/keys."""
     page, *spent = await asyncio.gather(
-        visit.doors.get("keys", limit=PAGE, cursor=visit.query("cursor")),
+        visit.api.get("keys", limit=PAGE, cursor=visit.query("cursor")),
         *(_spent(visit, days) for days, _ in USED_SINCE),
     )
     used = {key: words for (_, words), found in reversed(list(zip(USED_SINCE, spent, strict=True))) for key in found}
@@ -40,13 +40,13 @@ async def listed(visit: Visit) -> Response:
 async def _spent(visit: Visit, days: int) -> dict[str, Any]:
     """What each key spent since so many days ago."""
     since = datetime.now(UTC).date() - timedelta(days=days)
-    told = await visit.doors.get("spend", **{"by": "key", "from": since.isoformat(), "limit": MOST_GROUPS})
+    told = await visit.api.get("spend", **{"by": "key", "from": since.isoformat(), "limit": MOST_GROUPS})
     return {each["id"]: each for each in told["spend"] if each["id"] is not None}
 
 
 async def new(visit: Visit) -> Response:
     """GET /ui/keys/new, for those who may."""
-    await visit.doors.get("keys", limit=1)
+    await visit.api.get("keys", limit=1)
     return _form(visit, None, {"capture": "on"})
 
 
@@ -59,7 +59,7 @@ async def made(visit: Visit) -> Response:
         body = {"name": given.get("name", "").strip(), "scopes": scopes, **_limits(given)}
         if user := given.get("user", "").strip():
             body["user"] = user
-        key = await visit.doors.send("POST", "keys", body=body)
+        key = await visit.api.send("POST", "keys", body=body)
     except Refused as refused:
         if refused.status != 400:
             raise
@@ -77,7 +77,7 @@ async def changed(visit: Visit) -> Response:
     """POST /ui/keys/{key}."""
     given = {name: str(value) for name, value in (await visit.form()).items()}
     try:
-        await visit.doors.send("PATCH", "keys", visit.segment("key"), body=_limits(given))
+        await visit.api.send("PATCH", "keys", visit.segment("key"), body=_limits(given))
     except Refused as refused:
         if refused.status != 400:
             raise
@@ -87,7 +87,7 @@ async def changed(visit: Visit) -> Response:
 
 async def revoked(visit: Visit) -> Response:
     """POST /ui/keys/{key}/revoke."""
-    await visit.doors.send("DELETE", "keys", visit.segment("key"))
+    await visit.api.send("DELETE", "keys", visit.segment("key"))
     return visit.redirect(url("keys"), "The key was revoked; servers notice within seconds.")
 
 
@@ -98,7 +98,7 @@ async def _one(visit: Visit) -> Mapping[str, Any]:
         behind = encode_cursor([str(UUID(int=wanted.int + 1))])
     except ValueError:
         raise Refused(404, "There is no such key.") from None
-    for each in (await visit.doors.get("keys", limit=1, cursor=behind))["keys"]:
+    for each in (await visit.api.get("keys", limit=1, cursor=behind))["keys"]:
         if each["id"] == str(wanted):
             return dict(each)
     raise Refused(404, "There is no such key.")
@@ -132,7 +132,7 @@ def _values(key: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _limits(given: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of the form as the door takes them. Raises Refused (400), naming the field."""
+    """The fields of the form as the route takes them. Raises Refused (400), naming the field."""
     limits: dict[str, Any] = {
         name: _number(given, name, int) for name in ("requests_per_minute", "tokens_per_minute", "token_budget")
     }

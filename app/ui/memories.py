@@ -53,7 +53,7 @@ async def add(visit: Visit) -> Response:
             body["tier"] = recall.tier(said["tier"])
         if said.get("importance"):
             body["importance"] = memory.share(said["importance"])
-        made = await visit.doors.send("POST", "memories", body=body)
+        made = await visit.api.send("POST", "memories", body=body)
     except Refused as refused:
         if refused.status not in (400, 404, 409):
             raise

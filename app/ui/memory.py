@@ -73,7 +73,7 @@ class Event(Struct, frozen=True):
 
 
 def event(told: Mapping[str, Any]) -> Event:
-    """An entry of the door's history, for people."""
+    """An entry of the route's history, for people."""
     title, tone = EVENTS.get(told["event"], (str(told["event"]), ""))
     if told["event"] == "created" and told["actor"] == "api":
         title = WRITTEN_BY_HAND
@@ -111,12 +111,12 @@ async def shown(visit: Visit) -> Response:
 
 async def page(visit: Visit, *, problem: Refused | None = None, given: Mapping[str, Any] | None = None) -> Response:
     """The page. `problem`: why what was `given` in a form was refused."""
-    name, doors = visit.segment("memory"), visit.doors
-    found = await doors.get("memories", name, user=visit.query("user"))
+    name, api = visit.segment("memory"), visit.api
+    found = await api.get("memories", name, user=visit.query("user"))
     memory = str(found["id"])
     history, before, heir = await asyncio.gather(
-        doors.get("memories", memory, "history", limit=PAGE, cursor=visit.query("cursor")),
-        doors.get("memories", user=found["user"], superseded_by=memory, status="all", limit=MOST_BEFORE),
+        api.get("memories", memory, "history", limit=PAGE, cursor=visit.query("cursor")),
+        api.get("memories", user=found["user"], superseded_by=memory, status="all", limit=MOST_BEFORE),
         _heir(visit, found["superseded_by"]),
     )
     return visit.render(
@@ -141,7 +141,7 @@ async def _heir(visit: Visit, memory: str | None) -> Any:
     if memory is None:
         return None
     try:
-        return await visit.doors.get("memories", memory)
+        return await visit.api.get("memories", memory)
     except Refused as refused:
         if refused.status != 404:
             raise
@@ -155,12 +155,12 @@ async def edit(visit: Visit) -> Response:
     """POST /ui/memories/{memory}: change it in place; what it said before stays in its history."""
     given = await visit.form()
     memory = visit.segment("memory")
-    held = await visit.doors.get("memories", memory)
+    held = await visit.api.get("memories", memory)
     try:
         body = changed(held, {name: str(value) for name, value in given.items()})
         if not body:
             return visit.redirect(url("memories", memory), "Nothing was changed.")
-        await visit.doors.send("PATCH", "memories", memory, body=body)
+        await visit.api.send("PATCH", "memories", memory, body=body)
     except Refused as refused:
         if refused.status not in (400, 409):
             raise
@@ -200,7 +200,7 @@ async def replace(visit: Visit) -> Response:
     memory = visit.segment("memory")
     body = {"answer": "no", "correction": str(given.get("correction", "")).replace("\r\n", "\n").strip()}
     try:
-        judged = await visit.doors.send("POST", "memories", memory, "validate", body=body)
+        judged = await visit.api.send("POST", "memories", memory, "validate", body=body)
     except Refused as refused:
         if refused.status not in (400, 409):
             raise
@@ -225,7 +225,7 @@ async def restore(visit: Visit) -> Response:
 
 async def ask_to_forget(visit: Visit) -> Response:
     """GET …/forget: what forgetting means, and whether it is meant."""
-    found = await visit.doors.get("memories", visit.segment("memory"))
+    found = await visit.api.get("memories", visit.segment("memory"))
     return visit.render("memory_forget.html", memory=found)
 
 
@@ -233,8 +233,8 @@ async def forget(visit: Visit) -> Response:
     """POST …/forget."""
     await visit.form()
     memory = visit.segment("memory")
-    user = (await visit.doors.get("memories", memory))["user"]
-    await visit.doors.send("DELETE", "memories", memory)
+    user = (await visit.api.get("memories", memory))["user"]
+    await visit.api.send("DELETE", "memories", memory)
     after = url("users", user, tab="memories") if user is not None else url("memories")
     return visit.redirect(
         after, "Forgotten: no search, prompt or history has its words any more, and they are not learned again."
@@ -245,7 +245,7 @@ async def _do(visit: Visit, notice: str, method: str, action: str, body: dict[st
     given = await visit.form()
     memory = visit.segment("memory")
     try:
-        await visit.doors.send(method, "memories", memory, action, body=body)
+        await visit.api.send(method, "memories", memory, action, body=body)
     except Refused as refused:
         if refused.status not in (400, 409):
             raise
@@ -259,7 +259,7 @@ def _back(given: Mapping[str, Any], otherwise: str) -> str:
 
 
 def share(text: str) -> float:
-    """A number from 0 to 1; whether it is one of these the door says. Raises Refused for what is no number."""
+    """A number from 0 to 1; whether it is one of these the route says. Raises Refused for what is no number."""
     try:
         found = float(text)
     except ValueError:

@@ -35,15 +35,15 @@ def zones(share: float) -> list[tuple[str, float, float]]:
 
 async def listed(visit: Visit) -> Response:
     """GET /ui/sessions/{session}/objects."""
-    doors = visit.doors
-    session = await doors.get("sessions", visit.segment("session"), user=visit.query("user"))
+    api = visit.api
+    session = await api.get("sessions", visit.segment("session"), user=visit.query("user"))
     at = ("sessions", session["id"])
     filters = {name: visit.query(name) for name in ("type", "fidelity", "pinned")}
     page, pressure, faults, moves = await asyncio.gather(
-        doors.get("objects", session=session["id"], **filters, limit=ROWS, cursor=visit.query("cursor")),
-        doors.get(*at, "pressure"),
-        doors.get(*at, "faults", limit=EVENTS),
-        doors.get(*at, "transitions", limit=EVENTS),
+        api.get("objects", session=session["id"], **filters, limit=ROWS, cursor=visit.query("cursor")),
+        api.get(*at, "pressure"),
+        api.get(*at, "faults", limit=EVENTS),
+        api.get(*at, "transitions", limit=EVENTS),
     )
     return visit.render(
         "session_objects.html",
@@ -63,11 +63,11 @@ async def listed(visit: Visit) -> Response:
 
 async def one(visit: Visit) -> Response:
     """GET /ui/sessions/{session}/objects/{object}: its texts at each level, and what became of it."""
-    session = await visit.doors.get("sessions", visit.segment("session"), user=visit.query("user"))
+    session = await visit.api.get("sessions", visit.segment("session"), user=visit.query("user"))
     at = ("objects", visit.segment("object"))
     whole, history = await asyncio.gather(
-        visit.doors.get(*at, session=session["id"]),
-        visit.doors.get(*at, "history", session=session["id"], limit=ROWS, cursor=visit.query("cursor")),
+        visit.api.get(*at, session=session["id"]),
+        visit.api.get(*at, "history", session=session["id"], limit=ROWS, cursor=visit.query("cursor")),
     )
     return visit.render(
         "session_object.html",
@@ -83,15 +83,15 @@ async def one(visit: Visit) -> Response:
 async def act(visit: Visit) -> Response:
     """POST /ui/sessions/{session}/objects/{object}/do: pin, unpin, release, restore, or ask a question."""
     given = await visit.form()
-    session = await visit.doors.get("sessions", visit.segment("session"), user=visit.query("user"))
+    session = await visit.api.get("sessions", visit.segment("session"), user=visit.query("user"))
     at = ("objects", visit.segment("object"))
     deed = str(given.get("do", ""))
     query = {"session": session["id"]}
     if deed in WISHES:
-        await visit.doors.send("POST", *at, deed, query=query)
+        await visit.api.send("POST", *at, deed, query=query)
         notice = WISHES[deed]
     elif deed == "restore":
-        await visit.doors.send("POST", *at, "fault", query=query, body={"restore": True})
+        await visit.api.send("POST", *at, "fault", query=query, body={"restore": True})
         notice = "Restored: the session's next prompt shows it in full."
     elif deed == "ask":
         notice = await _ask(visit, at, query, str(given.get("question", "")).strip())
@@ -104,7 +104,7 @@ async def act(visit: Visit) -> Response:
 async def _ask(visit: Visit, at: tuple[str, ...], query: dict[str, Any], question: str) -> str:
     if not question:
         raise Refused(400, "Say what is to be answered.")
-    told = await visit.doors.send("POST", *at, "fault", query=query, body={"question": question})
+    told = await visit.api.send("POST", *at, "fault", query=query, body={"question": question})
     return "Answered; the answer stands below." if told["answer"] else "Nothing in this object answers that."
 
 

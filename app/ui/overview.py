@@ -42,10 +42,10 @@ async def shown(visit: Visit) -> Response:
     hours = next((each for each, _ in WINDOWS if str(each) == visit.query("hours")), USUAL_HOURS)
     user, live = visit.query("user"), visit.query("live") != "off"
     figures, queue, storage, calls = await asyncio.gather(
-        visit.doors.get("overview", hours=hours, user=user),
-        visit.doors.get("queue"),
+        visit.api.get("overview", hours=hours, user=user),
+        visit.api.get("queue"),
         _if_allowed(visit, "storage"),
-        visit.doors.get("calls", limit=NEWEST, user=user),
+        visit.api.get("calls", limit=NEWEST, user=user),
     )
     return visit.render(
         "overview_live.html" if visit.partial else "overview.html",
@@ -67,7 +67,7 @@ async def shown(visit: Visit) -> Response:
 async def _if_allowed(visit: Visit, *path: str) -> Any:
     """None where the key may not see it."""
     try:
-        return await visit.doors.get(*path)
+        return await visit.api.get(*path)
     except Refused as refused:
         if refused.status != 403:
             raise

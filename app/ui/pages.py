@@ -12,8 +12,8 @@ from app.ui.cookie import Cookies, shared_secret
 from app.ui.site import Site
 
 
-def open_site(settings: Settings, authenticator: Authenticator, doors: ASGIApp) -> Site:
-    """`doors`: what answers under /api/v1."""
+def open_site(settings: Settings, authenticator: Authenticator, api: ASGIApp) -> Site:
+    """`api`: what answers under /api/v1."""
     secret = settings.ui_secret.get_secret_value() if settings.ui_secret else shared_secret(settings.data_dir)
     routes = [
         *overview.ROUTES,
@@ -29,7 +29,7 @@ def open_site(settings: Settings, authenticator: Authenticator, doors: ASGIApp) 
     ]
     return Site(
         authenticator,
-        doors,
+        api,
         Cookies(secret, settings.ui_session_hours * 3600),
         routes,
         open_mode=settings.auth_mode == "open",

@@ -1,4 +1,4 @@
-"""Which memories are wanted: the filters of a page, and what the doors find by them."""
+"""Which memories are wanted: the filters of a page, and what the API finds by them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Wanted(Struct, frozen=True):
         }
 
     def keeps(self, status: str) -> bool:
-        """Whether a find of this status is wanted; the search's door tells only what is in force from all."""
+        """Whether a find of this status is wanted; the search's route tells only what is in force from all."""
         return self.status in ("", ALL, status)
 
 
@@ -102,14 +102,14 @@ async def find(visit: Visit, user: str | None, wanted: Wanted) -> Found:
     """List what is wanted, or search among it. `user` None: of all users, where the key may."""
     try:
         if not wanted.q:
-            page = await visit.doors.get(
+            page = await visit.api.get(
                 "memories", user=user, limit=PAGE, cursor=visit.query("cursor"), **wanted.listing()
             )
             return Found(page["memories"], [], page["next"])
         if user is None:
             return Found([], [], problem="A search looks among the memories of one user: say whose.")
         body = {"user": user, **wanted.searching()}
-        found = await visit.doors.send("POST", "memories", "search", body=body)
+        found = await visit.api.send("POST", "memories", "search", body=body)
     except Refused as refused:
         if refused.status != 400:
             raise
@@ -137,7 +137,7 @@ def words(text: str) -> list[str]:
 
 
 def tier(text: str) -> int | str:
-    """A tier by its number or, as the doors take it too, its name."""
+    """A tier by its number or, as the API takes it too, its name."""
     found = whole_number(text)
     return text if found is None else found
 

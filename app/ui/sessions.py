@@ -35,7 +35,7 @@ async def listed(visit: Visit) -> Response:
     page: dict[str, Any] = {"sessions": [], "next": None}
     problem = None
     try:
-        page = await visit.doors.get("sessions", **filters, limit=ROWS, cursor=visit.query("cursor"))
+        page = await visit.api.get("sessions", **filters, limit=ROWS, cursor=visit.query("cursor"))
     except Refused as refused:
         if refused.status not in MISTAKES:
             raise
@@ -55,7 +55,7 @@ async def listed(visit: Visit) -> Response:
 
 async def found(visit: Visit) -> dict[str, Any]:
     """The session that the path names, by Mneme's id or by the application's name of it."""
-    session: dict[str, Any] = await visit.doors.get("sessions", visit.segment("session"), user=visit.query("user"))
+    session: dict[str, Any] = await visit.api.get("sessions", visit.segment("session"), user=visit.query("user"))
     return session
 
 
@@ -67,12 +67,12 @@ async def one(visit: Visit) -> Response:
     before = whole_number(visit.query("before")) or None
     if (turn := whole_number(visit.query("turn"))) and turn + ROWS // 2 <= session["message_count"]:
         before = turn + ROWS // 2
-    doors = visit.doors
+    api = visit.api
     history, branches, summary, working, parent = await asyncio.gather(
-        doors.get(*at, "history", last=ROWS + 1, before=before),
-        doors.get("sessions", parent=session["id"], limit=ROWS),
-        doors.get(*at, "summary"),
-        doors.get(*at, "working"),
+        api.get(*at, "history", last=ROWS + 1, before=before),
+        api.get("sessions", parent=session["id"], limit=ROWS),
+        api.get(*at, "summary"),
+        api.get(*at, "working"),
         _parent(visit, session),
     )
     messages, earlier = whole(history["messages"], ROWS)
@@ -109,9 +109,9 @@ async def cards(visit: Visit) -> Response:
     problem = None
     try:
         if filters["query"]:
-            page |= await visit.doors.get(*at, "find", query=filters["query"])
+            page |= await visit.api.get(*at, "find", query=filters["query"])
         else:
-            page = await visit.doors.get(*at, type=filters["type"], limit=ROWS, cursor=visit.query("cursor"))
+            page = await visit.api.get(*at, type=filters["type"], limit=ROWS, cursor=visit.query("cursor"))
     except Refused as refused:
         if refused.status not in MISTAKES:
             raise
@@ -137,7 +137,7 @@ async def act(visit: Visit) -> Response:
     deed, paging = str(given.get("do", "")), str(given.get("paging", ""))
     if paging in PAGING:
         chosen = {"paging": None if paging == "auto" else paging}
-        await visit.doors.send("PATCH", *at, body={"config": chosen})
+        await visit.api.send("PATCH", *at, body={"config": chosen})
         notice = PAGING[paging] or "Key and server say again whether requests are paged."
         return visit.redirect(url(*at, "objects"), notice)
     if deed not in DEEDS:
@@ -147,7 +147,7 @@ async def act(visit: Visit) -> Response:
         if (tokens := whole_number(target)) is None:
             raise Refused(400, "How many tokens may stay is a number.")
         body = {"target_tokens": tokens}
-    await visit.doors.send("POST", *at, deed, body=body)
+    await visit.api.send("POST", *at, deed, body=body)
     return visit.redirect(url(*at), DEEDS[deed])
 
 
@@ -156,7 +156,7 @@ async def delete(visit: Visit) -> Response:
     given = await visit.form()
     session = await found(visit)
     owner = str(given.get("owner", "")) or session["id"]
-    gone = await visit.doors.send("DELETE", "sessions", owner, "messages", visit.segment("message"))
+    gone = await visit.api.send("DELETE", "sessions", owner, "messages", visit.segment("message"))
     lost, kept = len(gone["forgotten"]), len(gone["kept"])
     told = f"{count(lost, 'memory that came', 'memories that came')} from it alone {'is' if lost == 1 else 'are'} forgotten"
     if not lost:
@@ -171,7 +171,7 @@ async def _parent(visit: Visit, session: dict[str, Any]) -> dict[str, Any] | Non
     if session["parent_session_id"] is None:
         return None
     try:
-        parent: dict[str, Any] = await visit.doors.get("sessions", session["parent_session_id"])
+        parent: dict[str, Any] = await visit.api.get("sessions", session["parent_session_id"])
     except Refused:
         return None  # gone since
     return parent

@@ -26,7 +26,7 @@ GROUPS = (
     ("Memory", "placement"),
     ("Paging", "paging"),
     ("Knowledge", "domains"),
-    ("Doors", "host"),
+    ("Server", "host"),
     ("Recording", "durability"),
 )
 """Headings, as docs/reference/settings.md has them, and the first setting under each."""

@@ -17,13 +17,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.auth import Authenticator, Principal
-from app.api.common import SLASH, DoorMiddleware
+from app.api.common import SLASH, ApiMiddleware
 from app.api.origin import check_name, known_hosts
 from app.errors import MnemeError, StoreUnavailable, TooLarge, Unauthenticated
 from app.ui.cookie import Cookies
 from app.ui.rendering import assets, environment, ours, url
 from app.ui.visit import COOKIE, THEME, THEMES, Page, Visit
-from app.ui.within import WENT_WRONG, Doors, Refused
+from app.ui.within import WENT_WRONG, ApiClient, Refused
 
 MAX_FORM_BYTES = 1024 * 1024
 """Largest form, bytes: thirty times the longest memory."""
@@ -52,17 +52,17 @@ class Site:
     def __init__(
         self,
         authenticator: Authenticator,
-        doors: ASGIApp,
+        api: ASGIApp,
         cookies: Cookies,
         routes: Iterable[Entry],
         *,
         open_mode: bool,
         hosts: Iterable[str],
     ) -> None:
-        """`doors`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback; they matter
+        """`api`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback; they matter
         in `open` mode only, for else the cookie is bound to the name under which one signed in."""
         self._authenticator = authenticator
-        self._doors = doors
+        self._api = api
         self._cookies = cookies
         self._open = open_mode
         self._hosts = known_hosts(hosts)
@@ -77,7 +77,7 @@ class Site:
         ]
         app = Starlette(routes=table, exception_handlers={HTTPException: self._missing, Exception: self._failed})
         app.router.redirect_slashes = False  # it would go by the Host that was sent
-        self._app = DoorMiddleware(app, MAX_FORM_BYTES, ("/ui",), self._too_large)
+        self._app = ApiMiddleware(app, MAX_FORM_BYTES, ("/ui",), self._too_large)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def guarded(message: MutableMapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class Site:
         except StoreUnavailable:
             if not public:  # whoever signs out need not wait for the database
                 raise
-        visit.within = Doors(self._doors, visit.principal) if visit.principal is not None else None
+        visit.within = ApiClient(self._api, visit.principal) if visit.principal is not None else None
         return visit
 
     async def _principal(self, digest: str | None) -> Principal | None:

@@ -22,7 +22,7 @@ from app.ui.within import Refused
 # Erasing a user: what will go, whether it is meant, and the receipt.
 
 COUNTED = 1000
-"""Rows that are counted of each kind: the largest page of the doors. More are “1,000 or more”."""
+"""Rows that are counted of each kind: the largest page of the API. More are “1,000 or more”."""
 
 
 async def asked(visit: Visit) -> Response:
@@ -37,18 +37,18 @@ async def done(visit: Visit) -> Response:
     if str(given.get("id", "")) != user:
         return await _ask(visit, user, "What you typed is not this user's id: nothing was erased.")
     tombstones = given.get("tombstones") == "on"
-    receipt = await visit.doors.send("DELETE", "users", user, query={"tombstones": tombstones})
+    receipt = await visit.api.send("DELETE", "users", user, query={"tombstones": tombstones})
     return visit.render("erased.html", user=user, receipt=receipt)
 
 
 async def _ask(visit: Visit, user: str, problem: str | None) -> Response:
-    doors = visit.doors
+    api = visit.api
     person, memories, facts, sessions, calls = await asyncio.gather(
-        doors.get("users", user),
-        doors.get("memories", user=user, status="all", limit=COUNTED),
-        doors.get("users", user, "facts", limit=COUNTED),
-        doors.get("sessions", user=user, limit=COUNTED),
-        doors.get("calls", user=user, limit=COUNTED),
+        api.get("users", user),
+        api.get("memories", user=user, status="all", limit=COUNTED),
+        api.get("users", user, "facts", limit=COUNTED),
+        api.get("sessions", user=user, limit=COUNTED),
+        api.get("calls", user=user, limit=COUNTED),
     )
     pages = {"memories": memories, "facts": facts, "sessions": sessions, "calls": calls}
     counts = [(name, len(page[name]), page["next"] is not None) for name, page in pages.items()]
@@ -84,7 +84,7 @@ async def page(visit: Visit, *, problem: Refused | None = None, given: Mapping[s
     user = visit.segment("user")
     wanted = visit.query("tab") or ""
     tab = wanted if wanted in TABS else "profile"
-    person, values = await asyncio.gather(visit.doors.get("users", user), TABS[tab](visit, user))
+    person, values = await asyncio.gather(visit.api.get("users", user), TABS[tab](visit, user))
     return visit.render(
         f"user_{tab}.html",
         status=problem.status if problem else 200,
@@ -101,18 +101,18 @@ async def page(visit: Visit, *, problem: Refused | None = None, given: Mapping[s
 async def _profile(visit: Visit, user: str) -> dict[str, Any]:
     question = visit.query("question")
     if question is None:
-        found = await visit.doors.get("users", user, "profile")
+        found = await visit.api.get("users", user, "profile")
         return {"profile": found["profile"], "question": None, "prompt": None}
     body = {"user": user, "messages": [{"role": "user", "content": question}]}
     found, compiled = await asyncio.gather(
-        visit.doors.get("users", user, "profile"), visit.doors.send("POST", "context", body=body)
+        visit.api.get("users", user, "profile"), visit.api.send("POST", "context", body=body)
     )
     return {"profile": found["profile"], "question": question, "prompt": compiled}
 
 
 async def _facts(visit: Visit, user: str) -> dict[str, Any]:
     category = visit.query("category")
-    found = await visit.doors.get("users", user, "facts", category=category, limit=PAGE, cursor=visit.query("cursor"))
+    found = await visit.api.get("users", user, "facts", category=category, limit=PAGE, cursor=visit.query("cursor"))
     return {"facts": found["facts"], "next": found["next"], "category": category}
 
 
@@ -128,17 +128,17 @@ async def _memories(visit: Visit, user: str) -> dict[str, Any]:
 
 
 async def _sessions(visit: Visit, user: str) -> dict[str, Any]:
-    found = await visit.doors.get("sessions", user=user, limit=PAGE, cursor=visit.query("cursor"))
+    found = await visit.api.get("sessions", user=user, limit=PAGE, cursor=visit.query("cursor"))
     return {"sessions": found["sessions"], "next": found["next"]}
 
 
 async def _due(visit: Visit, user: str) -> dict[str, Any]:
-    found = await visit.doors.get("memories", "due", user=user, limit=PAGE)
+    found = await visit.api.get("memories", "due", user=user, limit=PAGE)
     return {"due": found["memories"]}
 
 
 async def _commands(visit: Visit, user: str) -> dict[str, Any]:
-    found = await visit.doors.get("commands", user=user, limit=PAGE, cursor=visit.query("cursor"))
+    found = await visit.api.get("commands", user=user, limit=PAGE, cursor=visit.query("cursor"))
     return {"commands": found["commands"], "next": found["next"]}
 
 
@@ -147,7 +147,7 @@ async def undo(visit: Visit) -> Response:
     await visit.form()
     user = visit.segment("user")
     try:
-        await visit.doors.send("POST", "commands", visit.segment("command"), "undo", query={"user": user})
+        await visit.api.send("POST", "commands", visit.segment("command"), "undo", query={"user": user})
     except Refused as refused:
         if refused.status != 409:
             raise
@@ -176,7 +176,7 @@ async def change(visit: Visit) -> Response:
         }
         if email := str(given.get("email", "")).strip():
             body["email"] = email
-        await visit.doors.send("PATCH", "users", user, body=body)
+        await visit.api.send("PATCH", "users", user, body=body)
     except Refused as refused:
         if refused.status not in (400, 409):
             raise
@@ -187,7 +187,7 @@ async def change(visit: Visit) -> Response:
 async def export(visit: Visit) -> Response:
     """GET /ui/users/{user}/export: all that is stored of them, as a file."""
     user = visit.segment("user")
-    await visit.doors.get("users", user)
+    await visit.api.get("users", user)
     return _File(visit.pass_on("users", user, "export"), f"{user}.jsonl")
 
 
@@ -223,11 +223,11 @@ async def listed(visit: Visit) -> Response:
     cursor = visit.query("cursor")
     if wanted is not None and cursor is None:
         cursor = encode_cursor([wanted])
-    page = await visit.doors.get("users", limit=PAGE, cursor=cursor)
+    page = await visit.api.get("users", limit=PAGE, cursor=cursor)
     named = None
     if wanted is not None and visit.query("cursor") is None:
         try:
-            named = await visit.doors.get("users", wanted)
+            named = await visit.api.get("users", wanted)
         except Refused as refused:
             if refused.status not in (400, 404):
                 raise

@@ -1,4 +1,4 @@
-"""One request of the page: who makes it, what it asks of the doors, and how it is answered."""
+"""One request of the page: who makes it, what it asks of the API, and how it is answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.api.auth import Principal
 from app.api.common import SLASH
 from app.ui.cookie import NOTICE_S, Cookies
 from app.ui.rendering import DOT
-from app.ui.within import Doors, Refused
+from app.ui.within import ApiClient, Refused
 
 COOKIE = "mneme_ui"
 NOTICE = "mneme_ui_notice"
@@ -42,7 +42,7 @@ class Visit(Struct):
     cookies: Cookies
     principal: Principal | None
     token: str
-    within: Doors | None
+    within: ApiClient | None
     open_mode: bool
     set_cookies: list[tuple[str, str, float]] = field(default_factory=list)
     """To be set with the answer: name, value, life in seconds; 0 removes it."""
@@ -65,7 +65,7 @@ class Visit(Struct):
         return f"{path}?{query}" if query else path
 
     @property
-    def doors(self) -> Doors:
+    def api(self) -> ApiClient:
         """/api/v1 with this visitor's rights. Only for pages that nobody sees who is not signed in."""
         if self.within is None:
             raise Refused(401, "Sign in first.")
@@ -112,17 +112,17 @@ class Visit(Struct):
         return RedirectResponse(location, status_code=303)
 
     def pass_on(self, *path: str, **query: Any) -> Response:
-        """What a door of /api/v1 answers, as it comes: for downloads of any size."""
-        return _PassedOn(self.doors, path, query)
+        """What a route of /api/v1 answers, as it comes: for downloads of any size."""
+        return _PassedOn(self.api, path, query)
 
 
 class _PassedOn(Response):
-    def __init__(self, doors: Doors, path: tuple[str, ...], query: dict[str, Any]) -> None:
+    def __init__(self, api: ApiClient, path: tuple[str, ...], query: dict[str, Any]) -> None:
         super().__init__()
-        self._doors, self._path, self._query = doors, path, query
+        self._api, self._path, self._query = api, path, query
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._doors.pass_on(receive, send, *self._path, **self._query)
+        await self._api.pass_on(receive, send, *self._path, **self._query)
 
 
 def whole_number(text: str | None) -> int | None:

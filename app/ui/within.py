@@ -21,7 +21,7 @@ WENT_WRONG = "This went wrong; the server's log says why."
 
 
 class Refused(Exception):
-    """The doors said no. `message` is for people; `param`: the name of what was wrong, where there is one."""
+    """The API said no. `message` is for people; `param`: the name of what was wrong, where there is one."""
 
     def __init__(self, status: int, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class Refused(Exception):
         self.param = param
 
 
-class Doors(Struct, frozen=True):
+class ApiClient(Struct, frozen=True):
     """What answers under /api/v1, as one caller sees it."""
 
     app: ASGIApp

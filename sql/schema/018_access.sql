@@ -34,7 +34,7 @@ SELECT agent_data.give_functions('mneme_definer', ARRAY[
 SELECT agent_data.give_functions('mneme_definer', ARRAY[
     'enqueue', 'index_cut', 'webhook_figures'
 ], ARRAY['mneme_app', 'mneme_owner']);
--- … and who erases: memories end by the doors, by the schedule, and with a message that is deleted.
+-- … and who erases: memories end by the API, by the schedule, and with a message that is deleted.
 SELECT agent_data.give_functions('mneme_definer', ARRAY[
     'compact_messages', 'derived_from', 'drop_fact', 'drop_facts_of', 'drop_session_summaries',
     'forget_derived', 'forget_said', 'index_note', 'index_put', 'keep_fact', 'outdate_derived', 'resurface',

@@ -1,4 +1,4 @@
-"""`mneme conflicts` and its door: two sisters may live in two places, until somebody says where."""
+"""`mneme conflicts` and its route: two sisters may live in two places, until somebody says where."""
 
 from __future__ import annotations
 

@@ -129,11 +129,11 @@ def test_a_question_reaches_its_own_business_alone(
         ]
         assert "777" not in prompt_of(upstream.requests[-1])
         assert watched[mine].way.asked > began, "its own was asked"
-        assert watched[other].way.asked == before, "nobody came to the other's door"
+        assert watched[other].way.asked == before, "nobody came to the other's domain"
         sources = {each["domain"] for each in tenants[mine].explained(told["metadata"]["call_id"])["domain"]["queries"]}
         assert sources == {("erp", "crm")[mine]}
 
-    # An ontology that names another's domain is refused at the door, and where it was loaded past it, asks nothing.
+    # An ontology that names another's domain is refused when it is loaded, and where it was loaded past it, asks nothing.
     refused = mneme.command("ontology", "load", ONTOLOGY, "--tenant", "two")
     assert refused.returncode == 1
     assert "no domain erp of the tenant two" in refused.stdout + refused.stderr

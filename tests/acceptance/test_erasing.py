@@ -221,7 +221,7 @@ async def test_a_user_is_found_nowhere_in_a_dump_and_all_others_are(
     assert Api(mneme, user="anaqqname", key=key).sessions() == []
 
 
-async def test_the_door_erases_too_and_the_user_may_come_back(
+async def test_the_route_erases_too_and_the_user_may_come_back(
     mneme: MnemeServer, upstream: ScriptedUpstream, module_database: str
 ) -> None:
     key = mneme.create_key("app", "--tenant", "two")

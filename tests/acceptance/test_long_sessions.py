@@ -155,7 +155,7 @@ def test_a_real_turn_goes_on_after_the_compaction(
     assert all(one != other for one, other in pairwise(roles)), roles
 
 
-def test_the_metric_and_the_other_doors(mneme: MnemeServer, talk: tuple[Api, str]) -> None:
+def test_the_metric_and_the_other_routes(mneme: MnemeServer, talk: tuple[Api, str]) -> None:
     api, session = talk
     text = mneme.http.get("/metrics").text
     ratio = re.search(r'^mneme_compaction\{what="ratio"\} (\S+)', text, re.MULTILINE)

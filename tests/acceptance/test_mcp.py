@@ -221,7 +221,7 @@ async def test_what_a_key_may_not(host: Host) -> None:
             assert "Say whose memory" in await refused(client, tool)
 
 
-# --- the door at /mcp -----------------------------------------------------------------------------------------------------
+# --- the route at /mcp -----------------------------------------------------------------------------------------------------
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}

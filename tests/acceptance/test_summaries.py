@@ -97,7 +97,7 @@ def test_a_question_about_a_month_gets_the_summary_of_its_session(
     assert {"summary", "time"} <= set(told["legs"])
     assert (told["signals"]["recap"], told["signals"]["timely"], told["signals"]["digest"]) == (1.0, 1.0, 0.0)
     assert {each["session"] for each in told["provenance"]} == {"garden"}
-    # The door finds what the prompt has.
+    # The route finds what the prompt has.
     found = api.post("/memories/search", {"user": USER, "query": "What did we talk about in March 2024?"})["items"]
     assert found[0]["id"] == kept["garden"]["id"]
     assert found[0]["kind"] == "summary"

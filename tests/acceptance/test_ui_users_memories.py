@@ -143,12 +143,12 @@ def browser(visitor: Visitor, key: str) -> Browser:
 
 
 @pytest.fixture
-def doors(mneme: MnemeServer, key: str) -> Api:
+def api(mneme: MnemeServer, key: str) -> Api:
     return Api(mneme, key=key)
 
 
-def remember(doors: Api, user: str, text: str, **more: Any) -> str:
-    return str(doors.post("/memories", {"user": user, "text": text} | more)["id"])
+def remember(api: Api, user: str, text: str, **more: Any) -> str:
+    return str(api.post("/memories", {"user": user, "text": text} | more)["id"])
 
 
 def path_of(user: str) -> str:
@@ -166,9 +166,9 @@ def test_where_nobody_is_the_page_says_what_makes_a_user(mneme: MnemeServer, vis
     assert "Nothing is remembered yet" in nobody.go("/ui/memories").text
 
 
-def test_users_are_found_by_id_and_listed_page_by_page(browser: Browser, doors: Api) -> None:
+def test_users_are_found_by_id_and_listed_page_by_page(browser: Browser, api: Api) -> None:
     for n in range(60):
-        doors.post("/users", {"id": f"list/{n:02}", "name": f"Number {n}"})
+        api.post("/users", {"id": f"list/{n:02}", "name": f"Number {n}"})
     first = browser.go("/ui/users?id=list/")
     assert "No user has exactly this id" in first.text
     rows = [text for text, _ in first.links if text.startswith("list/")]
@@ -180,32 +180,32 @@ def test_users_are_found_by_id_and_listed_page_by_page(browser: Browser, doors: 
     assert "Number 7" in browser.go(found.link("list/07")).text
 
 
-def test_a_user_is_changed_and_a_mistake_says_so_and_keeps_what_was_typed(browser: Browser, doors: Api) -> None:
-    doors.post("/users", {"id": "edit", "name": "Before"})
+def test_a_user_is_changed_and_a_mistake_says_so_and_keeps_what_was_typed(browser: Browser, api: Api) -> None:
+    api.post("/users", {"id": "edit", "name": "Before"})
     browser.go(path_of("edit"))
     wrong = browser.press("Save", name="Ana", metadata="[1]")
-    assert (wrong.status, "Metadata are a JSON object" in wrong.text, doors.get("/users/edit")["name"]) == (
+    assert (wrong.status, "Metadata are a JSON object" in wrong.text, api.get("/users/edit")["name"]) == (
         400, True, "Before",
     )  # fmt: skip
     done = browser.press("Save", email="ana@example.org", metadata='{"team": "A"}')
     assert "Saved." in done.text
-    held = doors.get("/users/edit")
+    held = api.get("/users/edit")
     assert (held["name"], held["email"], held["metadata"]) == ("Ana", "ana@example.org", {"team": "A"})
 
 
-def test_what_a_prompt_would_say_of_them(browser: Browser, doors: Api) -> None:
-    remember(doors, "prompted", "Is allergic to nuts")
+def test_what_a_prompt_would_say_of_them(browser: Browser, api: Api) -> None:
+    remember(api, "prompted", "Is allergic to nuts")
     browser.go(path_of("prompted"))
     page = browser.press("Compile", question="What may I cook, with nuts?")
     assert "Is allergic to nuts" in page.main
-    assert doors.get("/sessions", user="prompted")["sessions"] == [], "nothing is stored"
+    assert api.get("/sessions", user="prompted")["sessions"] == [], "nothing is stored"
 
 
 # --- facts ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fact_is_stated_corrected_rated_and_deleted(browser: Browser, doors: Api) -> None:
-    doors.post("/users", {"id": "factual"})
+def test_a_fact_is_stated_corrected_rated_and_deleted(browser: Browser, api: Api) -> None:
+    api.post("/users", {"id": "factual"})
     assert "Nothing is known as a fact yet" in browser.go(path_of("factual") + "?tab=facts").text
     browser.press("State", key="favourite/colour", value="blue", category="taste")
     assert "Said: it holds from now on." in browser.page.text
@@ -227,11 +227,11 @@ def test_a_fact_is_stated_corrected_rated_and_deleted(browser: Browser, doors: A
     assert "green" not in history
 
 
-def test_a_value_that_is_no_text(browser: Browser, doors: Api) -> None:
-    doors.post("/users", {"id": "json"})
+def test_a_value_that_is_no_text(browser: Browser, api: Api) -> None:
+    api.post("/users", {"id": "json"})
     browser.go(path_of("json") + "?tab=facts")
     browser.press("State", key="sizes", value='{"shoe": 42}', **{"as": "json"})
-    assert doors.get("/users/json/facts/sizes")["value"] == {"shoe": 42}
+    assert api.get("/users/json/facts/sizes")["value"] == {"shoe": 42}
     browser.go(path_of("json") + "?tab=facts")
     assert browser.press("State", key="sizes", value="{", **{"as": "json"}).status == 400
 
@@ -239,8 +239,8 @@ def test_a_value_that_is_no_text(browser: Browser, doors: Api) -> None:
 # --- memories -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_corrected_is_in_the_history_and_the_new_is_what_search_finds(browser: Browser, doors: Api) -> None:
-    remember(doors, "corrected", "The gate code is 4711", tags=["gate"])
+def test_what_is_corrected_is_in_the_history_and_the_new_is_what_search_finds(browser: Browser, api: Api) -> None:
+    remember(api, "corrected", "The gate code is 4711", tags=["gate"])
     listed = browser.go(path_of("corrected") + "?tab=memories")
     browser.go(listed.link("Correct: The gate code is 4711"))
     done = browser.press("Save", text="The gate code is 0815", tags="gate, code", importance="0.9")
@@ -257,8 +257,8 @@ def test_what_is_corrected_is_in_the_history_and_the_new_is_what_search_finds(br
     assert "vector" in found.main, "the signals of the find are told"
 
 
-def test_another_memory_takes_its_place_and_both_lead_to_each_other(browser: Browser, doors: Api) -> None:
-    old = remember(doors, "replaced", "Release day is Tuesday")
+def test_another_memory_takes_its_place_and_both_lead_to_each_other(browser: Browser, api: Api) -> None:
+    old = remember(api, "replaced", "Release day is Tuesday")
     browser.go(f"/ui/memories/{old}")
     new = browser.press("Put this in its place", correction="Release day is Wednesday")
     assert "Release day is Tuesday" in new.main.partition("What it took the place of")[2]
@@ -269,16 +269,16 @@ def test_another_memory_takes_its_place_and_both_lead_to_each_other(browser: Bro
     assert "Tuesday" not in browser.press("Show", q="which day is release day?").main
 
 
-def test_what_is_forgotten_is_nowhere_on_the_page(browser: Browser, doors: Api, mneme: MnemeServer, key: str) -> None:
+def test_what_is_forgotten_is_nowhere_on_the_page(browser: Browser, api: Api, mneme: MnemeServer, key: str) -> None:
     headers = {"x-mneme-key": key, "x-mneme-user": "forgetful"}
     assert ask(mneme, "I live in Zanzibar. My name is Theodora.", headers=headers).status_code == 200
-    doors.wait_for_quiet()
+    api.wait_for_quiet()
     assert "Zanzibar" in browser.go(path_of("forgetful")).main, "it is known"
     listed = browser.go(path_of("forgetful") + "?tab=memories")
     asked = browser.go(listed.link("Forget: Lives in Zanzibar"))
     assert "Forget this memory?" in asked.text
     memory = asked.path.split("/")[3]
-    assert doors.get(f"/memories/{memory}")["status"] == "active", "asking forgets nothing"
+    assert api.get(f"/memories/{memory}")["status"] == "active", "asking forgets nothing"
     assert "Forgotten:" in browser.press("Forget it").text
     own = path_of("forgetful")
     tabs = [own, f"{own}?tab=facts", f"{own}?tab=memories&status=all", f"{own}?tab=due", f"{own}?tab=sessions"]
@@ -289,35 +289,35 @@ def test_what_is_forgotten_is_nowhere_on_the_page(browser: Browser, doors: Api, 
     assert "Theodora" in browser.go(own).main, "what else was said stays"
 
 
-def test_a_memory_leads_to_the_turn_that_said_it(browser: Browser, doors: Api, mneme: MnemeServer, key: str) -> None:
+def test_a_memory_leads_to_the_turn_that_said_it(browser: Browser, api: Api, mneme: MnemeServer, key: str) -> None:
     answer = ask(mneme, "I work at Acme.", headers={"x-mneme-key": key, "x-mneme-user": "employed"})
-    doors.wait_for_quiet()
+    api.wait_for_quiet()
     listed = browser.go(path_of("employed") + "?tab=memories")
     page = browser.go(listed.link("Works at Acme"))
     assert "Learned" in page.main.partition("History")[2]
     where = urlsplit(page.link("turn 1 of the conversation"))
-    message = doors.history(session_of(answer))[0]["id"]
+    message = api.history(session_of(answer))[0]["id"]
     assert (where.path, where.fragment) == (f"/ui/sessions/{session_of(answer)}", f"m-{message}")
     assert parse_qs(where.query) == {"turn": ["1"]}
 
 
-def test_confirmed_invalidated_and_brought_back_from_the_list(browser: Browser, doors: Api) -> None:
-    memory = remember(doors, "judged", "Drives a van")
+def test_confirmed_invalidated_and_brought_back_from_the_list(browser: Browser, api: Api) -> None:
+    memory = remember(api, "judged", "Drives a van")
     here = path_of("judged") + "?tab=memories&status=all"
     browser.go(here)
     assert "Confirmed." in browser.press("Confirm: Drives a van").text
     assert browser.page.path == here, "one is back where one was"
     browser.press("Not true any more: Drives a van")
-    assert doors.get(f"/memories/{memory}")["status"] == "invalidated"
+    assert api.get(f"/memories/{memory}")["status"] == "invalidated"
     browser.press("Bring back: Drives a van")
-    assert doors.get(f"/memories/{memory}")["status"] == "active"
-    events = [each["event"] for each in doors.get(f"/memories/{memory}/history")["events"]]
+    assert api.get(f"/memories/{memory}")["status"] == "active"
+    events = [each["event"] for each in api.get(f"/memories/{memory}/history")["events"]]
     assert events == ["created", "confirmed", "invalidated", "restored"]
 
 
-def test_what_cannot_be_done_is_said_where_it_was_tried(browser: Browser, doors: Api) -> None:
-    remember(doors, "twice", "likes tea")
-    other = remember(doors, "twice", "likes coffee")
+def test_what_cannot_be_done_is_said_where_it_was_tried(browser: Browser, api: Api) -> None:
+    remember(api, "twice", "likes tea")
+    other = remember(api, "twice", "likes coffee")
     browser.go(f"/ui/memories/{other}")
     page = browser.press("Save", text="Likes tea!")
     assert page.status == 409
@@ -325,11 +325,11 @@ def test_what_cannot_be_done_is_said_where_it_was_tried(browser: Browser, doors:
         "Likes tea!"
         in page.forms[next(n for n, each in enumerate(page.forms) if "Save" in each["buttons"])]["fields"]["text"]
     )
-    assert doors.get(f"/memories/{other}")["text"] == "likes coffee"
+    assert api.get(f"/memories/{other}")["text"] == "likes coffee"
 
 
-async def test_what_is_in_doubt_is_asked_and_answered(browser: Browser, doors: Api, module_database: str) -> None:
-    memory = remember(doors, "doubtful", "Prefers trains")
+async def test_what_is_in_doubt_is_asked_and_answered(browser: Browser, api: Api, module_database: str) -> None:
+    memory = remember(api, "doubtful", "Prefers trains")
     connection = await asyncpg.connect(module_database)
     await connection.execute("UPDATE agent_data.memory_store SET status = 'aging' WHERE memory_id = $1", memory)
     await connection.close()
@@ -337,40 +337,38 @@ async def test_what_is_in_doubt_is_asked_and_answered(browser: Browser, doors: A
     assert "is that still right?" in page.main
     done = browser.press("Yes, still right")
     assert "Nothing asks to be confirmed" in done.main
-    assert doors.get(f"/memories/{memory}")["status"] == "active"
+    assert api.get(f"/memories/{memory}")["status"] == "active"
 
 
-def test_what_was_told_in_a_chat_is_shown_and_undone(
-    browser: Browser, doors: Api, mneme: MnemeServer, key: str
-) -> None:
+def test_what_was_told_in_a_chat_is_shown_and_undone(browser: Browser, api: Api, mneme: MnemeServer, key: str) -> None:
     headers = {"x-mneme-key": key, "x-mneme-user": "teller"}
     ask(mneme, "I live in Zanzibar.", headers=headers)
-    doors.wait_for_quiet()
+    api.wait_for_quiet()
     ask(mneme, "Please forget that I live in Zanzibar.", headers=headers)
-    assert doors.get("/memories", user="teller")["memories"] == []
+    assert api.get("/memories", user="teller")["memories"] == []
     page = browser.go(path_of("teller") + "?tab=commands")
     assert "Forget: done" in page.main
     assert "Lives in Zanzibar" in page.main
     done = browser.press("Undo")
     assert "Undone." in done.text
     assert "Undo" not in [button for each in done.forms for button in each["buttons"]]
-    assert [each["text"] for each in doors.get("/memories", user="teller")["memories"]] == ["Lives in Zanzibar"]
+    assert [each["text"] for each in api.get("/memories", user="teller")["memories"]] == ["Lives in Zanzibar"]
 
 
-def test_a_memory_is_added_by_hand(browser: Browser, doors: Api) -> None:
+def test_a_memory_is_added_by_hand(browser: Browser, api: Api) -> None:
     browser.go("/ui/memories/new?user=handy")
     wrong = browser.press("Remember", text="Has a cat", metadata="nonsense")
     assert (wrong.status, "Metadata are a JSON object" in wrong.text) == (400, True)
     done = browser.press("Remember", metadata="{}", tags="pets", kind="fact")
     assert "Remembered." in done.text
-    (held,) = doors.get("/memories", user="handy")["memories"]
+    (held,) = api.get("/memories", user="handy")["memories"]
     assert (held["text"], held["tags"]) == ("Has a cat", ["pets"])
     browser.go("/ui/memories/new?user=handy")
     assert "it counts one more time" in browser.press("Remember", text="has a cat").text
 
 
-def test_a_tenants_memories_are_listed_and_a_search_asks_whose(browser: Browser, doors: Api) -> None:
-    remember(doors, "one of many", "Plays the oboe", tags=["music"], metadata={"from": {"crm": 7}})
+def test_a_tenants_memories_are_listed_and_a_search_asks_whose(browser: Browser, api: Api) -> None:
+    remember(api, "one of many", "Plays the oboe", tags=["music"], metadata={"from": {"crm": 7}})
     page = browser.go("/ui/memories?tags=music")
     assert "Plays the oboe" in page.main
     assert page.link("one of many") == path_of("one of many") + "?tab=memories"
@@ -382,8 +380,8 @@ def test_a_tenants_memories_are_listed_and_a_search_asks_whose(browser: Browser,
     assert "Nothing is like that" in browser.go("/ui/memories?tags=no+such+tag").main
 
 
-def test_many_memories_are_paged_and_a_search_is_bounded(browser: Browser, doors: Api) -> None:
-    doors.post("/memories", [{"user": "many", "text": f"Lamp number {n} is in hall {n % 7}"} for n in range(120)])
+def test_many_memories_are_paged_and_a_search_is_bounded(browser: Browser, api: Api) -> None:
+    api.post("/memories", [{"user": "many", "text": f"Lamp number {n} is in hall {n % 7}"} for n in range(120)])
     path, seen = path_of("many") + "?tab=memories&kind=fact", list[str]()
     while path:
         page = browser.go(path)
@@ -400,16 +398,16 @@ def test_many_memories_are_paged_and_a_search_is_bounded(browser: Browser, doors
 # --- everything at once ---------------------------------------------------------------------------------------------------
 
 
-def test_whatever_was_said_is_only_text(browser: Browser, doors: Api) -> None:
+def test_whatever_was_said_is_only_text(browser: Browser, api: Api) -> None:
     user = "a/b <i>\"'🙂"
-    memory = remember(doors, user, HOSTILE, tags=["<b>"], metadata={"</pre><script>": "x"})
-    remember(doors, user, "x" * 10_000)
-    doors.send(
+    memory = remember(api, user, HOSTILE, tags=["<b>"], metadata={"</pre><script>": "x"})
+    remember(api, user, "x" * 10_000)
+    api.send(
         "PUT",
         f"/users/{quote(user, safe='')}/facts/{quote('k/<x>', safe='')}",
         json={"value": [HOSTILE], "category": "<c>"},
     )
-    doors.send("PATCH", f"/users/{quote(user, safe='')}", json={"name": HOSTILE, "metadata": {HOSTILE: HOSTILE}})
+    api.send("PATCH", f"/users/{quote(user, safe='')}", json={"name": HOSTILE, "metadata": {HOSTILE: HOSTILE}})
     own = path_of(user)
     fact = f"{own}/facts/{quote('k/<x>', safe='')}?category={quote('<c>')}"
     paths = [
@@ -437,8 +435,8 @@ def test_whatever_was_said_is_only_text(browser: Browser, doors: Api) -> None:
     assert "{{ 7 * 7 }}" in browser.go(f"/ui/memories/{memory}").text
 
 
-def test_a_user_is_exported_as_a_file(browser: Browser, doors: Api) -> None:
-    remember(doors, "ex/port", "Plays chess")
+def test_a_user_is_exported_as_a_file(browser: Browser, api: Api) -> None:
+    remember(api, "ex/port", "Plays chess")
     browser.go(path_of("ex/port"))
     answer = browser.http.get(browser.page.link("Export"))
     assert (
@@ -452,14 +450,14 @@ def test_a_user_is_exported_as_a_file(browser: Browser, doors: Api) -> None:
     assert browser.go(path_of("no such user") + "/export").status == 404
 
 
-def test_a_user_is_erased_whose_id_is_typed(browser: Browser, doors: Api) -> None:
-    remember(doors, "leaving", "Collects stamps")
+def test_a_user_is_erased_whose_id_is_typed(browser: Browser, api: Api) -> None:
+    remember(api, "leaving", "Collects stamps")
     browser.go(path_of("leaving"))
     page = browser.go(browser.page.link("Erase …"))
     assert "Backups" in page.main, "what stays is said"
     wrong = browser.press("Erase this user", id="leavin")
     assert (wrong.status, "nothing was erased" in wrong.text) == (400, True)
-    assert doors.get("/memories", user="leaving")["memories"]
+    assert api.get("/memories", user="leaving")["memories"]
     receipt = browser.press("Erase this user", id="leaving", tombstones="on")
     assert "memory_store" in receipt.main
     assert "keyed hashes of what was said were kept" in receipt.main
@@ -468,8 +466,8 @@ def test_a_user_is_erased_whose_id_is_typed(browser: Browser, doors: Api) -> Non
     assert "Collects stamps" not in browser.go("/ui/memories?status=all").html
 
 
-def test_a_user_is_erased_without_tombstones(browser: Browser, doors: Api) -> None:
-    remember(doors, "unmarked", "Collects coins")
+def test_a_user_is_erased_without_tombstones(browser: Browser, api: Api) -> None:
+    remember(api, "unmarked", "Collects coins")
     browser.go(path_of("unmarked") + "/erase")
     assert "none were kept" in browser.press("Erase this user", id="unmarked").main
 
@@ -477,8 +475,8 @@ def test_a_user_is_erased_without_tombstones(browser: Browser, doors: Api) -> No
 # --- who may --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_form_of_another_site_changes_nothing(browser: Browser, doors: Api) -> None:
-    memory = remember(doors, "guarded", "Keeps bees")
+def test_a_form_of_another_site_changes_nothing(browser: Browser, api: Api) -> None:
+    memory = remember(api, "guarded", "Keeps bees")
     actions = ["confirm", "replace", "invalidate", "restore", "forget"]
     paths = [f"/ui/memories/{memory}", *(f"/ui/memories/{memory}/{each}" for each in actions), "/ui/memories/new"]
     own = path_of("guarded")
@@ -486,12 +484,12 @@ def test_a_form_of_another_site_changes_nothing(browser: Browser, doors: Api) ->
     for path in paths:
         answer = browser.http.post(path, data={"csrf": "guessed", "id": "guarded", "text": "x"})
         assert (answer.status_code, "not one of ours" in answer.text) == (403, True), path
-    (event,) = doors.get(f"/memories/{memory}/history")["events"]
+    (event,) = api.get(f"/memories/{memory}/history")["events"]
     assert event["event"] == "created"
 
 
-def test_a_key_that_may_only_read_is_told_so(mneme: MnemeServer, visitor: Visitor, doors: Api) -> None:
-    memory = remember(doors, "readable", "Sings")
+def test_a_key_that_may_only_read_is_told_so(mneme: MnemeServer, visitor: Visitor, api: Api) -> None:
+    memory = remember(api, "readable", "Sings")
     reader = visitor(mneme.create_key("reader", "--scope", "read"))
     reader.go(f"/ui/memories/{memory}")
     refused = reader.press("Confirm")
@@ -499,9 +497,9 @@ def test_a_key_that_may_only_read_is_told_so(mneme: MnemeServer, visitor: Visito
     assert "Sings" in reader.go(path_of("readable") + "?tab=memories&q=sings").main, "a search only reads"
 
 
-def test_a_key_of_one_user_sees_that_one(mneme: MnemeServer, visitor: Visitor, doors: Api) -> None:
-    remember(doors, "confined", "Rows")
-    other = remember(doors, "somebody else", "Sails")
+def test_a_key_of_one_user_sees_that_one(mneme: MnemeServer, visitor: Visitor, api: Api) -> None:
+    remember(api, "confined", "Rows")
+    other = remember(api, "somebody else", "Sails")
     own = visitor(mneme.create_key("own", "--user", "confined"))
     assert [text for text, href in own.go("/ui/users").links if href == path_of(text)] == ["confined"]
     assert "Rows" in own.go("/ui/memories?q=rows").main, "a search needs no name"

@@ -1,4 +1,4 @@
-"""What a helper LLM finds contradictory: shown by the door, by `mneme conflicts`, on the page, and as doubtful in a prompt."""
+"""What a helper LLM finds contradictory: shown by the route, by `mneme conflicts`, on the page, and as doubtful in a prompt."""
 
 from __future__ import annotations
 

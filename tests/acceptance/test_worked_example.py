@@ -139,7 +139,7 @@ def test_the_seeds_question_and_its_whole_response(mneme: MnemeServer, upstream:
     assert line.endswith("SO-2045 (" + str(begin.replace(day=15)) + "): status: fulfilled, total_amount: 3500"
                          " — work orders: 2 done; 2 in all, total_amount 5700")  # fmt: skip
 
-    # The same by the proxy's own door, explained afterwards.
+    # The same by the proxy's own route, explained afterwards.
     answer = worked.completion(SEPTEMBER, "by the proxy")
     assert answer.json()["choices"][0]["message"]["content"] == "Noted."
     assert ORDERS in prompt_of(upstream.requests[-1])

@@ -22,7 +22,7 @@ WAITING = (
 )
 
 
-async def test_a_door_that_is_stuck_keeps_no_turn_from_memory_and_disk(
+async def test_a_route_that_is_stuck_keeps_no_turn_from_memory_and_disk(
     own_server: StartServer, admin: asyncpg.Connection[Any]
 ) -> None:
     with ScriptedUpstream(chat_script(lambda asked: "Noted.")) as upstream:

@@ -149,7 +149,7 @@ SELECT c.call_id, 'a call without its stream' FROM agent_data.upstream_calls c
 LEFT JOIN agent_data.streams s USING (call_id, user_id) WHERE c.status IS NOT NULL AND s.call_id IS NULL
 """
 
-DOORS = ["/api/v1/memories", "/api/v1/memories/search", "/api/v1/context", "/api/v1/sessions", "/api/v1/users"]
+ROUTES = ["/api/v1/memories", "/api/v1/memories/search", "/api/v1/context", "/api/v1/sessions", "/api/v1/users"]
 HOSTILE = {
     "deep lists": b"[" * DEEP + b"]" * DEEP,
     "deep objects": b'{"user":' * DEEP + b"1" + b"}" * DEEP,
@@ -165,10 +165,10 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_is_hostile_is_refused_in_openais_shape(mneme: MnemeServer, door: str, name: str) -> None:
-    answer = mneme.http.post(door, content=HOSTILE[name], headers={"content-type": "application/json"})
+def test_what_is_hostile_is_refused_in_openais_shape(mneme: MnemeServer, route: str, name: str) -> None:
+    answer = mneme.http.post(route, content=HOSTILE[name], headers={"content-type": "application/json"})
     assert answer.status_code < 500, answer.text
     if answer.status_code >= 400:
         error_of(answer)
@@ -185,13 +185,13 @@ def test_depth_is_the_upstreams_to_judge(mneme: MnemeServer, upstream: ScriptedU
         assert upstream.requests[-1].body == body
 
 
-@pytest.mark.parametrize("door", [CHAT, *DOORS])
-def test_a_body_over_the_limit_is_a_413(mneme: MnemeServer, door: str) -> None:
+@pytest.mark.parametrize("route", [CHAT, *ROUTES])
+def test_a_body_over_the_limit_is_a_413(mneme: MnemeServer, route: str) -> None:
     def endless() -> Iterator[bytes]:
         for _ in range(LIMIT // 65536 + 2):
             yield b"x" * 65536
 
     for content in (b"x" * (LIMIT + 1), endless()):
-        answer = mneme.http.post(door, content=content, headers={"content-type": "application/json"})
+        answer = mneme.http.post(route, content=content, headers={"content-type": "application/json"})
         assert answer.status_code == 413
         error_of(answer)

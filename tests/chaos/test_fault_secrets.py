@@ -175,8 +175,8 @@ def leave_keys_everywhere(mneme: MnemeServer, upstream: ScriptedUpstream, key: s
                     client.post(target, content=body_of(), headers=sent, timeout=patience)
                 except httpx.TransportError:
                     assert not reply.steps
-        for door in ("/v1/models", "/api/v1/users", "/api/v1/memories/search"):
-            assert client.post(door, headers={"x-mneme-key": WRONG}, content=b"{}").status_code == 401
+        for route in ("/v1/models", "/api/v1/users", "/api/v1/memories/search"):
+            assert client.post(route, headers={"x-mneme-key": WRONG}, content=b"{}").status_code == 401
         bad = {"authorization": f"Bearer {key}", "x-mneme-memory": "perhaps"}
         assert client.post(CHAT, headers=bad, content=body_of()).status_code == 400
 

@@ -38,7 +38,7 @@ COMMANDS = (
     "app.server.routes",
     "app.ui.pages",
 )
-"""What a server, a worker and most commands import, at once or when a door is first asked for."""
+"""What a server, a worker and most commands import, at once or when a route is first asked for."""
 MOST_BYTES = 200_000
 """The largest request: arguments and an environment; a socket's buffer takes some 212,000."""
 DESCRIPTORS = 4

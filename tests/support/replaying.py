@@ -32,10 +32,10 @@ from app.store.replays import ReplayStore
 from app.store.resolution import KnowingStore
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
-from tests.support.doors import HashEmbedder, make_space
 from tests.support.indexes import indexes_of
 from tests.support.journey import TOKENIZERS, UPSTREAM, Answer, Message, build_journey
 from tests.support.paging import Told
+from tests.support.wired_api import HashEmbedder, make_space
 
 TENANT = ids.LOCAL_TENANT
 ANA = ids.user_id(TENANT, "local")

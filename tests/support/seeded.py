@@ -11,8 +11,8 @@ from uuid import UUID
 import asyncpg
 import numpy as np
 
-from tests.support.doors import HashEmbedder
 from tests.support.teller import ANA, NOW, TENANT, Teller, said
+from tests.support.wired_api import HashEmbedder
 
 Admin = asyncpg.Connection
 S1 = UUID(int=0x51)

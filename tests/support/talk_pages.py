@@ -1,4 +1,4 @@
-"""The page over the doors of a test, read as a browser without script reads it: links, forms with their hidden fields, text."""
+"""The page over the API of a test, read as a browser without script reads it: links, forms with their hidden fields, text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 from app.ui import conflicts, entities, sessions
 from app.ui.cookie import Cookies
 from app.ui.site import Site
-from tests.support.doors import Doors
+from tests.support.wired_api import WiredApi
 
 LIFE_S = 3600.0
 _SILENT = frozenset({"script", "style"})
@@ -87,7 +87,7 @@ class Shown(HTMLParser):
 
 @dataclass
 class Visitor:
-    """Somebody who looks at pages, signed in already: the doors are open."""
+    """Somebody who looks at pages, signed in already: the API are open."""
 
     client: httpx.AsyncClient
 
@@ -106,11 +106,11 @@ class Visitor:
 
 
 @asynccontextmanager
-async def visiting(doors: Doors) -> AsyncIterator[Visitor]:
-    """The pages of sessions, entities and conflicts over `doors`, which are open."""
+async def visiting(api: WiredApi) -> AsyncIterator[Visitor]:
+    """The pages of sessions, entities and conflicts over `routes`, which are open."""
     site = Site(
-        doors.authenticator,
-        doors.app,
+        api.authenticator,
+        api.app,
         Cookies("a secret of this test alone", LIFE_S),
         [*sessions.ROUTES, *entities.ROUTES, *conflicts.ROUTES],
         open_mode=True,

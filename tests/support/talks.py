@@ -74,7 +74,7 @@ def difference(again: Again) -> dict[str, Any]:
 
 
 def change_of(text: str) -> MemoryChange:
-    """An edited text, as the door makes one."""
+    """An edited text, as the route makes one."""
     return MemoryChange(text=MemoryText(text, content_hash(text), len(text.split()), None))
 
 

@@ -1,4 +1,4 @@
-"""The page before the real doors, in this process."""
+"""The page before the real api, in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 from app.settings import Settings
 from app.ui.pages import open_site
 from app.ui.site import Site
-from tests.support.doors import Doors
+from tests.support.wired_api import WiredApi
 
 SECRET = "a secret of the tests' own"
 
@@ -19,11 +19,9 @@ SECRET = "a secret of the tests' own"
 class Page:
     """A site, what stands behind it, and browsers before it."""
 
-    def __init__(self, doors: Doors, **settings: Any) -> None:
-        self.doors = doors
-        self.site: Site = open_site(
-            Settings(ui_secret=SECRET, _env_file=None, **settings), doors.authenticator, doors.app
-        )
+    def __init__(self, api: WiredApi, **settings: Any) -> None:
+        self.api = api
+        self.site: Site = open_site(Settings(ui_secret=SECRET, _env_file=None, **settings), api.authenticator, api.app)
 
     @asynccontextmanager
     async def browser(self, base: str = "http://127.0.0.1:8080", **headers: str) -> AsyncIterator[httpx.AsyncClient]:

@@ -4,8 +4,8 @@
     python -m tests.support.ui_world --domain              # one that knows the business's own database, too
     python -m tests.support.ui_world http://127.0.0.1:8080 # a running one, whose upstream is http://127.0.0.1:8977/v1
 
-All through the server's own doors and `/v1`; nothing is random. With the DSN of the server's database (`--database`) some of it
-is also put into the past, and a job is a dead letter: no door does that.
+All through the server's routes and `/v1`; nothing is random. With the DSN of the server's database (`--database`) some of it
+is also put into the past, and a job is a dead letter: no route does that.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _judged(teller: _Teller) -> None:
 
 
 class _Teller:
-    """The doors, as whoever runs the application has them."""
+    """The API, as whoever runs the application has them."""
 
     def __init__(self, http: httpx.Client, world: World) -> None:
         self.http = http

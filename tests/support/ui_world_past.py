@@ -1,4 +1,4 @@
-"""What only time, or a fault, would do to the world of `ui_world`: no door does that."""
+"""What only time, or a fault, would do to the world of `ui_world`: no route does that."""
 
 from __future__ import annotations
 

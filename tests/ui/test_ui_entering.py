@@ -1,4 +1,4 @@
-"""Coming in, going out, and how it looks: keys at the door, a session that ends with its key, light and dark."""
+"""Coming in, going out, and how it looks: keys, a session that ends with its key, light and dark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUND = "getComputedStyle(document.body).backgroundColor"
 
 @pytest.fixture(params=["script", pytest.param("plain", marks=pytest.mark.heavy)])
 async def stranger(request: pytest.FixtureRequest, browser: Browser, guarded: Served) -> AsyncIterator[Visitor]:
-    """Somebody before a door that wants a key; `plain`: whose browser runs no script."""
+    """Somebody before a route that wants a key; `plain`: whose browser runs no script."""
     async with visiting(browser, guarded.base, script=request.param == "script") as visitor:
         yield visitor
 

@@ -1,4 +1,4 @@
-"""The doors, in open mode and with keys."""
+"""The API, in open mode and with keys."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import httpx
 import pytest
 
 from app.store.pools import Pool
-from tests.support.doors import Doors, build_doors, make_space
+from tests.support.wired_api import WiredApi, build_api, make_space
 
 
 @pytest.fixture
-async def doors(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> Doors:
+async def api(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> WiredApi:
     """Every router, in open mode."""
-    return await build_doors(pool, await make_space(admin), dsn=database)
+    return await build_api(pool, await make_space(admin), dsn=database)
 
 
 @pytest.fixture
-async def client(doors: Doors) -> AsyncIterator[httpx.AsyncClient]:
+async def client(api: WiredApi) -> AsyncIterator[httpx.AsyncClient]:
     """A client without a key, in open mode."""
-    async with doors.client() as client:
+    async with api.client() as client:
         yield client
 
 
 @pytest.fixture
-async def locked(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> Doors:
+async def locked(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> WiredApi:
     """Every router, where a key is needed."""
-    return await build_doors(pool, await make_space(admin), auth="keys", dsn=database)
+    return await build_api(pool, await make_space(admin), auth="keys", dsn=database)

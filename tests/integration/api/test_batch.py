@@ -16,7 +16,7 @@ from app.context.score import Scored
 from app.errors import StoreUnavailable
 from app.store.memories import Memories
 from tests.support.context_samples import memory, message
-from tests.support.doors import Doors, all_pages, error_of
+from tests.support.wired_api import WiredApi, all_pages, error_of
 
 BATCH = "/api/v1/memories/batch"
 
@@ -112,7 +112,7 @@ async def test_a_batch_that_is_none_is_refused_whole(client: httpx.AsyncClient, 
 
 
 async def test_once_the_database_is_away_the_rest_is_not_tried(
-    client: httpx.AsyncClient, doors: Doors, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, api: WiredApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, tries = Memories.add, list[int]()
 
@@ -129,7 +129,7 @@ async def test_once_the_database_is_away_the_rest_is_not_tried(
     assert len(tries) == 2
 
 
-async def test_a_batch_stays_in_its_tenant_and_with_its_user(locked: Doors) -> None:
+async def test_a_batch_stays_in_its_tenant_and_with_its_user(locked: WiredApi) -> None:
     acme, _ = await locked.tenancy.create_key("acme", "k")
     other, _ = await locked.tenancy.create_key("other", "k")
     bobs, _ = await locked.tenancy.create_key("acme", "k", user="bob")
@@ -158,7 +158,7 @@ async def test_a_thousand_at_once(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_search_by_tags_and_metadata_keeps_the_order_and_the_limits(
-    client: httpx.AsyncClient, doors: Doors, admin: asyncpg.Connection[Any]
+    client: httpx.AsyncClient, api: WiredApi, admin: asyncpg.Connection[Any]
 ) -> None:
     made = await send(
         client,
@@ -180,7 +180,7 @@ async def test_a_search_by_tags_and_metadata_keeps_the_order_and_the_limits(
     at = await admin.fetchval("SELECT created_at FROM agent_data.conversation_history WHERE message_id = $1", raw)
     found = [message(99, "hello there")._replace(id=raw, created_at=at)]
     found += [memory(n, f"Fact {n}")._replace(id=UUID(each["id"])) for n, each in enumerate(made)]
-    doors.searcher.result = SearchResult(
+    api.searcher.result = SearchResult(
         [Scored(each, 1 - n / 10, 0.8, ("similarity",), (0.5,)) for n, each in enumerate(found)], 10, {}
     )
 
@@ -197,7 +197,7 @@ async def test_a_search_by_tags_and_metadata_keeps_the_order_and_the_limits(
     assert await search(metadata={"n": {"is": 3}}, tags=["all"]) == ["Fact 3"]
     budget = found[2].token_count + found[4].token_count
     assert await search(tags=["odd"], token_budget=budget) == ["Fact 1", "Fact 3"]
-    asked = doors.searcher.asked[-1]
+    asked = api.searcher.asked[-1]
     assert (asked.k, asked.token_budget) == (None, WIDER * budget)
 
 

@@ -16,7 +16,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, body_after, body_of, capture
-from tests.support.doors import Doors, all_pages, error_of
+from tests.support.wired_api import WiredApi, all_pages, error_of
 
 HI = b'{"role":"user","content":"hi \\u0000 \xc3\xa9"}'
 HELLO = b'{ "role" : "assistant","content":"hello", "x":12345678901234567890 }'
@@ -28,8 +28,8 @@ def turns(pool: Pool) -> TurnStore:
     return TurnStore(pool, Queries.load())
 
 
-async def test_a_request_comes_back_to_the_byte(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
-    now = doors.clock.now()
+async def test_a_request_comes_back_to_the_byte(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:
+    now = api.clock.now()
     first_body, first = body_of([HI])
     assert first.resume is not None
     second_body, second = body_after([HI, HELLO, BYE], first.resume)
@@ -56,17 +56,17 @@ async def test_a_request_comes_back_to_the_byte(client: httpx.AsyncClient, doors
 
 
 async def test_a_request_that_does_not_fit_together_is_not_shown(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, admin: asyncpg.Connection[Any]
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, admin: asyncpg.Connection[Any]
 ) -> None:
     _, recipe = body_of([HI, HELLO])
-    call = await capture(turns, CapturedCall(doors.clock.now(), received=recipe))
+    call = await capture(turns, CapturedCall(api.clock.now(), received=recipe))
     await admin.execute("UPDATE agent_data.message_blobs SET body = body || 'x'")
     answer = await client.get(f"/api/v1/calls/{call}/request")
     assert answer.status_code == 500
     assert error_of(answer)["code"] == "capture_mismatch"
 
 
-async def test_an_answer_comes_back_with_its_events(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
+async def test_an_answer_comes_back_with_its_events(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:
     pieces = [b'data: {"n": %d}\n\n' % i for i in range(5)] + [
         b"data: \xff\xfe\n\n",
         "data: é\n\n".encode(),
@@ -75,7 +75,7 @@ async def test_an_answer_comes_back_with_its_events(client: httpx.AsyncClient, d
     offsets = [sum(len(piece) for piece in pieces[:i]) for i in range(len(pieces))]
     events = [(offset, 100 * i) for i, offset in enumerate(offsets)]
     answer = b"".join(pieces)
-    call = await capture(turns, CapturedCall(doors.clock.now(), answer=answer, events=events))
+    call = await capture(turns, CapturedCall(api.clock.now(), answer=answer, events=events))
 
     raw = await client.get(f"/api/v1/calls/{call}/raw")
     assert raw.content == answer
@@ -89,17 +89,17 @@ async def test_an_answer_comes_back_with_its_events(client: httpx.AsyncClient, d
     assert [each["encoding"] for each in rows].count("base64") == 1
 
 
-async def test_an_answer_without_events(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
-    call = await capture(turns, CapturedCall(doors.clock.now(), answer=b'{"a": 1}'))
+async def test_an_answer_without_events(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:
+    call = await capture(turns, CapturedCall(api.clock.now(), answer=b'{"a": 1}'))
     assert (await client.get(f"/api/v1/calls/{call}/events")).json() == {"events": [], "next": None}
-    none = await capture(turns, CapturedCall(doors.clock.now()))
+    none = await capture(turns, CapturedCall(api.clock.now()))
     for part in ("events", "raw", "context"):
         assert (await client.get(f"/api/v1/calls/{none}/{part}")).status_code == 404
 
 
-async def test_a_call_is_described(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
+async def test_a_call_is_described(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:
     _, recipe = body_of([HI])
-    call = await capture(turns, CapturedCall(doors.clock.now(), received=recipe, answer=b"12345"))
+    call = await capture(turns, CapturedCall(api.clock.now(), received=recipe, answer=b"12345"))
     found = (await client.get(f"/api/v1/calls/{call}")).json()
     assert found["id"] == call
     assert found["status"] == 200
@@ -112,10 +112,10 @@ async def test_a_call_is_described(client: httpx.AsyncClient, doors: Doors, turn
     assert found["metadata"] == {"n": 1}
 
 
-async def test_calls_are_listed(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
+async def test_calls_are_listed(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:
     await client.post("/api/v1/sessions", json={"user": "ana", "id": "s"})
     session = UUID((await client.get("/api/v1/sessions/s")).json()["id"])
-    begin = doors.clock.now()
+    begin = api.clock.now()
     made = []
     for i in range(6):
         call = CapturedCall(
@@ -145,8 +145,8 @@ async def test_calls_are_listed(client: httpx.AsyncClient, doors: Doors, turns: 
     assert (await client.get(f"/api/v1/calls/{made[1]}", headers={"X-Mneme-User": "bob"})).status_code == 200
 
 
-async def test_calls_are_found_by_how_they_went(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
-    begin = doors.clock.now()
+async def test_calls_are_found_by_how_they_went(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:
+    begin = api.clock.now()
 
     def at(n: int) -> str:
         return (begin + timedelta(seconds=n)).isoformat()
@@ -189,8 +189,8 @@ async def test_calls_are_found_by_how_they_went(client: httpx.AsyncClient, doors
     assert (await client.get("/api/v1/calls", params={"label": "golden"})).json()["calls"][0]["id"] == made[2]
 
 
-async def test_labels_that_are_none(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
-    call = await capture(turns, CapturedCall(doors.clock.now()))
+async def test_labels_that_are_none(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:
+    call = await capture(turns, CapturedCall(api.clock.now()))
     path = f"/api/v1/calls/{call}"
     bad: list[Any] = ["x", [""], [" "], ["a\nb"], ["x"] * 33, ["x" * 257]]
     for body in ({}, {"other": 1}, *({"labels": each} for each in bad)):
@@ -205,7 +205,7 @@ async def test_labels_that_are_none(client: httpx.AsyncClient, doors: Doors, tur
 
 
 async def test_a_context_is_explained(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, admin: asyncpg.Connection[Any]
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, admin: asyncpg.Connection[Any]
 ) -> None:
     body = {
         "user": "ana",
@@ -227,7 +227,7 @@ async def test_a_context_is_explained(
             "sources": [[[said[0], 0, 1]], [[said[0], 0, 1]], [[None, 0, 1]]],
         },
     }  # fmt: skip
-    call = await capture(turns, CapturedCall(doors.clock.now(), audit=audit))
+    call = await capture(turns, CapturedCall(api.clock.now(), audit=audit))
     explained = (await client.get(f"/api/v1/calls/{call}/context")).json()
 
     assert explained["call_id"] == call
@@ -252,18 +252,18 @@ async def test_a_context_is_explained(
     assert later["items"][2]["provenance"][0]["metadata"] == {}
 
 
-async def test_a_call_of_another_tenant_is_not_there(doors: Doors, turns: TurnStore) -> None:
-    key, row = await doors.tenancy.create_key("acme", "k")
+async def test_a_call_of_another_tenant_is_not_there(api: WiredApi, turns: TurnStore) -> None:
+    key, row = await api.tenancy.create_key("acme", "k")
     received = body_of([HI])[1]
     names = ("id", "source", "kind", "tier", "score", "values", "reason", "because_of", "tokens", "legs", "sources")
     nothing: dict[str, list[Any]] = {name: [] for name in names}
     audit = {"v": 2, "budget": {}, "strategy": "x", "signals": [], "sessions": [], "items": nothing}
     call = await capture(
         turns,
-        CapturedCall(doors.clock.now(), received=received, answer=b"data: x\n\n", events=[(0, 1)], audit=audit),
+        CapturedCall(api.clock.now(), received=received, answer=b"data: x\n\n", events=[(0, 1)], audit=audit),
     )
     paths = [f"/api/v1/calls/{call}{part}" for part in ("", "/request", "/raw", "/events", "/context")]
-    async with doors.client() as own, doors.client(key) as other:
+    async with api.client() as own, api.client(key) as other:
         for path in paths:
             assert (await own.get(path)).status_code == 200, path
             assert (await other.get(path)).status_code == 404, path

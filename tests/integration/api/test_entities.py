@@ -11,20 +11,20 @@ import pytest
 
 from app.api.entities import MAX_PROPERTY_BYTES
 from app.store.pools import Pool
-from tests.support.doors import Doors, all_pages, build_doors, error_of, make_space
 from tests.support.labelled_mentions import ONTOLOGY, Rows
+from tests.support.wired_api import WiredApi, all_pages, build_api, error_of, make_space
 
 ENTITIES = "/api/v1/entities"
 
 
 @pytest.fixture
-async def knowing(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> Doors:
-    """The doors, in open mode, with a database of the business's own."""
-    return await build_doors(pool, await make_space(admin), dsn=database, finder=Rows(), ontology=ONTOLOGY)
+async def knowing(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> WiredApi:
+    """The API, in open mode, with a database of the business's own."""
+    return await build_api(pool, await make_space(admin), dsn=database, finder=Rows(), ontology=ONTOLOGY)
 
 
 @pytest.fixture
-async def business(knowing: Doors) -> AsyncIterator[httpx.AsyncClient]:
+async def business(knowing: WiredApi) -> AsyncIterator[httpx.AsyncClient]:
     async with knowing.client() as client:
         yield client
 
@@ -165,7 +165,7 @@ async def test_a_session_says_who_they_are(business: httpx.AsyncClient) -> None:
         assert answer.status_code == 404, (user, session)
 
 
-async def test_a_key_of_one_user_changes_only_what_is_theirs(locked: Doors) -> None:
+async def test_a_key_of_one_user_changes_only_what_is_theirs(locked: WiredApi) -> None:
     whole, _ = await locked.tenancy.create_key("acme", "all")
     own, _ = await locked.tenancy.create_key("acme", "one", user="ana")
     other, _ = await locked.tenancy.create_key("other", "all")

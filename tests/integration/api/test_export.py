@@ -18,8 +18,8 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, body_of, capture
-from tests.support.doors import Doors, error_of
 from tests.support.learning import Talk, learner, taught
+from tests.support.wired_api import WiredApi, error_of
 
 PATH = "/api/v1/users/ana/export"
 LOCAL = ids.LOCAL_TENANT
@@ -50,9 +50,9 @@ async def user_tables(admin: asyncpg.Connection[Any]) -> list[str]:
 
 
 async def live(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, learn: Learner, pool: Pool, user: str = "ana"
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, learn: Learner, pool: Pool, user: str = "ana"
 ) -> None:
-    """Something in as many tables as the doors reach."""
+    """Something in as many tables as the API reach."""
     talk = Talk(user, tenant=LOCAL)
     await taught(learn, pool, talk, "I live in Lisbon", "I'm allergic to peanuts")
     await client.put(f"/api/v1/users/{user}/facts/shoe%20size", json={"value": 38})
@@ -62,7 +62,7 @@ async def live(
     _, recipe = body_of([b'{"role":"user","content":"hi"}'])
     audit = {"v": 2, "live_blocks": 0, "items": {"id": [], "source": [], "reason": [], "score": []}}
     call = await capture(
-        turns, CapturedCall(doors.clock.now(), user=user, received=recipe, answer=b"\x00\xff data", audit=audit)
+        turns, CapturedCall(api.clock.now(), user=user, received=recipe, answer=b"\x00\xff data", audit=audit)
     )
     rated = await client.post("/api/v1/outcomes", json={"call": call, "outcome": "positive"})
     assert rated.status_code == 201
@@ -70,14 +70,14 @@ async def live(
 
 async def test_every_row_of_every_table_is_there(
     client: httpx.AsyncClient,
-    doors: Doors,
+    api: WiredApi,
     turns: TurnStore,
     learn: Learner,
     pool: Pool,
     admin: asyncpg.Connection[Any],
 ) -> None:
-    await live(client, doors, turns, learn, pool)
-    await live(client, doors, turns, learn, pool, user="bob")
+    await live(client, api, turns, learn, pool)
+    await live(client, api, turns, learn, pool, user="bob")
     found = await lines(client)
 
     head, end = found[0]["export"], found[-1]["end"]
@@ -122,13 +122,13 @@ async def test_every_table_of_users_is_exported_or_left_out_with_a_reason(
 
 async def test_pages_are_bounded_by_bytes_and_lose_nothing(
     client: httpx.AsyncClient,
-    doors: Doors,
+    api: WiredApi,
     turns: TurnStore,
     learn: Learner,
     pool: Pool,
     admin: asyncpg.Connection[Any],
 ) -> None:
-    await live(client, doors, turns, learn, pool)
+    await live(client, api, turns, learn, pool)
     await taught(learn, pool, Talk("ana", tenant=LOCAL), *(f"I like flavour number {n}" for n in range(20)))
     whole = await lines(client)
     small = Export(pool, Queries.load(), page_bytes=1)
@@ -178,7 +178,7 @@ async def test_messages_can_be_imported_again(client: httpx.AsyncClient, admin: 
     assert len(await lines(client, part="messages")) == 4
 
 
-async def test_nobody_exports_who_is_not_theirs(locked: Doors) -> None:
+async def test_nobody_exports_who_is_not_theirs(locked: WiredApi) -> None:
     acme, _ = await locked.tenancy.create_key("acme", "k")
     other, _ = await locked.tenancy.create_key("other", "k")
     bobs, _ = await locked.tenancy.create_key("acme", "k", user="bob")

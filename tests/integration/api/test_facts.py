@@ -9,7 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.support.doors import Doors, all_pages, error_of
+from tests.support.wired_api import WiredApi, all_pages, error_of
 
 FACTS = "/api/v1/users/ana/facts"
 
@@ -132,7 +132,7 @@ async def test_a_key_may_hold_a_slash_and_any_letters(client: httpx.AsyncClient)
     assert (await client.get(f"{FACTS}/a%2Fb%20ć")).json()["id"] == made["id"]
 
 
-async def test_tenants_and_users_have_their_own(locked: Doors) -> None:
+async def test_tenants_and_users_have_their_own(locked: WiredApi) -> None:
     a, _ = await locked.tenancy.create_key("acme", "k")
     b, _ = await locked.tenancy.create_key("other", "k")
     own, _ = await locked.tenancy.create_key("acme", "k", user="bob")

@@ -11,7 +11,7 @@ import httpx
 import orjson
 
 from app.api import importer
-from tests.support.doors import Doors, all_pages, error_of
+from tests.support.wired_api import WiredApi, all_pages, error_of
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 BEGAN = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
@@ -91,25 +91,25 @@ async def test_people_do_say_the_same_twice(client: httpx.AsyncClient) -> None:
     assert (await send(client, text([same, same, same])))["duplicates"] == 3
 
 
-async def test_lines_without_a_time(client: httpx.AsyncClient, doors: Doors) -> None:
+async def test_lines_without_a_time(client: httpx.AsyncClient, api: WiredApi) -> None:
     lines = [line("a", i, created_at=None, content=("yes", "no")[i % 2]) for i in range(5)]
     lines[3]["created_at"] = "2024-01-01T00:00:00Z"
     assert (await send(client, text(lines)))["imported"] == 5
     rows = await all_pages(client, "/api/v1/sessions/a/history", "messages")
     times = [datetime.fromisoformat(each["created_at"]) for each in rows]
-    assert times[0] == doors.clock.now()
+    assert times[0] == api.clock.now()
     assert times[1] == times[0] + timedelta(milliseconds=1)
     assert times[4] == datetime(2024, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)
 
-    doors.clock.move(timedelta(hours=1))
+    api.clock.move(timedelta(hours=1))
     assert await send(client, text(lines)) == {"imported": 0, "duplicates": 5, "sessions": 1, "users": 1}
     assert (await send(client, text([*lines, line("a", 5, created_at=None)])))["imported"] == 1
 
 
 async def test_wrong_lines_are_named_and_nothing_is_stored(
-    client: httpx.AsyncClient, doors: Doors, admin: asyncpg.Connection[Any]
+    client: httpx.AsyncClient, api: WiredApi, admin: asyncpg.Connection[Any]
 ) -> None:
-    ahead = (doors.clock.now() + timedelta(days=2)).isoformat()
+    ahead = (api.clock.now() + timedelta(days=2)).isoformat()
     wrong = [
         b"{", b"[]", b"null", b"\xff", b'{"a": "\\ud800"}', b"[" * 3000,
         orjson.dumps(line("a", 0, role="king")), orjson.dumps(line("", 0)), orjson.dumps(line("a", 0, created_at="soon")),

@@ -1,4 +1,4 @@
-"""The gateway asked from within a door: whoever goes away there goes away from the upstream, too."""
+"""The gateway asked from within a route: whoever goes away there goes away from the upstream, too."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import asyncpg
 
 from app.store.pools import Pool
-from tests.support.doors import build_doors, make_space
 from tests.support.journey import Client, Reply, completion
 from tests.support.sockets import eventually
+from tests.support.wired_api import build_api, make_space
 
 BODY = json.dumps({"message": "Hello", "user_id": "ana", "model": "gpt-4o"}).encode()
 JSON = [("content-type", "application/json")]
@@ -25,10 +25,10 @@ async def left(client: Client) -> None:
 
 
 async def test_a_caller_that_goes_takes_the_call_along(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    doors = await build_doors(pool, await make_space(admin), chat_learn_wait_ms=30_000)
-    upstream = doors.journey.upstream
+    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=30_000)
+    upstream = api.journey.upstream
     upstream.script = lambda asked: Reply(chunks=[b'{"choices": ', asyncio.Event()])
-    client = Client(doors.app)  # type: ignore[arg-type]  # any ASGI application
+    client = Client(api.app)  # type: ignore[arg-type]  # any ASGI application
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         group.create_task(left(client))
         await eventually(lambda: bool(upstream.requests))
@@ -37,29 +37,29 @@ async def test_a_caller_that_goes_takes_the_call_along(pool: Pool, admin: asyncp
     row = await admin.fetchrow("SELECT outcome, status FROM agent_data.upstream_calls")
     assert row is not None
     assert row["outcome"] == 2, "gone"
-    await doors.journey.settled()
+    await api.journey.settled()
 
 
 async def test_nobody_waits_for_the_worker_on_behalf_of_who_is_gone(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    doors = await build_doors(pool, await make_space(admin), chat_learn_wait_ms=30_000)
-    doors.journey.upstream.script = lambda asked: completion("Hi")
-    client = Client(doors.app)  # type: ignore[arg-type]  # any ASGI application
+    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=30_000)
+    api.journey.upstream.script = lambda asked: completion("Hi")
+    client = Client(api.app)  # type: ignore[arg-type]  # any ASGI application
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         group.create_task(left(client))
         while not await admin.fetchval("SELECT EXISTS (SELECT FROM agent_data.conversation_history)"):
             pass
         client.gone.set()
-    await doors.journey.settled()
+    await api.journey.settled()
 
 
 async def test_headers_of_the_outer_body_stay_outside(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    doors = await build_doors(pool, await make_space(admin), chat_learn_wait_ms=0)
+    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=0)
     given = [*JSON, ("x-custom", "a"), ("expect", "100-continue"), ("accept-encoding", "br"), ("x-mneme-user", "bo")]
-    answer = await Client(doors.app).request(  # type: ignore[arg-type]  # any ASGI application
+    answer = await Client(api.app).request(  # type: ignore[arg-type]  # any ASGI application
         "POST", "/api/v1/chat", BODY, [*given, ("content-length", str(len(BODY)))], query=b"a=b"
     )
     assert answer.status == 200, answer.body
-    (sent,) = doors.journey.upstream.requests
+    (sent,) = api.journey.upstream.requests
     names = [name.lower() for name, _ in sent.headers]
     assert b"x-custom" in names
     assert b"expect" not in names

@@ -1,9 +1,9 @@
 """GET /api/v1/me names the scope `admin` only for who may manage something."""
 
-from tests.support.doors import Doors
+from tests.support.wired_api import WiredApi
 
 
-async def test_a_key_of_one_user_administers_nothing(locked: Doors) -> None:
+async def test_a_key_of_one_user_administers_nothing(locked: WiredApi) -> None:
     own, _ = await locked.tenancy.create_key("acme", "ana", user="ana")
     whole, _ = await locked.tenancy.create_key("acme", "app")
     for key, expected in ((own, 403), (whole, 200)):

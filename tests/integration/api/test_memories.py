@@ -9,7 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.support.doors import Doors, all_pages, error_of
+from tests.support.wired_api import WiredApi, all_pages, error_of
 
 ANA = {"X-Mneme-User": "ana"}
 
@@ -81,12 +81,12 @@ async def test_a_memory_is_stored_with_all_that_finds_it(
     assert await admin.fetchval("SELECT count(*) FROM agent_data.routes WHERE id = $1", made["id"]) == 1
 
 
-async def test_session_memories_expire(client: httpx.AsyncClient, doors: Doors) -> None:
+async def test_session_memories_expire(client: httpx.AsyncClient, api: WiredApi) -> None:
     made = await add(client, "is in a hurry", tier=1, session="monday")
     assert made["scope"] == "local"
     assert made["session"] == "monday"
 
-    doors.clock.move(timedelta(hours=25))
+    api.clock.move(timedelta(hours=25))
     assert (await client.get("/api/v1/memories")).json()["memories"] == []
     (expired,) = (await client.get("/api/v1/memories", params={"status": "expired"})).json()["memories"]
     assert expired["status"] == "expired"

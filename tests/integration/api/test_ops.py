@@ -12,7 +12,7 @@ import pytest
 from app.api import probes
 from app.errors import NotReady
 from app.store.ids import LOCAL_TENANT
-from tests.support.doors import Doors, all_pages, error_of
+from tests.support.wired_api import WiredApi, all_pages, error_of
 
 
 async def test_alive(client: httpx.AsyncClient) -> None:
@@ -21,7 +21,7 @@ async def test_alive(client: httpx.AsyncClient) -> None:
 
 
 async def test_ready_only_when_everything_is(
-    client: httpx.AsyncClient, doors: Doors, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, api: WiredApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state: dict[str, Exception | None] = {"embedder": NotReady("the weights are missing"), "pool": None}
 
@@ -32,7 +32,7 @@ async def test_ready_only_when_everything_is(
 
         return look
 
-    doors.checks.update({name: check(name) for name in state})
+    api.checks.update({name: check(name) for name in state})
     cold = await client.get("/readyz")
     assert cold.status_code == 503
     assert cold.json() == {"ready": False, "checks": {"embedder": "the weights are missing", "pool": "ok"}}
@@ -46,13 +46,13 @@ async def test_ready_only_when_everything_is(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(probes, "CHECK_TIMEOUT_S", 0.01)
-    doors.checks["hangs"] = hang
+    api.checks["hangs"] = hang
     assert (await client.get("/readyz")).json()["checks"]["hangs"] == "no answer within 0.01 s"
 
 
-async def test_metrics_are_shown(client: httpx.AsyncClient, doors: Doors) -> None:
-    doors.metrics.request("chat", "complete", "ok")
-    doors.metrics.degraded("retrieval-timeout")
+async def test_metrics_are_shown(client: httpx.AsyncClient, api: WiredApi) -> None:
+    api.metrics.request("chat", "complete", "ok")
+    api.metrics.degraded("retrieval-timeout")
     answer = await client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     assert 'mneme_requests_total{kind="chat",memory="ok",outcome="complete"} 1.0' in answer.text
@@ -72,7 +72,7 @@ async def dead(admin: asyncpg.Connection[Any], n: int, tenant: object = LOCAL_TE
 
 @pytest.mark.parametrize("payload", [b"", b"\xff\xfe", b"no json", b"[1]", b'"x"', b'{"a": "\\u0000"}', b"[" * 100_000])
 async def test_a_payload_that_cannot_be_read_hides_no_other(
-    client: httpx.AsyncClient, admin: asyncpg.Connection[Any], doors: Doors, payload: bytes
+    client: httpx.AsyncClient, admin: asyncpg.Connection[Any], api: WiredApi, payload: bytes
 ) -> None:
     await dead(admin, 1)
     await admin.execute(
@@ -82,8 +82,8 @@ async def test_a_payload_that_cannot_be_read_hides_no_other(
     assert (await client.get("/api/v1/queue")).json() == {"queued": 0, "running": 0, "dead": 1}, "it is nobody's"
     listed = (await client.get("/api/v1/queue/dead")).json()["dead"]
     assert [each["payload"]["n"] for each in listed] == [0]
-    assert (await doors.queue.counts()).dead == 2
-    letters, _ = await doors.queue.dead_letters()
+    assert (await api.queue.counts()).dead == 2
+    letters, _ = await api.queue.dead_letters()
     assert [each.payload.get("n") for each in letters] == [None, 0]
     unreadable = letters[0].id
     assert (await client.post(f"/api/v1/queue/dead/{unreadable}/retry")).status_code == 404
@@ -97,7 +97,7 @@ async def test_a_body_that_does_not_say_that_it_is_json_is_told_so(client: httpx
     assert (await client.get("/api/v1/users")).json()["users"] == []
 
 
-async def test_storage_is_told_to_the_operator(locked: Doors) -> None:
+async def test_storage_is_told_to_the_operator(locked: WiredApi) -> None:
     whole, _ = await locked.tenancy.create_key("local", "ops")
     one, _ = await locked.tenancy.create_key("local", "one", user="ana")
     other, _ = await locked.tenancy.create_key("t", "other")
@@ -129,13 +129,13 @@ async def test_dead_letters_are_seen_and_tried_again(client: httpx.AsyncClient, 
     error_of(again)
 
 
-async def test_dead_letters_of_another_tenant(doors: Doors, admin: asyncpg.Connection[Any]) -> None:
-    key, row = await doors.tenancy.create_key("acme", "k")
+async def test_dead_letters_of_another_tenant(api: WiredApi, admin: asyncpg.Connection[Any]) -> None:
+    key, row = await api.tenancy.create_key("acme", "k")
     await dead(admin, 1, row.tenant_id)
     job = await admin.fetchval("SELECT id FROM agent_data.pgqueuer")
-    async with doors.client() as client:
+    async with api.client() as client:
         assert (await client.get("/api/v1/queue/dead")).json()["dead"] == []
         assert (await client.get("/api/v1/queue")).json()["dead"] == 0
         assert (await client.post(f"/api/v1/queue/dead/{job}/retry")).status_code == 404
-    async with doors.client(key) as client:
+    async with api.client(key) as client:
         assert len((await client.get("/api/v1/queue/dead")).json()["dead"]) == 1

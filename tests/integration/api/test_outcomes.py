@@ -18,7 +18,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, capture
-from tests.support.doors import Doors, all_pages, error_of
+from tests.support.wired_api import WiredApi, all_pages, error_of
 
 OUTCOMES = "/api/v1/outcomes"
 ANA = ids.user_id(ids.LOCAL_TENANT, "ana")
@@ -64,11 +64,11 @@ async def rate(client: httpx.AsyncClient, call: str, status: int, **body: Any) -
 
 
 async def test_a_good_answer_makes_its_memories_more_important(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore
 ) -> None:
     """Seed 001 §4.3: a positive outcome adds 0.1."""
     first, second, other = [await remember(client, text) for text in ("Likes recipes", "Sells bread", "Has a cat")]
-    call = await capture(turns, CapturedCall(doors.clock.now(), audit=audit(first, second)))
+    call = await capture(turns, CapturedCall(api.clock.now(), audit=audit(first, second)))
 
     made = await rate(client, call, 201, outcome="positive", comment="340 views", metadata={"views": 340})
     assert [made[name] for name in ("call", "user", "outcome", "score", "comment")] == [
@@ -81,9 +81,9 @@ async def test_a_good_answer_makes_its_memories_more_important(
     assert (await client.get(f"{OUTCOMES}/{call}")).json() == made
 
 
-async def test_the_last_word_counts_once(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
+async def test_the_last_word_counts_once(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:
     memory = await remember(client, "Likes recipes")
-    call = await capture(turns, CapturedCall(doors.clock.now(), audit=audit(memory)))
+    call = await capture(turns, CapturedCall(api.clock.now(), audit=audit(memory)))
 
     await rate(client, call, 201, outcome="positive")
     for _ in range(3):
@@ -101,10 +101,10 @@ async def test_the_last_word_counts_once(client: httpx.AsyncClient, doors: Doors
 
 
 async def test_the_same_word_from_many_at_once_counts_once(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore
 ) -> None:
     memory = await remember(client, "Likes recipes")
-    call = await capture(turns, CapturedCall(doors.clock.now(), audit=audit(memory)))
+    call = await capture(turns, CapturedCall(api.clock.now(), audit=audit(memory)))
     answers = await asyncio.gather(
         *(client.post(OUTCOMES, json={"call": call, "outcome": "negative"}) for _ in range(8))
     )
@@ -114,10 +114,10 @@ async def test_the_same_word_from_many_at_once_counts_once(
 
 @pytest.mark.parametrize(("start", "word", "end"), [(0.95, "positive", 1.0), (0.04, "negative", 0.0)])
 async def test_importance_stays_within_its_bounds_and_comes_back(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, start: float, word: str, end: float
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, start: float, word: str, end: float
 ) -> None:
     memory = await remember(client, "Likes recipes", importance=start)
-    call = await capture(turns, CapturedCall(doors.clock.now(), audit=audit(memory)))
+    call = await capture(turns, CapturedCall(api.clock.now(), audit=audit(memory)))
     await rate(client, call, 201, outcome=word)
     assert await importance(client, memory) == end
     await client.delete(f"{OUTCOMES}/{call}")
@@ -125,10 +125,10 @@ async def test_importance_stays_within_its_bounds_and_comes_back(
 
 
 async def test_memories_of_earlier_blocks_that_still_stood_in_the_prompt_count(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, admin: asyncpg.Connection[Any]
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, admin: asyncpg.Connection[Any]
 ) -> None:
     gone, earlier, own = [await remember(client, text) for text in ("Gone", "Earlier", "Own")]
-    session, at = UUID(int=7), doors.clock.now()
+    session, at = UUID(int=7), api.clock.now()
     for n, memory in enumerate((gone, earlier)):
         await admin.execute(
             "INSERT INTO agent_data.context_blocks VALUES ($1, $2, $3, 0, $4, 'c', 'm', 't', $5, 3, $6)",
@@ -141,18 +141,18 @@ async def test_memories_of_earlier_blocks_that_still_stood_in_the_prompt_count(
 
 
 async def test_a_call_without_memories_is_rated_all_the_same(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore
 ) -> None:
-    call = await capture(turns, CapturedCall(doors.clock.now()))
+    call = await capture(turns, CapturedCall(api.clock.now()))
     assert (await rate(client, call, 201, score=0.25))["memories"] == []
 
 
 async def test_the_report_sets_answers_with_a_memory_against_those_without(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, admin: asyncpg.Connection[Any]
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, admin: asyncpg.Connection[Any]
 ) -> None:
     good, bad, always = [await remember(client, text) for text in ("Good", "Bad", "Always")]
     await remember(client, "Never")
-    at = doors.clock.now()
+    at = api.clock.now()
     plan = [((good, always), 1.0), ((good, always), 0.5), ((bad, always), -1.0), ((always,), 0.0)]
     for n, (memories, score) in enumerate(plan):
         call = await capture(turns, CapturedCall(at + timedelta(seconds=n + 1), audit=audit(*memories)))
@@ -205,7 +205,7 @@ async def test_what_is_no_outcome_is_refused(client: httpx.AsyncClient, body: di
     assert (await client.get(OUTCOMES)).json() == {"outcomes": [], "next": None}
 
 
-async def test_another_tenants_or_users_call_is_none(locked: Doors, turns: TurnStore) -> None:
+async def test_another_tenants_or_users_call_is_none(locked: WiredApi, turns: TurnStore) -> None:
     key, info = await locked.tenancy.create_key("acme", "k")
     other, _ = await locked.tenancy.create_key("other", "k")
     bobs, _ = await locked.tenancy.create_key("acme", "k", user="bob")
@@ -224,10 +224,10 @@ async def test_another_tenants_or_users_call_is_none(locked: Doors, turns: TurnS
 
 
 async def test_an_outcome_goes_with_its_user_and_none_comes_after(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, database: str, admin: asyncpg.Connection[Any]
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, database: str, admin: asyncpg.Connection[Any]
 ) -> None:
     memory = await remember(client, "Likes recipes")
-    at = doors.clock.now()
+    at = api.clock.now()
     call = await capture(turns, CapturedCall(at, audit=audit(memory)))
     await rate(client, call, 201, outcome="positive", comment="lovely")
     clock = FakeClock(at + timedelta(seconds=1))

@@ -21,8 +21,8 @@ from app.store.limits import Limits
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from tests.support.doors import PATIENT_MS, Doors, HashEmbedder, error_of
 from tests.support.journey import UPSTREAM, Answer, Journey, build_journey, completion, user
+from tests.support.wired_api import PATIENT_MS, HashEmbedder, WiredApi, error_of
 
 READ = {"x-mneme-memory": "read-only"}
 LOCAL = ids.user_id(ids.LOCAL_TENANT, "local")
@@ -30,12 +30,12 @@ QUESTION = "Where did my sister leave the garden key?"
 COLOURS = ("red", "blue", "green", "white", "black", "brown", "grey", "pink", "violet", "orange")
 
 
-async def say(doors: Doors, admin: asyncpg.Connection[Any], *texts: str, key: str | None = None) -> list[UUID]:
+async def say(api: WiredApi, admin: asyncpg.Connection[Any], *texts: str, key: str | None = None) -> list[UUID]:
     """Things that the user says, each in a conversation of its own: their ids."""
-    doors.journey.upstream.script = lambda asked: completion("Noted.")
+    api.journey.upstream.script = lambda asked: completion("Noted.")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     for text in texts:
-        answer = await doors.journey.ask([user(text)], headers=headers)
+        answer = await api.journey.ask([user(text)], headers=headers)
         assert answer.status == 200, answer.body
     rows = await admin.fetch("SELECT content, message_id FROM agent_data.conversation_history")
     found = {row["content"]: row["message_id"] for row in rows}
@@ -87,13 +87,13 @@ def at_price(pool: Pool, price: Price, **given: Any) -> Journey:
 
 
 async def test_a_dearer_token_shows_less(
-    doors: Doors, pool: Pool, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, pool: Pool, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
-    await say(doors, admin, *many_things())
+    await say(api, admin, *many_things())
     said: dict[str, str] = {}
     for price in PRICE_NAMES:
-        await ask(doors.journey, headers={"x-mneme-price": price})
-        said[price] = block(doors.journey)
+        await ask(api.journey, headers={"x-mneme-price": price})
+        said[price] = block(api.journey)
         own = at_price(pool, price)
         await ask(own)
         assert block(own).split("\n")[1:-1] == said[price].split("\n")[1:-1], "the setting says the same"
@@ -101,13 +101,13 @@ async def test_a_dearer_token_shows_less(
     sizes = [len(said[price]) for price in ("frugal", "balanced", "thorough")]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[2]
-    await ask(doors.journey)
-    assert block(doors.journey).split("\n")[1:-1] == said["balanced"].split("\n")[1:-1], "what nobody says"
+    await ask(api.journey)
+    assert block(api.journey).split("\n")[1:-1] == said["balanced"].split("\n")[1:-1], "what nobody says"
     await ask(at := at_price(pool, "frugal"), headers={"x-mneme-price": "thorough"})
     assert block(at).split("\n")[1:-1] == said["thorough"].split("\n")[1:-1], "a header is more than a setting"
 
 
-async def test_the_price_of_a_key(locked: Doors, admin: asyncpg.Connection[Any]) -> None:
+async def test_the_price_of_a_key(locked: WiredApi, admin: asyncpg.Connection[Any]) -> None:
     keys: dict[Price | None, str] = {}
     prices: tuple[Price | None, ...] = (None, *PRICE_NAMES)
     for price in prices:
@@ -125,13 +125,13 @@ async def test_the_price_of_a_key(locked: Doors, admin: asyncpg.Connection[Any])
     assert len(block(locked.journey)) == said["thorough"], "a header is more than a key"
 
 
-async def test_a_price_that_is_none_is_refused(doors: Doors, client: httpx.AsyncClient) -> None:
-    refused = await doors.journey.ask([user("hi")], headers={"x-mneme-price": "cheap"})
+async def test_a_price_that_is_none_is_refused(api: WiredApi, client: httpx.AsyncClient) -> None:
+    refused = await api.journey.ask([user("hi")], headers={"x-mneme-price": "cheap"})
     assert refused.status == 400
     told = refused.json()["error"]
     assert told.keys() == {"message", "type", "param", "code"}
     assert (told["type"], told["param"]) == ("invalid_request_error", "x-mneme-price")
-    assert doors.journey.upstream.requests == []
+    assert api.journey.upstream.requests == []
     for path in ("context", "memories/search"):
         answer = await client.post(f"/api/v1/{path}", json={"query": "x", "price": "cheap"})
         assert answer.status_code == 400, answer.text
@@ -141,11 +141,11 @@ async def test_a_price_that_is_none_is_refused(doors: Doors, client: httpx.Async
     assert (answer.status_code, error_of(answer)["param"]) == (400, "limits.price")
 
 
-async def test_a_preview_and_a_search_at_a_price(doors: Doors, client: httpx.AsyncClient) -> None:
+async def test_a_preview_and_a_search_at_a_price(api: WiredApi, client: httpx.AsyncClient) -> None:
     for price in (None, *PRICE_NAMES):
         for path in ("context", "memories/search"):
             assert (await client.post(f"/api/v1/{path}", json={"query": "x", "price": price})).status_code == 200
-        assert doors.previewer.asked[-1].price == doors.searcher.asked[-1].price == price
+        assert api.previewer.asked[-1].price == api.searcher.asked[-1].price == price
 
 
 # --- what asks nothing ------------------------------------------------------------------------------------------------------
@@ -154,37 +154,37 @@ async def test_a_preview_and_a_search_at_a_price(doors: Doors, client: httpx.Asy
 @pytest.mark.parametrize("price", PRICE_NAMES)
 @pytest.mark.parametrize("text", ["Say hi", "What is 17 times 23?", "Write a haiku", "Continue", "Thanks!"])
 async def test_what_asks_nothing_gets_standing_wishes_alone(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], price: str, text: str
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], price: str, text: str
 ) -> None:
-    await say(doors, admin, *many_things())
-    await ask(doors.journey, text, {"x-mneme-price": price})
-    assert block(doors.journey) == ""
+    await say(api, admin, *many_things())
+    await ask(api.journey, text, {"x-mneme-price": price})
+    assert block(api.journey) == ""
     order = "Always answer in bullet points"
-    await memory(admin, order, "instruction", await say(doors, admin, order), provenance=5)
-    await ask(doors.journey, text, {"x-mneme-price": price})
-    assert block(doors.journey).split("\n")[1:-1] == [WISHES, f"- {order}"]
+    await memory(admin, order, "instruction", await say(api, admin, order), provenance=5)
+    await ask(api.journey, text, {"x-mneme-price": price})
+    assert block(api.journey).split("\n")[1:-1] == [WISHES, f"- {order}"]
 
 
 async def test_a_memory_of_two_lines_is_answered(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
-    await say(doors, admin, "My dog Rex is afraid of thunder.", "We moved to the lake in spring.")
+    await say(api, admin, "My dog Rex is afraid of thunder.", "We moved to the lake in spring.")
     for question, answer in (("What is Rex afraid of?", "thunder"), ("When did we move?", "spring")):
-        await ask(doors.journey, question)
-        assert answer in block(doors.journey)
+        await ask(api.journey, question)
+        assert answer in block(api.journey)
     for idle in ("Say hi", "What is 17 times 23?", "Write a haiku", "Continue"):
-        await ask(doors.journey, idle)
-        assert block(doors.journey) == "", idle
+        await ask(api.journey, idle)
+        assert block(api.journey) == "", idle
 
 
 async def test_the_same_question_again_does_not_hide_the_answer(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
-    await say(doors, admin, "My dog Rex is afraid of thunder.", "We moved to the lake in spring.", "I like jazz.")
+    await say(api, admin, "My dog Rex is afraid of thunder.", "We moved to the lake in spring.", "I like jazz.")
     for n in range(10):
-        answer = await doors.journey.ask([user("What is Rex afraid of?")])
+        answer = await api.journey.ask([user("What is Rex afraid of?")])
         assert answer.status == 200
-        assert "thunder" in block(doors.journey), n
+        assert "thunder" in block(api.journey), n
 
 
 # --- what is learned of answers ---------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ async def rate(client: httpx.AsyncClient, call: str, outcome: str) -> list[str]:
 
 
 async def test_a_rating_moves_what_the_next_prompt_says(
-    doors: Doors, pool: Pool, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, pool: Pool, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
     """Two memories that answer alike, and room for one: bad answers make way for the other, a good one keeps it."""
     told = {
@@ -224,28 +224,28 @@ async def test_a_rating_moves_what_the_next_prompt_says(
 
 
 async def test_a_bad_memory_is_not_worth_its_tokens_any_more(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
-    await say(doors, admin, *many_things())
+    await say(api, admin, *many_things())
     for number in range(12):
         await memory(admin, f"Heard that garden tool number {number} is rusty")
     shown = []
     for importance in (1.0, 0.5, 0.0):
         await admin.execute("UPDATE agent_data.memory_store SET importance = $1", importance)
-        await ask(doors.journey, "Which of my garden tools is rusty?", {"x-mneme-price": "frugal"})
-        shown.append(block(doors.journey).count("is rusty"))
+        await ask(api.journey, "Which of my garden tools is rusty?", {"x-mneme-price": "frugal"})
+        shown.append(block(api.journey).count("is rusty"))
     assert shown == sorted(shown, reverse=True)
     assert shown[0] > shown[2], shown
 
 
 async def test_a_memory_is_used_where_its_message_stood_for_it(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
-    said = await say(doors, admin, "My sister left the garden key under the third flower pot.")
+    said = await say(api, admin, "My sister left the garden key under the third flower pot.")
     made = await memory(admin, "Has a key somewhere", sources=said)
-    answer = await ask(doors.journey)
-    assert "third flower pot" in block(doors.journey)
-    assert "somewhere" not in block(doors.journey)
+    answer = await ask(api.journey)
+    assert "third flower pot" in block(api.journey)
+    assert "somewhere" not in block(api.journey)
     assert await rate(client, answer.headers["x-mneme-call-id"], "positive") == [str(made)]
     importance = await admin.fetchval("SELECT importance FROM agent_data.memory_store WHERE memory_id = $1", made)
     assert importance == pytest.approx(0.6)

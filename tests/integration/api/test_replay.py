@@ -33,16 +33,16 @@ from app.store.replays import ReplayStore
 from app.store.resolution import KnowingStore
 from app.store.sessions import Sessions
 from app.store.tenancy import Tenancy
-from tests.support.doors import TTL, error_of
 from tests.support.journey import TOKENIZERS, UPSTREAM, Reply, ScriptedTransport, completion, error, stream, user
 from tests.support.replaying import ANA, TENANT, ReplayStage, make_stage
 from tests.support.responses import response_of, said
+from tests.support.wired_api import TTL, error_of
 
 FACT = "Ana plays chess on Mondays."
 
 
 class Desk:
-    """A gateway, and the replay door beside it with an upstream of its own."""
+    """A gateway, and the replay route beside it with an upstream of its own."""
 
     def __init__(self, stage: ReplayStage, pool: Pool) -> None:
         self.stage = stage

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.core.result import Ok
 
 from app.store.pools import open_pool
-from tests.support.doors import build_doors, make_space
+from tests.support.wired_api import build_api, make_space
 
 EXAMPLES = 40
 """Cases for each operation: some 1,200 in all."""
@@ -26,7 +26,7 @@ LINES = "application/x-ndjson"
 
 
 class Server(threading.Thread):
-    """The doors in a loop of their own, on a real port: what makes the cases is not asynchronous."""
+    """The API in a loop of their own, on a real port: what makes the cases is not asynchronous."""
 
     def __init__(self, dsn: str) -> None:
         super().__init__()
@@ -52,9 +52,9 @@ class Server(threading.Thread):
         admin = await asyncpg.connect(self._dsn)
         space = await make_space(admin)
         await admin.close()
-        doors = await build_doors(pool, space, dsn=self._dsn)
+        api = await build_api(pool, space, dsn=self._dsn)
         # uvicorn's own log configuration would stay, for every test after this one.
-        self._server = uvicorn.Server(uvicorn.Config(doors.app, log_config=None, access_log=False, lifespan="off"))
+        self._server = uvicorn.Server(uvicorn.Config(api.app, log_config=None, access_log=False, lifespan="off"))
         self.ready.set()
         await self._server.serve([self._socket])
         await pool.close()

@@ -14,16 +14,16 @@ from app.store.ids import LOCAL_TENANT
 from app.store.sessions import NewSession
 from app.store.tenancy import UserRef
 from tests.support.context_samples import memory, message
-from tests.support.doors import Doors, error_of
+from tests.support.wired_api import WiredApi, error_of
 
 
-async def test_what_the_compiler_is_asked(client: httpx.AsyncClient, doors: Doors) -> None:
+async def test_what_the_compiler_is_asked(client: httpx.AsyncClient, api: WiredApi) -> None:
     body = {
         "user": "ana", "query": "where?", "k": 5, "token_budget": 100, "tiers": [3], "kinds": ["fact"], "history": True,
         "now": "2024-01-01T00:00:00Z", "profile": "temporal_focused",
     }  # fmt: skip
     assert (await client.post("/api/v1/memories/search", json=body)).status_code == 200
-    (asked,) = doors.searcher.asked
+    (asked,) = api.searcher.asked
     assert asked.scope.tenant_id == LOCAL_TENANT
     assert asked.scope.user_id == ids.user_id(LOCAL_TENANT, "ana")
     assert asked.scope.session is None
@@ -41,16 +41,16 @@ async def test_a_profile_that_is_none_is_refused(client: httpx.AsyncClient) -> N
         assert error_of(answer)["param"] == "profile"
 
 
-async def test_a_preview_by_a_profile(client: httpx.AsyncClient, doors: Doors) -> None:
+async def test_a_preview_by_a_profile(client: httpx.AsyncClient, api: WiredApi) -> None:
     for given in ({}, {"profile": "strategy"}):
         assert (await client.post("/api/v1/context", json={"query": "x"} | given)).status_code == 200
-        assert doors.previewer.asked[-1].profile == given.get("profile", "auto")
+        assert api.previewer.asked[-1].profile == given.get("profile", "auto")
 
 
-async def test_whose_memory_is_searched(client: httpx.AsyncClient, doors: Doors) -> None:
+async def test_whose_memory_is_searched(client: httpx.AsyncClient, api: WiredApi) -> None:
     tenant = LOCAL_TENANT
-    made, _ = await doors.sessions.create(tenant, UserRef(ids.user_id(tenant, "ana"), "ana"), NewSession(external="s"))
-    nobody, _ = await doors.sessions.create(tenant, UserRef(ids.nobody(tenant), ""), NewSession(external="anonymous"))
+    made, _ = await api.sessions.create(tenant, UserRef(ids.user_id(tenant, "ana"), "ana"), NewSession(external="s"))
+    nobody, _ = await api.sessions.create(tenant, UserRef(ids.nobody(tenant), ""), NewSession(external="anonymous"))
     local = ids.user_id(tenant, "local")
     for body, headers, user, session, confine in (
         ({}, {}, local, None, None),
@@ -64,13 +64,13 @@ async def test_whose_memory_is_searched(client: httpx.AsyncClient, doors: Doors)
     ):
         answer = await client.post("/api/v1/memories/search", json={"query": "x"} | body, headers=headers)
         assert answer.status_code == 200, answer.text
-        scope = doors.searcher.asked[-1].scope
+        scope = api.searcher.asked[-1].scope
         assert (scope.user_id, scope.session, scope.confine) == (user, session, confine), body
 
 
-async def test_how_an_answer_is_shown(client: httpx.AsyncClient, doors: Doors) -> None:
+async def test_how_an_answer_is_shown(client: httpx.AsyncClient, api: WiredApi) -> None:
     one, two = message(1, "Lives in Lisbon"), memory(2, "Lives in Porto")
-    doors.searcher.result = SearchResult(
+    api.searcher.result = SearchResult(
         [Scored(one, 0.9, 0.8, ("similarity",), (0.5,)), Scored(two, 0.1, 0.1, ("similarity",), (0.1,))],
         tokens=one.token_count + two.token_count,
         statuses={two.id: "superseded"},
@@ -98,16 +98,16 @@ async def test_how_an_answer_is_shown(client: httpx.AsyncClient, doors: Doors) -
     ]
 
 
-async def test_compile_only(client: httpx.AsyncClient, doors: Doors) -> None:
+async def test_compile_only(client: httpx.AsyncClient, api: WiredApi) -> None:
     messages = [{"role": "user", "content": [{"type": "text", "text": "hi"}], "unknown": 1}]
     body = {"user": "ana", "session": "s", "model": "m", "messages": messages, "max_tokens": 10}
     answer = await client.post("/api/v1/context", json=body)
     assert answer.json()["messages"] == messages
-    (asked,) = doors.previewer.asked
+    (asked,) = api.previewer.asked
     assert asked.user.external == "ana"
     assert (asked.session, asked.model, asked.max_tokens) == ("s", "m", 10)
     await client.post("/api/v1/context", json={"query": "hi"})
-    assert doors.previewer.asked[-1].messages == [{"role": "user", "content": "hi"}]
-    assert doors.previewer.asked[-1].user.external == "local"
+    assert api.previewer.asked[-1].messages == [{"role": "user", "content": "hi"}]
+    assert api.previewer.asked[-1].user.external == "local"
     refused = await client.post("/api/v1/context", json={"messages": ["hi"]})
     assert error_of(refused)["param"] == "messages.0"

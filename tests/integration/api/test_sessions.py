@@ -16,7 +16,7 @@ from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from tests.support.doors import Doors, HashEmbedder, all_pages, error_of
+from tests.support.wired_api import HashEmbedder, WiredApi, all_pages, error_of
 
 TURN = [{"role": "user", "content": "I'm vegetarian."}, {"role": "assistant", "content": "Noted."}]
 
@@ -114,10 +114,10 @@ async def test_names_may_hold_anything(client: httpx.AsyncClient) -> None:
     assert (await client.get("/api/v1/users/a%2Fb")).json()["id"] == "a/b"
 
 
-async def test_listing_and_closing(client: httpx.AsyncClient, doors: Doors) -> None:
+async def test_listing_and_closing(client: httpx.AsyncClient, api: WiredApi) -> None:
     for i in range(5):
         await client.post("/api/v1/sessions", json={"user": ("ana", "bob")[i % 2], "id": f"s{i}"})
-        doors.clock.move(timedelta(seconds=1))
+        api.clock.move(timedelta(seconds=1))
     await append(client, "s2", TURN, user="ana")
     closed = await client.post("/api/v1/sessions/s2/close")
     again = await client.post("/api/v1/sessions/s2/close")
@@ -286,8 +286,8 @@ async def test_suppressed_messages_are_not_shown(client: httpx.AsyncClient, admi
     assert [each["content"] for each in rows] == ["b", "c"]
 
 
-async def test_times_out_of_bounds_are_refused(client: httpx.AsyncClient, doors: Doors) -> None:
-    ahead = (doors.clock.now() + timedelta(days=2)).isoformat()
+async def test_times_out_of_bounds_are_refused(client: httpx.AsyncClient, api: WiredApi) -> None:
+    ahead = (api.clock.now() + timedelta(days=2)).isoformat()
     for at in (ahead, "1969-12-31T23:59:59Z", datetime(1, 1, 1, tzinfo=UTC).isoformat()):
         body = {"user": "ana", "messages": [{"role": "user", "content": "x", "created_at": at}]}
         answer = await client.post("/api/v1/sessions/s/messages", json=body)
@@ -354,7 +354,7 @@ async def test_what_cannot_be_deleted(client: httpx.AsyncClient) -> None:
     assert len((await client.get("/api/v1/sessions/mine/history")).json()["messages"]) == 2
 
 
-async def test_a_key_deletes_what_is_its_own(locked: Doors) -> None:
+async def test_a_key_deletes_what_is_its_own(locked: WiredApi) -> None:
     async def key(tenant: str, **given: Any) -> str:
         secret, _ = await locked.tenancy.create_key(tenant, "k", **given)
         return secret
@@ -394,7 +394,7 @@ async def test_what_a_branch_shares_is_deleted_from_both(
         assert [each["content"] for each in shown] == left
 
 
-async def test_an_import_that_comes_again_does_not_bring_it_back(client: httpx.AsyncClient, doors: Doors) -> None:
+async def test_an_import_that_comes_again_does_not_bring_it_back(client: httpx.AsyncClient, api: WiredApi) -> None:
     """With times, its lines have the ids that they had; without, they are known by what they say."""
     lines = [
         {"session": "old", "user": "ana", "role": "user", "content": "I was in Lisbon."},
@@ -419,7 +419,7 @@ async def test_an_import_that_comes_again_does_not_bring_it_back(client: httpx.A
     for session in ("old", "older"):
         first = (await client.get(f"/api/v1/sessions/{session}/history")).json()["messages"][0]
         assert (await client.delete(f"/api/v1/sessions/{session}/messages/{first['id']}")).status_code == 200
-    doors.clock.move(timedelta(hours=1))
+    api.clock.move(timedelta(hours=1))
     told = await bring()
     assert told["duplicates"] == 3, told
     assert (await client.get("/api/v1/sessions/older/history")).json()["messages"] == []
@@ -427,7 +427,7 @@ async def test_an_import_that_comes_again_does_not_bring_it_back(client: httpx.A
 
 
 async def test_sessions_are_found_by_what_they_were_about(
-    client: httpx.AsyncClient, doors: Doors, admin: asyncpg.Connection[Any], pool: Pool
+    client: httpx.AsyncClient, api: WiredApi, admin: asyncpg.Connection[Any], pool: Pool
 ) -> None:
     """By the vector of the summary where it is in the present space, else by its words."""
     space = await admin.fetchval("SELECT min(space) FROM agent_data.embedding_spaces")

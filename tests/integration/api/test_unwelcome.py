@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.store.pools import Pool
-from tests.support.doors import build_doors, error_of, make_space
+from tests.support.wired_api import build_api, error_of, make_space
 
 CARD = "4111 1111 1111 1111"
 TEXTS = {
@@ -84,7 +84,7 @@ async def test_the_settings_decide(pool: Pool, admin: asyncpg.Connection[Any], d
         ({"refuse_patterns": ["project [a-z]+"]}, "Works on Project Falcon", 400),
     ]
     for given, text, status in cases:
-        doors = await build_doors(pool, space, dsn=database, **given)
-        async with doors.client() as client:
+        api = await build_api(pool, space, dsn=database, **given)
+        async with api.client() as client:
             answer = await client.post("/api/v1/memories", json={"user": "ana", "text": text})
         assert answer.status_code == status, (given, answer.text)

@@ -10,7 +10,7 @@ import httpx
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
 from app.store.queries import Queries
-from tests.support.doors import all_pages, error_of
+from tests.support.wired_api import all_pages, error_of
 
 
 async def test_a_user_is_made_read_and_changed(client: httpx.AsyncClient) -> None:

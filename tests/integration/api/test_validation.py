@@ -17,16 +17,16 @@ from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.validation import Validation
-from tests.support.doors import Doors, error_of
 from tests.support.lives import one, put, told
+from tests.support.wired_api import WiredApi, error_of
 
 ANA = ids.user_id(LOCAL_TENANT, "ana")
 LONG_AGO = timedelta(days=100)
 
 
-async def _old(doors: Doors, admin: asyncpg.Connection[Any], text: str = "Lives in Lisbon", **given: Any) -> UUID:
+async def _old(api: WiredApi, admin: asyncpg.Connection[Any], text: str = "Lives in Lisbon", **given: Any) -> UUID:
     """A statement of ana's of a hundred days ago."""
-    at = doors.clock.now() - LONG_AGO
+    at = api.clock.now() - LONG_AGO
     memory = await put(
         admin,
         **{
@@ -53,19 +53,19 @@ async def _say(client: httpx.AsyncClient, memory: UUID, **body: Any) -> httpx.Re
 
 
 async def test_what_is_old_and_unconfirmed_is_asked_about(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
     """Whether or not the sweep has been here; what matters most first."""
-    lives = await _old(doors, admin)
-    drinks = await _old(doors, admin, "Drinks tea", status="aging", importance=0.9)
-    await _old(doors, admin, "Has a dog", reinforcement_count=1)
-    await _old(doors, admin, "Is 40", last_validated_at=doors.clock.now())
-    await _old(doors, admin, "Flew to Rome", kind="event")
-    await _old(doors, admin, "Likes jazz", status="invalidated")
-    await _old(doors, admin, "Is Bo", user_id=ids.user_id(LOCAL_TENANT, "bo"))
+    lives = await _old(api, admin)
+    drinks = await _old(api, admin, "Drinks tea", status="aging", importance=0.9)
+    await _old(api, admin, "Has a dog", reinforcement_count=1)
+    await _old(api, admin, "Is 40", last_validated_at=api.clock.now())
+    await _old(api, admin, "Flew to Rome", kind="event")
+    await _old(api, admin, "Likes jazz", status="invalidated")
+    await _old(api, admin, "Is Bo", user_id=ids.user_id(LOCAL_TENANT, "bo"))
     found = await _due(client)
     assert [each["id"] for each in found] == [str(drinks), str(lives)]
-    noted = doors.clock.now() - LONG_AGO
+    noted = api.clock.now() - LONG_AGO
     assert found[1]["question"] == (
         f"I have a note from {noted.day} {noted:%B %Y} that says “Lives in Lisbon”; is that still right?"
     )
@@ -75,26 +75,26 @@ async def test_what_is_old_and_unconfirmed_is_asked_about(
 
 
 async def test_what_was_asked_is_not_asked_again_for_a_week(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], pool: Pool
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], pool: Pool
 ) -> None:
-    memory = await _old(doors, admin)
-    await Validation(pool, Queries.load(), doors.clock, space=None).asked(LOCAL_TENANT, ANA, [memory])
+    memory = await _old(api, admin)
+    await Validation(pool, Queries.load(), api.clock, space=None).asked(LOCAL_TENANT, ANA, [memory])
     assert await _due(client) == []
     assert await told(admin, memory) == ["asked"]
-    doors.clock.move(timedelta(days=7))
+    api.clock.move(timedelta(days=7))
     assert len(await _due(client)) == 1
-    await Validation(pool, Queries.load(), doors.clock, space=None).asked(LOCAL_TENANT, ANA, [memory])
-    doors.clock.move(timedelta(days=13))
+    await Validation(pool, Queries.load(), api.clock, space=None).asked(LOCAL_TENANT, ANA, [memory])
+    api.clock.move(timedelta(days=13))
     assert await _due(client) == [], "nor a second time within two"
-    doors.clock.move(timedelta(days=1))
+    api.clock.move(timedelta(days=1))
     assert len(await _due(client)) == 1
     assert (await _say(client, memory, answer="yes")).status_code == 200
     assert await admin.fetchval("SELECT details FROM agent_data.memory_store WHERE memory_id = $1", memory) == "{}"
 
 
-async def test_yes(doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+async def test_yes(api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
     """Seed 004: active, the timer anew, 0.05 more, one more confirmation; a memory that had fallen rises again."""
-    memory = await _old(doors, admin, status="aging", memory_tier=2, expires_at=doors.clock.now() + timedelta(days=1))
+    memory = await _old(api, admin, status="aging", memory_tier=2, expires_at=api.clock.now() + timedelta(days=1))
     answer = await _say(client, memory, answer="yes")
     assert answer.status_code == 200, answer.text
     shown = answer.json()["memory"]
@@ -102,7 +102,7 @@ async def test_yes(doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Conne
     assert (shown["status"], shown["tier"], shown["expires_at"], shown["reinforcement_count"]) == ("active", 3, None, 1)
     assert shown["confidence"] == pytest.approx(0.9)
     life = await one(admin, memory)
-    assert life.last_validated_at == doors.clock.now()
+    assert life.last_validated_at == api.clock.now()
     assert await _due(client) == []
     history = (await client.get(f"/api/v1/memories/{memory}/history")).json()["events"]
     assert [(each["event"], each["actor"]) for each in history] == [("confirmed", "api")]
@@ -111,17 +111,17 @@ async def test_yes(doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Conne
 
 
 async def test_yes_to_what_happened_leaves_it_where_it_is(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
-    memory = await _old(doors, admin, kind="event", memory_tier=2, expires_at=doors.clock.now() + timedelta(days=1))
+    memory = await _old(api, admin, kind="event", memory_tier=2, expires_at=api.clock.now() + timedelta(days=1))
     shown = (await _say(client, memory, answer="yes")).json()["memory"]
     assert shown["tier"] == 2
-    assert (await one(admin, memory)).expires_at == doors.clock.now() + timedelta(days=90)
+    assert (await one(admin, memory)).expires_at == api.clock.now() + timedelta(days=90)
 
 
-async def test_no(doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
+async def test_no(api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
     """Invalidated, with confidence 0 (seed 004); restored, it is believed as before and not taken at once again."""
-    memory = await _old(doors, admin, status="aging")
+    memory = await _old(api, admin, status="aging")
     shown = (await _say(client, memory, answer="no")).json()["memory"]
     assert (shown["status"], shown["confidence"]) == ("invalidated", 0.0)
     assert shown["valid_to"] is not None
@@ -131,15 +131,15 @@ async def test_no(doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connec
     back = (await client.post(f"/api/v1/memories/{memory}/restore")).json()
     assert (back["status"], back["validated_by"], back["confidence_factors"]) == ("active", "user", {})
     assert back["confidence"] == pytest.approx(0.85)
-    assert (await one(admin, memory)).last_validated_at == doors.clock.now()
+    assert (await one(admin, memory)).last_validated_at == api.clock.now()
 
 
 async def test_a_correction_takes_its_place(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
     """Seed 004: superseded, and a new one of 0.85 about the same."""
     memory = await _old(
-        doors, admin, "Prefers Friday deliveries", kind="preference", memory_tier=2, status="aging", tags=["orders"],
+        api, admin, "Prefers Friday deliveries", kind="preference", memory_tier=2, status="aging", tags=["orders"],
         subject_entity_id="customer:gai_123", predicate="delivery_day_preference", object_value="Friday",
         entity_ids=["customer:gai_123"],
     )  # fmt: skip
@@ -164,25 +164,25 @@ async def test_a_correction_takes_its_place(
 
 
 async def test_a_correction_that_is_known_already_confirms_that(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
     made = (await client.post("/api/v1/memories", json={"user": "ana", "text": "Lives in Porto"})).json()
-    memory = await _old(doors, admin)
+    memory = await _old(api, admin)
     answer = (await _say(client, memory, answer="no", correction="Lives in Porto")).json()
     assert answer["memory"]["superseded_by"] == answer["correction"]["id"] == made["id"]
     assert answer["correction"]["reinforcement_count"] == 1
 
 
 async def test_of_two_answers_at_once_one_is_taken(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
-    memory = await _old(doors, admin)
+    memory = await _old(api, admin)
     answers = await asyncio.gather(
         *(_say(client, memory, answer="no", correction=f"Lives in {place}") for place in ("Porto", "Faro", "Braga"))
     )
     assert sorted(each.status_code for each in answers) == [200, 409, 409]
     assert await admin.fetchval("SELECT count(*) FROM agent_data.memory_store WHERE is_active") == 1
-    other = await _old(doors, admin, "Drinks tea")
+    other = await _old(api, admin, "Drinks tea")
     both = await asyncio.gather(*(_say(client, other, answer="yes") for _ in range(2)))
     assert [each.status_code for each in both] == [200, 200]
     assert (await one(admin, other)).reinforcement_count == 2
@@ -201,9 +201,9 @@ async def test_of_two_answers_at_once_one_is_taken(
     ids=str,
 )
 async def test_an_answer_that_says_nothing_changes_nothing(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], body: dict[str, Any], status: int
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], body: dict[str, Any], status: int
 ) -> None:
-    memory = await _old(doors, admin, content_hash=content_hash("Lives in Lisbon"))
+    memory = await _old(api, admin, content_hash=content_hash("Lives in Lisbon"))
     refused = await _say(client, memory, **body)
     assert refused.status_code == status, refused.text
     error_of(refused)
@@ -212,16 +212,16 @@ async def test_an_answer_that_says_nothing_changes_nothing(
 
 
 async def test_a_memory_that_is_none_or_over(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
     assert (await _say(client, UUID(int=5), answer="yes")).status_code == 404
-    over = await _old(doors, admin, memory_tier=2, expires_at=doors.clock.now())
+    over = await _old(api, admin, memory_tier=2, expires_at=api.clock.now())
     refused = await _say(client, over, answer="yes")
     assert refused.status_code == 409
     assert "expired" in error_of(refused)["message"]
 
 
-async def test_a_key_of_one_user_judges_only_his(locked: Doors, admin: asyncpg.Connection[Any]) -> None:
+async def test_a_key_of_one_user_judges_only_his(locked: WiredApi, admin: asyncpg.Connection[Any]) -> None:
     memory = await _old(locked, admin)
     key, _ = await locked.tenancy.create_key("local", "laptop", user="bo")
     async with locked.client(key) as bo:

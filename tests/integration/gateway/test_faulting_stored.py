@@ -23,8 +23,8 @@ from app.store.paging import PagingStore
 from app.store.paging_values import Fault, FaultType, Fidelity, PagingRecord, SemanticObject
 from app.store.pools import Pool
 from app.store.queries import Queries
-from tests.support.doors import HashEmbedder, make_space
 from tests.support.paged import made, moved, record
+from tests.support.wired_api import HashEmbedder, make_space
 from tests.unit.paging.micro_faults import questions, sources
 
 COUNT = Tokenizers().for_model("gpt-4o").count

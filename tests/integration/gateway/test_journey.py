@@ -23,7 +23,6 @@ from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from tests.support.doors import HashEmbedder, make_space
 from tests.support.journey import (
     TOKENIZERS,
     UPSTREAM,
@@ -42,6 +41,7 @@ from tests.support.journey import (
     system,
     user,
 )
+from tests.support.wired_api import HashEmbedder, make_space
 
 PATIENT = 20_000
 THINGS = [

@@ -262,7 +262,7 @@ async def test_a_preview_tells_it_as_the_call_would(told: Told) -> None:
     assert shown["query"]["category"] == "factual"
 
 
-async def test_the_door_of_a_call_tells_what_the_memory_said_while_it_is_stored(told: Told, pool: Pool) -> None:
+async def test_the_route_of_a_call_tells_what_the_memory_said_while_it_is_stored(told: Told, pool: Pool) -> None:
     memory = await told.tie("Gai Media pays NET30", "NET30")
     call = (await told.ask()).headers["x-mneme-call-id"]
     async with Desk(told.stage, pool).client() as client:

@@ -19,8 +19,8 @@ from app.store.queries import Queries
 from app.store.turns import TurnStore
 from app.store.user_profile import MAX_WISHES, Ended
 from tests.integration.gateway.test_journey import PATIENT, World
-from tests.support.doors import HashEmbedder, make_space
 from tests.support.journey import UPSTREAM, Message, assistant, build_journey, user
+from tests.support.wired_api import HashEmbedder, make_space
 
 SQL = Queries.load()
 USER = ids.user_id(ids.LOCAL_TENANT, "local")

@@ -1,4 +1,4 @@
-"""app/store/queue.py and queue_tables.py: pgqueuer's tables in our schema, and what the doors may do with the queue."""
+"""app/store/queue.py and queue_tables.py: pgqueuer's tables in our schema, and what the API may do with the queue."""
 
 from __future__ import annotations
 

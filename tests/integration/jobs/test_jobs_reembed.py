@@ -29,9 +29,9 @@ from app.store.pools import Pool
 from app.store.reembed import ReembedStore
 from app.store.sessions import SessionRef
 from app.store.tenancy import UserRef
-from tests.support.doors import DIMENSIONS, SPACE, HashEmbedder, make_space
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, OTHER_TENANT, TENANT, Talk
+from tests.support.wired_api import DIMENSIONS, SPACE, HashEmbedder, make_space
 
 NEW, NEW_DIMENSIONS = "new-12", 12
 

@@ -1,4 +1,4 @@
-"""What the tests of knowledge share: the sample domain and the door to it; the labelled business, and two users."""
+"""What the tests of knowledge share: the sample domain and the way to it; the labelled business, and two users."""
 
 from __future__ import annotations
 

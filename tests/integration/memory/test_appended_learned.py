@@ -14,9 +14,9 @@ from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
 from app.store.facts import Facts
 from app.store.pools import Pool
-from tests.support.doors import build_doors, make_space
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, Remote, learner, texts
+from tests.support.wired_api import build_api, make_space
 
 LOCAL = ids.LOCAL_TENANT
 SAID = [
@@ -36,12 +36,12 @@ async def waiting(admin: asyncpg.Connection[Any]) -> list[bytes]:
 async def test_appended_messages_become_memories_facts_and_vectors(
     remote: bool, learn: Learner, space: int, words: WordLlamaEmbedder, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
-    doors = await build_doors(pool, await make_space(admin))
+    api = await build_api(pool, await make_space(admin))
     facts, embedder = Facts(pool, SQL, FakeClock(NOW)), Remote()
     if remote:
         number = await admin.fetchval("SELECT agent_data.ensure_embedding_space($1, 2)", embedder.space)
         learn = learner(pool, embedder, number)
-    async with doors.client() as client:
+    async with api.client() as client:
         answer = await client.post("/api/v1/sessions/s/messages", json={"user": "ana", "messages": SAID})
         assert answer.status_code in (200, 201), answer.text
     (payload,) = await waiting(admin)
@@ -68,8 +68,8 @@ async def test_appended_messages_become_memories_facts_and_vectors(
 async def test_messages_that_are_not_to_be_learned_from_leave_no_job(
     pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
-    doors = await build_doors(pool, await make_space(admin))
-    async with doors.client() as client:
+    api = await build_api(pool, await make_space(admin))
+    async with api.client() as client:
         body = {"user": "ana", "messages": SAID, "learn": False}
         answer = await client.post("/api/v1/sessions/s/messages", json=body)
         assert answer.status_code in (200, 201), answer.text

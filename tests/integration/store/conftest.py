@@ -12,8 +12,8 @@ from app.providers.tokens import CountCache
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from tests.support.doors import HashEmbedder, WordCounter, make_space
 from tests.support.teller import OTHER_TENANT, TENANT, Teller
+from tests.support.wired_api import HashEmbedder, WordCounter, make_space
 
 
 @pytest.fixture

@@ -33,10 +33,10 @@ from app.store.records import TurnRecord, batch
 from app.store.turns import TurnStore
 from app.store.user_profile import FACT_FLOOR, MAX_FACTS, MAX_WISHES
 from tests.support.database import connected, fresh_database
-from tests.support.doors import HashEmbedder, WordCounter, make_space
 from tests.support.paged import made, mark
 from tests.support.plans import S1, S2, SQL, Watch, fill, nodes, watching
 from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller, recipe_of, talk
+from tests.support.wired_api import HashEmbedder, WordCounter, make_space
 
 CITUS = Path(__file__).parents[3] / "deploy" / "citus"
 SCHEMA = Path(__file__).parents[3] / "sql" / "schema"

@@ -19,10 +19,10 @@ from app.store.queries import Queries
 from app.store.records import TurnRecord, batch
 from app.store.turns import TurnStore
 from app.store.user_profile import FACT_FLOOR, MAX_FACTS, MAX_WISHES
-from tests.support.doors import HashEmbedder
 from tests.support.paged import made, mark
 from tests.support.plans import S1, S2, Scan, Watch, fill, nodes, watching
 from tests.support.teller import ANA, NOW, TENANT, Teller, said, talk
+from tests.support.wired_api import HashEmbedder
 
 pytestmark = pytest.mark.heavy
 

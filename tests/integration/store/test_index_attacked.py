@@ -20,8 +20,8 @@ from app.store.queries import Queries
 from app.tasks import Supervisor
 from app.text_cache import of_texts
 from tests.integration.store.test_index_kept import SESSION, SPACED, Slow, Told, found, store, tasks
-from tests.support.doors import HashEmbedder
 from tests.support.teller import ANA, NOW, TENANT, Teller, talk
+from tests.support.wired_api import HashEmbedder
 
 __all__ = ["store", "tasks"]
 

@@ -22,8 +22,8 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.replicas import FromPool
 from app.tasks import Supervisor
-from tests.support.doors import HashEmbedder
 from tests.support.teller import ANA, TENANT, Teller, talk
+from tests.support.wired_api import HashEmbedder
 
 SQL = Queries.load()
 SESSION = UUID(int=0x51)

@@ -17,9 +17,9 @@ from app.store.learned import Learned, NewMemory, Said
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from tests.support.doors import HashEmbedder, WordCounter, make_space
 from tests.support.seeded import memory, others, scans
 from tests.support.teller import ANA, NOW, OTHER_TENANT, TENANT, Teller, talk
+from tests.support.wired_api import HashEmbedder, WordCounter, make_space
 
 Admin = asyncpg.Connection
 SQL = Queries.load()

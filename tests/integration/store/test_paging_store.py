@@ -24,9 +24,9 @@ from app.store.paging_values import NOTHING_PAGED, Asked, FaultType, Fidelity, L
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.tasks import Supervisor
-from tests.support.doors import HashEmbedder, WordCounter
 from tests.support.paged import admitted, fault, made, mark, moved, record, whole_record
 from tests.support.teller import ANA, NOW, OTHER_TENANT, TENANT, Teller, talk
+from tests.support.wired_api import HashEmbedder, WordCounter
 
 SQL = Queries.load()
 S1, S2 = UUID(int=0x51), UUID(int=0x52)

@@ -17,10 +17,10 @@ from app.store.paging import PagingStore
 from app.store.paging_values import Fidelity
 from app.store.pools import Pool
 from app.store.queries import Queries
-from tests.support.doors import HashEmbedder, make_space
 from tests.support.paged import made, whole_record
 from tests.support.seeded import literal, scans, session_of
 from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller, talk
+from tests.support.wired_api import HashEmbedder, make_space
 
 Admin = asyncpg.Connection
 BO = ids.user_id(OTHER_TENANT, "ana")

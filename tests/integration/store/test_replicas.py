@@ -34,10 +34,10 @@ from app.store.turns import TurnStore
 from app.store.workloads import Elsewhere, PoolLimits, Pools, open_pools
 from app.tasks import Supervisor
 from tests.support.database import MEMORY, PARTITIONS, connected
-from tests.support.doors import HashEmbedder, WordCounter, make_space
 from tests.support.replicas import Cluster, Node
 from tests.support.sockets import DEADLINE_S
 from tests.support.teller import OTHER_TENANT, TENANT, Teller, talk
+from tests.support.wired_api import HashEmbedder, WordCounter, make_space
 
 SQL = Queries.load()
 PATIENT_S = 10.0

@@ -17,9 +17,9 @@ from app.index import analyse
 from app.index.indexes import Part
 from app.store import ids
 from app.store.turns import RetrievedRow
-from tests.support.doors import HashEmbedder
 from tests.support.indexes import indexes_of
 from tests.support.teller import ANA, NOW, OTHER_TENANT, TENANT, Teller, said, talk
+from tests.support.wired_api import HashEmbedder
 
 S1, S2, S3 = (UUID(int=0x51 + n) for n in range(3))
 

@@ -27,8 +27,8 @@ from app.store.queries import Queries
 from app.store.turns import TurnRecord, TurnStore
 from app.tasks import Supervisor
 from tests.support.database import connected
-from tests.support.doors import HashEmbedder, WordCounter
 from tests.support.teller import ANA, NOW, TENANT, Teller, recipe_of, said, talk
+from tests.support.wired_api import HashEmbedder, WordCounter
 
 DEADLINE_S = 30.0
 """Seconds after which what must not hang is taken to hang."""

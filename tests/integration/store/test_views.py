@@ -20,9 +20,9 @@ from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from tests.support.doors import HashEmbedder, WordCounter, make_space
 from tests.support.seeded import GAI, fill, others, query_vector, scans, session_of
 from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller
+from tests.support.wired_api import HashEmbedder, WordCounter, make_space
 
 Admin = asyncpg.Connection
 SQL = Queries.load()

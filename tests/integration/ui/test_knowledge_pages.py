@@ -12,11 +12,11 @@ import pytest
 
 from app.store import ids
 from app.store.pools import Pool
-from tests.support.doors import Doors, build_doors, make_space
 from tests.support.labelled_mentions import ONTOLOGY, Rows
 from tests.support.lives import put
 from tests.support.sample_domain import ONTOLOGY_YAML
 from tests.support.talk_pages import Form, Shown, Visitor, visiting
+from tests.support.wired_api import WiredApi, build_api, make_space
 
 HOSTILE = '"><script>alert(1)</script>' + "long" * 40
 ANA = ids.user_id(ids.LOCAL_TENANT, "ana")
@@ -24,19 +24,19 @@ GAI = "customer:gai_123"
 
 
 @pytest.fixture
-async def doors(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> Doors:
-    return await build_doors(pool, await make_space(admin), dsn=database, finder=Rows(), ontology=ONTOLOGY)
+async def wired(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> WiredApi:
+    return await build_api(pool, await make_space(admin), dsn=database, finder=Rows(), ontology=ONTOLOGY)
 
 
 @pytest.fixture
-async def api(doors: Doors) -> AsyncIterator[httpx.AsyncClient]:
-    async with doors.client() as client:
+async def api(wired: WiredApi) -> AsyncIterator[httpx.AsyncClient]:
+    async with wired.client() as client:
         yield client
 
 
 @pytest.fixture
-async def visitor(doors: Doors) -> AsyncIterator[Visitor]:
-    async with visiting(doors) as visitor:
+async def visitor(wired: WiredApi) -> AsyncIterator[Visitor]:
+    async with visiting(wired) as visitor:
         yield visitor
 
 
@@ -128,8 +128,8 @@ async def test_the_ontology_is_shown(visitor: Visitor, api: httpx.AsyncClient) -
 # --- conflicts ---------------------------------------------------------------------------------------------------------------
 
 
-async def memory(admin: asyncpg.Connection[Any], doors: Doors, value: str, **given: Any) -> UUID:
-    at = doors.clock.now()
+async def memory(admin: asyncpg.Connection[Any], wired: WiredApi, value: str, **given: Any) -> UUID:
+    at = wired.clock.now()
     return await put(
         admin,
         **{
@@ -141,11 +141,11 @@ async def memory(admin: asyncpg.Connection[Any], doors: Doors, value: str, **giv
 
 
 async def log(
-    admin: asyncpg.Connection[Any], doors: Doors, values: list[str], *, row: str | None = None, **given: Any
+    admin: asyncpg.Connection[Any], wired: WiredApi, values: list[str], *, row: str | None = None, **given: Any
 ) -> tuple[UUID, list[UUID]]:
     """An open contradiction of memories with these values, or of the one with a row."""
-    at = doors.clock.now()
-    memories = [await memory(admin, doors, value) for value in values]
+    at = wired.clock.now()
+    memories = [await memory(admin, wired, value) for value in values]
     told = [
         {
             "memory_id": str(each),
@@ -172,11 +172,11 @@ async def log(
 
 
 async def test_conflicts_are_listed_by_status_type_and_thing(
-    visitor: Visitor, doors: Doors, admin: asyncpg.Connection[Any]
+    visitor: Visitor, wired: WiredApi, admin: asyncpg.Connection[Any]
 ) -> None:
     assert "Nothing contradicts" in (await visitor.look("conflicts")).text
-    one, _ = await log(admin, doors, ["NET30"], row="NET15")
-    two, _ = await log(admin, doors, [HOSTILE, "NET60"], entity="customer:acme")
+    one, _ = await log(admin, wired, ["NET30"], row="NET15")
+    two, _ = await log(admin, wired, [HOSTILE, "NET60"], entity="customer:acme")
 
     async def listed(query: str) -> set[str]:
         page = await visitor.look(f"conflicts?{query}")
@@ -191,10 +191,10 @@ async def test_conflicts_are_listed_by_status_type_and_thing(
 
 
 async def test_a_conflict_with_a_row_is_decided(
-    visitor: Visitor, api: httpx.AsyncClient, doors: Doors, admin: asyncpg.Connection[Any]
+    visitor: Visitor, api: httpx.AsyncClient, wired: WiredApi, admin: asyncpg.Connection[Any]
 ) -> None:
     await api.post("/api/v1/users", json={"id": "ana"})
-    conflict, [memory] = await log(admin, doors, ["NET30"], row="NET15")
+    conflict, [memory] = await log(admin, wired, ["NET30"], row="NET15")
     page = await visitor.look(f"conflicts/{conflict}")
     for said in (
         "customer:gai_123: payment terms",
@@ -234,9 +234,9 @@ async def test_a_conflict_with_a_row_is_decided(
     ],
 )
 async def test_a_conflict_of_two_memories_is_decided(
-    visitor: Visitor, api: httpx.AsyncClient, doors: Doors, admin: asyncpg.Connection[Any], way: str, kept: list[str]
+    visitor: Visitor, api: httpx.AsyncClient, wired: WiredApi, admin: asyncpg.Connection[Any], way: str, kept: list[str]
 ) -> None:
-    conflict, memories = await log(admin, doors, ["NET30", "NET15"])
+    conflict, memories = await log(admin, wired, ["NET30", "NET15"])
     page = await visitor.look(f"conflicts/{conflict}")
     asking = await visitor.look(page.links[way].partition("#")[0])
     done = await visitor.press(with_button(asking, "Resolve"), "Resolve")

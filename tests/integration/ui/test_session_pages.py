@@ -17,28 +17,28 @@ from app.store.paging import PagingStore
 from app.store.paging_values import Fidelity, Zone
 from app.store.pools import Pool
 from app.store.queries import Queries
-from tests.support.doors import Doors, build_doors, make_space
 from tests.support.paged import fault, made, moved, record
 from tests.support.talk_pages import Form, Shown, Visitor, visiting
+from tests.support.wired_api import WiredApi, build_api, make_space
 
 HOSTILE = '"><script>alert(1)</script>\u202e' + "long" * 500
 ANA = ids.user_id(ids.LOCAL_TENANT, "ana")
 
 
 @pytest.fixture
-async def doors(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> Doors:
-    return await build_doors(pool, await make_space(admin), dsn=database)
+async def wired(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> WiredApi:
+    return await build_api(pool, await make_space(admin), dsn=database)
 
 
 @pytest.fixture
-async def api(doors: Doors) -> AsyncIterator[httpx.AsyncClient]:
-    async with doors.client() as client:
+async def api(wired: WiredApi) -> AsyncIterator[httpx.AsyncClient]:
+    async with wired.client() as client:
         yield client
 
 
 @pytest.fixture
-async def visitor(doors: Doors) -> AsyncIterator[Visitor]:
-    async with visiting(doors) as visitor:
+async def visitor(wired: WiredApi) -> AsyncIterator[Visitor]:
+    async with visiting(wired) as visitor:
         yield visitor
 
 
@@ -54,13 +54,13 @@ def asked(text: str, answer: str, **given: Any) -> tuple[dict[str, Any], dict[st
 
 
 async def test_the_list_is_filtered_searched_and_paged(
-    visitor: Visitor, api: httpx.AsyncClient, admin: asyncpg.Connection[Any], doors: Doors
+    visitor: Visitor, api: httpx.AsyncClient, admin: asyncpg.Connection[Any], wired: WiredApi
 ) -> None:
     empty = await visitor.look("sessions")
     assert "No conversations yet" in empty.text
     assert "curl http://mneme/v1/chat/completions" in empty.text
     for n in range(52):
-        doors.clock.move(timedelta(seconds=1))
+        wired.clock.move(timedelta(seconds=1))
         made = await api.post("/api/v1/sessions", json={"user": f"user {n % 2}", "id": f"talk-{n:02}"})
         assert made.status_code == 201
     await api.post("/api/v1/sessions/talk-51/close", params={"user": "user 1"})
@@ -159,7 +159,7 @@ async def test_a_deleted_message_leaves_a_gap(visitor: Visitor, api: httpx.Async
 
 
 async def test_what_a_session_knows_of_itself(
-    visitor: Visitor, api: httpx.AsyncClient, admin: asyncpg.Connection[Any], doors: Doors
+    visitor: Visitor, api: httpx.AsyncClient, admin: asyncpg.Connection[Any], wired: WiredApi
 ) -> None:
     added = await say(api, "talk", *asked("A room, please.", "Shall I book the small room?"))
     page = await visitor.look("sessions/talk")
@@ -170,7 +170,7 @@ async def test_what_a_session_knows_of_itself(
     )
     await admin.execute(
         "INSERT INTO agent_data.compactions VALUES ($1, $2, $3, $4, $5, 3, 9, 7, 4000, 500, 8, 'extractive')",
-        ANA, ids.LOCAL_TENANT, UUID(added["session_id"]), ids.uuid7(doors.clock.now()), doors.clock.now(),
+        ANA, ids.LOCAL_TENANT, UUID(added["session_id"]), ids.uuid7(wired.clock.now()), wired.clock.now(),
     )  # fmt: skip
     page = await visitor.look("sessions/talk")
     for said in (
@@ -184,7 +184,7 @@ async def test_what_a_session_knows_of_itself(
 
 
 async def test_siblings_and_branches(
-    visitor: Visitor, api: httpx.AsyncClient, admin: asyncpg.Connection[Any], doors: Doors
+    visitor: Visitor, api: httpx.AsyncClient, admin: asyncpg.Connection[Any], wired: WiredApi
 ) -> None:
     trunk = await say(api, "trunk", *asked("First?", "One."), *asked("Second?", "Two."))
     made = (await api.post("/api/v1/sessions", json={"user": "ana", "id": "branch"})).json()
@@ -197,7 +197,7 @@ async def test_siblings_and_branches(
         "INSERT INTO agent_data.conversation_history SELECT (jsonb_populate_record(h, jsonb_build_object("
         "'message_id', $2::text, 'sibling', 1, 'content', 'One again.'))).* "
         "FROM agent_data.conversation_history h WHERE message_id = $1",
-        UUID(trunk["messages"][1]["id"]), str(ids.uuid7(doors.clock.now())),
+        UUID(trunk["messages"][1]["id"]), str(ids.uuid7(wired.clock.now())),
     )  # fmt: skip
     page = await visitor.look("sessions/trunk")
     assert "1 other message in the same place: answered again" in page.text
@@ -213,7 +213,7 @@ async def test_siblings_and_branches(
     assert (await visitor.look("sessions")).text.count("branch branch") == 1
 
 
-async def test_what_can_be_done_with_a_session(visitor: Visitor, api: httpx.AsyncClient, doors: Doors) -> None:
+async def test_what_can_be_done_with_a_session(visitor: Visitor, api: httpx.AsyncClient, wired: WiredApi) -> None:
     await say(api, "talk", *asked("I am vegetarian.", "Noted."))
     page = await visitor.look("sessions/talk")
     compacted = await visitor.press(_with(page, "Compact now"), "Compact now", target_tokens="100")
@@ -243,21 +243,21 @@ def _with(page: Shown, button: str) -> Form:
 
 
 async def test_objects_are_read_asked_and_steered(
-    visitor: Visitor, api: httpx.AsyncClient, doors: Doors, pool: Pool
+    visitor: Visitor, api: httpx.AsyncClient, wired: WiredApi, pool: Pool
 ) -> None:
     session = (await api.post("/api/v1/sessions", json={"user": "ana", "id": "agent"})).json()["id"]
-    store = PagingStore(pool, Queries.load(), doors.clock)
+    store = PagingStore(pool, Queries.load(), wired.clock)
     auth = made(UUID(session), "auth", "import jwt\n\n\ndef check(token):\n    return Response(401, 'TOKEN_EXPIRED')\n")
     await store.keep(
         ids.LOCAL_TENANT,
         ANA,
-        ids.uuid7(doors.clock.now()),
+        ids.uuid7(wired.clock.now()),
         record(UUID(session), auth, zone=Zone.WARNING, shown_tokens=7_800),
     )
     changes = record(
         UUID(session), turn=4, transitions=(moved(auth, Fidelity.STUB, turn=4),), faults=(fault(7, auth),)
     )  # fmt: skip
-    await store.keep(ids.LOCAL_TENANT, ANA, ids.uuid7(doors.clock.now() + timedelta(seconds=1)), changes)
+    await store.keep(ids.LOCAL_TENANT, ANA, ids.uuid7(wired.clock.now() + timedelta(seconds=1)), changes)
     page = await visitor.look("sessions/agent/objects")
     for said in (
         "78 % of 10,000 tokens as sent; zone warning",

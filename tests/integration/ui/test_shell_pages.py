@@ -40,7 +40,7 @@ async def test_the_overview_of_nothing_says_how_to_begin(page: Page) -> None:
 
 
 async def test_the_overview_of_calls(page: Page, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    turns, now = TurnStore(pool, Queries.load()), page.doors.clock.now()
+    turns, now = TurnStore(pool, Queries.load()), page.api.clock.now()
     for n in range(30):
         await capture(turns, CapturedCall(now - timedelta(minutes=2 * n), user=HOSTILE, latency_ms=100 + n))
     await capture(turns, CapturedCall(now, status=500))
@@ -115,7 +115,7 @@ async def test_a_dead_letter_is_told_and_tried_again(page: Page, admin: asyncpg.
 
 
 async def test_a_key_from_its_making_to_its_end(page: Page) -> None:
-    tenancy: Tenancy = page.doors.tenancy
+    tenancy: Tenancy = page.api.tenancy
     async with page.browser() as client:
         assert "No keys yet." in (await client.get("/ui/keys")).text
         answer = await post(
@@ -168,13 +168,13 @@ async def test_a_form_that_says_nonsense_comes_back_with_words(page: Page, field
         assert answer.status_code == 400
         assert 'role="alert"' in answer.text
         assert "a&amp;b" in answer.text, "what was typed stays"
-        assert await page.doors.tenancy.list_keys() == []
+        assert await page.api.tenancy.list_keys() == []
 
 
 async def test_last_use_and_cost(page: Page, pool: Pool) -> None:
-    _, row = await page.doors.tenancy.create_key("local", "app")
+    _, row = await page.api.tenancy.create_key("local", "app")
     async with page.browser() as client:
-        now = page.doors.clock.now()
+        now = page.api.clock.now()
         record = CapturedCall(now).record()
         record = replace(record, call=record.call._replace(key_id=row.key_id))
         await TurnStore(pool, Queries.load()).record(record)
@@ -189,7 +189,7 @@ async def test_no_such_key(page: Page) -> None:
 
 async def test_many_keys_are_paged(page: Page) -> None:
     for n in range(51):
-        await page.doors.tenancy.create_key("local", f"key-{n}")
+        await page.api.tenancy.create_key("local", f"key-{n}")
     async with page.browser() as client:
         text = (await client.get("/ui/keys")).text
         assert text.count('class="id dim"') == 50
@@ -202,7 +202,7 @@ async def test_many_keys_are_paged(page: Page) -> None:
 
 
 async def test_what_a_key_of_one_user_sees(locked: Page, pool: Pool) -> None:
-    tenancy, now = locked.doors.tenancy, locked.doors.clock.now()
+    tenancy, now = locked.api.tenancy, locked.api.clock.now()
     key, row = await tenancy.create_key("local", "ana", user="ana")
     turns = TurnStore(pool, Queries.load())
     for user in ("ana", "bob", "bob"):
@@ -224,7 +224,7 @@ async def test_what_a_key_of_one_user_sees(locked: Page, pool: Pool) -> None:
 
 
 async def test_what_other_keys_see(locked: Page) -> None:
-    tenancy = locked.doors.tenancy
+    tenancy = locked.api.tenancy
     may = {
         "operator": (await tenancy.create_key("local", "a"))[0],
         "other tenant": (await tenancy.create_key("two", "b"))[0],
@@ -253,7 +253,7 @@ async def test_what_other_keys_see(locked: Page) -> None:
 async def test_settings_show_no_secret(page: Page) -> None:
     canary = "c4n4ry-9f8e7d6c5b4a"
     site = Page(
-        page.doors, auth="open", database_url=f"postgresql://u:{canary}@h/db", helper_api_key=canary,
+        page.api, auth="open", database_url=f"postgresql://u:{canary}@h/db", helper_api_key=canary,
         upstreams=[{"name": "a", "base_url": f"http://u:{canary}@h/v1", "api_key": canary}],
         domains={"erp": {"dsn": f"postgresql://r:{canary}@h/erp"}},
     )  # fmt: skip

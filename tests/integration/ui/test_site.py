@@ -40,7 +40,7 @@ def in_words(answer: httpx.Response, status: int) -> None:
 
 
 async def test_signing_in_and_out(locked: Page) -> None:
-    key, _ = await locked.doors.tenancy.create_key("one", "app")
+    key, _ = await locked.api.tenancy.create_key("one", "app")
     async with locked.browser() as client:
         answer = await client.get("/ui/jobs", params={"cursor": "a b"})
         assert (answer.status_code, answer.headers["location"]) == (303, "/ui/login?next=%2Fui%2Fjobs%3Fcursor%3Da%2Bb")
@@ -67,7 +67,7 @@ async def test_a_wrong_key_is_said(locked: Page, key: str) -> None:
 
 
 async def test_a_copied_cookie_ends_with_signing_out(locked: Page) -> None:
-    key, _ = await locked.doors.tenancy.create_key("one", "app")
+    key, _ = await locked.api.tenancy.create_key("one", "app")
     async with locked.browser() as client, locked.browser() as thief, locked.browser() as other:
         await sign_in(client, key)
         await sign_in(other, key)
@@ -79,18 +79,18 @@ async def test_a_copied_cookie_ends_with_signing_out(locked: Page) -> None:
 
 
 async def test_a_revoked_or_expired_key_signs_out(locked: Page) -> None:
-    doors = locked.doors
-    key, row = await doors.tenancy.create_key("one", "app")
-    ending, _ = await doors.tenancy.create_key("one", "b", expires_at=doors.clock.now() + timedelta(minutes=5))
+    wired = locked.api
+    key, row = await wired.tenancy.create_key("one", "app")
+    ending, _ = await wired.tenancy.create_key("one", "b", expires_at=wired.clock.now() + timedelta(minutes=5))
     async with locked.browser() as client, locked.browser() as other:
         await sign_in(client, key)
         await sign_in(other, ending)
         assert [(await each.get("/ui/keys")).status_code for each in (client, other)] == [200, 200]
-        await doors.tenancy.revoke_key(row.key_id)
-        doors.clock.move(timedelta(seconds=11))
+        await wired.tenancy.revoke_key(row.key_id)
+        wired.clock.move(timedelta(seconds=11))
         assert (await client.get("/ui/keys")).status_code == 303
         assert (await post(client, "/ui/keys", name="x")).headers["location"] == "/ui/login"
-        doors.clock.move(timedelta(minutes=5))
+        wired.clock.move(timedelta(minutes=5))
         assert (await other.get("/ui/keys")).status_code == 303
         answer = await other.get("/ui", headers={"hx-request": "true"})
         assert (answer.status_code, answer.headers["hx-redirect"], answer.text) == (200, "/ui/login", "")
@@ -102,7 +102,7 @@ async def test_a_revoked_or_expired_key_signs_out(locked: Page) -> None:
      "/api/v1/keys", "\t//evil.example", "/ui/../..//evil", "ui"],
 )  # fmt: skip
 async def test_nothing_leads_elsewhere(locked: Page, elsewhere: str) -> None:
-    key, _ = await locked.doors.tenancy.create_key("one", "app")
+    key, _ = await locked.api.tenancy.create_key("one", "app")
     async with locked.browser() as client:
         location = (await sign_in(client, key, next=elsewhere)).headers["location"]
         assert re.match(r"/ui(/|$)", location), location
@@ -144,7 +144,7 @@ async def test_no_post_without_this_sessions_token(page: Page) -> None:
             in_words(await client.post(path, json={"csrf": foreign}), 403)
             fresh = await client.post(path, headers={"cookie": ""}, data={"csrf": foreign})
             assert fresh.status_code == 403
-    assert await page.doors.tenancy.list_keys() == []
+    assert await page.api.tenancy.list_keys() == []
 
 
 async def test_forms_that_are_none(page: Page) -> None:
@@ -184,7 +184,7 @@ async def test_the_sender_of_a_form_chooses_no_charset(locked: Page, charset: st
 async def test_numbers_of_thousands_of_digits(page: Page) -> None:
     """Python does not read them."""
     digits = "9" * 5000
-    async with page.doors.client() as api:
+    async with page.api.client() as api:
         memory = (await api.post("/api/v1/memories", json={"user": "ana", "text": "Likes tea"})).json()["id"]
         said = {"messages": [{"role": "user", "content": "Hello"}]}
         assert (await api.post("/api/v1/sessions/s/messages", json=said, params={"user": "ana"})).is_success
@@ -210,7 +210,7 @@ async def test_numbers_of_thousands_of_digits(page: Page) -> None:
     ],
 )  # fmt: skip
 async def test_names_in_open_mode(page: Page, host: str, known: bool) -> None:
-    site = Page(page.doors, auth="open", hosts=["Memory.Example"])
+    site = Page(page.api, auth="open", hosts=["Memory.Example"])
     async with site.browser(host=host) as client:
         answer = await client.get("/ui")
         assert (answer.status_code == 200) is known
@@ -229,7 +229,7 @@ async def test_with_keys_any_name_will_do(locked: Page) -> None:
 async def test_names_that_browsers_would_walk(page: Page) -> None:
     """httpx, too, takes a segment of dots out of a path."""
     for name in (".", ".."):
-        async with page.doors.client() as api:
+        async with page.api.client() as api:
             fact = {"value": "Ghent", "category": "personal"}
             assert (await api.post("/api/v1/memories", json={"user": name, "text": f"Lives in Ghent{name}"})).is_success
         async with page.browser() as client:
@@ -254,9 +254,9 @@ async def test_errors_are_pages(page: Page) -> None:
     async def away(_: Visit) -> Response:
         raise StoreUnavailable
 
-    site = Page(page.doors, auth="open")
+    site = Page(page.api, auth="open")
     site.site = Site(
-        page.doors.authenticator, page.doors.app, page.site._cookies, [Entry("/broken", broken), Entry("/away", away)],
+        page.api.authenticator, page.api.app, page.site._cookies, [Entry("/broken", broken), Entry("/away", away)],
         open_mode=True, hosts=[],
     )  # fmt: skip
     async with site.browser() as client:
@@ -273,21 +273,21 @@ async def test_errors_are_pages(page: Page) -> None:
 
 
 async def test_the_database_is_away(locked: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    key, _ = await locked.doors.tenancy.create_key("one", "app")
+    key, _ = await locked.api.tenancy.create_key("one", "app")
     async with locked.browser() as client:
         await sign_in(client, key)
 
         async def away(*_: Any, **__: Any) -> Any:
             raise StoreUnavailable
 
-        locked.doors.authenticator.forget()
-        monkeypatch.setattr(locked.doors.tenancy.__class__, "key", away)
+        locked.api.authenticator.forget()
+        monkeypatch.setattr(locked.api.tenancy.__class__, "key", away)
         in_words(await client.get("/ui"), 503)
         assert COOKIE in client.cookies, "it is no reason to sign out"
 
 
 async def test_one_signs_out_though_the_database_is_away(locked: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    key, _ = await locked.doors.tenancy.create_key("one", "app")
+    key, _ = await locked.api.tenancy.create_key("one", "app")
     async with locked.browser() as client:
         await sign_in(client, key)
         csrf = await token(client, "/ui/jobs")
@@ -295,8 +295,8 @@ async def test_one_signs_out_though_the_database_is_away(locked: Page, monkeypat
         async def away(*_: Any, **__: Any) -> Any:
             raise StoreUnavailable
 
-        locked.doors.authenticator.forget()
-        monkeypatch.setattr(locked.doors.tenancy.__class__, "key", away)
+        locked.api.authenticator.forget()
+        monkeypatch.setattr(locked.api.tenancy.__class__, "key", away)
         refused = await client.get("/ui/jobs?cursor=x")
         in_words(refused, 503)
         assert '<a href="/ui/jobs?cursor=x">Try again</a>' in refused.text

@@ -29,7 +29,7 @@ FORM = {
 
 
 def pages(site: Site, method: str) -> list[Entry]:
-    """All that the site is wired of, but for signing in and out."""
+    """All that the site is made of, but for signing in and out."""
     return [
         each for each in site.entries if method in each.methods and each.path not in ("/login", "/logout", "/theme")
     ]
@@ -49,7 +49,7 @@ async def _of_ana(page: Page, api: httpx.AsyncClient, pool: Pool) -> dict[str, s
     await api.put("/api/v1/users/ana/facts/home", json={"value": CANARY, "category": "personal"})
     thing = {"type": "customer", "name": CANARY, "user": "ana"}
     entity = (await api.post("/api/v1/entities", json=thing)).json()["id"]
-    call = await capture(TurnStore(pool, Queries.load()), CapturedCall(page.doors.clock.now(), user="ana"))
+    call = await capture(TurnStore(pool, Queries.load()), CapturedCall(page.api.clock.now(), user="ana"))
     key = (await api.get("/api/v1/keys")).json()["keys"][0]["id"]
     return {
         "user": "ana", "session": session, "message": message, "memory": memory.json()["id"], "entity": entity, "key": key,
@@ -68,9 +68,9 @@ async def _state(api: httpx.AsyncClient) -> list[Any]:
 
 
 async def test_a_key_of_one_user_reaches_nothing_of_another(locked: Page, pool: Pool) -> None:
-    whole, _ = await locked.doors.tenancy.create_key_of(LOCAL_TENANT, "whole")
-    own, _ = await locked.doors.tenancy.create_key_of(LOCAL_TENANT, "own", user="bruno")
-    async with locked.doors.client(whole) as api, locked.browser() as client:
+    whole, _ = await locked.api.tenancy.create_key_of(LOCAL_TENANT, "whole")
+    own, _ = await locked.api.tenancy.create_key_of(LOCAL_TENANT, "own", user="bruno")
+    async with locked.api.client(whole) as api, locked.browser() as client:
         values = await _of_ana(locked, api, pool)
         await sign_in(client, own)
         before = await _state(api)

@@ -13,7 +13,7 @@ from app.context.transcript import Transcript
 from app.errors import BadRequest, Unavailable
 from app.memory.ingest_text import content_hash
 from app.store import ids
-from tests.support.doors import HashEmbedder, WordCounter
+from tests.support.wired_api import HashEmbedder, WordCounter
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 CALLS = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1.0}'}}]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.api.common import (
     MAX_JSON_DEPTH,
-    DoorMiddleware,
+    ApiMiddleware,
     add_routes,
     clean,
     decode_cursor,
@@ -185,7 +185,7 @@ async def call(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await DoorMiddleware(inner, max_bytes=10)(scope, receive, send)
+    await ApiMiddleware(inner, max_bytes=10)(scope, receive, send)
     return sent
 
 

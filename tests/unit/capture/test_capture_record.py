@@ -22,7 +22,7 @@ from app.memory.ingest_text import content_hash
 from app.providers.embeddings import NoEmbedder
 from app.providers.tokens import CountCache
 from app.store.turns import TurnRecord
-from tests.support.doors import HashEmbedder, WordCounter
+from tests.support.wired_api import HashEmbedder, WordCounter
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=2)

@@ -6,5 +6,5 @@ from app.api.card_models import Wish
 from app.context.cards import TOOL
 
 
-def test_the_tool_takes_what_the_door_takes() -> None:
+def test_the_tool_takes_what_the_route_takes() -> None:
     assert set(TOOL["function"]["parameters"]["properties"]) == set(Wish.model_fields)

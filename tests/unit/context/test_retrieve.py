@@ -21,7 +21,7 @@ from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, NoEmbedder
 from app.store.item_columns import EPOCH, PLACE, Places, Scan, ids_of
 from app.store.turns import RetrievedRow
-from tests.support.doors import HashEmbedder
+from tests.support.wired_api import HashEmbedder
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TENANT, USER, SESSION, ITEM, OTHER = (UUID(int=n) for n in range(1, 6))

@@ -1,4 +1,4 @@
-"""The pipeline at its doors: what goes out, what comes back, and what is recorded, whatever fails on the way."""
+"""The pipeline at its api: what goes out, what comes back, and what is recorded, whatever fails on the way."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ async def test_who_may_not_is_told_so(stage: Stage) -> None:
     async def refuse(headers: Any) -> Principal:
         raise Unauthenticated(code="invalid_api_key")
 
-    stage.journey.caller.check = refuse  # type: ignore[method-assign]  # another door
+    stage.journey.caller.check = refuse  # type: ignore[method-assign]  # another route
     answer = await stage.ask(HI)
     assert answer.status == 401
     assert stage.upstream.requests == []

@@ -1,4 +1,4 @@
-"""What the tools take, ask for and show; the doors behind them are a stand-in."""
+"""What the tools take, ask for and show; the API behind them are a stand-in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FACT = {
 Answer = Callable[[httpx.Request], Any]
 
 
-class Doors:
+class WiredApi:
     """Notes what it is asked. `answers`: by method and path."""
 
     def __init__(self, answers: dict[str, Any], *, user: str | None = "ana/b", status: int = 200) -> None:
@@ -88,16 +88,16 @@ def test_every_schema_is_one_that_a_model_can_read() -> None:
     ],
 )
 async def test_wrong_arguments_are_told_and_ask_for_nothing(tool: str, arguments: dict[str, Any], said: str) -> None:
-    doors = Doors({})
+    api = WiredApi({})
     with pytest.raises(Refused) as refused:
-        await doors.call(tool, **arguments)
+        await api.call(tool, **arguments)
     assert said in refused.value.message
-    assert not doors.asked
+    assert not api.asked
 
 
 async def test_every_request_is_about_the_connections_user() -> None:
-    doors = Doors({"GET /memories": {"memories": [MEMORY], "next": None}})
-    assert await doors.call("memories", kind="fact") == {
+    api = WiredApi({"GET /memories": {"memories": [MEMORY], "next": None}})
+    assert await api.call("memories", kind="fact") == {
         "memories": [
             {
                 "memory": "m1",
@@ -110,46 +110,46 @@ async def test_every_request_is_about_the_connections_user() -> None:
         ],
         "next": None,
     }
-    (asked,) = doors.asked
+    (asked,) = api.asked
     assert dict(asked.url.params) == {"kind": "fact", "limit": "20", "user": "ana/b"}
     assert asked.headers["x-mneme-key"] == "k"
     with pytest.raises(Refused, match="Say whose memory"):
-        await Doors({}, user=None).call("memories")
+        await WiredApi({}, user=None).call("memories")
 
 
 async def test_names_of_any_text_stay_in_their_segment() -> None:
-    doors = Doors({"PUT /users/ana%2Fb/facts/..%2F%3Fx%23": FACT})
-    assert await doors.call("correct", fact="../?x#", value="Halcyon") == {
+    api = WiredApi({"PUT /users/ana%2Fb/facts/..%2F%3Fx%23": FACT})
+    assert await api.call("correct", fact="../?x#", value="Halcyon") == {
         "fact": "boat", "category": "personal", "value": "Halcyon", "confidence": 95, "said_at": "2026-01-01",
     }  # fmt: skip
-    assert doors.body() == {"value": "Halcyon"}
-    assert unquote(doors.asked[0].url.path).endswith("/../?x#")
+    assert api.body() == {"value": "Halcyon"}
+    assert unquote(api.asked[0].url.path).endswith("/../?x#")
 
 
 async def test_what_is_found_has_the_id_that_can_be_corrected_or_forgotten() -> None:
     words = MEMORY | {"id": "p1", "kind": "passage", "score": 0.51239}
     words["provenance"] = [{"message_id": None}, {"message_id": "n1", "session": "s"}]
     memory = MEMORY | {"score": 1, "provenance": [{"message_id": "n1", "session": "s"}], "status": "superseded"}
-    doors = Doors({"POST /memories/search": {"items": [words, memory]}})
-    first, second = (await doors.call("search", query="boat", outdated=True))["items"]
+    api = WiredApi({"POST /memories/search": {"items": [words, memory]}})
+    first, second = (await api.call("search", query="boat", outdated=True))["items"]
     assert first == {
         "message": "n1", "session": "s", "kind": "passage", "text": "A boat.", "said_at": "2026-01-01", "score": 0.512,
     }  # fmt: skip
     assert (second["memory"], second["status"]) == ("m1", "superseded")
-    assert doors.body() == {"query": "boat", "k": 10, "history": True}
+    assert api.body() == {"query": "boat", "k": 10, "history": True}
 
 
 async def test_a_memory_that_is_just_wrong_has_no_heir() -> None:
-    doors = Doors({"POST /memories/m1/validate": {"memory": MEMORY | {"status": "invalidated"}, "correction": None}})
-    told = await doors.call("correct", memory="m1")
+    api = WiredApi({"POST /memories/m1/validate": {"memory": MEMORY | {"status": "invalidated"}, "correction": None}})
+    told = await api.call("correct", memory="m1")
     assert (told["was"]["status"], told["now"]) == ("invalidated", None)
-    assert doors.body() == {"answer": "no"}
+    assert api.body() == {"answer": "no"}
 
 
 async def test_nothing_known_of_a_user_is_no_error() -> None:
-    assert await Doors({}).call("facts") == {"facts": [], "next": None}
+    assert await WiredApi({}).call("facts") == {"facts": [], "next": None}
     with pytest.raises(Refused, match="There is no /sessions"):
-        await Doors({}).call("sessions")
+        await WiredApi({}).call("sessions")
 
 
 async def test_recent_is_the_session_spoken_in_last() -> None:
@@ -164,13 +164,13 @@ async def test_recent_is_the_session_spoken_in_last() -> None:
         {"id": "n2", "role": "assistant", "created_at": "2026-02-04", "content": None},
         {"id": "n3", "role": "tool", "created_at": "2026-02-04", "content": "x" * (MAX_SHOWN_CHARS + 7)},
     ]
-    doors = Doors({"GET /sessions": {"sessions": sessions}, "GET /sessions/old/history": {"messages": rows}})
-    told = await doors.call("recent", limit=3)
+    api = WiredApi({"GET /sessions": {"sessions": sessions}, "GET /sessions/old/history": {"messages": rows}})
+    told = await api.call("recent", limit=3)
     assert told["session"] == "old"
     assert [each["text"] for each in told["messages"]] == ["See:\n[image_url]\nthere", "", "x" * MAX_SHOWN_CHARS]
     assert told["messages"][2]["left_out_chars"] == 7
-    assert doors.asked[-1].url.params["last"] == "3"
-    assert await Doors({"GET /sessions": {"sessions": []}}).call("recent") == {"session": None, "messages": []}
+    assert api.asked[-1].url.params["last"] == "3"
+    assert await WiredApi({"GET /sessions": {"sessions": []}}).call("recent") == {"session": None, "messages": []}
 
 
 async def test_a_stranger_in_the_servers_place_is_told() -> None:

@@ -36,7 +36,7 @@ from app.store.paging_values import (
     SemanticObject,
     Zone,
 )
-from tests.support.doors import HashEmbedder
+from tests.support.wired_api import HashEmbedder
 from tests.unit.paging.made import COUNT, LONG_CODE, sized
 
 COUNTER = Tokenizers().for_model("gpt-4o")

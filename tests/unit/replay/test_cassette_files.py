@@ -267,7 +267,7 @@ def in_lines(calls: Sequence[Cassette], last: object) -> bytes:
     return b"".join(json.dumps(each).encode() + b"\n" for each in [*map(document, calls), last])
 
 
-def test_what_the_door_gave_is_read_as_it_is(tmp_path: Path) -> None:
+def test_what_the_route_gave_is_read_as_it_is(tmp_path: Path) -> None:
     calls = [streamed(1), cassette(2)]
     file = tmp_path / "calls.jsonl"
     file.write_bytes(in_lines(calls, {"end": {"calls": 2}}))

@@ -1,4 +1,4 @@
-"""JSON that is read, stored and forwarded, and nested too deep to be written by a door."""
+"""JSON that is read, stored and forwarded, and nested too deep to be written by a route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page of a call makes of doors that say no."""
+"""What the page of a call makes of routes that say no."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_what_stands(outcome: dict[str, Any] | None, with_row: list[bool | None]
     assert stand(row=False, outcome=outcome) == of_two
 
 
-def test_the_ways_to_decide_are_those_that_the_door_takes() -> None:
+def test_the_ways_to_decide_are_those_that_the_route_takes() -> None:
     assert [each.keep for each in choices(conflict(row=True))] == ["memory", "domain", "both"]
     assert [each.keep for each in choices(conflict(row=False))] == ["memory", "other", "both"]
 

@@ -1,4 +1,4 @@
-"""The filters of pages about memories, without doors."""
+"""The filters of pages about memories, without api."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_search_is_bounded_and_looks_among_memories_unless_messages_are_wanted
     body = Wanted(q="tea?").searching()
     assert (body["query"], body["k"], body["history"]) == ("tea?", 50, False)
     assert body["kinds"] == list(KINDS)
-    assert not {"tiers", "tags", "metadata"} & set(body), "what is not asked for is left to the door"
+    assert not {"tiers", "tags", "metadata"} & set(body), "what is not asked for is left to the route"
     assert "message" in Wanted(q="tea?", said="on").searching()["kinds"]
     narrow = Wanted(q="tea?", kind="fact", tier="3", tags="a,b", metadata='{"a": 1}', said="on").searching()
     assert (narrow["kinds"], narrow["tiers"], narrow["tags"], narrow["metadata"]) == (
@@ -36,7 +36,7 @@ def test_a_search_is_bounded_and_looks_among_memories_unless_messages_are_wanted
 @pytest.mark.parametrize(
     ("status", "history", "kept"),
     [
-        ("", False, {"active", "aging", "superseded"}),  # the door tells what is in force
+        ("", False, {"active", "aging", "superseded"}),  # the route tells what is in force
         ("active", False, {"active"}),
         ("aging", False, {"aging"}),
         ("superseded", True, {"superseded"}),
@@ -50,7 +50,7 @@ def test_a_search_by_status(status: str, history: bool, kept: set[str]) -> None:
 
 
 @pytest.mark.parametrize(("text", "asked"), [("3", 3), ("semantic", "semantic"), ("²", "²"), ("9" * 5000, "9" * 5000)])
-def test_a_tier_is_a_number_or_what_the_door_makes_of_it(text: str, asked: int | str) -> None:
+def test_a_tier_is_a_number_or_what_the_route_makes_of_it(text: str, asked: int | str) -> None:
     assert tier(text) == asked
     assert Wanted(q="tea?", tier=text).searching()["tiers"] == [asked]
 

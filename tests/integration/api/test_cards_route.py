@@ -16,7 +16,7 @@ from app.context.cards import TOOL
 from app.store import ids
 from app.store.sessions import NewSession, Sessions
 from app.store.tenancy import UserRef
-from tests.support.doors import Doors, all_pages, error_of
+from tests.support.wired_api import WiredApi, all_pages, error_of
 
 AT = "/api/v1/sessions/shop"
 SHOWN: list[list[dict[str, Any]]] = [
@@ -186,8 +186,8 @@ async def test_the_last_messages_come_with_their_cards(shop: httpx.AsyncClient) 
     assert wrong.status_code == 400
 
 
-async def test_cards_of_all_sessions_are_found_by_what_they_hold(shop: httpx.AsyncClient, doors: Doors) -> None:
-    doors.clock.move(timedelta(seconds=1))
+async def test_cards_of_all_sessions_are_found_by_what_they_hold(shop: httpx.AsyncClient, api: WiredApi) -> None:
+    api.clock.move(timedelta(seconds=1))
     await turn(shop, 1, [{"type": "product_card", "data": {"sku": "A1", "price": 3}}], "/api/v1/sessions/other")
     found = await all_pages(shop, "/api/v1/cards", "cards", limit=1, user="ana", data='{"sku": "A1"}')
     assert [each["data"] for each in found] == [{"sku": "A1", "price": 3}, {"sku": "A1"}]
@@ -253,10 +253,10 @@ async def test_what_cannot_be_found_is_said(
 
 
 async def test_a_branch_has_the_cards_and_questions_that_it_shares(
-    shop: httpx.AsyncClient, doors: Doors, admin: asyncpg.Connection[Any]
+    shop: httpx.AsyncClient, api: WiredApi, admin: asyncpg.Connection[Any]
 ) -> None:
     tenant, user = ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, "ana")
-    sessions: Sessions = doors.sessions
+    sessions: Sessions = api.sessions
     ref, _ = await sessions.create(tenant, UserRef(user, "ana"), NewSession(external="branch"))
     parent = UUID((await shop.get(AT)).json()["id"])
     # As a transcript that leaves the session after the answer to the second question.
@@ -331,7 +331,7 @@ async def test_a_model_is_given_no_more_than_it_can_take(shop: httpx.AsyncClient
 # --- whose they are, and their end ------------------------------------------------------------------------------------
 
 
-async def test_nobody_else_sees_them(shop: httpx.AsyncClient, locked: Doors) -> None:
+async def test_nobody_else_sees_them(shop: httpx.AsyncClient, locked: WiredApi) -> None:
     assert (await shop.get(f"{AT}/cards", params={"user": "ben"})).status_code == 404
     key, _ = await locked.tenancy.create_key("others", "k", scopes=("read",))
     async with locked.client(key) as other:

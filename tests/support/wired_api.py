@@ -1,4 +1,4 @@
-"""The doors of /api/v1, put together for tests: real Postgres behind them, stand-ins for what is not theirs."""
+"""The API of /api/v1, put together for tests: real Postgres behind them, stand-ins for what is not theirs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
 from app.api.commands import commands_router
-from app.api.common import DoorMiddleware, add_routes, install_errors
+from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
 from app.api.context import Previewer, PreviewRequest, context_router
 from app.api.entities import entities_router, without_ontology
@@ -174,10 +174,10 @@ class NoReplays:
 
 
 _paths: dict[int, list[re.Pattern[str]]] = {}
-"""The paths of each of `build_doors`' routers, known once it was made in this process."""
+"""The paths of each of `build_api`' routers, known once it was made in this process."""
 
 
-class DoorsApp(FastAPI):
+class RoutesApp(FastAPI):
     """Makes a router when the first request for one of its paths comes: all of them take 0.15 s, and most tests knock at one
     or two. They stand in the order of their makers all the same."""
 
@@ -210,7 +210,7 @@ class DoorsApp(FastAPI):
 
 
 @dataclass
-class Doors:
+class WiredApi:
     """An app of all routers, and what stands behind them."""
 
     app: FastAPI
@@ -228,7 +228,7 @@ class Doors:
     previewer: StubPreviewer
     checks: dict[str, Any]
     journey: Journey
-    """The gateway behind the chat's door, and its scripted upstream."""
+    """The gateway behind the chat's route, and its scripted upstream."""
 
     @asynccontextmanager
     async def client(
@@ -243,7 +243,7 @@ class Doors:
             yield client
 
 
-async def build_doors(
+async def build_api(
     pool: Pool,
     space: int,
     *,
@@ -252,8 +252,8 @@ async def build_doors(
     finder: Finder | None = None,
     ontology: Ontology | None = None,
     **given: Any,
-) -> Doors:
-    """The doors on a database whose space `SPACE` has the number `space`. `dsn`: for what erases. `finder`, `ontology`: the
+) -> WiredApi:
+    """The API on a database whose space `SPACE` has the number `space`. `dsn`: for what erases. `finder`, `ontology`: the
     business's own database. `given`: settings."""
 
     async def ontology_of(tenant: UUID) -> Ontology:
@@ -286,7 +286,7 @@ async def build_doors(
         ledger=LimitStore(pool, queries),
     )
     searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
-    app = DoorsApp(
+    app = RoutesApp(
         lambda: validation_router(gate, memories, Validation(pool, queries, clock, space=space), scribe, welcome),
         lambda: batch_router(gate, memories, sessions, scribe, welcome),
         lambda: memories_router(gate, memories, sessions, scribe, welcome),
@@ -336,8 +336,8 @@ async def build_doors(
         lambda: ops_router(Probes(checks, Exposition(registry))),
     )
     install_errors(app)
-    app.add_middleware(DoorMiddleware, max_bytes=MAX_BODY)
-    return Doors(
+    app.add_middleware(ApiMiddleware, max_bytes=MAX_BODY)
+    return WiredApi(
         app=app, clock=clock, tenancy=tenancy, authenticator=authenticator, sessions=sessions, history=history,
         memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=metrics, searcher=searcher,
         previewer=previewer, checks=checks, journey=journey,

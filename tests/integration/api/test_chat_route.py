@@ -16,23 +16,23 @@ import pytest
 from app.store import ids
 from app.store.limits import Limits
 from app.store.pools import Pool
-from tests.support.doors import Doors, build_doors, error_of, make_space
 from tests.support.jobs import until
 from tests.support.journey import Message, Reply, completion, error, stream
 from tests.support.journey import echo as echoed
+from tests.support.wired_api import WiredApi, build_api, error_of, make_space
 
 MODEL = "gpt-4o"
 QUESTION = "SELECT message_id FROM agent_data.conversation_history WHERE user_id = $1 AND role = 1"
 
 
 @pytest.fixture
-async def quick(pool: Pool, admin: asyncpg.Connection[Any]) -> Doors:
-    """Doors that do not wait for a worker."""
-    return await build_doors(pool, await make_space(admin), chat_learn_wait_ms=0)
+async def quick(pool: Pool, admin: asyncpg.Connection[Any]) -> WiredApi:
+    """WiredApi that do not wait for a worker."""
+    return await build_api(pool, await make_space(admin), chat_learn_wait_ms=0)
 
 
 @pytest.fixture
-async def client(quick: Doors) -> AsyncIterator[httpx.AsyncClient]:
+async def client(quick: WiredApi) -> AsyncIterator[httpx.AsyncClient]:
     async with quick.client() as client:
         yield client
 
@@ -48,7 +48,7 @@ def models(*names: str) -> Reply:
     return Reply(chunks=[json.dumps({"object": "list", "data": [{"id": name} for name in names]}).encode()])
 
 
-async def test_the_answer_has_every_part_of_the_seed(client: httpx.AsyncClient, quick: Doors) -> None:
+async def test_the_answer_has_every_part_of_the_seed(client: httpx.AsyncClient, quick: WiredApi) -> None:
     """Seed 004, stage 7, field by field."""
     told = await chat(client, "What did Gai Media order last month?")
     assert list(told) == [
@@ -69,7 +69,7 @@ async def test_the_answer_has_every_part_of_the_seed(client: httpx.AsyncClient, 
     assert (call["path"], call["user"], call["session_id"]) == ("/v1/chat/completions", "ana", metadata["session_id"])
 
 
-async def test_a_session_goes_on_and_memory_comes_with_it(client: httpx.AsyncClient, quick: Doors) -> None:
+async def test_a_session_goes_on_and_memory_comes_with_it(client: httpx.AsyncClient, quick: WiredApi) -> None:
     first = await chat(client, "My cat is called Tom.", session_id="s1")
     await chat(client, "And I live in Lisbon.", session_id=first["metadata"]["session_id"])
     sent = quick.journey.upstream.asked[-1]["messages"]
@@ -103,7 +103,7 @@ async def test_a_memory_is_told_by_its_type_with_its_confidence(client: httpx.As
 
 
 async def test_what_is_learned_in_time_is_listed(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    doors = await build_doors(pool, await make_space(admin), chat_learn_wait_ms=20_000)
+    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=20_000)
     tenant, user = ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, "ana")
 
     async def learn() -> UUID:
@@ -125,7 +125,7 @@ async def test_what_is_learned_in_time_is_listed(pool: Pool, admin: asyncpg.Conn
         )  # fmt: skip
         return UUID(str(question))
 
-    async with doors.client() as client:
+    async with api.client() as client:
         told, question = await asyncio.gather(chat(client, "Remember:  it is \n Friday " + "x" * 300), learn())
         assert told["metadata"]["learning"] == "done"
         (episode,) = told["memories_created"]
@@ -137,21 +137,21 @@ async def test_what_is_learned_in_time_is_listed(pool: Pool, admin: asyncpg.Conn
 
 
 async def test_who_does_not_wait_or_learns_nothing_is_told_so(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    doors = await build_doors(pool, await make_space(admin), chat_learn_wait_ms=30_000)
-    async with doors.client() as client:
+    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=30_000)
+    async with api.client() as client:
         async with asyncio.timeout(20):
             assert (await chat(client, "Hello", wait=False))["metadata"]["learning"] == "pending"
-    async with doors.client() as client:
+    async with api.client() as client:
         client.headers["X-Mneme-Memory"] = "off"
         told = (await chat(client, "Hello"))["metadata"]
         assert (told["learning"], told["status"], told["reason"]) == ("off", "bypass", "memory-off")
-    async with doors.client() as client:
+    async with api.client() as client:
         client.headers["X-Mneme-Memory"] = "read-only"
         assert (await chat(client, "Hello"))["metadata"]["learning"] == "off"
 
 
 async def test_without_a_model_the_default_or_the_upstreams_first(
-    client: httpx.AsyncClient, quick: Doors, pool: Pool, admin: asyncpg.Connection[Any]
+    client: httpx.AsyncClient, quick: WiredApi, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
     upstream = quick.journey.upstream
     upstream.script = lambda asked: echoed(asked) if asked else models("first", "second")
@@ -164,13 +164,13 @@ async def test_without_a_model_the_default_or_the_upstreams_first(
     async with quick.client("sk-other") as other:
         refused = await other.post("/api/v1/chat", json={"message": "Hello", "user": "ana"})
     assert (refused.status_code, error_of(refused)["param"]) == (400, "model")
-    doors = await build_doors(pool, await make_space(admin), chat_learn_wait_ms=0, default_model="mine")
-    async with doors.client() as own:
+    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=0, default_model="mine")
+    async with api.client() as own:
         await own.post("/api/v1/chat", json={"message": "Hello"})
-    assert [each["model"] for each in doors.journey.upstream.asked] == ["mine"]
+    assert [each["model"] for each in api.journey.upstream.asked] == ["mine"]
 
 
-async def test_what_is_given_goes_upstream(client: httpx.AsyncClient, quick: Doors) -> None:
+async def test_what_is_given_goes_upstream(client: httpx.AsyncClient, quick: WiredApi) -> None:
     await chat(client, "Hello", temperature=0.3, max_tokens=800, metadata={"page": "home"})
     assert quick.journey.upstream.asked == [
         {
@@ -200,13 +200,13 @@ async def test_what_is_given_goes_upstream(client: httpx.AsyncClient, quick: Doo
         ({"message": "Hello", "metadata": "home"}, "metadata"),
     ],
 )
-async def test_bad_input_is_named(client: httpx.AsyncClient, quick: Doors, body: Message, param: str) -> None:
+async def test_bad_input_is_named(client: httpx.AsyncClient, quick: WiredApi, body: Message, param: str) -> None:
     answer = await client.post("/api/v1/chat", json={"model": MODEL, **body})
     assert (answer.status_code, error_of(answer)["param"]) == (400, param)
     assert not quick.journey.upstream.requests
 
 
-async def test_errors_of_the_upstream_stay_what_they_are(client: httpx.AsyncClient, quick: Doors) -> None:
+async def test_errors_of_the_upstream_stay_what_they_are(client: httpx.AsyncClient, quick: WiredApi) -> None:
     body = {"message": "Hello", "user_id": "ana", "model": MODEL}
     quick.journey.upstream.script = lambda asked: error(429, "slow down", [(b"retry-after", b"7")])
     answer = await client.post("/api/v1/chat", json=body)
@@ -222,7 +222,7 @@ async def test_errors_of_the_upstream_stay_what_they_are(client: httpx.AsyncClie
         assert (answer.status_code, error_of(answer)["code"]) == (502, "upstream_answer")
 
 
-async def test_a_text_that_is_none(client: httpx.AsyncClient, quick: Doors) -> None:
+async def test_a_text_that_is_none(client: httpx.AsyncClient, quick: WiredApi) -> None:
     quick.journey.upstream.script = lambda asked: completion(None)
     assert (await chat(client, "Hello"))["response"] == {"content": None, "role": "assistant"}
     quick.journey.upstream.script = lambda asked: completion(None, refusal="I cannot")
@@ -242,36 +242,36 @@ async def test_a_repeated_key_makes_no_second_turn(client: httpx.AsyncClient) ->
 
 
 async def test_keys_may_do_here_what_they_may_do_on_v1(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    doors = await build_doors(pool, await make_space(admin), auth="keys", chat_learn_wait_ms=0)
+    api = await build_api(pool, await make_space(admin), auth="keys", chat_learn_wait_ms=0)
     body = {"message": "Hello", "user_id": "ana", "model": MODEL}
-    async with doors.client() as nobody:
+    async with api.client() as nobody:
         assert (await nobody.post("/api/v1/chat", json=body)).status_code == 401
-    reads, _ = await doors.tenancy.create_key("acme", "reads", scopes=["read", "write"])
-    async with doors.client(reads) as client:
+    reads, _ = await api.tenancy.create_key("acme", "reads", scopes=["read", "write"])
+    async with api.client(reads) as client:
         refused = await client.post("/api/v1/chat", json=body)
         assert (refused.status_code, error_of(refused)["code"]) == (403, "missing_scope")
-    whole, _ = await doors.tenancy.create_key("acme", "whole")
-    async with doors.client(whole) as client:
+    whole, _ = await api.tenancy.create_key("acme", "whole")
+    async with api.client(whole) as client:
         told = await chat(client, "Hello")
         assert told["response"]["content"] == "You said: Hello"
         nameless = await client.post("/api/v1/chat", json={"message": "Hello", "model": MODEL})
         assert (nameless.status_code, error_of(nameless)["param"]) == (400, "user")
-    sent = [name.lower() for name, _ in doors.journey.upstream.requests[-1].headers]
+    sent = [name.lower() for name, _ in api.journey.upstream.requests[-1].headers]
     assert not [name for name in sent if name.startswith(b"x-mneme")]
-    assert b"mneme_" not in b"".join(value for _, value in doors.journey.upstream.requests[-1].headers)
-    own, _ = await doors.tenancy.create_key("acme", "own", user="bo")
-    async with doors.client(own) as client:
+    assert b"mneme_" not in b"".join(value for _, value in api.journey.upstream.requests[-1].headers)
+    own, _ = await api.tenancy.create_key("acme", "own", user="bo")
+    async with api.client(own) as client:
         assert (await client.post("/api/v1/chat", json=body)).status_code == 403
         assert (await client.post("/api/v1/chat", json={"message": "Hello", "model": MODEL})).status_code == 200
 
 
 async def test_limits_hold_here_as_they_do_on_v1(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    doors = await build_doors(pool, await make_space(admin), auth="keys", chat_learn_wait_ms=0)
-    limited, _ = await doors.tenancy.create_key("acme", "slow", limits=Limits(requests_per_minute=1))
-    async with doors.client(limited) as client:
+    api = await build_api(pool, await make_space(admin), auth="keys", chat_learn_wait_ms=0)
+    limited, _ = await api.tenancy.create_key("acme", "slow", limits=Limits(requests_per_minute=1))
+    async with api.client(limited) as client:
         await chat(client, "Hello")
         refused = await client.post("/api/v1/chat", json={"message": "Hello", "user_id": "ana", "model": MODEL})
     assert (refused.status_code, error_of(refused)["code"]) == (429, "rate_limit_exceeded")
     assert refused.headers["retry-after"]
     assert refused.headers["x-ratelimit-limit-requests"] == "1"
-    assert len(doors.journey.upstream.requests) == 1
+    assert len(api.journey.upstream.requests) == 1

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from app.api.scope import Gate
 from app.context.cards import TOOL
 from app.store.ids import LOCAL_TENANT
-from tests.support.doors import Doors, error_of
+from tests.support.wired_api import WiredApi, error_of
 
 PARAMETER = re.compile(r"{\w+}")
 
@@ -30,7 +30,7 @@ def api_routes(app: FastAPI) -> list[tuple[str, str]]:
     return found
 
 
-async def test_every_route_asks_the_gate_first(locked: Doors) -> None:
+async def test_every_route_asks_the_gate_first(locked: WiredApi) -> None:
     async with locked.client() as client:
         for method, path in api_routes(locked.app):
             # Not even a body that cannot be read is looked at before.
@@ -39,7 +39,7 @@ async def test_every_route_asks_the_gate_first(locked: Doors) -> None:
             assert error_of(answer)["code"] == "missing_api_key"
 
 
-def test_every_route_declares_the_gate(locked: Doors) -> None:
+def test_every_route_declares_the_gate(locked: WiredApi) -> None:
     for path, item in locked.app.openapi()["paths"].items():
         if path.startswith("/api/"):
             for method, operation in item.items():
@@ -47,19 +47,19 @@ def test_every_route_declares_the_gate(locked: Doors) -> None:
                 assert any(each["name"] == "X-Mneme-User" for each in operation["parameters"]), (method, path)
 
 
-def test_routers_are_made_by_the_gate_alone(doors: Doors) -> None:
-    router = Gate(doors.authenticator).router("x")
+def test_routers_are_made_by_the_gate_alone(api: WiredApi) -> None:
+    router = Gate(api.authenticator).router("x")
     assert router.prefix == "/api/v1"
     assert len(router.dependencies) == 1
 
 
-async def test_operations_need_no_key(locked: Doors) -> None:
+async def test_operations_need_no_key(locked: WiredApi) -> None:
     async with locked.client() as client:
         for path in ("/healthz", "/readyz", "/metrics"):
             assert (await client.get(path)).status_code == 200
 
 
-async def test_a_key_opens_its_tenant(locked: Doors) -> None:
+async def test_a_key_opens_its_tenant(locked: WiredApi) -> None:
     key, row = await locked.tenancy.create_key("acme", "laptop")
     assert key.startswith("mneme_")
     assert key.startswith(row.hint)
@@ -69,7 +69,7 @@ async def test_a_key_opens_its_tenant(locked: Doors) -> None:
             assert (await client.get("/api/v1/memories", headers=headers)).status_code == 200, headers
 
 
-async def test_other_keys_do_not(locked: Doors) -> None:
+async def test_other_keys_do_not(locked: WiredApi) -> None:
     async with locked.client() as client:
         for name, value in (
             ("Authorization", "Bearer sk-something"),
@@ -84,22 +84,22 @@ async def test_other_keys_do_not(locked: Doors) -> None:
             assert error_of(answer)["type"] == "authentication_error"
 
 
-async def test_a_mneme_key_counts_in_open_mode_too(doors: Doors) -> None:
-    key, row = await doors.tenancy.create_key("acme", "laptop")
+async def test_a_mneme_key_counts_in_open_mode_too(api: WiredApi) -> None:
+    key, row = await api.tenancy.create_key("acme", "laptop")
     assert row.tenant_id != LOCAL_TENANT
-    async with doors.client(key) as client:
+    async with api.client(key) as client:
         made = await client.post("/api/v1/memories", json={"user": "ana", "text": "of acme"})
         assert made.status_code == 201
         nameless = await client.post("/api/v1/memories", json={"text": "whose?"})
         assert nameless.status_code == 400, "the local user is for callers without a key"
         assert error_of(nameless)["param"] == "user"
-    async with doors.client("anything-else") as client:
+    async with api.client("anything-else") as client:
         assert (await client.get("/api/v1/memories")).json()["memories"] == []
-    async with doors.client("mneme_" + "A" * 43) as client:
+    async with api.client("mneme_" + "A" * 43) as client:
         assert (await client.get("/api/v1/memories")).status_code == 401
 
 
-async def test_a_revoked_or_expired_key_ends(locked: Doors) -> None:
+async def test_a_revoked_or_expired_key_ends(locked: WiredApi) -> None:
     now = locked.clock.now()
     revoked, row = await locked.tenancy.create_key("acme", "a")
     expiring, _ = await locked.tenancy.create_key("acme", "b", expires_at=now + timedelta(seconds=5))
@@ -117,7 +117,7 @@ async def test_a_revoked_or_expired_key_ends(locked: Doors) -> None:
 
 
 async def test_a_key_that_was_unknown_works_soon_after_it_is_made(
-    locked: Doors, admin: asyncpg.Connection[Any]
+    locked: WiredApi, admin: asyncpg.Connection[Any]
 ) -> None:
     key, _ = await locked.tenancy.create_key("acme", "a")
     (saved,) = await admin.fetch("DELETE FROM agent_data.api_keys RETURNING *")
@@ -131,7 +131,7 @@ async def test_a_key_that_was_unknown_works_soon_after_it_is_made(
         assert (await client.get("/api/v1/users")).status_code == 200
 
 
-async def test_a_key_of_one_user_is_confined_to_them(locked: Doors) -> None:
+async def test_a_key_of_one_user_is_confined_to_them(locked: WiredApi) -> None:
     whole, _ = await locked.tenancy.create_key("acme", "all")
     own, _ = await locked.tenancy.create_key("acme", "one", user="ana")
     async with locked.client(whole) as client:
@@ -169,24 +169,24 @@ async def test_a_key_of_one_user_is_confined_to_them(locked: Doors) -> None:
         assert answer.json()["errors"][0]["line"] == 1
 
 
-async def test_a_user_who_is_named_twice_is_nobody(doors: Doors) -> None:
+async def test_a_user_who_is_named_twice_is_nobody(api: WiredApi) -> None:
     """The first and the last of such headers may be of two people: a client's, and that of the gateway before Mneme."""
-    async with doors.client() as client:
+    async with api.client() as client:
         answer = await client.get("/api/v1/memories", headers=[("X-Mneme-User", "ana"), ("X-Mneme-User", "bob")])
         assert (answer.status_code, error_of(answer)["param"]) == (400, "x-mneme-user")
         same = await client.get("/api/v1/memories", headers=[("X-Mneme-User", "ana"), ("X-Mneme-User", "ana")])
         assert same.status_code == 200
 
 
-async def test_a_user_whom_the_query_names_twice_is_a_mistake(doors: Doors) -> None:
-    async with doors.client() as client:
+async def test_a_user_whom_the_query_names_twice_is_a_mistake(api: WiredApi) -> None:
+    async with api.client() as client:
         answer = await client.get("/api/v1/memories?user=ana&user=ben")
         assert answer.status_code == 400
         assert error_of(answer)["param"] == "user"
         assert (await client.get("/api/v1/memories?user=ana&user=ana")).status_code == 200
 
 
-async def test_scopes_of_a_key(locked: Doors) -> None:
+async def test_scopes_of_a_key(locked: WiredApi) -> None:
     reader, _ = await locked.tenancy.create_key("acme", "r", scopes=["read"])
     writer, _ = await locked.tenancy.create_key("acme", "w", scopes=["write"])
     async with locked.client(reader) as client:
@@ -212,7 +212,7 @@ async def fill(client: httpx.AsyncClient) -> dict[str, str]:
     return {"memory_id": memory, "session_id": session, "user": "ana"}
 
 
-async def test_a_tenant_sees_nothing_of_another(locked: Doors) -> None:
+async def test_a_tenant_sees_nothing_of_another(locked: WiredApi) -> None:
     key_a, row_a = await locked.tenancy.create_key("a", "a")
     key_b, row_b = await locked.tenancy.create_key("b", "b")
     async with locked.client(key_a) as client:
@@ -278,7 +278,7 @@ async def test_a_tenant_sees_nothing_of_another(locked: Doors) -> None:
         assert (await client.get("/api/v1/queue")).json() == {"queued": 1, "running": 0, "dead": 0}
 
 
-async def test_keys_are_listed_without_themselves(locked: Doors, admin: asyncpg.Connection[Any]) -> None:
+async def test_keys_are_listed_without_themselves(locked: WiredApi, admin: asyncpg.Connection[Any]) -> None:
     key, row = await locked.tenancy.create_key("acme", "laptop", user="ana", scopes=["read", "read"])
     await locked.tenancy.create_key("other", "x")
     assert await locked.tenancy.list_keys("acme") == [row]

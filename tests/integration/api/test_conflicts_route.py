@@ -17,17 +17,17 @@ from app.store.conflicts import ConflictStore
 from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool
 from app.store.queries import Queries
-from tests.support.doors import Doors, error_of
 from tests.support.lives import put, told
+from tests.support.wired_api import WiredApi, error_of
 
 ANA = ids.user_id(LOCAL_TENANT, "ana")
 GAI = "customer:gai_123"
 PATH = "/api/v1/conflicts"
 
 
-async def memory(admin: asyncpg.Connection[Any], doors: Doors, value: str, **given: Any) -> UUID:
+async def memory(admin: asyncpg.Connection[Any], api: WiredApi, value: str, **given: Any) -> UUID:
     """A memory of Gai's payment terms."""
-    at = doors.clock.now()
+    at = api.clock.now()
     return await put(
         admin,
         **{
@@ -39,10 +39,10 @@ async def memory(admin: asyncpg.Connection[Any], doors: Doors, value: str, **giv
 
 
 async def log(
-    admin: asyncpg.Connection[Any], doors: Doors, memories: list[UUID], *, row: str | None = None, **given: Any
+    admin: asyncpg.Connection[Any], api: WiredApi, memories: list[UUID], *, row: str | None = None, **given: Any
 ) -> UUID:
     """An open contradiction, `memories` against each other or the first against a row."""
-    at = given.pop("at", doors.clock.now())
+    at = given.pop("at", api.clock.now())
     conflict = ids.uuid7(at)
     told = [
         {"memory_id": str(each), "predicate": "payment_terms", "value": f"NET{n}"} for n, each in enumerate(memories)
@@ -74,16 +74,16 @@ async def status(admin: asyncpg.Connection[Any], memory: UUID) -> str:
 
 
 async def test_they_are_listed_and_read(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
-    now = doors.clock.now()
-    one = await memory(admin, doors, "NET30")
-    first = await log(admin, doors, [one], row="NET15", at=now - timedelta(days=2))
+    now = api.clock.now()
+    one = await memory(admin, api, "NET30")
+    first = await log(admin, api, [one], row="NET15", at=now - timedelta(days=2))
     other = await log(
-        admin, doors, [one], row="NET60", at=now - timedelta(days=1), resolved_at=now, entity_id="customer:acme"
+        admin, api, [one], row="NET60", at=now - timedelta(days=1), resolved_at=now, entity_id="customer:acme"
     )
     bo = ids.user_id(LOCAL_TENANT, "bo")
-    theirs = await log(admin, doors, [ids.uuid7(now), ids.uuid7(now)], user_id=bo)
+    theirs = await log(admin, api, [ids.uuid7(now), ids.uuid7(now)], user_id=bo)
 
     async def listed(**params: Any) -> list[str]:
         answer = await client.get(PATH, params=params)
@@ -113,10 +113,10 @@ async def test_they_are_listed_and_read(
     [("memory", "active", "confirmed"), ("domain", "invalidated", "invalidated"), ("both", "active", "confirmed")],
 )
 async def test_a_decision_about_a_row(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], keep: str, becomes: str, event: str
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], keep: str, becomes: str, event: str
 ) -> None:
-    one = await memory(admin, doors, "NET30", status="aging", details='{"in_conflict": "x"}')
-    conflict = await log(admin, doors, [one], row="NET15")
+    one = await memory(admin, api, "NET30", status="aging", details='{"in_conflict": "x"}')
+    conflict = await log(admin, api, [one], row="NET15")
     answer = await client.post(f"{PATH}/{conflict}/resolve", json={"keep": keep, "note": "asked them"})
     assert answer.status_code == 200, answer.text
     shown = answer.json()
@@ -132,10 +132,10 @@ async def test_a_decision_about_a_row(
 
 @pytest.mark.parametrize(("body", "kept"), [({"keep": "memory"}, 0), ({"keep": "other"}, 1), ({"memory": 1}, 1)])
 async def test_a_decision_between_two_memories(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], body: dict[str, Any], kept: int
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], body: dict[str, Any], kept: int
 ) -> None:
-    two = [await memory(admin, doors, "NET30"), await memory(admin, doors, "NET15")]
-    conflict = await log(admin, doors, two)
+    two = [await memory(admin, api, "NET30"), await memory(admin, api, "NET15")]
+    conflict = await log(admin, api, two)
     if "memory" in body:
         body = {"keep": "memory", "memory_id": str(two[body["memory"]])}
     answer = await client.post(f"{PATH}/{conflict}/resolve", json=body)
@@ -147,10 +147,10 @@ async def test_a_decision_between_two_memories(
 
 
 async def test_what_had_ended_comes_back_when_it_is_kept(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
-    two = [await memory(admin, doors, "NET30"), await memory(admin, doors, "NET15", status="invalidated")]
-    conflict = await log(admin, doors, two)
+    two = [await memory(admin, api, "NET30"), await memory(admin, api, "NET15", status="invalidated")]
+    conflict = await log(admin, api, two)
     assert (await client.post(f"{PATH}/{conflict}/resolve", json={"keep": "other"})).status_code == 200
     assert [await status(admin, each) for each in two] == ["superseded", "active"]
 
@@ -166,23 +166,23 @@ async def test_what_had_ended_comes_back_when_it_is_kept(
     ],
 )
 async def test_what_is_no_decision_changes_nothing(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], body: dict[str, Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], body: dict[str, Any]
 ) -> None:
-    two = [await memory(admin, doors, "NET30"), await memory(admin, doors, "NET15")]
-    conflict = await log(admin, doors, two)
+    two = [await memory(admin, api, "NET30"), await memory(admin, api, "NET15")]
+    conflict = await log(admin, api, two)
     assert (await client.post(f"{PATH}/{conflict}/resolve", json=body)).status_code == 400
     assert [await status(admin, each) for each in two] == ["active", "active"]
     assert (await client.get(f"{PATH}/{conflict}")).json()["status"] == "open"
 
 
 async def test_a_conflict_with_one_memory_has_no_other(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
-    conflict = await log(admin, doors, [await memory(admin, doors, "NET30")], row="NET15")
+    conflict = await log(admin, api, [await memory(admin, api, "NET30")], row="NET15")
     assert (await client.post(f"{PATH}/{conflict}/resolve", json={"keep": "other"})).status_code == 400
 
 
-async def test_a_key_for_one_user_sees_its_own(locked: Doors, admin: asyncpg.Connection[Any]) -> None:
+async def test_a_key_for_one_user_sees_its_own(locked: WiredApi, admin: asyncpg.Connection[Any]) -> None:
     conflict = await log(admin, locked, [await memory(admin, locked, "NET30")], row="NET15")
     bo, _ = await locked.tenancy.create_key("local", "bo", user="bo")
     ana, _ = await locked.tenancy.create_key("local", "ana", user="ana")
@@ -197,22 +197,22 @@ async def test_a_key_for_one_user_sees_its_own(locked: Doors, admin: asyncpg.Con
 
 
 async def test_the_log_as_a_prompt_is_told_it(
-    doors: Doors, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], pool: Pool
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], pool: Pool
 ) -> None:
     """Open ones, and those that were resolved since; of the things that are asked for."""
-    now = doors.clock.now()
-    one = await memory(admin, doors, "NET30")
-    opened = await log(admin, doors, [one], row="NET15", at=now - timedelta(days=3))
-    await log(admin, doors, [one], row="NET20", at=now - timedelta(days=9), resolved_at=now - timedelta(days=8))
+    now = api.clock.now()
+    one = await memory(admin, api, "NET30")
+    opened = await log(admin, api, [one], row="NET15", at=now - timedelta(days=3))
+    await log(admin, api, [one], row="NET20", at=now - timedelta(days=9), resolved_at=now - timedelta(days=8))
     lately = await log(
         admin,
-        doors,
+        api,
         [one, ids.uuid7(now)],
         resolved_at=now,
         resolution_outcome='{"action": "supersede_memory", "winner": "x"}',
     )
-    await log(admin, doors, [one], row="NET15", entity_id="customer:acme")
-    await log(admin, doors, [one], row="NET15", dedup_scope=ids.uuid7(now))
+    await log(admin, api, [one], row="NET15", entity_id="customer:acme")
+    await log(admin, api, [one], row="NET15", dedup_scope=ids.uuid7(now))
     log_ = ConflictLog(ConflictStore(pool, Queries.load(), FakeClock(now)))
     found = await log_.of_entities(LOCAL_TENANT, ANA, [GAI], since=now - timedelta(days=7))
     assert {each.conflict_id for each in found} == {opened, lately}

@@ -11,15 +11,15 @@ from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.tenancy import Instructions
-from tests.support.doors import Doors, error_of
+from tests.support.wired_api import WiredApi, error_of
 
 PATH = "/api/v1/tenant/instructions"
 
 
 async def test_instructions_are_written_read_and_taken_away(
-    client: httpx.AsyncClient, doors: Doors, pool: Pool
+    client: httpx.AsyncClient, api: WiredApi, pool: Pool
 ) -> None:
-    store = Instructions(pool, Queries.load(), FakeClock(doors.clock.now()))
+    store = Instructions(pool, Queries.load(), FakeClock(api.clock.now()))
     assert (await client.get(PATH)).json() == {"instructions": None, "updated_at": None}
     assert await store.for_extraction(ids.LOCAL_TENANT) is None
 
@@ -43,7 +43,7 @@ async def test_what_is_no_instruction_is_refused(client: httpx.AsyncClient) -> N
         error_of(answer)
 
 
-async def test_only_who_manages_the_tenant_changes_them_and_only_its_own(locked: Doors, pool: Pool) -> None:
+async def test_only_who_manages_the_tenant_changes_them_and_only_its_own(locked: WiredApi, pool: Pool) -> None:
     managing, acme = await locked.tenancy.create_key("acme", "k")
     writing, _ = await locked.tenancy.create_key("acme", "k", scopes=["read", "write"])
     bobs, _ = await locked.tenancy.create_key("acme", "k", user="bob")
@@ -90,7 +90,7 @@ async def test_what_is_no_profile_is_refused(client: httpx.AsyncClient) -> None:
         error_of(answer)
 
 
-async def test_only_who_manages_the_tenant_changes_its_profile(locked: Doors) -> None:
+async def test_only_who_manages_the_tenant_changes_its_profile(locked: WiredApi) -> None:
     managing, _ = await locked.tenancy.create_key("acme", "k")
     writing, _ = await locked.tenancy.create_key("acme", "k", scopes=["read", "write"])
     bobs, _ = await locked.tenancy.create_key("acme", "k", user="bob")

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from app.store.pools import Pool
-from tests.support.doors import MAX_BODY, Doors, error_of
+from tests.support.wired_api import MAX_BODY, WiredApi, error_of
 
 JSON = {"Content-Type": "application/json"}
 DEEP = b'{"a":' * 2000 + b"1" + b"}" * 2000
@@ -21,8 +21,8 @@ HUGE = "9" * 400
 
 
 @pytest.fixture
-async def client(doors: Doors) -> AsyncIterator[httpx.AsyncClient]:
-    async with doors.client(forgiving=True) as client:
+async def client(api: WiredApi) -> AsyncIterator[httpx.AsyncClient]:
+    async with api.client(forgiving=True) as client:
         yield client
 
 
@@ -188,20 +188,20 @@ async def test_a_body_over_the_limit(client: httpx.AsyncClient, admin: asyncpg.C
     assert await untouched(admin)
 
 
-async def test_a_surprise_says_nothing_of_itself(doors: Doors, client: httpx.AsyncClient) -> None:
+async def test_a_surprise_says_nothing_of_itself(api: WiredApi, client: httpx.AsyncClient) -> None:
     async def broken(request: Any) -> Any:
         raise RuntimeError("the password is swordfish")
 
-    doors.searcher.search = broken  # type: ignore[method-assign]  # a searcher that is broken
+    api.searcher.search = broken  # type: ignore[method-assign]  # a searcher that is broken
     answer = await client.post("/api/v1/memories/search", json={"user": "a", "query": "x"})
     assert answer.status_code == 500
     assert error_of(answer)["type"] == "server_error"
     assert "swordfish" not in answer.text
 
 
-async def test_a_database_that_is_away(doors: Doors, client: httpx.AsyncClient, pool: Pool) -> None:
-    key, _ = await doors.tenancy.create_key("acme", "a")
-    fresh, _ = await doors.tenancy.create_key("acme", "b")
+async def test_a_database_that_is_away(api: WiredApi, client: httpx.AsyncClient, pool: Pool) -> None:
+    key, _ = await api.tenancy.create_key("acme", "a")
+    fresh, _ = await api.tenancy.create_key("acme", "b")
     known = {"Authorization": f"Bearer {key}"}
     assert (await client.get("/api/v1/memories", headers=known)).status_code == 200
     await pool.close()

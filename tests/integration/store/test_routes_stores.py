@@ -1,4 +1,4 @@
-"""What the stores behind the doors promise when several write at once, and what row-level security adds beneath them."""
+"""What the stores behind the API promise when several write at once, and what row-level security adds beneath them."""
 
 from __future__ import annotations
 

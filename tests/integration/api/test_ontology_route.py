@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.doors import Doors, error_of
 from tests.support.sample_domain import ONTOLOGY_YAML
+from tests.support.wired_api import WiredApi, error_of
 
 PATH = "/api/v1/ontology"
 ERP = f"{PATH}/erp"
@@ -86,7 +86,7 @@ async def test_types_of_another_domain_are_a_conflict(client: httpx.AsyncClient)
     assert "has a type contact already" in error_of(answer)["message"]
 
 
-async def test_only_who_manages_the_tenant_changes_it_and_only_its_own(locked: Doors) -> None:
+async def test_only_who_manages_the_tenant_changes_it_and_only_its_own(locked: WiredApi) -> None:
     managing, _ = await locked.tenancy.create_key("acme", "k")
     writing, _ = await locked.tenancy.create_key("acme", "k", scopes=["read", "write"])
     bobs, _ = await locked.tenancy.create_key("acme", "k", user="bob")

@@ -14,7 +14,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, capture
-from tests.support.doors import Doors, error_of
+from tests.support.wired_api import WiredApi, error_of
 
 OVERVIEW = "/api/v1/overview"
 
@@ -42,8 +42,8 @@ async def test_nothing_yet(client: httpx.AsyncClient) -> None:
     }  # fmt: skip
 
 
-async def test_calls_stand_in_their_buckets(client: httpx.AsyncClient, doors: Doors, turns: TurnStore) -> None:
-    now = doors.clock.now()
+async def test_calls_stand_in_their_buckets(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:
+    now = api.clock.now()
     for n, latency in enumerate((100, 200, 300)):
         at = now - timedelta(minutes=5, seconds=n)
         await capture(turns, CapturedCall(at, latency_ms=latency, audit={"tokens": 40}))
@@ -65,9 +65,9 @@ async def test_calls_stand_in_their_buckets(client: httpx.AsyncClient, doors: Do
 
 
 async def test_degradations_by_reason_and_what_does_not_count(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, admin: Any
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, admin: Any
 ) -> None:
-    at = doors.clock.now() - timedelta(minutes=1)
+    at = api.clock.now() - timedelta(minutes=1)
     stored = [await capture(turns, CapturedCall(at)) for _ in range(5)]
     sql = "UPDATE agent_data.upstream_calls SET {} WHERE call_id = $1"
     degraded = "memory_status = 'degraded', reason = "
@@ -83,10 +83,10 @@ async def test_degradations_by_reason_and_what_does_not_count(
 
 
 async def test_of_very_many_calls_some_are_read(
-    client: httpx.AsyncClient, doors: Doors, turns: TurnStore, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "MAX_CALLS", 4)
-    now = doors.clock.now()
+    now = api.clock.now()
     for n in range(12):
         await capture(turns, CapturedCall(now - timedelta(days=3, seconds=n * 60)))
     total = (await told(client, hours=144))["totals"]
@@ -95,7 +95,7 @@ async def test_of_very_many_calls_some_are_read(
     assert total["prompt_tokens"] == pytest.approx(7 * total["calls"], abs=7 * 2)  # rounded, in two buckets at most
 
 
-async def test_whose_calls(locked: Doors, turns: TurnStore) -> None:
+async def test_whose_calls(locked: WiredApi, turns: TurnStore) -> None:
     key, row = await locked.tenancy.create_key("one", "app")
     other, _ = await locked.tenancy.create_key("two", "app")
     ana, _ = await locked.tenancy.create_key("one", "ana", user="ana")
@@ -133,10 +133,10 @@ FROM (SELECT n, $2::timestamptz - n * interval '1 minute' AS at FROM generate_se
 
 
 async def test_the_months_of_the_window_are_opened_and_no_other(
-    turns: TurnStore, doors: Doors, admin: Any, pool: Pool
+    turns: TurnStore, api: WiredApi, admin: Any, pool: Pool
 ) -> None:
     """By an index, a span at a time; the plan is that of the server's own role."""
-    now = doors.clock.now()
+    now = api.clock.now()
     await admin.execute(
         "SELECT agent_data.ensure_capture_partitions(($1::timestamptz - interval '70 days')::date, $1::date)", now
     )

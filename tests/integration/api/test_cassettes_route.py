@@ -14,8 +14,8 @@ import pytest
 from mneme_replay.cassette import Cassette, Response
 from mneme_replay.fileformat import document, read, render
 from tests.support.cassettes import asking, captured, cassette, streamed, streaming
-from tests.support.doors import Doors, error_of
 from tests.support.replies import captured_cases
+from tests.support.wired_api import WiredApi, error_of
 
 LINES = {"content-type": "application/x-ndjson"}
 PATH = "/api/v1/cassettes"
@@ -178,10 +178,10 @@ async def test_what_postgres_cannot_keep_is_no_surprise(client: httpx.AsyncClien
     assert len(await got(client)) == 1
 
 
-async def test_others_see_nothing_of_it(doors: Doors) -> None:
-    async with doors.client() as client:
+async def test_others_see_nothing_of_it(api: WiredApi) -> None:
+    async with api.client() as client:
         await put(client, cassette(1, call={"user": "ana"}), cassette(2))
-    async with doors.client() as client:
+    async with api.client() as client:
         client.headers["x-mneme-user"] = "ben"
         assert await got(client) == []
         answer = await client.post(PATH, content=b"", headers={"content-type": "text/plain"})

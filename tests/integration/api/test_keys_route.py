@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.store.limits import Limits
-from tests.support.doors import Doors, all_pages, error_of
+from tests.support.wired_api import WiredApi, all_pages, error_of
 
 KEYS = "/api/v1/keys"
 
@@ -87,7 +87,7 @@ async def test_an_expiry_is_in_the_future(client: httpx.AsyncClient, expires_at:
     ],
 )  # fmt: skip
 async def test_who_may_manage_keys(
-    locked: Doors, scopes: list[str], user: str | None, limits: Limits | None, status: int
+    locked: WiredApi, scopes: list[str], user: str | None, limits: Limits | None, status: int
 ) -> None:
     """A key with limits must not lift them."""
     key, _ = await locked.tenancy.create_key("t", "k", scopes=scopes, user=user, limits=limits or Limits())
@@ -95,7 +95,7 @@ async def test_who_may_manage_keys(
         assert (await client.get(KEYS)).status_code == status
 
 
-async def test_another_tenants_keys_are_not_there(locked: Doors) -> None:
+async def test_another_tenants_keys_are_not_there(locked: WiredApi) -> None:
     key, _ = await locked.tenancy.create_key("one", "k")
     _, other = await locked.tenancy.create_key("two", "other", limits=Limits(token_budget=1))
     async with locked.client(key) as client:

@@ -20,7 +20,7 @@ from app.store.limits import Estimate, Limits, LimitStore, Unrecorded
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from tests.support.doors import Doors, WordCounter, all_pages, error_of
+from tests.support.wired_api import WiredApi, WordCounter, all_pages, error_of
 
 SPEND = "/api/v1/spend"
 ANA, BOB = (ids.user_id(LOCAL_TENANT, name) for name in ("ana", "bob"))
@@ -142,7 +142,7 @@ async def test_hostile_questions(client: httpx.AsyncClient, query: str) -> None:
     error_of(answer)
 
 
-async def test_whose_spend_it_is(locked: Doors, pool: Pool, book: Book) -> None:
+async def test_whose_spend_it_is(locked: WiredApi, pool: Pool, book: Book) -> None:
     one, row = await locked.tenancy.create_key("one", "k")
     two, _ = await locked.tenancy.create_key("two", "k")
     ana, _ = await locked.tenancy.create_key("one", "a", user="ana")

@@ -1,4 +1,4 @@
-"""A turn in which the model asked back, on a real store: what the doors show of its legs, and what was spent."""
+"""A turn in which the model asked back, on a real store: what the API show of its legs, and what was spent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from tests.support.doors import Doors, all_pages
 from tests.support.faults import StubAnswers, StubPager, asking, bytes_of, in_turn, saying
 from tests.support.journey import Answer, Journey, build_journey, user
+from tests.support.wired_api import WiredApi, all_pages
 
 ON = {"x-mneme-paging": "on"}
 LEGS = asking("which?", text="Hm. ", told=20), saying("so", told=30)
@@ -34,7 +34,7 @@ async def faulted(journey: Journey) -> Answer:
 
 
 async def test_a_call_shows_its_legs_and_lists_leave_them_out(
-    client: httpx.AsyncClient, doors: Doors, journey: Journey
+    client: httpx.AsyncClient, api: WiredApi, journey: Journey
 ) -> None:
     answer = await faulted(journey)
     call = answer.headers["x-mneme-call-id"]

@@ -18,8 +18,8 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.sessions import NewSession, SessionRef
 from app.store.tenancy import UserRef
-from tests.support.doors import Doors, all_pages, error_of
 from tests.support.paged import fault, made, moved, record
+from tests.support.wired_api import WiredApi, all_pages, error_of
 
 Admin = asyncpg.Connection
 PATH = "/api/v1/objects"
@@ -29,13 +29,13 @@ AUTH = "import jwt\n\n\ndef check(token):\n    return Response(401, 'TOKEN_EXPIR
 class Stage:
     """Sessions with two objects each: `auth` at its stub, and `other`, read later, that depends on it."""
 
-    def __init__(self, doors: Doors, pool: Pool) -> None:
-        self.doors = doors
-        self.store = PagingStore(pool, Queries.load(), doors.clock)
+    def __init__(self, api: WiredApi, pool: Pool) -> None:
+        self.api = api
+        self.store = PagingStore(pool, Queries.load(), api.clock)
 
     async def session(self, user: str | None, name: str, tenant: UUID = LOCAL_TENANT) -> SessionRef:
         whose = UserRef(user_id(tenant, user) if user else nobody(tenant), user or "")
-        ref, _ = await self.doors.sessions.create(tenant, whose, NewSession(name))
+        ref, _ = await self.api.sessions.create(tenant, whose, NewSession(name))
         return ref
 
     async def fill(self, ref: SessionRef, tenant: UUID = LOCAL_TENANT) -> tuple[SemanticObject, SemanticObject]:
@@ -52,15 +52,15 @@ class Stage:
             zone=Zone.WARNING,
             relationships=(Relationship(other.id, auth.id, RelationType.DEPENDS_ON),),
             transitions=(moved(auth, Fidelity.STUB, turn=4),),
-            faults=(replace(fault(ref.session_id.int & 0xFFFF, auth), created_at=self.doors.clock.now()),),
+            faults=(replace(fault(ref.session_id.int & 0xFFFF, auth), created_at=self.api.clock.now()),),
         )
         await self.store.keep(tenant, ref.user_id, uuid4(), call)
         return auth, other
 
 
 @pytest.fixture
-def stage(doors: Doors, pool: Pool) -> Stage:
-    return Stage(doors, pool)
+def stage(api: WiredApi, pool: Pool) -> Stage:
+    return Stage(api, pool)
 
 
 async def read(client: httpx.AsyncClient, path: str, **params: Any) -> Any:
@@ -234,7 +234,7 @@ async def test_two_users_see_nothing_of_each_other(stage: Stage, client: httpx.A
         assert answer.status_code == 404, what
 
 
-async def test_two_tenants_and_a_key_of_one_user(locked: Doors, pool: Pool, admin: Admin) -> None:
+async def test_two_tenants_and_a_key_of_one_user(locked: WiredApi, pool: Pool, admin: Admin) -> None:
     stage = Stage(locked, pool)
     ours, _ = await locked.tenancy.create_key("acme", "ours")
     foreign, _ = await locked.tenancy.create_key("other", "theirs")
