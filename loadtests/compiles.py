@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from app.api.context import PreviewRequest
-from app.api.preview import CompilePreviewer
+from app.api.context import Previewer, PreviewRequest
 from app.clock import SystemClock
 from app.context.resolution import Inquiry
 from app.context.retrieve import LIMITS
@@ -94,7 +93,7 @@ class Compiles:
         self._admin = admin
         self._count = count
         self._timed = Timed(proxy.preparer)
-        self._previewer = CompilePreviewer(self._timed, proxy.router, SystemClock(), MODEL)
+        self._previewer = Previewer(self._timed, proxy.router, SystemClock(), MODEL)
         self._talks: dict[str, Prose] = {}
 
     async def cell(self, case: Case, memories: int, progress: Callable[[str], None]) -> tuple[Spent, float]:

@@ -21,8 +21,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 from rich.table import Table
 
-from app.api.context import PreviewRequest
-from app.api.preview import CompilePreviewer
+from app.api.context import Previewer, PreviewRequest
 from app.clock import SystemClock
 from app.knowledge.inquiry import NOTHING_FOR_S
 from app.knowledge.ontologies import rows_of
@@ -68,7 +67,7 @@ async def compiled(
 ) -> dict[str, float]:
     """Compiles, one after the other. `queries`: fewest of the business's own database that each must make."""
     timed = Timed(proxy.preparer)
-    previewer = CompilePreviewer(timed, proxy.router, SystemClock(), MODEL)
+    previewer = Previewer(timed, proxy.router, SystemClock(), MODEL)
     user = UserRef(ids.user_id(ids.LOCAL_TENANT, USER.name), USER.name)
     took: list[float] = []
     cpu: list[float] = []
