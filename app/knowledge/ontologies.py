@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from app.errors import StoreUnavailable
 from app.knowledge.ontology import NO_ONTOLOGY, Ontology, Relation, entity_type
-from app.knowledge.ontology_yaml import Draft
 from app.store.ontology import OntologyRows, OntologyStore, RelationRow
+
+if TYPE_CHECKING:
+    from app.knowledge.ontology_yaml import Draft  # reads YAML, which no process needs at its start
 
 FRESH_S = 5.0
 """Seconds that it is not asked whether there is a newer one: what was loaded counts everywhere so much later."""

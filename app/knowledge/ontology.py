@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -12,6 +13,9 @@ from msgspec.structs import fields
 Cardinality = Literal["one_to_one", "one_to_many", "many_to_one", "many_to_many"]
 Strategy = Literal["trust_db", "trust_recent", "ask_user", "both"]
 """What is done where a memory and a row differ (seed 004, table 9)."""
+
+LABEL_FIELD = re.compile(r"\{([^{}]*)\}")
+"""A column in a label."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -53,6 +57,11 @@ def entity_type(spec: Mapping[str, Any]) -> EntityType:
     """What `EntityType.spec` wrote."""
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in spec.items()}
     return EntityType(**values)
+
+
+def label_columns(label: str) -> list[str]:
+    """The columns that a label names in braces."""
+    return LABEL_FIELD.findall(label)
 
 
 class Relation(Struct, frozen=True):

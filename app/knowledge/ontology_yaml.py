@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import yaml
 from msgspec import Struct
 
-from app.knowledge.ontology import Cardinality, EntityType, Relation, Strategy
+from app.knowledge.ontology import LABEL_FIELD, Cardinality, EntityType, Relation, Strategy
 from app.knowledge.yaml_nodes import (
     LOADER,
     MAX_COLUMNS,
@@ -114,7 +114,6 @@ MAX_BYTES = 256 * 1024
 MAX_TYPES, MAX_RELATIONS = 500, 2000
 MAX_WORDS = 50
 _DOMAIN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_FIELD = re.compile(r"\{([^{}]*)\}")
 _TYPE_KEYS = {
     "table", "key", "title", "label", "also", "identifier", "words", "show", "time", "changed", "predicates", "conflicts",
     "found_by_name",
@@ -182,6 +181,7 @@ class _Reader(NodeReader):
         domain = self.text(parts.get("domain"), ("domain",), _is_domain) or ""
         types = self._types(parts.get("types"), domain)
         relations = self._relations(parts.get("relations"), domain, types)
+        self._twice(relations)
         self._cycles(relations)
         findings = in_order(self.findings)
         if any(each.level == "error" for each in findings):
@@ -263,7 +263,6 @@ class _Reader(NodeReader):
         found: list[tuple[Relation, Path]] = []
         for n, each in enumerate(node.value[:MAX_RELATIONS]):
             if (relation := self._relation(each, ("relations", str(n)), domain, types)) is not None:
-                self._twice(relation, ("relations", str(n)), found)
                 found.append((relation, ("relations", str(n))))
         return found
 
@@ -289,20 +288,23 @@ class _Reader(NodeReader):
         told = semantics or f"{ends[0]} {name} {ends[1]}"
         return Relation(domain, ends[0], name or "", ends[1], cardinality, told, tuple(join.items()), constraints)  # type: ignore[arg-type]
 
-    def _twice(self, relation: Relation, at: Path, before: list[tuple[Relation, Path]]) -> None:
-        for other, path in before:
-            line = self.places[path][0]
-            named = (relation.source, relation.name, relation.target)
-            if named == (other.source, other.name, other.target):
-                self.wrong_at(at, f"this relation stands in line {line} already: take one out, or give it another name")
-            mirrored = tuple(sorted((b, a) for a, b in other.join))
-            if (relation.source, relation.target) == (other.target, other.source) and (
-                tuple(sorted(relation.join)) == mirrored and relation.source != relation.target
-            ):
-                self.wrong_at(
-                    at,
-                    f"this is the relation of line {line} from its other end: take one out, they are walked both ways",
+    def _twice(self, relations: list[tuple[Relation, Path]]) -> None:
+        """Relations that say what one before them says: by its name, or from its other end."""
+        lines: dict[Any, int] = {}
+        for each, path in relations:
+            named, joined = (each.source, each.name, each.target), (each.source, each.target, frozenset(each.join))
+            mirrored = (each.target, each.source, frozenset((b, a) for a, b in each.join))
+            if named in lines:
+                told = f"this relation stands in line {lines[named]} already: take one out, or give it another name"
+                self.wrong_at(path, told)
+            if mirrored in lines and each.source != each.target:
+                line = lines[mirrored]
+                told = (
+                    f"this is the relation of line {line} from its other end: take one out, they are walked both ways"
                 )
+                self.wrong_at(path, told)
+            for said in (named, joined):
+                lines.setdefault(said, self.places[path][0])
 
     def _cycles(self, relations: list[tuple[Relation, Path]]) -> None:
         """Rounds of one_to_many relations, each told once, at the relation that closes it."""
@@ -333,8 +335,8 @@ def _is_table(value: str) -> str | None:
 
 
 def _is_label(value: str) -> str | None:
-    named = _FIELD.findall(value)
-    if "{" in _FIELD.sub("", value) or "}" in _FIELD.sub("", value) or not all(named):
+    named, rest = LABEL_FIELD.findall(value), LABEL_FIELD.sub("", value)
+    if "{" in rest or "}" in rest or not all(named):
         return "has a brace that is not closed: columns stand as {column}"
     return None if named else "names no column: write one in braces, as in Sales Order {so_id}"
 
@@ -347,11 +349,6 @@ def _is_strategy(value: str) -> str | None:
 def _is_cardinality(value: str) -> str | None:
     known = get_args(Cardinality)
     return None if value in known else f"is no cardinality: one of {', '.join(known)}"
-
-
-def label_columns(label: str) -> list[str]:
-    """The columns that a label names in braces."""
-    return _FIELD.findall(label)
 
 
 def _ordinary(pattern: str) -> str | None:

@@ -21,8 +21,7 @@ from app.context.resolution import DomainFact, DomainQuery, RowValue
 from app.context.timing import Span
 from app.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
 from app.knowledge.graph_traversal import Ask, plural, to_one
-from app.knowledge.ontology import EntityType
-from app.knowledge.ontology_yaml import label_columns
+from app.knowledge.ontology import EntityType, label_columns
 
 GROUPS = 5
 """Different values that rows are counted by; the others are counted together."""
