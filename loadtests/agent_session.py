@@ -161,10 +161,10 @@ def show_times(out: Console, on: Run, off: Run) -> None:
         took = sorted(took)
         table.add_row(name, f"{quantile(took, 0.5):.1f}", f"{quantile(took, 0.95):.1f}", f"{took[-1]:.1f}")
     for stage, what in (("page", "what is shown shorter"), ("fault", "a look-up")):
-        took, times = (
+        total, times = (
             on.counted.get(f'mneme_stage_seconds_{part}{{stage="{stage}"}}', 0.0) for part in ("sum", "count")
         )
-        table.add_row(f"{what}, mean of {times:.0f}", f"{1000 * took / times:.1f}" if times else "", "", "")
+        table.add_row(f"{what}, mean of {times:.0f}", f"{1000 * total / times:.1f}" if times else "", "", "")
     out.print(table)
 
 

@@ -41,7 +41,7 @@ from app.server.knowledge import open_knowledge
 from app.server.supervise import database
 from app.settings import Settings
 from app.store import ids
-from loadtests.worth.conversations import Ask, Person, Sentences, people
+from loadtests.worth.conversations import Ask, Kind, Person, Sentences, people
 from tests.support.indexes import indexes_of
 
 HERE = Path(__file__).parent
@@ -112,7 +112,7 @@ def logistic(values: Column, target: Column, weight: Column, ridge: float, names
 
 def fit_asked(rows: Sequence[Row], left: Sequence[str]) -> worth.Logistic:
     own = [row for row in rows if row.fit and row.set not in left]
-    target = np.array([row.ask.kind == "asked" for row in own], np.float64)
+    target = np.array([row.ask.kind == "asked" for row in own], np.float32)
     many = Counter((row.set, row.ask.kind == "asked") for row in own)
     weight = np.array([1 / many[row.set, row.ask.kind == "asked"] for row in own])
     weight *= [ELSEWHERE_COUNTS if row.ask.kind == "elsewhere" else 1.0 for row in own]
@@ -161,7 +161,10 @@ async def rows_of(core: Any, persons: Sequence[Person], sentences: Sentences, rn
     for person in persons:
         user = ids.user_id(ids.LOCAL_TENANT, person.user)
         part = 1 if person.whole else 5
-        several = [(sentences.nothing, OWN_NOTHING[0], "nothing"), (sentences.follow_ups, OWN_NOTHING[1], "follow_up")]
+        several: list[tuple[Sequence[str], int, Kind]] = [
+            (sentences.nothing, OWN_NOTHING[0], "nothing"),
+            (sentences.follow_ups, OWN_NOTHING[1], "follow_up"),
+        ]
         if person.whole and person.set != "own":
             several = [(texts, len(texts), kind) for texts, _, kind in several]
         asks = [
