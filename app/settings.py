@@ -188,7 +188,8 @@ class Settings(BaseSettings):
         100_000,
         ge=0,
         description="Messages and memories of one user that are kept at most: all memories and the latest messages; "
-        "the database finds the nearest of the older ones. 0: nothing is kept of anybody, and read for each request.",
+        "the database finds the nearest of the older ones. 0: nothing is kept of anybody, and read for each request. Workers "
+        "need the same value: who has more than half as many vectors goes into the graph.",
     )
     price: Price = Field(
         "balanced",

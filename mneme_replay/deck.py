@@ -169,11 +169,11 @@ class Deck:
             for place in range(self._compared, len(self._cassettes)):
                 recorded = asked_of(self._cassettes[place])
                 redactions = tuple(self._cassettes[place].redacted)
-                self._near[*_door(recorded), redactions].add(place, self.reader.text(recorded, redactions))
+                self._near[*_route(recorded), redactions].add(place, self.reader.text(recorded, redactions))
             self._compared = len(self._cassettes)
             best: tuple[float, bool, int] | None = None
             for redactions in self._redactions:
-                near = self._near.get((*_door(asked), redactions))
+                near = self._near.get((*_route(asked), redactions))
                 for share, place in near.to(self.reader.text(asked, redactions)) if near is not None else ():
                     found = (share, not self._plays[place], -place)
                     best = found if best is None or found > best else best
@@ -206,7 +206,7 @@ class _Places:
         return self.all[self.played]
 
 
-def _door(asked: Asked) -> tuple[str, str]:
+def _route(asked: Asked) -> tuple[str, str]:
     """The method and the path, without its query."""
     return asked.method.upper(), asked.path.partition("?")[0]
 

@@ -37,7 +37,7 @@ from app.sources import Price
 from app.store.cards import Card
 from app.store.user_profile import Ended
 
-VERSION = 1
+VERSION = 2
 
 _NEVER = -(2**63)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,7 +1,7 @@
 """The user's own clock: what "yesterday" and "last month" are counted by.
 
 The zone is the user's fact `time_zone`, which is text: what was said ("I'm in the Pacific time zone"), or what an application
-wrote there (docs/reference/chat.md). What cannot be read as a zone is UTC.
+wrote there (docs/explanation/recall.md). What cannot be read as a zone is UTC.
 """
 
 from __future__ import annotations

@@ -21,12 +21,12 @@ from app.metrics import Metrics
 log = logging.getLogger(__name__)
 
 MAX_CHARS = 600
-"""Characters of a message that the rules read with the turn: 0.1 ms for a question, some 1 ms for five sentences
-(docs/explanation/learning.md). Longer ones are left to the job."""
+"""Characters of a message that the rules read with the turn: 0.1 ms for a question, some 1 ms for five sentences.
+Longer ones are left to the job."""
 
 WITHIN_S = 1.0
-"""Seconds that an answer's end waits for it at most. docs/explanation/learning.md tells what it
-takes; a server's first, with connections to open, some 200 ms."""
+"""Seconds that an answer's end waits for it at most. A server's first, with connections to
+open, takes some 200 ms."""
 
 LATER_S = 3.0
 """Seconds after which the queued job comes: long enough that no worker does it at the same time."""

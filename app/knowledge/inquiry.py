@@ -1,6 +1,6 @@
 """What is known of the things that a request names, found out beside the search of memory, within the request's time.
 
-Resolver is one round trip, before the search, which wants the things' ids. Then the business's own database and the log of
+Resolving is one round trip, before the search, which wants the things' ids. Then the business's own database and the log of
 conflicts are asked at once, and waited for only where the prompt is put together. Whatever fails or comes late is left out, and
 said so; a tenant of whom nothing is known pays nothing.
 """

@@ -93,7 +93,7 @@ def judged(fault: Fault, before: Sequence[Asked], shown_less: bool) -> Fault:
 
 
 SEARCHED = 12
-"""PagingStore that the store is asked for, of which three answer: some are earlier readings of others, and its order is rougher
+"""Objects that the store is asked for, of which three answer: some are earlier readings of others, and its order is rougher
 than ours."""
 EMBEDDED_CHARS = 8_000
 """Characters of a content that was not stored yet that its vector is made from."""

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 VECTOR_SHARE = 0.6
 """Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes
-some 10 with what stands around it (docs/explanation/recall.md)."""
+some 10 with what stands around it (docs/reference/data.md)."""
 
 MEGABYTE = 1024 * 1024
 REHEARSED = "My name is Ana and I live in Lisbon. What did we say last week about the dog's food?"

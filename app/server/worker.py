@@ -140,7 +140,13 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
         *mark_ticks(sql),
         *webhook_ticks(sql),
     ]
-    return Schedule(connect, sql, clock, further=own, graph_from=settings.index_items // 2 or GRAPH_FROM)
+    return Schedule(connect, sql, clock, further=own, graph_from=graph_from(settings.index_items))
+
+
+def graph_from(index_items: int) -> int:
+    """Vectors of one user above which they are in the graph, where servers keep so many items of one (0: they keep nothing, and
+    read as many as they would by default)."""
+    return index_items // 2 if index_items else GRAPH_FROM
 
 
 def capture_limits(settings: Settings) -> Limits:

@@ -26,8 +26,8 @@ EXTENSIONS = {"vector": (0, 8), "pg_trgm": (), "btree_gin": ()}
 ROLES = ("mneme_owner", "mneme_app", "mneme_definer", "mneme_eraser")
 
 BRING_OVER = (
-    "with that version run `mneme export --user NAME --messages --out FILE` for each user; then `mneme import FILE` with this "
-    "version and an empty database (docs/how-to/operations.md, Upgrade)."
+    "with the version that made it run `mneme export --user NAME --messages --out FILE` for each user; then "
+    "`mneme import FILE` with this version and an empty database (docs/how-to/operations.md, Upgrade)."
 )
 BEFORE_BASELINE = "001_foundation.sql"
 """What the first file was called before the baseline: such a database cannot be brought up to date in place."""
@@ -88,7 +88,7 @@ async def pending(
         if migration.checksum != row["checksum"]:
             raise NotReady(
                 f"{migration.name} was changed after it was applied to the database. Whoever changed it puts it back, and "
-                f"makes the change in a new file. A database of a pre-release is left as it was: {BRING_OVER}"
+                f"makes the change in a new file. If a pre-release made the database, it is left as it was: {BRING_OVER}"
             )
     late = [migration.name for migration in known.values() if migration.version < newest]
     if late:

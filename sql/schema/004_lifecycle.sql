@@ -1,4 +1,4 @@
--- The life of a memory: what raises it, what lowers it, what makes it doubtful, what ends it (docs/explanation/memory.md draws it).
+-- The life of a memory: what raises it, what lowers it, what makes it doubtful, what ends it (docs/explanation/memory.md).
 --
 -- The formulas are those of tests/support/lifecycle.py, and the numbers below its POLICY; the tests hold the two together. Every
 -- sweep takes the time as a parameter, changes some rows at a time, writes each change to memory_events, and finds nothing left to

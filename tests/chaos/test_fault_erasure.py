@@ -94,12 +94,12 @@ def by_command(mneme: MnemeServer, who: str) -> None:
     assert json.loads(done.stdout)
 
 
-def by_door(mneme: MnemeServer, who: str) -> None:
+def by_route(mneme: MnemeServer, who: str) -> None:
     answer = mneme.http.delete(f"/api/v1/users/{who}")
     assert answer.is_success, answer.text
 
 
-@pytest.mark.parametrize(("erase", "word"), [(by_command, "xanthippe"), (by_door, "zenobia")])
+@pytest.mark.parametrize(("erase", "word"), [(by_command, "xanthippe"), (by_route, "zenobia")])
 def test_of_an_erased_user_nothing_is_left(
     mneme: MnemeServer, module_database: str, erase: Callable[[MnemeServer, str], None], word: str
 ) -> None:

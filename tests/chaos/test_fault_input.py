@@ -1,6 +1,6 @@
 """Fault 9: clients that send anything. What is not Mneme's to judge goes on as it came; what is, is refused in words.
 
-The routes of `/api/v1` are tried case by case in tests/integration/api (test_schema_fuzz by schemathesis, test_hostile_doors),
+The routes of `/api/v1` are tried case by case in tests/integration/api (test_schema_fuzz by schemathesis, test_hostile_routes),
 strange requests one by one in tests/acceptance/test_bad_input.py. Here: any bytes at all, on the real server with memory on.
 """
 

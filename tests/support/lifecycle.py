@@ -1,7 +1,7 @@
 """The life of a memory as plain functions, against which the sweeps of `sql/schema/004_lifecycle.sql` are tried.
 
 Both decide by the same formulas over the same numbers: `POLICY` here, the rows of `system_config` there.
-docs/explanation/memory.md draws the states and their transitions.
+docs/explanation/memory.md has the states and their transitions.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Shown(HTMLParser):
 
 @dataclass
 class Visitor:
-    """Somebody who looks at pages, signed in already: the API are open."""
+    """Somebody who looks at pages, signed in already: the API is open."""
 
     client: httpx.AsyncClient
 

@@ -174,7 +174,7 @@ class NoReplays:
 
 
 _paths: dict[int, list[re.Pattern[str]]] = {}
-"""The paths of each of `build_api`' routers, known once it was made in this process."""
+"""The paths of each of `build_api`'s routers, known once it was made in this process."""
 
 
 class RoutesApp(FastAPI):

@@ -56,7 +56,10 @@ async def world_template(
     folder = shared_directory(tmp_path_factory.getbasetemp())
     told = folder / "world.json"
     with locked(folder / "world.lock"):
-        if not told.exists():
+        async with connected(postgres_server) as admin:
+            # A server that the last of its users has left begins anew for the next.
+            there = await admin.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", WORLD)
+        if not there:
             made = await _fill(postgres_server, database_template, tmp_path_factory.mktemp("world"))
             told.write_text(json.dumps(asdict(made)))
     return World(**json.loads(told.read_text()))

@@ -52,7 +52,7 @@ async def user_tables(admin: asyncpg.Connection[Any]) -> list[str]:
 async def live(
     client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, learn: Learner, pool: Pool, user: str = "ana"
 ) -> None:
-    """Something in as many tables as the API reach."""
+    """Something in as many tables as the API reaches."""
     talk = Talk(user, tenant=LOCAL)
     await taught(learn, pool, talk, "I live in Lisbon", "I'm allergic to peanuts")
     await client.put(f"/api/v1/users/{user}/facts/shoe%20size", json={"value": 38})

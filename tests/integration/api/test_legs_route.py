@@ -1,4 +1,4 @@
-"""A turn in which the model asked back, on a real store: what the API show of its legs, and what was spent."""
+"""A turn in which the model asked back, on a real store: what the API shows of its legs, and what was spent."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from app.clock import FakeClock
 from app.errors import NotFound
 from app.jobs.lease import connector
 from app.jobs.schedule import LOCK_CLASS, Schedule
+from app.server.worker import graph_from
 from app.store.pools import Pool, halfvec
 from tests.support.jobs import SQL, rows, until, working
 
@@ -164,6 +165,11 @@ async def test_who_has_too_many_vectors_goes_over_to_the_graph(
     assert await _stats(admin) == (True, 13)  # new ones enter at once
     await admin.execute("UPDATE agent_data.embeddings SET in_hnsw = false WHERE item_id = $1", UUID(int=3))
     assert await schedule.sweep("vectors") == 1  # one that a turn added while the user went over
+
+
+@pytest.mark.parametrize(("kept", "most"), [(100_000, 50_000), (1_000, 500), (1, 0), (0, 50_000)])
+def test_the_graph_begins_at_half_of_what_a_server_keeps(kept: int, most: int) -> None:
+    assert graph_from(kept) == most
 
 
 async def test_old_effects_and_logs_are_purged(schedule: Schedule, admin: asyncpg.Connection[Any]) -> None:

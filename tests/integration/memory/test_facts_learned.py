@@ -1,4 +1,4 @@
-"""Facts as memories keep them: the triggers of sql/schema/006_facts.sql under the learner and the API' stores."""
+"""Facts as memories keep them: the triggers of sql/schema/006_facts.sql under the learner and the API's stores."""
 
 from __future__ import annotations
 

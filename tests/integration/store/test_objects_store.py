@@ -1,4 +1,4 @@
-"""Objects as they are looked at from outside: what the API, tried in test_objects_door, do not show of the store."""
+"""Objects as they are looked at from outside: what the API, tried in test_objects_route, does not show of the store."""
 
 from __future__ import annotations
 

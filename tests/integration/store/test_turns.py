@@ -80,6 +80,17 @@ async def test_a_branch_goes_on_counting_where_it_left(teller: Teller) -> None:
     assert await teller.places(S2) == [(3, 0, "x"), (4, 0, "y")]
 
 
+async def test_vectors_of_a_user_in_the_graph_enter_it_with_the_turn(teller: Teller) -> None:
+    await teller.tell(talk("one"), "two", session=S1)
+    await teller.admin.execute("UPDATE agent_data.users SET use_hnsw = true WHERE user_id = $1", ANA)
+    await teller.tell(talk("one", "two", "three"), "four", session=S1, new=1)
+    entered = await teller.rows(
+        "SELECT h.content, e.in_hnsw FROM agent_data.embeddings e"
+        " JOIN agent_data.conversation_history h ON h.message_id = e.item_id ORDER BY h.message_id"
+    )
+    assert [tuple(row.values()) for row in entered] == [("one", False), ("two", False), ("three", True), ("four", True)]
+
+
 async def test_a_new_session_has_its_user_and_its_ways(teller: Teller) -> None:
     await teller.tell(talk("q"), "a", session=S1, session_name="mine")
     assert [row["external_id"] for row in await teller.rows("SELECT external_id FROM agent_data.users")] == ["ana"]

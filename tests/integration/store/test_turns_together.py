@@ -173,7 +173,7 @@ async def left_behind(teller: Teller, user: UUID) -> dict[str, list[tuple[Any, .
         "blobs": "SELECT blob_hash, body FROM agent_data.message_blobs",
         "chains": "SELECT chain_hash, parent_hash, blobs FROM agent_data.request_chains",
         "keys": "SELECT key_hash FROM agent_data.idempotency_keys",
-        "stats": "SELECT use_hnsw FROM agent_data.users",
+        "users": "SELECT external_id, use_hnsw FROM agent_data.users",
     }
     found = {}
     for name, query in queries.items():

@@ -1,4 +1,4 @@
-"""What the tools take, ask for and show; the API behind them are a stand-in."""
+"""What the tools take, ask for and show; the API behind them is a stand-in."""
 
 from __future__ import annotations
 
