@@ -179,11 +179,11 @@ async def test_habits_widen_what_is_asked_of_the_domain(told: Told) -> None:
     (habit,) = await told.stage.remember("After terms, the user then asks about invoices")
     await told.stage.admin.execute(
         "UPDATE agent_data.memory_store SET kind = 'procedure', details = $2 WHERE memory_id = $1",
-        habit, json.dumps({"trigger": {"words": ["terms"]}, "action": {"words": ["invoice"]}}),
+        habit, json.dumps({"trigger": {"topics": ["term"]}, "action": {"topics": ["invoice"]}}),
     )  # fmt: skip
     await told.ask()
     account = await told.audit()
-    assert told.business.widened == [word for each in account["widened"] for word in each["words"]]
+    assert told.business.widened == [word for each in account["widened"] for word in each["words"]] == ["invoice"]
 
 
 # --- once, and up to date -----------------------------------------------------------------------------------------------------
