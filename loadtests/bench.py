@@ -225,7 +225,7 @@ def show(console: Console, cells: Sequence[Cell]) -> None:
 @click.option("--seconds", type=click.FloatRange(0.1, 60), help="Of each measurement.")
 @click.option("--rounds", type=click.IntRange(1, 50))
 @click.option("--users", type=click.IntRange(1, 1000), help="Whose memory is filled.")
-@click.option("--messages", type=click.IntRange(1, 100_000), help="In the memory of each user.")
+@click.option("--messages", type=click.IntRange(0, 100_000), help="In the memory of each user.")
 @click.option(
     "--only",
     multiple=True,
@@ -254,7 +254,7 @@ def main(
         rounds or usual.rounds,
         rounds or usual.stream_rounds,
         users or usual.users,
-        messages or usual.messages,
+        usual.messages if messages is None else messages,
     )
     console = Console()
     if not console.is_terminal:

@@ -237,6 +237,8 @@ def _ready(base_url: str) -> bool:
 
 def prepare(stack: Stack, users: int, messages: int, say: Callable[[str], None]) -> None:
     """Fill the memory, learn from it, and leave the tables as autovacuum would have, had it had the time."""
+    if not messages:
+        return
     fill.fill(stack.base_url, users, messages, say)
     with stack.worker():
         fill.wait_until_learned(stack.base_url, say)

@@ -18,6 +18,7 @@ from app.gateway.identify import paged, paging_budget, priced
 from app.gateway.pager import Pager, unpaged
 from app.gateway.prepare import Prepared, Preparer, unwoven
 from app.gateway.reconcile import Place, nowhere
+from app.gateway.search_limit import SearchLimit
 from app.gateway.spooling import Keeper
 from app.metrics import Metrics
 from app.paging.plan import settled
@@ -30,6 +31,7 @@ KNOWING_SHARE = 0.8
 putting the prompt together, which takes some 3."""
 
 _POORER = {
+    "busy": "no search of memory, for which the server has no time",
     "embeddings": "a search of memory by words alone",
     "entities": "names that were not looked up",
     "domain": "less than the domain's own database knows",
@@ -58,13 +60,13 @@ class Recaller:
         self._metrics = metrics
         self._settings = settings
         self._deadline_s = settings.retrieval_deadline_ms / 1000
+        self._searches = SearchLimit()
 
     async def remember(self, call: Call, chat: ChatRequest) -> None:
         """Reconcile and compile within the deadline; else go on with what is there, and say so."""
         began = time.perf_counter_ns()
         try:
-            async with asyncio.timeout(self._deadline_s) as limit:
-                await self._recall(call, chat, limit)
+            searched = await self._in_time(call, chat)
         except Exception as error:  # boundary: memory must never keep a request from its answer
             if isinstance(error, MnemeError) and error.status < 500:
                 raise
@@ -72,18 +74,32 @@ class Recaller:
         else:
             if call.status != "degraded":  # for a prompt that could not be paged
                 call.status = "ok"
-            if call.prepared is not None and call.prepared.compilation.reason is not None:
-                call.status, call.reason = "degraded", call.prepared.compilation.reason
-                self._metrics.degraded(call.reason)
+            if call.prepared is not None and (poorer := call.prepared.compilation.reason if searched else "busy"):
+                call.status, call.reason = "degraded", poorer
+                self._metrics.degraded(poorer)
                 log.warning(
-                    "answering with " + _POORER.get(call.reason, "less"),
-                    extra={"call_id": str(call.id), "reason": call.reason},
+                    "answering with " + _POORER.get(poorer, "less"), extra={"call_id": str(call.id), "reason": poorer}
                 )
             self._took("remember", began)
 
-    async def _recall(self, call: Call, chat: ChatRequest, limit: asyncio.Timeout) -> None:
+    async def _in_time(self, call: Call, chat: ChatRequest) -> bool:
+        """Recall within the deadline. False: without a search, for as many run as there is time for. Raises TimeoutError, and
+        what memory failed with."""
+        begun, late = self._searches.begin(), False
+        try:
+            async with asyncio.timeout(self._deadline_s) as limit:
+                await self._recall(call, chat, limit, search=begun is not None)
+        except TimeoutError:
+            late = True
+            raise
+        finally:
+            if begun is not None:
+                self._searches.end(begun, late=late)
+        return begun is not None
+
+    async def _recall(self, call: Call, chat: ChatRequest, limit: asyncio.Timeout, *, search: bool) -> None:
         """What memory has to say: the very body of before for a repeated Idempotency-Key, else a compiled one. `limit`: waits
-        while the prompt is paged, which has a limit of its own."""
+        while the prompt is paged, which has a limit of its own. Without `search`: what the place knows."""
         until = time.monotonic() + KNOWING_SHARE * self._deadline_s
         if self._keeper is not None and self._keeper.behind(call.identity.user_id):
             await self._keeper.caught_up(call.identity.user_id)
@@ -119,6 +135,7 @@ class Recaller:
             call.place,
             call.target,
             call.at,
+            search=search,
             profile=call.switches.profile,
             price=priced(call.switches.price, call.principal.limits),
             learns=call.switches.memory == "on",

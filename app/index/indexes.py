@@ -114,6 +114,8 @@ class Indexes:
         self._cache: Cache[UUID, Held] = Cache(limit, _size, tasks)
         self._sorting: dict[UUID, list[_Step]] = {}
         """Users whose index is being sorted, and what changed since that began."""
+        self._keeping: set[asyncio.Task[None]] = set()
+        """What writes terms that were made."""
 
     @property
     def bytes(self) -> int:
@@ -154,17 +156,20 @@ class Indexes:
         return put() if len(index) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
 
     async def warm(self, seconds: float = WARM_S) -> None:
-        """Have the indexes of those who were here last, as many as half the room holds and so many seconds load. Raises
-        StoreUnavailable where nobody can tell who they are."""
+        """Have the indexes of those who were here last, as many as half the room holds and so many seconds load, with the terms
+        that are made for them kept: writing them would keep the first requests waiting. Raises StoreUnavailable where nobody
+        can tell who they are."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 for tenant, user in await self._store.recent(WARM_USERS):
                     if 2 * self._cache.bytes >= self._cache.limit:
-                        return
+                        break
                     try:
                         await self._cache.get(user, partial(self._load, tenant, user, []))
                     except (MnemeError, asyncpg.PostgresError, ValueError) as error:  # no reason not to start
                         log.warning("an index was not loaded", extra={"user": str(user), "error": str(error)})
+                while self._keeping:
+                    await asyncio.wait(self._keeping)
 
     def drop(self, user: UUID) -> None:
         """Have nothing of a user any more, who is being erased; nor what is kept of texts, which may have been his."""
@@ -282,7 +287,9 @@ class Indexes:
 
     def _keep(self, tenant: UUID, user: UUID, made: _Made) -> None:
         if made:
-            self._aside(self._store.keep(tenant, user, made), "keep terms")
+            task = self._aside(self._store.keep(tenant, user, made), "keep terms")
+            self._keeping.add(task)
+            task.add_done_callback(self._keeping.discard)
 
     def _aside(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[None]:
         async def done() -> None:

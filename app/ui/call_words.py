@@ -52,6 +52,7 @@ MEMORY: Mapping[str, Meaning] = {
 
 CAUSES: Mapping[str, str] = {
     "deadline": "memory took longer than it is given",
+    "busy": "the server had no time for another search: history and what is known of the user alone",
     "store": "the database could not be reached",
     "embeddings": "the question's vector came too late: words alone were searched",
     "memory": "memory failed; the server's log says how",
