@@ -26,7 +26,7 @@ from app.context.candidates import Candidate
 from app.context.explaining import fill
 from app.context.zones import at_home
 from app.errors import BadBody, StoreUnavailable, UpstreamError
-from app.gateway.call import Call
+from app.gateway.call import Incoming, Remembered
 from app.gateway.client import ClientGone, Message
 from app.gateway.turn import OBSERVER, Application
 from app.store.learned import Learned, Made, Said
@@ -246,13 +246,13 @@ _OWN_FRAMING = frozenset({b"content-length", b"content-type", b"transfer-encodin
 
 
 class Answered(NamedTuple):
-    """What came back. `whole`: the answer came to its end. `call`: None where the gateway refused it."""
+    """What came back. `whole`: the answer came to its end. `call`: None where the gateway refused it, or passed it on."""
 
     status: int
     headers: Headers
     body: bytes
     whole: bool
-    call: Call | None
+    call: Remembered | None
 
 
 class Caller:
@@ -269,7 +269,7 @@ class Caller:
 
     async def ask(self, gateway: Application, method: str, path: str, headers: Headers, body: bytes = b"") -> Answered:
         """One request; when the caller goes away, it ends as one that came from outside would."""
-        calls: list[Call] = []
+        stages: list[Incoming] = []
         started: dict[str, Any] = {}
         parts: list[bytes] = []
         asked, whole = False, False
@@ -300,7 +300,7 @@ class Caller:
             "raw_path": quote(path).encode(),
             "query_string": b"",
             "headers": [*headers, *own],
-            OBSERVER: calls.append,
+            OBSERVER: stages.append,
         }
         await gateway(scope, receive, send)
         return Answered(
@@ -308,7 +308,7 @@ class Caller:
             list(started.get("headers", ())),
             b"".join(parts),
             whole,
-            calls[0] if calls else None,
+            stages[-1] if stages and isinstance(stages[-1], Remembered) else None,
         )
 
 
@@ -437,7 +437,7 @@ class _Routes:
         return model
 
     async def _learned_from(
-        self, caller: Caller, call: Call, *, waits: bool
+        self, caller: Caller, call: Remembered, *, waits: bool
     ) -> tuple[Said | None, Made | None, Learning]:
         """What the worker made of the turn, if it does so in time."""
         session, owner = call.session_id, call.identity
@@ -461,7 +461,7 @@ class _Routes:
         return None, None, "pending"
 
 
-def _explained(call: Call, choice: tuple[dict[str, Any], str], created: list[dict[str, Any]]) -> dict[str, Any]:
+def _explained(call: Remembered, choice: tuple[dict[str, Any], str], created: list[dict[str, Any]]) -> dict[str, Any]:
     """All but the metadata."""
     compiled = call.prepared.compilation if call.prepared is not None else None
     explained: dict[str, Any] = {}
@@ -480,7 +480,7 @@ def _explained(call: Call, choice: tuple[dict[str, Any], str], created: list[dic
     }
 
 
-def _metadata(call: Call, message: str, model: str) -> dict[str, Any]:
+def _metadata(call: Remembered, message: str, model: str) -> dict[str, Any]:
     """What there is to say of the call itself."""
     compiled = call.prepared.compilation if call.prepared is not None else None
     told = compiled.audit.get("query") if compiled is not None else None

@@ -18,14 +18,13 @@ from app.context.story import SYSTEM_ROLES
 from app.context.transcript import canonical, chain, message_hash
 from app.dialects.base import ChatRequest, leading
 from app.dialects.sse import Answer, Choice, payloads
-from app.gateway.call import Call
+from app.gateway.call import Forwarded
 from app.gateway.commands import private_from, without_orders
 from app.gateway.idempotency import repeat_key
 from app.gateway.paging_record import record_of
 from app.gateway.reconcile import Place, question_chain, tails
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
-from app.gateway.upstream import UpstreamResponse
 from app.gateway.usage import token_count, usage_told
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
@@ -64,10 +63,9 @@ class Accountant:
         """Have what counts the tokens of `model` at hand: whatever counts later has a deadline, or holds up all others."""
         await self._tokenizers.ready(model)
 
-    def close(
-        self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape, now: datetime
-    ) -> tuple[CallFacts, Exchange | None]:
+    def close(self, call: Forwarded, ending: Ending, tape: Tape, now: datetime) -> tuple[CallFacts, Exchange | None]:
         """The facts of a call, and its exchange where it is a turn of a conversation."""
+        response = call.response
         good = response is not None and 200 <= response.status < 300
         answer = _answer(call, tape) if call.chat is not None and good else None
         # The upstream has read, and charges, the prompt of an answer that nobody waited for; else a key that always hangs up in
@@ -78,13 +76,13 @@ class Accountant:
         stream = tape.record() if response is not None and (call.switches.capture or self._redactor) else None
         kept = self._redactor.stream(stream) if stream is not None else None
         told = answer if kept is None or kept is stream or answer is None else _answer(call, kept) or Answer()
-        facts = self._facts(call, response, ending, tape, answer, usage)
+        facts = self._facts(call, ending, tape, answer, usage)
         if call.legs:
             facts = facts.made_of(call.legs)
         if call.leg_of is not None:
             facts = facts.as_leg(call.leg_of.call_id, call.leg_of.number)
         if call.switches.capture:
-            facts = self._captured(facts, call, response, kept, _error(ending, told), masked=kept is not stream)
+            facts = self._captured(facts, call, kept, _error(ending, told), masked=kept is not stream)
         if call.chat is None or call.place is None or not good or call.answered_before or call.leg_of is not None:
             return facts, None
         answers = _answers(answer or Answer(), told or Answer(), ending)
@@ -92,7 +90,7 @@ class Accountant:
             answers = [replace(each, hash=own) for each, own in zip(answers, call.answer_hashes, strict=True)]
         return facts, self._exchange(call, call.chat, answers, now, answer)
 
-    def paging(self, call: Call, exchange: Exchange | None) -> PagingRecord | None:
+    def paging(self, call: Forwarded, exchange: Exchange | None) -> PagingRecord | None:
         """What a call changes of its session's objects, as it may be stored; None: it was not paged, or its session has not
         begun."""
         if call.paging is None or call.chat is None or (exchange is None and (call.place is None or call.place.new)):
@@ -100,22 +98,22 @@ class Accountant:
         chain = exchange.answer_chains[0] if exchange is not None and exchange.answer_chains else None
         return record_of(call.paging, call.chat, chain, self._redactor)
 
-    def answer_hashes(self, call: Call, response: UpstreamResponse | None, ending: Ending, tape: Tape) -> list[bytes]:
+    def answer_hashes(self, call: Forwarded, ending: Ending, tape: Tape) -> list[bytes]:
         """By which the answers of a call that has ended are recognised, when they come back in a transcript."""
-        if call.chat is None or response is None:
+        if call.chat is None or call.response is None:
             return []
         answer = _answer(call, tape) or Answer()
         return [each.hash for each in _answers(answer, answer, ending)]
 
     def _facts(
         self,
-        call: Call,
-        response: UpstreamResponse | None,
+        call: Forwarded,
         ending: Ending,
         tape: Tape,
         answer: Answer | None,
         usage: Usage,
     ) -> CallFacts:
+        response = call.response
         model = call.chat.model if call.chat else call.model or ""
         priced_as = (answer.model if answer else None) or model
         query = "?" + call.query.decode("latin-1") if call.query else ""
@@ -154,8 +152,7 @@ class Accountant:
     def _captured(
         self,
         facts: CallFacts,
-        call: Call,
-        response: UpstreamResponse | None,
+        call: Forwarded,
         stream: StreamRecord | None,
         error: str | None,
         *,
@@ -173,17 +170,17 @@ class Accountant:
             error=error,
             request_headers=headers,
             labels=labels_of(headers),
-            response_headers=self._redactor.headers(response.headers) if response is not None else (),
+            response_headers=self._redactor.headers(call.response.headers) if call.response is not None else (),
             request=received,
             sent=sent,
             body=body,
-            body_size=call.body_size,
+            body_size=call.size,
             body_truncated=call.body_truncated,
             stream=stream,
             redacted=[*lacking, "response"] if masked else lacking,
         )
 
-    def _recipes(self, call: Call) -> tuple[recipe.Recipe | None, recipe.Recipe | None, list[str]]:
+    def _recipes(self, call: Forwarded) -> tuple[recipe.Recipe | None, recipe.Recipe | None, list[str]]:
         """The request as received and, where it is another, as sent; and which of them lack what is not to be stored."""
         chat, place = call.chat, call.place
         if chat is None:
@@ -216,7 +213,7 @@ class Accountant:
         lead = leading(chat.dialect.elements(document))
         return received, recipe.make(body, envelope.array_start + 1, spans, known, stable, lead), lacking
 
-    def _usage(self, call: Call, answer: Answer | None) -> Usage:
+    def _usage(self, call: Forwarded, answer: Answer | None) -> Usage:
         """The upstream's own figures, else counted here: never asked for where the client did not ask."""
         if answer is None or call.chat is None:
             return Usage()
@@ -243,7 +240,7 @@ class Accountant:
         return Usage(round(prompt / likely), round(completion / likely), None, counted=True)
 
     def _exchange(
-        self, call: Call, chat: ChatRequest, answers: Sequence[Answered], now: datetime, answer: Answer | None
+        self, call: Forwarded, chat: ChatRequest, answers: Sequence[Answered], now: datetime, answer: Answer | None
     ) -> Exchange:
         place, transcript = call.place, chat.transcript
         assert place is not None, "a turn has a place"
@@ -319,7 +316,7 @@ def _unread(tape: Tape) -> Usage:
     return Usage(None, len(tape.event_offsets), None, counted=True)
 
 
-def _answer(call: Call, came: Tape | StreamRecord) -> Answer | None:
+def _answer(call: Forwarded, came: Tape | StreamRecord) -> Answer | None:
     """The answer, put together from its events or read from its body."""
     assert call.chat is not None, "asked for answers to what is understood"
     body, dialect = came.body, call.chat.dialect

@@ -5,23 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from uuid import UUID
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.context.audit import Explained
+from app.context.resolution import Inquiry
 from app.dialects.base import ChatRequest
 from app.dialects.splice import with_value
 from app.errors import MnemeError, StoreUnavailable, Unavailable
-from app.gateway.call import Call
-from app.gateway.commands import FAILED, NOTHING_TOLD, Commander, ordered
-from app.gateway.identify import paged, paging_budget, priced
+from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
+from app.gateway.commands import FAILED, NOTHING_TOLD, Commander, Obeyed, ordered
+from app.gateway.idempotency import Replay
+from app.gateway.identify import Identity, paged, paging_budget, priced
 from app.gateway.pager import Pager, unpaged
 from app.gateway.prepare import Prepared, Preparer, unwoven
 from app.gateway.reconcile import Place, nowhere
 from app.gateway.search_limit import SearchLimit
 from app.gateway.spooling import Keeper
-from app.metrics import Metrics
+from app.metrics import MemoryStatus, Metrics
 from app.paging.plan import settled
+from app.paging.state import Paging
 from app.settings import Settings
 
 log = logging.getLogger("mneme.turn")
@@ -37,6 +42,52 @@ _POORER = {
     "domain": "less than the domain's own database knows",
     "cards": "none of the cards that are asked for",
 }
+
+
+class _Recall(Struct):
+    """What memory has to say of one call, as far as it is known: when something fails or is late, what is there goes on."""
+
+    call: Parsed
+    chat: ChatRequest
+    identity: Identity
+    sent: bytes
+    status: MemoryStatus = "bypass"
+    reason: str | None = None
+    place: Place | None = None
+    inquiry: Inquiry | None = None
+    """What is being found out of the things that it names."""
+    replay: Replay | None = None
+    paging: Paging | None = None
+    unpaged: str | None = None
+    """Why it is not paged though that is asked for."""
+    obeyed: Obeyed = NOTHING_TOLD
+    prepared: Prepared | None = None
+
+    def sends(self, prepared: Prepared) -> None:
+        """What goes out is compiled."""
+        self.prepared, self.sent = prepared, prepared.body
+        if self.paging is not None:
+            settled(self.paging, prepared.compilation.tokens)
+        elif self.unpaged is not None:
+            compiled = prepared.compilation
+            told = replace(compiled, audit=Explained({**compiled.audit, "paging": {"reason": self.unpaged}}))
+            self.prepared = replace(prepared, compilation=told)
+
+    def remembered(self) -> Remembered:
+        """The call with it."""
+        return grown(
+            Remembered,
+            self.call,
+            identity=self.identity,
+            sent=self.sent,
+            status=self.status,
+            reason=self.reason,
+            place=self.place,
+            replay=self.replay,
+            prepared=self.prepared,
+            paging=self.paging,
+            obeyed=self.obeyed,
+        )
 
 
 class Recaller:
@@ -62,33 +113,41 @@ class Recaller:
         self._deadline_s = settings.retrieval_deadline_ms / 1000
         self._searches = SearchLimit()
 
-    async def remember(self, call: Call, chat: ChatRequest) -> None:
+    async def remember(self, call: Parsed, chat: ChatRequest) -> Remembered:
         """Reconcile and compile within the deadline; else go on with what is there, and say so."""
         began = time.perf_counter_ns()
+        made = _Recall(call, chat, call.identity, aliased(call))
         try:
-            searched = await self._in_time(call, chat)
+            searched = await self._in_time(made)
         except Exception as error:  # boundary: memory must never keep a request from its answer
             if isinstance(error, MnemeError) and error.status < 500:
                 raise
-            await self._without_search(call, chat, error)
+            await self._without_search(made, error)
         else:
-            if call.status != "degraded":  # for a prompt that could not be paged
-                call.status = "ok"
-            if call.prepared is not None and (poorer := call.prepared.compilation.reason if searched else "busy"):
-                call.status, call.reason = "degraded", poorer
+            if made.status != "degraded":  # for a prompt that could not be paged
+                made.status = "ok"
+            if made.prepared is not None and (poorer := made.prepared.compilation.reason if searched else "busy"):
+                made.status, made.reason = "degraded", poorer
                 self._metrics.degraded(poorer)
                 log.warning(
                     "answering with " + _POORER.get(poorer, "less"), extra={"call_id": str(call.id), "reason": poorer}
                 )
             self._took("remember", began)
+        return made.remembered()
 
-    async def _in_time(self, call: Call, chat: ChatRequest) -> bool:
+    def forgone(self, call: Forwarded) -> Forwarded:
+        """The call, which goes out as its client wrote it, for the upstream refused the compiled prompt for its length."""
+        refused = Unavailable("The upstream refused the compiled prompt for its length.")
+        self._degraded(call.id, "too-long", refused, "memory")
+        return replace(call, status="degraded", reason="too-long")
+
+    async def _in_time(self, made: _Recall) -> bool:
         """Recall within the deadline. False: without a search, for as many run as there is time for. Raises TimeoutError, and
         what memory failed with."""
         begun, late = self._searches.begin(), False
         try:
             async with asyncio.timeout(self._deadline_s) as limit:
-                await self._recall(call, chat, limit, search=begun is not None)
+                await self._recall(made, limit, search=begun is not None)
         except TimeoutError:
             late = True
             raise
@@ -97,89 +156,94 @@ class Recaller:
                 self._searches.end(begun, late=late)
         return begun is not None
 
-    async def _recall(self, call: Call, chat: ChatRequest, limit: asyncio.Timeout, *, search: bool) -> None:
+    async def _recall(self, made: _Recall, limit: asyncio.Timeout, *, search: bool) -> None:
         """What memory has to say: the very body of before for a repeated Idempotency-Key, else a compiled one. `limit`: waits
         while the prompt is paged, which has a limit of its own. Without `search`: what the place knows."""
+        call, chat = made.call, made.chat
         until = time.monotonic() + KNOWING_SHARE * self._deadline_s
         if self._keeper is not None and self._keeper.behind(call.identity.user_id):
             await self._keeper.caught_up(call.identity.user_id)
-        call.replay = await self._preparer.replay(call.identity, chat)
-        if call.replay is not None:
-            call.identity = replace(call.identity, repeats=True)
+        made.replay = await self._preparer.replay(call.identity, chat)
+        if made.replay is not None:
+            made.identity = replace(call.identity, repeats=True)
         began = time.perf_counter_ns()
-        if call.replay is not None and call.replay.body is not None:
-            call.place = await self._preparer.place(call.identity, chat, call.switches, call.at)
+        if made.replay is not None and made.replay.body is not None:
+            made.place = await self._preparer.place(made.identity, chat, call.switches, call.at)
             self._took("reconcile", began)
             named = call.target.model_alias or call.model  # it may have gone to another upstream
-            call.sent = with_value(call.replay.body, "model", named) if named is not None else call.replay.body
-            call.reason = "replayed"
+            made.sent = with_value(made.replay.body, "model", named) if named is not None else made.replay.body
+            made.reason = "replayed"
             if self._pager is not None:
-                budget = paging_budget(call.place.config, self._settings.paging_budget_tokens)
-                call.paging = await self._pager.repeated(call, call.place, budget)
+                budget = paging_budget(made.place.config, self._settings.paging_budget_tokens)
+                made.paging = await self._pager.repeated(call, made.sent, made.place, budget)
             return
         left_s = max(0.0, until - time.monotonic())
-        call.place, call.inquiry = await self._preparer.find(call.identity, chat, call.switches, call.at, left_s)
+        place, made.inquiry = await self._preparer.find(made.identity, chat, call.switches, call.at, left_s)
+        made.place = place
         self._took("reconcile", began)
         if (when := limit.when()) is not None:
             paused = asyncio.get_running_loop().time()
             limit.reschedule(None)
-            await self._obey(call, chat, call.place)
-            await self._page(call, chat, call.place)
+            place = await self._obey(made, place)
+            await self._page(made, place)
             waited_s = asyncio.get_running_loop().time() - paused
             limit.reschedule(when + waited_s)
             until += waited_s
         began = time.perf_counter_ns()
         prepared = await self._preparer.compile(
-            call.identity,
+            made.identity,
             chat,
-            call.place,
+            place,
             call.target,
             call.at,
             search=search,
             profile=call.switches.profile,
             price=priced(call.switches.price, call.principal.limits),
             learns=call.switches.memory == "on",
-            inquiry=call.inquiry,
+            inquiry=made.inquiry,
             deadline_s=max(0.0, until - time.monotonic()),
-            paging=call.paging,
-            obeyed=call.obeyed,
+            paging=made.paging,
+            obeyed=made.obeyed,
         )
         self._took("compile", began)
-        self._sends(call, prepared)
-        call.reason = call.reason or ("no-user" if call.identity.confined else None)
-        if chat.follows is not None and call.place.how == "new":
-            call.reason = "unknown-response"
+        made.sends(prepared)
+        made.reason = made.reason or ("no-user" if call.identity.confined else None)
+        if chat.follows is not None and place.how == "new":
+            made.reason = "unknown-response"
 
-    async def _obey(self, call: Call, chat: ChatRequest, place: Place) -> None:
-        """What the message tells memory to do, done. What was found before it is found anew."""
+    async def _obey(self, made: _Recall, place: Place) -> Place:
+        """What the message tells memory to do, done. What was found before it is found anew: the place as it is then."""
+        call, chat = made.call, made.chat
         if self._commander is None:
-            return
+            return place
         await self._commander.ready(chat)
         if not self._commander.concerned(chat):
-            return
+            return place
         began = time.perf_counter_ns()
         writes = call.switches.memory == "on" and call.principal.allows("write")
-        call.obeyed = await self._commander.obey(call.identity, chat, place, call.at, writes=writes)
-        if call.obeyed.changed:
-            again = await self._preparer.place(call.identity, chat, call.switches, call.at)
-            call.place = replace(again, session_id=place.session_id, retrieval_session=place.retrieval_session)
+        made.obeyed = await self._commander.obey(made.identity, chat, place, call.at, writes=writes)
+        if made.obeyed.changed:
+            again = await self._preparer.place(made.identity, chat, call.switches, call.at)
+            place = replace(again, session_id=place.session_id, retrieval_session=place.retrieval_session)
+            made.place = place
         self._took("command", began)
+        return place
 
-    async def _page(self, call: Call, chat: ChatRequest, place: Place) -> None:
+    async def _page(self, made: _Recall, place: Place) -> None:
         """What of the prompt is shown shorter, where that is asked for; without, it goes on whole."""
-        settings, limits = self._settings, call.principal.limits
-        if self._pager is None or not paged(call.switches.paging, place.config, limits, settings.paging):
+        call, chat, settings = made.call, made.chat, self._settings
+        if self._pager is None or not paged(call.switches.paging, place.config, call.principal.limits, settings.paging):
             return
-        call.unpaged = unpaged(chat, place)
-        if call.unpaged is not None:
+        made.unpaged = unpaged(chat, place)
+        if made.unpaged is not None:
             return
         began = time.perf_counter_ns()
         try:
             budget = paging_budget(place.config, settings.paging_budget_tokens)
-            call.paging = await self._pager.page(call, chat, place, budget)
+            made.paging = await self._pager.page(call, chat, place, budget)
         except Exception as error:  # boundary: as `remember`
-            call.unpaged = "deadline" if isinstance(error, TimeoutError) else "failed"
-            call.status, call.reason = "degraded", "paging"
+            made.unpaged = "deadline" if isinstance(error, TimeoutError) else "failed"
+            made.status, made.reason = "degraded", "paging"
             self._metrics.degraded("paging")
             log.warning(
                 "answering without paging",
@@ -188,51 +252,41 @@ class Recaller:
             )
         self._took("page", began)
 
-    def _sends(self, call: Call, prepared: Prepared) -> None:
-        """What goes out is compiled."""
-        call.prepared, call.sent = prepared, prepared.body
-        if call.paging is not None:
-            settled(call.paging, prepared.compilation.tokens)
-        elif call.unpaged is not None:
-            compiled = prepared.compilation
-            told = replace(compiled, audit=Explained({**compiled.audit, "paging": {"reason": call.unpaged}}))
-            call.prepared = replace(prepared, compilation=told)
-
-    async def _without_search(self, call: Call, chat: ChatRequest, error: Exception) -> None:
+    async def _without_search(self, made: _Recall, error: Exception) -> None:
         """Where the place is known: the session's history and earlier blocks need no search, and no database."""
-        place = call.place
-        if call.obeyed is NOTHING_TOLD and self._commander is not None and ordered(chat):
-            call.obeyed = FAILED
+        call, chat, place = made.call, made.chat, made.place
+        if made.obeyed is NOTHING_TOLD and self._commander is not None and ordered(chat):
+            made.obeyed = FAILED
             # Where the conversation stands is not known: the model is told, and the rest is for when the turn is stored.
-            place = place or nowhere(call.identity, call.at)
-        if place is not None and not call.answered_before:
+            place = place or nowhere(made.identity, call.at)
+        if place is not None and not (made.replay is not None and made.replay.answered):
             try:
                 # A prompt that takes long to count has as much time once more.
                 async with asyncio.timeout(self._deadline_s):
                     prepared = await self._preparer.compile(
-                        call.identity,
+                        made.identity,
                         chat,
                         place,
                         call.target,
                         call.at,
                         search=False,
-                        inquiry=call.inquiry,
-                        paging=call.paging,
-                        obeyed=call.obeyed,
+                        inquiry=made.inquiry,
+                        paging=made.paging,
+                        obeyed=made.obeyed,
                     )
-                self._sends(call, prepared)
+                made.sends(prepared)
             except Exception as again:  # boundary: as above; what fails here only leaves more out
                 log.info("no history either", extra={"call_id": str(call.id)}, exc_info=again)
-        if call.paging is not None and call.prepared is None and call.replay is None:
-            call.sent = unwoven(chat, call.target.model_alias, call.paging.insertions)
-        self.degrade(call, _missing(error), error)
+        if made.paging is not None and made.prepared is None and made.replay is None:
+            made.sent = unwoven(chat, call.target.model_alias, made.paging.insertions)
+        made.status, made.reason = "degraded", _missing(error)
+        self._degraded(call.id, made.reason, error, "memory" if made.prepared is None else "a search of memory")
 
-    def degrade(self, call: Call, reason: str, error: BaseException) -> None:
-        call.status, call.reason = "degraded", reason
+    def _degraded(self, call_id: UUID, reason: str, error: BaseException, lacking: str) -> None:
         self._metrics.degraded(reason)
         log.warning(
-            "answering without memory" if call.prepared is None else "answering without a search of memory",
-            extra={"call_id": str(call.id), "reason": reason, "error": type(error).__name__},
+            f"answering without {lacking}",
+            extra={"call_id": str(call_id), "reason": reason, "error": type(error).__name__},
             exc_info=error if reason == "memory" else None,
         )
 

@@ -1,20 +1,24 @@
-"""One request on its way through the gateway: what is known of it so far."""
+"""A request on its way through the gateway, and what is known of it at each stage.
+
+    Incoming ─ read ─→ Parsed ─ remember ─→ Remembered ─ forward ─→ Forwarded ─ record ─→ Recorded
+
+A stage has all of the one before, and is complete when it is made; nothing changes it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
 from msgspec import Struct
 
 from app.capture.facts import CallFacts, Leg
-from app.capture.running import Entry
-from app.context.resolution import Inquiry
-from app.dialects.base import ChatRequest, Dialect
+from app.dialects.base import ChatRequest, Dialect, renamed
+from app.dialects.splice import splice, with_value
 from app.gateway.client import Inbound, Send
 from app.gateway.commands import NOTHING_TOLD, Obeyed
 from app.gateway.headers import Headers
@@ -24,7 +28,7 @@ from app.gateway.limits import Admission
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
 from app.gateway.relay import Ending
-from app.gateway.upstream import Target
+from app.gateway.upstream import Target, UpstreamResponse
 from app.metrics import MemoryStatus
 from app.paging.state import Paging
 
@@ -43,13 +47,17 @@ class Joint(Protocol):
     whole: bool
     """The client gets it in one piece: all faults are known before its head."""
 
-    async def end(self, ending: Ending) -> bool:
-        """Record what is not recorded yet; `call.legs` is complete then. False: not all of it could be stored."""
+    async def end(self, ending: Ending) -> tuple[bool, Sequence[Leg]]:
+        """Record what is not recorded yet: whether all of it could be stored, and what its legs took."""
         ...
 
 
-class Call(Struct):
-    """One request on its way."""
+def nobody(_: Incoming) -> None:
+    """Observes nothing."""
+
+
+class Incoming(Struct, frozen=True, kw_only=True):
+    """Who asks, and where: its head was read, its body not yet."""
 
     id: UUID
     at: datetime
@@ -62,84 +70,87 @@ class Call(Struct):
     headers: dict[str, str]
     principal: Principal
     switches: Switches
-    identity: Identity
-    target: Target
-    """The upstream that it goes to, and then the one that answered."""
     inbound: Inbound
     send: Send
-    dialect: Dialect | None = None
+    dialect: Dialect | None
     """In which it asks for an answer; None: it passes through without memory."""
-    chat: ChatRequest | None = None
-    admission: Admission | None = None
-    """Of a key with limits."""
-    facts: CallFacts | None = None
-    """What it came to, when it has ended."""
-    recorded: bool = False
-    """Something of it is kept."""
-    model: str | None = None
-    """As the client names it."""
-    body: bytes | None = None
-    body_size: int = 0
-    body_truncated: bool = False
-    place: Place | None = None
-    inquiry: Inquiry | None = None
-    """What is being found out of the things that it names."""
-    paging: Paging | None = None
-    """What of its prompt is shown shorter; None: it is not paged."""
-    unpaged: str | None = None
-    """Why it is not paged though that is asked for."""
-    obeyed: Obeyed = NOTHING_TOLD
-    """What became of what it tells memory to do."""
-    prepared: Prepared | None = None
-    replay: Replay | None = None
-    status: MemoryStatus = "bypass"
-    reason: str | None = None
-    sent: bytes = b""
-    attempts: int = 0
-    """Requests sent to upstreams."""
-    waited_ns: int = 0
-    """For the upstream, until the heads of its answers."""
-    overhead_ns: int = 0
-    answer_hashes: Sequence[bytes] = ()
-    """By which its answers are recognised, where what was kept of them lacks something."""
-    entry: Entry | None = None
-    """In the journal of running calls."""
-    joint: Joint | None = None
-    """Its model has tools of ours: its answer may be made of several of the upstream's."""
-    legs: Sequence[Leg] = ()
-    """What those took that have ended; empty where its answer is the upstream's own."""
-    leg_of: LegOf | None = None
-    """It is one of those itself, and no turn."""
+    observe: Callable[[Incoming], None] = nobody
+    """Is told of the call at each stage."""
 
     def elapsed_us(self) -> int:
         return (time.perf_counter_ns() - self.started_ns) // 1000
-
-    @property
-    def forwarded(self) -> bool:
-        """Whether an upstream was asked."""
-        return self.overhead_ns > 0
 
     @property
     def kind(self) -> Literal["chat", "responses", "passthrough"]:
         """As the metrics call it."""
         return self.dialect.name if self.dialect is not None else "passthrough"
 
+
+class Parsed(Incoming, frozen=True, kw_only=True):
+    """What it asks, and whom: its body was read, and the limits of its key let it in."""
+
+    identity: Identity
+    target: Target
+    """The upstream that it goes to; once it is `Forwarded`, the one that answered."""
+    model: str | None = None
+    """As the client names it."""
+    body: bytes | None = None
+    """None: it is not kept."""
+    body_size: int | None = None
+    """None: it is still coming in (`size`)."""
+    body_truncated: bool = False
+    chat: ChatRequest | None = None
+    admission: Admission | None = None
+    """Of a key with limits."""
+    leg_of: LegOf | None = None
+    """It is a leg of another, and no turn."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body, as far as they have come."""
+        return self.body_size if self.body_size is not None else self.inbound.size
+
+    @property
+    def is_turn(self) -> bool:
+        """It is a turn of a conversation."""
+        return self.chat is not None and self.switches.memory != "off" and self.leg_of is None
+
     @property
     def kept(self) -> bool:
         """Something that was said is to be kept."""
-        is_turn = self.switches.memory != "off" and self.chat is not None and self.leg_of is None
-        return self.switches.capture or is_turn
+        return self.switches.capture or self.is_turn
 
     @property
     def bare(self) -> bool:
         """Nothing of it is to be kept, nor counted for the limits of its key: Mneme only passes it on."""
         return not self.kept and self.admission is None
 
+
+class Remembered(Parsed, frozen=True, kw_only=True):
+    """What memory had to say, and what goes out."""
+
+    sent: bytes = b""
+    """Where its body is all here."""
+    status: MemoryStatus = "bypass"
+    reason: str | None = None
+    place: Place | None = None
+    replay: Replay | None = None
+    prepared: Prepared | None = None
+    paging: Paging | None = None
+    """What of its prompt is shown shorter; None: it is not paged."""
+    obeyed: Obeyed = NOTHING_TOLD
+    """What became of what it tells memory to do."""
+    attempts: int = 0
+    """Requests sent to upstreams so far."""
+    waited_ns: int = 0
+    """For others so far: the same call before, and upstreams until the heads of their answers."""
+    overhead_ns: int = 0
+    """Of Mneme, until it was sent."""
+
     @property
     def needs_place(self) -> bool:
-        """It is a turn of a conversation, and where it stands there has to be found out."""
-        is_turn = self.chat is not None and self.switches.memory != "off" and self.leg_of is None
-        return is_turn and self.place is None
+        """Where it stands in its conversation has to be found out still."""
+        return self.is_turn and self.place is None
 
     @property
     def answered_before(self) -> bool:
@@ -156,7 +167,45 @@ class Call(Struct):
         return self.place.session_id if self.place is not None else None
 
 
-def own_headers(call: Call, *, best_effort: bool) -> Headers:
+class Forwarded(Remembered, frozen=True, kw_only=True):
+    """Who answered, and the head of the answer."""
+
+    response: UpstreamResponse | None
+    """None: nobody answered."""
+    joint: Joint | None = None
+    """Its model has tools of ours: its answer may be made of several of the upstream's."""
+    legs: Sequence[Leg] = ()
+    """What those took, when all have ended; empty where its answer is the upstream's own."""
+    answer_hashes: Sequence[bytes] = ()
+    """By which its answers are recognised, where what was kept of them lacks something."""
+
+
+class Recorded(Forwarded, frozen=True, kw_only=True):
+    """What it came to."""
+
+    facts: CallFacts
+
+
+Stage = TypeVar("Stage", bound=Incoming)
+
+
+def grown(stage: type[Stage], call: Incoming, **more: Any) -> Stage:
+    """The call at another stage: what is known of it, and more."""
+    known = {name: getattr(call, name) for name in stage.__struct_fields__ if hasattr(call, name)}
+    return stage(**{**known, **more})
+
+
+def aliased(call: Parsed) -> bytes:
+    """The client's body; with the upstream's own name for the model, where the settings give it another."""
+    assert call.body is not None
+    if call.target.model_alias is None:
+        return call.body
+    if call.chat is None:
+        return with_value(call.body, "model", call.target.model_alias)
+    return splice(call.body, renamed(call.chat, call.target.model_alias))
+
+
+def own_headers(call: Remembered, *, best_effort: bool) -> Headers:
     """What Mneme says of an answer in its head. `best_effort`: answers go out even if they could not be stored."""
     own = {"x-mneme-call-id": str(call.id), "x-mneme-status": call.status}
     if call.reason is not None:
@@ -170,7 +219,7 @@ def own_headers(call: Call, *, best_effort: bool) -> Headers:
             f"tokens={compiled.tokens};budget={compiled.budget}"
         )
     if call.paging is not None:
-        own["x-mneme-paging"] = _paged(call.paging, call.joint)
+        own["x-mneme-paging"] = _paged(call.paging, call.joint if isinstance(call, Forwarded) else None)
     if call.target.simulated:
         own["x-mneme-upstream"] = "simulated"
     elif call.target.stands_in:

@@ -85,10 +85,12 @@ class Inbound:
     ends when the client is gone or has its whole answer; for an answer given before the body was read, set `gone`.
     """
 
-    __slots__ = ("_receive", "_whole", "gone")
+    __slots__ = ("_receive", "_whole", "gone", "size")
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
+        self.size = 0
+        """Bytes of the body that have come."""
         self._whole = asyncio.Event()
         self.gone = Gone()
         self.gone.then(self._whole.set)
@@ -96,11 +98,9 @@ class Inbound:
     async def read(self, limit: int) -> bytes:
         """The whole body. Raises TooLarge beyond `limit` bytes, and ClientGone."""
         parts: list[bytes] = []
-        size = 0
         async for part in self.chunks():
             parts.append(part)
-            size += len(part)
-            if size > limit:
+            if self.size > limit:
                 raise TooLarge(f"The body is larger than {limit} bytes (MNEME_MAX_BODY_BYTES).")
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -114,6 +114,7 @@ class Inbound:
                 raise ClientGone
             more = message.get("more_body", False)
             if body := message.get("body", b""):
+                self.size += len(body)
                 yield body
         self._whole.set()
 

@@ -132,7 +132,7 @@ class Drain:
             if kept is None:
                 raise ValueError("the file is no call any more")
             call = revive(kept, self._capture_max_bytes)
-            await self._settle(call.call, call.response, call.ending, call.tape, call.ended_at, call.promised)
+            await self._settle(call.call, call.ending, call.tape, call.ended_at, call.promised)
         except (*REFUSALS, KeyError) as error:
             log.error(REFUSED, extra={"call_id": str(waiting.call)}, exc_info=error)
             await self._bury(waiting)

@@ -9,16 +9,18 @@ import time
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from app.capture.masking import is_secret, keyless
 from app.dialects.splice import with_value
 from app.errors import UpstreamError
-from app.gateway.call import Call
+from app.gateway.call import Forwarded, Parsed, Remembered, grown
 from app.gateway.client import ClientGone
 from app.gateway.finalize import Finalizer
 from app.gateway.headers import Headers, request_headers
 from app.gateway.relay import Ending, Tape
 from app.gateway.sender import Errand, Sender
-from app.gateway.upstream import Target, UpstreamRequest, UpstreamResponse
+from app.gateway.upstream import Target, UpstreamRequest
 from app.metrics import AttemptResult, Metrics
 from app.tasks import Supervisor
 
@@ -40,7 +42,7 @@ class Closing(Protocol):
         ...
 
 
-def outgoing_headers(call: Call, target: Target | None = None, *, streamed: bool = False) -> Headers:
+def outgoing_headers(call: Parsed, target: Target | None = None, *, streamed: bool = False) -> Headers:
     """The client's headers as `target`, by default the upstream of this call, gets them.
 
     An upstream that stands in for another never sees the client's credentials: it has a key of its own, or none.
@@ -66,13 +68,16 @@ class Forwarder:
         self._metrics = metrics
         self._tasks = tasks
 
-    async def send(self, call: Call, body: bytes | AsyncIterator[bytes]) -> UpstreamResponse:
-        """The head of the answer. `call` then says which upstream it came from, and what that one was sent. Raises
-        UpstreamError, ClientGone; the call is recorded then."""
-        async with self.waiting(call, None):
+    async def send(self, call: Remembered, body: bytes | AsyncIterator[bytes]) -> Forwarded:
+        """The head of the answer, which upstream it came from, and what that one was sent. Raises UpstreamError, ClientGone;
+        the call is recorded then."""
+        call = replace(call, overhead_ns=time.perf_counter_ns() - call.started_ns - call.waited_ns)
+        if call.admission is not None:
+            call.admission.asked = True
+        async with self.waiting(call):
             return await self.ask(call, body)
 
-    async def ask(self, call: Call, body: bytes | AsyncIterator[bytes]) -> UpstreamResponse:
+    async def ask(self, call: Remembered, body: bytes | AsyncIterator[bytes]) -> Forwarded:
         """The same, unrecorded and uninterrupted. Raises UpstreamError."""
         asked = call.target
 
@@ -88,24 +93,28 @@ class Forwarder:
 
         errand = Errand(call.id, asked, call.model, request, isinstance(body, bytes))
         began = time.perf_counter_ns()
-        call.overhead_ns = began - call.started_ns - call.waited_ns
-        call.target, response = await self._sender.send(errand)
-        if call.target is not asked and isinstance(sent := sent_to(call.target), bytes):
-            call.sent = sent
-        call.attempts += errand.attempts
-        waited = time.perf_counter_ns() - began
-        call.waited_ns += waited
-        self._metrics.stage("forward", waited / 1e9)
-        return response
+        target, response = await self._sender.send(errand)
+        waited_ns = time.perf_counter_ns() - began
+        self._metrics.stage("forward", waited_ns / 1e9)
+        sent = sent_to(target) if target is not asked else call.sent
+        return grown(
+            Forwarded,
+            call,
+            response=response,
+            target=target,
+            sent=sent if isinstance(sent, bytes) else call.sent,
+            attempts=call.attempts + errand.attempts,
+            waited_ns=call.waited_ns + waited_ns,
+        )
 
-    def refused(self, call: Call, status: int, result: AttemptResult) -> None:
+    def refused(self, call: Forwarded, status: int, result: AttemptResult) -> None:
         """The answer so far refuses what Mneme added; there will be another attempt."""
         self._metrics.attempt(call.target.name, result)
         said = {"call_id": str(call.id), "upstream": call.target.name, "result": result, "attempt": call.attempts}
         log.info("attempt at an upstream", extra={**said, "status": status})
 
     @contextlib.asynccontextmanager
-    async def waiting(self, call: Call, response: Closing | None) -> AsyncIterator[None]:
+    async def waiting(self, call: Remembered, response: Closing | None = None) -> AsyncIterator[None]:
         """Wait for the upstream before the relay: interrupted when the client goes. A call that gets no answer is recorded
         before the error goes on, and its `response` closed."""
         ending: Ending | None = None
@@ -126,8 +135,8 @@ class Forwarder:
                 # Also when this task is cancelled, or cancelled again.
                 await asyncio.shield(self._tasks.spawn(self._failed(call, response, ending), f"record {call.id}"))
 
-    async def _failed(self, call: Call, response: Closing | None, ending: Ending) -> None:
+    async def _failed(self, call: Remembered, response: Closing | None, ending: Ending) -> None:
         if response is not None:
             await response.aclose()
-        await self._finalizer.seal(call, None, ending, Tape(call.started_ns))
+        await self._finalizer.seal(grown(Forwarded, call, response=None), ending, Tape(call.started_ns))
         self._metrics.request(call.kind, "failed" if ending.kind == "broken" else ending.kind, call.status)

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from app.capture.facts import CallFacts, Outcome
 from app.clock import Clock
 from app.errors import Forbidden, StoreUnavailable
-from app.gateway.call import Call
+from app.gateway.call import Parsed
 from app.gateway.limits import Admission, Window, estimate, rate_headers, refusal
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
@@ -55,28 +58,40 @@ class Limiter:
         self._open = settings.budget_without_database == "open"
         self._local: OrderedDict[UUID, Window] = OrderedDict()
 
-    async def admit(self, call: Call, document: Mapping[str, Any] | None) -> None:
-        """Before the upstream is called. `document`: the body, where it is a JSON object.
+    @asynccontextmanager
+    async def admitted(self, call: Parsed, document: Mapping[str, Any] | None) -> AsyncIterator[Parsed]:
+        """The call, let in by the limits of its key; settled when it is over, however it ended. `document`: the body, where it
+        is a JSON object.
 
         Raises RateLimited; Forbidden for a model that the key may not call; StoreUnavailable where a budget cannot be
         checked.
         """
         limits = call.principal.limits
         if limits is None:
+            yield call
             return
+        admission = await self._admit(call, limits, document)
+        try:
+            yield replace(call, admission=admission)
+        finally:
+            if admission is not None:
+                self._finish(call, limits, admission)
+
+    async def _admit(self, call: Parsed, limits: Limits, document: Mapping[str, Any] | None) -> Admission | None:
+        """None: nothing is limited but which models it may call."""
         if not limits.allows(call.model) and call.method not in ASKS_NOTHING:
             named = f"the model {call.model[:100]!r}" if call.model else "a model that Mneme cannot read"
             raise Forbidden(f"This key may not call {named}.", param="model", code="model_not_found")
         if not (limits.rated or limits.budgeted):
-            return
-        wanted = estimate(document, call.body_size, reserve=self._reserve, cost=self._models.cost_microcents)
+            return None
+        wanted = estimate(document, call.body_size or 0, reserve=self._reserve, cost=self._models.cost_microcents)
         standing, slot = await self._standing(call, limits, wanted)
         if standing.refused is not None:
             self._metrics.refused(standing.refused)
             raise refusal(limits, standing, wanted)
-        call.admission = Admission(rate_headers(limits, standing), slot)
+        return Admission(rate_headers(limits, standing), slot)
 
-    async def _standing(self, call: Call, limits: Limits, wanted: Estimate) -> tuple[Standing, int | None]:
+    async def _standing(self, call: Parsed, limits: Limits, wanted: Estimate) -> tuple[Standing, int | None]:
         principal = call.principal
         assert principal.key_id is not None, "only keys have limits"
         try:
@@ -97,20 +112,24 @@ class Limiter:
     def _reserve(self, model: str) -> int:
         return self._models.response_reserve(model, None)
 
-    def finish(self, call: Call | None) -> None:
-        """When a request is over, however it ended: settles it beside everything else."""
-        if call is None or call.admission is None or call.admission.slot is None:
+    def _finish(self, call: Parsed, limits: Limits, admission: Admission) -> None:
+        """Settles it beside everything else."""
+        if admission.slot is None:
             return
-        facts = call.facts
-        unasked = not call.forwarded or (facts is not None and facts.status is None and facts.outcome == Outcome.FAILED)
-        unrecorded = _unrecorded(facts) if facts is not None and not call.recorded else None
-        limits = call.principal.limits
-        counted = limits is not None and (limits.budgeted or limits.tokens_per_minute is not None)
+        facts = admission.facts
+        unasked = not admission.asked or (
+            facts is not None and facts.status is None and facts.outcome == Outcome.FAILED
+        )
+        unrecorded = _unrecorded(facts) if facts is not None and not admission.recorded else None
+        counted = limits.budgeted or limits.tokens_per_minute is not None
         if counted or unasked or unrecorded is not None:
-            self._tasks.spawn(self._settle(call, call.admission.slot, unasked, unrecorded), f"settle {call.id}")
+            settling = self._settle(call, admission.slot, facts, unasked, unrecorded)
+            self._tasks.spawn(settling, f"settle {call.id}")
 
-    async def _settle(self, call: Call, slot: int, unasked: bool, unrecorded: Unrecorded | None) -> None:
-        principal, facts = call.principal, call.facts
+    async def _settle(
+        self, call: Parsed, slot: int, facts: CallFacts | None, unasked: bool, unrecorded: Unrecorded | None
+    ) -> None:
+        principal = call.principal
         assert principal.key_id is not None, "only keys have limits"
         try:
             await self._ledger.settle(

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from app.capture.facts import CallFacts
 from app.errors import RateLimited
 from app.gateway.headers import Headers
 from app.store.limits import MICROCENTS_PER_DOLLAR, Estimate, Limits, Standing
@@ -34,12 +35,18 @@ MAX_RETRY_S = 60.0
 """Longest wait that a rate tells, seconds: OpenAI's SDKs took more for no wait at all, until they took up to two minutes."""
 
 
-class Admission(Struct, frozen=True):
-    """A call that its key's limits let in. `slot`: what settles it; None: the database was away, and nothing is to be settled.
-    `headers`: what is told of what is left."""
+class Admission(Struct):
+    """A call that its key's limits let in, and what it came to: is told of it as that is known. `slot`: what settles it; None:
+    the database was away, and nothing is to be settled. `headers`: what is told of what is left."""
 
     headers: Headers
     slot: int | None
+    asked: bool = False
+    """An upstream was."""
+    facts: CallFacts | None = None
+    """What it came to, when it has ended."""
+    recorded: bool = False
+    """Something of it is kept."""
 
 
 def estimate(

@@ -22,7 +22,7 @@ from app.context.compile import LONG_TEXT, STORED_COUNTS
 from app.context.transcript import text_of
 from app.dialects.base import ChatRequest
 from app.errors import StoreUnavailable
-from app.gateway.call import Call
+from app.gateway.call import Parsed
 from app.gateway.prepare import live_blocks, parse_object
 from app.gateway.reconcile import Place
 from app.paging.fidelity import applied
@@ -52,7 +52,7 @@ T = TypeVar("T")
 class _Run(Struct):
     """One request on its way through the pager."""
 
-    call: Call
+    call: Parsed
     chat: ChatRequest
     place: Place
     model: str
@@ -102,7 +102,7 @@ class Pager:
         self._renderings = Renderings()
         self._stored = tokenizers.for_model(STORED_COUNTS)
 
-    async def page(self, call: Call, chat: ChatRequest, place: Place, budget: int | None = None) -> Paging:
+    async def page(self, call: Parsed, chat: ChatRequest, place: Place, budget: int | None = None) -> Paging:
         """What is shown of a prompt of at most `budget` tokens (None: as much as the window has beside the answer). Raises
         TimeoutError and StoreUnavailable; what was segmented by then, or is later, is kept for the next request."""
         model = call.target.model_alias or chat.model
@@ -122,15 +122,15 @@ class Pager:
             if run.given_up and run.made is not None:
                 self._tasks.spawn(self._keep(run), f"keep objects of {call.id}")
 
-    async def repeated(self, call: Call, place: Place, most: int | None = None) -> Paging | None:
-        """For a body that is sent once more as it was: what its model may ask. None where it has no tools of ours. `most`: as
-        for `page`."""
-        if Names().query.encode() not in call.sent:  # which any name of ours has in it: most bodies need not be read
+    async def repeated(self, call: Parsed, sent: bytes, place: Place, most: int | None = None) -> Paging | None:
+        """For a body (`sent`) that goes out once more as it was: what its model may ask. None where it has no tools of ours.
+        `most`: as for `page`."""
+        if Names().query.encode() not in sent:  # which any name of ours has in it: most bodies need not be read
             return None
-        own, document = call.chat, parse_object(call.sent)
+        own, document = call.chat, parse_object(sent)
         if own is None or document is None or not isinstance(made := offer(own), Offer):
             return None
-        chat = own.dialect.read(call.sent, document)
+        chat = own.dialect.read(sent, document)
         if chat is None or not all(each in document.get("tools", ()) for each in definitions(made.names)):
             return None
         model = call.target.model_alias or chat.model

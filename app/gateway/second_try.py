@@ -6,17 +6,13 @@ import logging
 
 from msgspec.structs import replace
 
-from app.dialects.base import renamed
-from app.dialects.splice import splice, with_value
-from app.errors import Unavailable
 from app.gateway.augment import Recaller
-from app.gateway.call import Call
+from app.gateway.call import Forwarded, Remembered, aliased, grown
 from app.gateway.finalize import Finalizer
 from app.gateway.forward import ERROR_LIMIT, Forwarder
 from app.gateway.prepare import unwoven
 from app.gateway.relay import peek
-from app.gateway.upstream import UpstreamResponse
-from app.metrics import Metrics
+from app.metrics import AttemptResult, Metrics
 from app.paging.body import without_tools
 from app.paging.state import Paging
 from app.paging.tools import Names, Offer, offer
@@ -47,50 +43,33 @@ class SecondTry:
         self._recaller = recaller
         self._metrics = metrics
 
-    async def unless_refused(self, call: Call, response: UpstreamResponse) -> UpstreamResponse:
+    async def unless_refused(self, call: Forwarded) -> Forwarded:
         """The answer; where it refuses what Mneme added, the answer to the request without it. Raises UpstreamError,
         ClientGone."""
         paging = call.paging
-        if paging is not None and paging.names is not None and response.status in TOOL_STATUSES:
-            response = await self._unless_no_tools(call, paging, paging.names, response)
+        if paging is not None and paging.names is not None and _status(call) in TOOL_STATUSES:
+            call = await self._unless_no_tools(call, paging, paging.names)
         injected = call.prepared is not None and call.sent != plain(call)
-        if injected and (response.status in LENGTH_STATUSES or response.status == 200):
-            response = await self._unless_too_long(call, response)
-        return response
+        if injected and (_status(call) in LENGTH_STATUSES or _status(call) == 200):
+            call = await self._unless_too_long(call)
+        return call
 
-    async def _unless_too_long(self, call: Call, response: UpstreamResponse) -> UpstreamResponse:
+    async def _unless_too_long(self, call: Forwarded) -> Forwarded:
         """The answer; where it refuses the prompt for its length, the answer to the request as the client wrote it."""
-        refused = response.status != 200
-        async with self._forwarder.waiting(call, response):
-            # Some servers answer an over-long prompt with an empty 200; of a real answer the first byte is enough to know.
-            seen, response = await peek(response, ERROR_LIMIT if refused else 1)
-        if is_about_length(seen) if refused else not seen:
-            await response.aclose()
-            self._forwarder.refused(call, response.status, "too_long")
-            return await self._as_written(call)
-        return response
+        refused = _status(call) != 200
+        # Some servers answer an over-long prompt with an empty 200; of a real answer the first byte is enough to know.
+        seen, call = await self._peek(call, ERROR_LIMIT if refused else 1)
+        if not (is_about_length(seen) if refused else not seen):
+            return call
+        await self._dismiss(call, "too_long")
+        return await self._again(self._recaller.forgone(replace(call, sent=plain(call), prepared=None)))
 
-    async def _as_written(self, call: Call) -> UpstreamResponse:
-        """Once more, as the client wrote it: what was refused may be refused for what Mneme added."""
-        self._recaller.degrade(
-            call, "too-long", Unavailable("The upstream refused the compiled prompt for its length.")
-        )
-        call.sent = plain(call)
-        call.prepared = None
-        self._finalizer.begin(call)
-        return await self._forwarder.send(call, call.sent)
-
-    async def _unless_no_tools(
-        self, call: Call, paging: Paging, names: Names, response: UpstreamResponse
-    ) -> UpstreamResponse:
+    async def _unless_no_tools(self, call: Forwarded, paging: Paging, names: Names) -> Forwarded:
         """The answer; where the upstream takes no tools, the answer to the request without ours."""
-        async with self._forwarder.waiting(call, response):
-            seen, response = await peek(response, ERROR_LIMIT)
+        seen, call = await self._peek(call, ERROR_LIMIT)
         if not is_about_tools(seen):
-            return response
-        await response.aclose()
-        self._forwarder.refused(call, response.status, "no_tools")
-        call.status, call.reason = "degraded", "no-tools"
+            return call
+        await self._dismiss(call, "no_tools")
         self._metrics.degraded("no-tools")
         log.warning("answering without look-ups", extra={"call_id": str(call.id), "reason": "no-tools"})
         made = offer(call.chat) if call.chat is not None else None
@@ -98,27 +77,38 @@ class SecondTry:
         paging.insertions = [each for each in paging.insertions if each not in ours]
         paging.names, paging.declined = None, "refused"
         paging.explained = {**paging.explained, "tools": None, "declined": paging.declined}
-        if call.prepared is not None:
-            compiled = call.prepared.compilation
+        prepared = call.prepared
+        if prepared is not None:
+            compiled = prepared.compilation
             told = replace(compiled, audit={**compiled.audit, "paging": paging.explained})
-            call.prepared = replace(call.prepared, compilation=told)
+            prepared = replace(prepared, compilation=told)
         paging.record = replace(paging.record, offered=paging.state.offered)
-        call.sent = without_tools(call.sent, names)
+        sent = without_tools(call.sent, names)
+        return await self._again(replace(call, status="degraded", reason="no-tools", prepared=prepared, sent=sent))
+
+    async def _peek(self, call: Forwarded, limit: int) -> tuple[bytes, Forwarded]:
+        """The beginning of the answer, and the call with all of it."""
+        response = call.response
+        assert response is not None, "it was answered"
+        async with self._forwarder.waiting(call, response):
+            seen, response = await peek(response, limit)
+        return seen, replace(call, response=response)
+
+    async def _dismiss(self, call: Forwarded, why: AttemptResult) -> None:
+        assert call.response is not None, "it was answered"
+        await call.response.aclose()
+        self._forwarder.refused(call, call.response.status, why)
+
+    async def _again(self, call: Remembered) -> Forwarded:
         self._finalizer.begin(call)
-        return await self._forwarder.send(call, call.sent)
+        return await self._forwarder.send(grown(Remembered, call), call.sent)
 
 
-def aliased(call: Call) -> bytes:
-    """The client's body; with the upstream's own name for the model, where the settings give it another."""
-    assert call.body is not None
-    if call.target.model_alias is None:
-        return call.body
-    if call.chat is None:
-        return with_value(call.body, "model", call.target.model_alias)
-    return splice(call.body, renamed(call.chat, call.target.model_alias))
+def _status(call: Forwarded) -> int | None:
+    return call.response.status if call.response is not None else None
 
 
-def plain(call: Call) -> bytes:
+def plain(call: Remembered) -> bytes:
     """What goes out without memory. Where something of it is shown shorter that stays: whole it would be longer still."""
     if call.paging is None or call.chat is None:
         return aliased(call)

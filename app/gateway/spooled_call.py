@@ -27,7 +27,7 @@ from app.context.transcript import Transcript
 from app.dialects.base import ChatRequest
 from app.dialects.registry import dialect_of
 from app.errors import UpstreamError
-from app.gateway.call import Call, LegOf
+from app.gateway.call import Forwarded, LegOf, Remembered
 from app.gateway.client import Inbound, Message
 from app.gateway.headers import Headers, response_headers
 from app.gateway.identify import Identity, Switches
@@ -66,8 +66,7 @@ class Revived(Struct, frozen=True):
     """A call out of the journal, as it stood at its end. `promised`: the session that it was to begin, which its
     answer's head has named."""
 
-    call: Call
-    response: UpstreamResponse | None
+    call: Forwarded
     ending: Ending
     tape: Tape
     ended_at: datetime
@@ -77,7 +76,7 @@ class Revived(Struct, frozen=True):
 # --- in -------------------------------------------------------------------------------------------------------------------
 
 
-def begin_of(call: Call, redactor: Redactor = NOTHING) -> Begin:
+def begin_of(call: Remembered, redactor: Redactor = NOTHING) -> Begin:
     """What is known of a call before it goes upstream."""
     principal, chat = call.principal, call.chat
     body = redactor.body(call.body) if call.body is not None else None
@@ -97,7 +96,7 @@ def begin_of(call: Call, redactor: Redactor = NOTHING) -> Begin:
         "chat": chat is not None and (not lacks or _is_chat(body, chat)),
         "transcript": _transcript(chat.transcript) if lacks and chat is not None else None,
         "model": call.model,
-        "body_size": call.body_size,
+        "body_size": call.size,
         "body_truncated": call.body_truncated,
         "status": call.status,
         "reason": call.reason,
@@ -106,7 +105,7 @@ def begin_of(call: Call, redactor: Redactor = NOTHING) -> Begin:
         "compiled": _compiled(call.prepared),
         "paging": frozen(call.paging, chat, redactor) if call.paging is not None and chat is not None else None,
         "leg_of": call.leg_of,
-        "legs": call.legs,
+        "legs": call.legs if isinstance(call, Forwarded) else (),
     }
     return Begin(
         user=call.identity.user_id,
@@ -117,14 +116,13 @@ def begin_of(call: Call, redactor: Redactor = NOTHING) -> Begin:
     )
 
 
-def head_of(call: Call, response: UpstreamResponse, redactor: Redactor = NOTHING) -> bytes:
+def head_of(call: Forwarded, response: UpstreamResponse, redactor: Redactor = NOTHING) -> bytes:
     """What is known of an answer when its head is here, and who answered."""
     return orjson.dumps([response.status, masked(redactor.headers(response.headers)), _target(call.target)])
 
 
 def kept_of(
-    call: Call,
-    response: UpstreamResponse | None,
+    call: Forwarded,
     ending: Ending,
     tape: Tape,
     ended_at: datetime,
@@ -140,14 +138,14 @@ def kept_of(
         "elapsed_us": call.elapsed_us(),
         "ended_at": ended_at.isoformat(),
         "overhead_ns": call.overhead_ns,
-        "body_size": call.body_size,
+        "body_size": call.size,
         "size": tape.size - len(stream.body) + len(told.body),
         "recorded": len(told.body),
         "answers": [each.hex() for each in hashes] if told is not stream else None,
     }
     kept = Kept(call.id, begin_of(call, redactor), end=orjson.dumps(end))
-    if response is not None:
-        kept.head = head_of(call, response, redactor)
+    if call.response is not None:
+        kept.head = head_of(call, call.response, redactor)
         body, starts = told.body, list(told.chunk_offsets)
         stops = [*starts[1:], len(body)]
         kept.chunks = [(at, body[a:b]) for at, a, b in zip(tape.chunk_times, starts, stops, strict=False)]
@@ -213,30 +211,39 @@ def revive(kept: Kept, capture_max_bytes: int) -> Revived:
         error = UpstreamError(end["error"]) if end["error"] is not None else None
         ending = Ending(end["kind"], error)
         elapsed_us, ended_at = end["elapsed_us"], datetime.fromisoformat(end["ended_at"])
-        call.overhead_ns, call.body_size = end["overhead_ns"], end["body_size"]
-        call.answer_hashes = [bytes.fromhex(each) for each in end["answers"] or ()]
+        hashes = [bytes.fromhex(each) for each in end["answers"] or ()]
+        call = replace(call, overhead_ns=end["overhead_ns"], body_size=end["body_size"], answer_hashes=hashes)
     else:
         ending = Ending("cancelled", UpstreamError(INTERRUPTED))
         elapsed_us = kept.chunks[-1][0] if kept.chunks else 0
         ended_at = call.at + timedelta(microseconds=elapsed_us)
-    response = None
     if kept.head is not None:
         status, headers, target = orjson.loads(kept.head)
-        response, call.target = _response(status, headers), _target_of(target)
-    tape = _tape(kept, response, None if call.chat is not None else capture_max_bytes)
+        call = replace(call, response=_response(status, headers), target=_target_of(target))
+    tape = _tape(kept, call.response, None if call.chat is not None else capture_max_bytes)
     if end is not None and end["size"] > tape.size:
         tape.size, tape.truncated = end["size"], True
     # So that `elapsed_us()` is what it was; it is asked for within the next moment.
-    call.started_ns = time.perf_counter_ns() - elapsed_us * 1000
+    call = replace(call, started_ns=time.perf_counter_ns() - elapsed_us * 1000)
     session = notes["session"]
-    return Revived(call, response, ending, tape, ended_at, UUID(session) if session is not None else None)
+    return Revived(call, ending, tape, ended_at, UUID(session) if session is not None else None)
 
 
-def _call(kept: Kept, notes: Mapping[str, Any]) -> Call:
+def _call(kept: Kept, notes: Mapping[str, Any]) -> Forwarded:
+    """As far as it was known when it went upstream."""
     given: dict[str, Any] = notes["identity"]
     identity = Identity(**given | {name: UUID(given[name]) for name in _IDS if given[name] is not None})
     key_id, user, mode = notes["caller"]
-    call = Call(
+    body, dialect = kept.begin.body, dialect_of(notes["method"], notes["path"])
+    chat, sent, paging = None, b"", None
+    if notes["chat"] and body is not None:
+        chat = dialect.read(body, orjson.loads(body)) if dialect is not None else None
+        if chat is None:
+            raise ValueError("a chat request without messages")
+        if notes["transcript"] is not None:
+            chat = replace(chat, transcript=_transcript_of(*notes["transcript"]))
+        sent, paging = kept.begin.sent or body, notes.get("paging")
+    return Forwarded(
         id=kept.call,
         at=_EPOCH + timedelta(microseconds=kept.begin.at_us),
         started_ns=0,
@@ -248,33 +255,26 @@ def _call(kept: Kept, notes: Mapping[str, Any]) -> Call:
         headers={},
         principal=_Caller(identity.tenant_id, UUID(key_id) if key_id is not None else None, user, mode),
         switches=Switches(**notes["switches"]),
-        identity=identity,
-        target=_target_of(notes["target"]),
         inbound=Inbound(_no_client),
         send=_nobody,
+        dialect=dialect,
+        identity=identity,
+        target=_target_of(notes["target"]),
         model=notes["model"],
-        body=kept.begin.body,
+        body=body,
         body_size=notes["body_size"],
         body_truncated=notes["body_truncated"],
+        chat=chat,
+        leg_of=_leg_of(notes["leg_of"]),
+        sent=sent,
         status=notes["status"],
         reason=notes["reason"],
+        prepared=_prepared(sent, notes["compiled"]) if chat is not None else None,
+        paging=thawed(paging, identity.tenant_id, identity.user_id) if paging is not None else None,
         overhead_ns=notes["overhead_ns"],
-        dialect=dialect_of(notes["method"], notes["path"]),
-        leg_of=_leg_of(notes["leg_of"]),
+        response=None,
         legs=[_leg(each) for each in notes["legs"]],
     )
-    if notes["chat"] and call.body is not None:
-        chat = call.dialect.read(call.body, orjson.loads(call.body)) if call.dialect is not None else None
-        if chat is None:
-            raise ValueError("a chat request without messages")
-        call.chat = chat
-        if notes["transcript"] is not None:
-            call.chat = replace(call.chat, transcript=_transcript_of(*notes["transcript"]))
-        call.sent = kept.begin.sent or call.body
-        call.prepared = _prepared(call.sent, notes["compiled"])
-        if (paging := notes.get("paging")) is not None:
-            call.paging = thawed(paging, identity.tenant_id, identity.user_id)
-    return call
 
 
 def _leg_of(told: Mapping[str, Any] | None) -> LegOf | None:

@@ -10,15 +10,15 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from app.capture.facts import CallFacts
 from app.capture.journal import Kept
-from app.capture.running import Journal
+from app.capture.running import Entry, Journal
 from app.capture.spool import Spool, open_spool
 from app.errors import SpoolUnavailable, StoreUnavailable
-from app.gateway.call import Call
+from app.gateway.call import Forwarded, Remembered
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
 from app.gateway.spooled_call import begin_of, head_of, kept_of
-from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics
 from app.settings import Settings
 from app.tasks import Supervisor
@@ -60,32 +60,40 @@ class Keeper:
         self._queue: list[tuple[Kept, asyncio.Future[None]]] = []
         self._writing = False
         self._next_look = 0.0
+        self._entries: dict[UUID, Entry] = {}
+        """In the journal, of the calls that run."""
 
     # --- while a call runs -------------------------------------------------------------------------------------------------
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: Remembered) -> None:
         """The call goes upstream, for the first time or once more. Of a call that is not to be kept, nothing is."""
         if not call.kept:
             return
         begin = begin_of(call, self.redactor)
-        if call.entry is None:
-            call.entry = self.journal.begin(call.id, begin)
-        else:
-            call.entry.begin(begin)
+        if (entry := self._entries.get(call.id)) is not None:
+            entry.begin(begin)
+        elif (entry := self.journal.begin(call.id, begin)) is not None:
+            self._entries[call.id] = entry
 
-    def answered(self, call: Call, response: UpstreamResponse) -> None:
+    def answered(self, call: Forwarded) -> None:
         """The head of its answer is here."""
-        if call.entry is not None:
-            call.entry.head(head_of(call, response, self.redactor))
+        if (entry := self._entries.get(call.id)) is not None and call.response is not None:
+            entry.head(head_of(call, call.response, self.redactor))
 
-    def copy(self, call: Call) -> Callable[[int, bytes], None] | None:
+    def copy(self, call_id: UUID) -> Callable[[int, bytes], None] | None:
         """Where pieces of its answer go as they come. Where values are redacted that is nowhere: of a piece nobody can say what
         it holds of them."""
-        return call.entry.chunk if call.entry is not None and not self.redactor else None
+        entry = self._entries.get(call_id)
+        return entry.chunk if entry is not None and not self.redactor else None
+
+    def release(self, call_id: UUID) -> None:
+        """It needs nothing more."""
+        if (entry := self._entries.pop(call_id, None)) is not None:
+            entry.done()
 
     # --- when Postgres is away ----------------------------------------------------------------------------------------------
 
-    def goes_behind(self, call: Call) -> bool:
+    def goes_behind(self, call: Forwarded) -> bool:
         """Whether a call that has ended has to wait in the spool without Postgres being asked: its user's earlier ones
         do, and it may go on from them; or Postgres is known to be away."""
         if call.place is not None or not call.kept:
@@ -104,8 +112,7 @@ class Keeper:
 
     async def keep(
         self,
-        call: Call,
-        response: UpstreamResponse | None,
+        call: Forwarded,
         ending: Ending,
         tape: Tape,
         ended_at: datetime,
@@ -114,7 +121,7 @@ class Keeper:
         """Put a call that has ended into the spool; returns when it is durable. `hashes`: as in `kept_of`. Raises
         SpoolUnavailable."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((kept_of(call, response, ending, tape, ended_at, self.redactor, hashes), waiting))
+        self._queue.append((kept_of(call, ending, tape, ended_at, self.redactor, hashes), waiting))
         if not self._writing:
             self._writing = True
             self._tasks.spawn(self._write(), "spool")
@@ -200,10 +207,9 @@ class Settle(Protocol):
 
     async def __call__(
         self,
-        call: Call,
-        response: UpstreamResponse | None,
+        call: Forwarded,
         ending: Ending,
         tape: Tape,
         ended_at: datetime,
         promised: UUID | None = None,
-    ) -> None: ...
+    ) -> CallFacts: ...

@@ -20,10 +20,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from app.capture.facts import Leg
 from app.clock import Clock
 from app.errors import UpstreamError
-from app.gateway.call import Call, LegOf
-from app.gateway.finalize import Finalizer
+from app.gateway.call import Forwarded, LegOf, grown, nobody
+from app.gateway.commands import NOTHING_TOLD
+from app.gateway.finalize import Finalizer, Sealed
 from app.gateway.forward import ERROR_LIMIT, Forwarder
 from app.gateway.headers import Headers, response_headers
 from app.gateway.prepare import parse_object
@@ -44,21 +46,18 @@ log = logging.getLogger("mneme.legs")
 
 class Arriving:
     """One of the upstream's answers while it comes in; what has come is kept. `call`: of its own; the first leg's is the
-    client's until there is a second. `response`: None until its head is here."""
+    client's until there is a second. `copy`: where pieces of it are written down as they come."""
 
-    def __init__(
-        self, call: Call, response: UpstreamResponse | None, copy: Callable[[int, bytes], None] | None = None
-    ) -> None:
+    def __init__(self, call: Forwarded, copy: Callable[[int, bytes], None] | None = None) -> None:
         self.call = call
-        self.response = response
         self.copy = copy
         self.pieces: list[tuple[int, bytes]] = []
         self.broke: UpstreamError | None = None
 
     @property
     def head(self) -> UpstreamResponse:
-        assert self.response is not None, "it was asked for its body, which comes behind the head"
-        return self.response
+        assert self.call.response is not None, "it was asked for its body, which comes behind the head"
+        return self.call.response
 
     @property
     def is_stream(self) -> bool:
@@ -102,7 +101,7 @@ class Arriving:
         """What has come, as the relay would have recorded it."""
         times = iter([at for at, _ in self.pieces])
         tape = Tape(self.call.started_ns, now_ns=partial(next, times))
-        if self.response is not None and self.is_stream:
+        if self.call.response is not None and self.is_stream:
             tape.listen_for_events()
         for _, chunk in self.pieces:
             tape.add(chunk)
@@ -137,16 +136,17 @@ class Legs:
         self.clock = clock
         self.tasks = tasks
 
-    async def joined(self, call: Call, paging: Paging, names: Names, response: UpstreamResponse) -> UpstreamResponse:
-        """The answer that the client gets, of which `response` is the first leg; as soon as its head is known. Raises
+    async def joined(self, call: Forwarded, paging: Paging, names: Names) -> Forwarded:
+        """The answer that the client gets, of which the call's own is the first leg; as soon as its head is known. Raises
         UpstreamError, ClientGone; the call is recorded then."""
-        if response.status != 200 or response.bodyless:
-            return response
+        response = call.response
+        if response is None or response.status != 200 or response.bodyless:
+            return call
         stream = is_event_stream(response_headers(response.headers, response.status))
-        joint = (_Stream if stream else _Body)(self, call, paging, names, response)
-        call.joint = joint
+        joint = (_Stream if stream else _Body)(self, call, paging, names)
+        call = replace(call, joint=joint)
         async with self.forwarder.waiting(call, joint):
-            return await joint.head()
+            return replace(call, response=await joint.head())
 
 
 class _Joint:
@@ -154,16 +154,17 @@ class _Joint:
 
     whole = False
 
-    def __init__(self, legs: Legs, call: Call, paging: Paging, names: Names, response: UpstreamResponse) -> None:
+    def __init__(self, legs: Legs, call: Forwarded, paging: Paging, names: Names) -> None:
         self._legs = legs
         self._call = call
         self._paging = paging
         self._names = names
         self._body = call.sent
         self._number = 1
-        self._leg: Arriving | None = Arriving(call, response)
-        self._recording: list[asyncio.Task[bool]] = []
-        self._recorded: list[Call] = []
+        self._leg: Arriving | None = Arriving(call)
+        self._target = call.target
+        """Who answered last."""
+        self._recording: list[asyncio.Task[Sealed]] = []
 
     @property
     def _now(self) -> Arriving:
@@ -181,16 +182,16 @@ class _Joint:
 
     async def aclose(self) -> None:
         """Let go of the leg that is coming in."""
-        if self._leg is not None and self._leg.response is not None:
-            await self._leg.response.aclose()
+        if self._leg is not None and self._leg.call.response is not None:
+            await self._leg.call.response.aclose()
 
-    async def end(self, ending: Ending) -> bool:
+    async def end(self, ending: Ending) -> tuple[bool, Sequence[Leg]]:
         """See `call.Joint`. What still comes in ends as the client's answer does."""
         if self._leg is not None and self._faulted:
             self._ended(ending)
-        stored = await asyncio.gather(*self._recording)
-        self._call.legs = [each.facts.leg for each in self._recorded if each.facts is not None and each.facts.leg]
-        return all(stored)
+        recorded = await asyncio.gather(*self._recording)
+        legs = [each.facts.leg for each in recorded if each.facts is not None and each.facts.leg]
+        return all(each.stored for each in recorded), legs
 
     # --- the next leg -------------------------------------------------------------------------------------------------
 
@@ -209,15 +210,16 @@ class _Joint:
         self._number += 1
         own = self._own_call(self._body)
         legs.finalizer.begin(own)
-        self._leg = leg = Arriving(own, None)
+        self._leg = leg = Arriving(own)
         try:
-            leg.response = await legs.forwarder.ask(own, own.sent)
+            leg.call = await legs.forwarder.ask(own, own.sent)
         except UpstreamError as error:
             self._ended(Ending("broken", error))
             raise
-        legs.finalizer.answered(own, leg.response)
-        leg.copy = legs.finalizer.copy(own)
-        return leg.response
+        self._target = leg.call.target
+        legs.finalizer.answered(leg.call)
+        leg.copy = legs.finalizer.copy(leg.call)
+        return leg.head
 
     async def _told(self, need: NeedsLeg) -> tuple[Sequence[str], Sequence[str]]:
         """What the calls come to, and what later requests tell of it."""
@@ -235,36 +237,39 @@ class _Joint:
             texts = [NOT_LOOKED_UP] * len(need.calls)
             return texts, texts
 
-    def _own_call(self, body: bytes) -> Call:
+    def _own_call(self, body: bytes) -> Forwarded:
         """A leg as a call of its own. An Idempotency-Key is the client's request's, and this is another; the upstream that
         answered last goes on."""
-        call, place, now = self._call, self._call.place, self._legs.clock.now()
+        call, now = self._call, self._legs.clock.now()
         first = self._number == 1
-        user = place.user_id if place is not None else call.identity.user_id
-        return Call(
+        user = call.place.user_id if call.place is not None else call.identity.user_id
+        return grown(
+            Forwarded,
+            call,
             id=uuid7(now),
             at=call.at if first else now,
             started_ns=call.started_ns if first else time.perf_counter_ns(),
-            method=call.method,
-            path=call.path,
-            raw_path=call.raw_path,
-            query=call.query,
             raw_headers=[each for each in call.raw_headers if first or each[0].lower() != b"idempotency-key"],
-            headers=call.headers,
-            principal=call.principal,
-            switches=call.switches,
             identity=replace(call.identity, user_id=user, idempotency_key=None),
-            target=call.target if first else self._recorded[-1].target,
-            inbound=call.inbound,
-            send=call.send,
-            dialect=call.dialect,
-            model=call.model,
+            target=self._target,
             body=body,
             body_size=len(body),
-            sent=body,
-            status=call.status,
-            overhead_ns=call.overhead_ns if first else 0,
+            chat=None,
+            admission=None,
             leg_of=LegOf(call.id, self._number, call.session_id),
+            sent=body,
+            reason=None,
+            place=None,
+            replay=None,
+            prepared=None,
+            paging=None,
+            obeyed=NOTHING_TOLD,
+            attempts=0,
+            waited_ns=0,
+            overhead_ns=call.overhead_ns if first else 0,
+            response=call.response if first else None,
+            joint=None,
+            observe=nobody,
         )
 
     def _ended(self, ending: Ending, *, drain: bool = False) -> None:
@@ -273,19 +278,17 @@ class _Joint:
         leg, self._leg = self._now, None
         if self._number == 1:
             leg.call = self._own_call(self._body)
-        self._recorded.append(leg.call)
         self._recording.append(
             self._legs.tasks.spawn(self._record(leg, ending, drain=drain), f"record leg {leg.call.id}")
         )
 
-    async def _record(self, leg: Arriving, ending: Ending, *, drain: bool) -> bool:
-        call, body = leg.call, leg.call.sent
+    async def _record(self, leg: Arriving, ending: Ending, *, drain: bool) -> Sealed:
         if drain:
             await leg.drain()
-        document = parse_object(body)
+        call, document = leg.call, parse_object(leg.call.sent)
         if call.dialect is not None and document is not None:
-            call.body, call.body_size, call.chat = body, len(body), call.dialect.read(body, document)
-        return await self._legs.finalizer.seal_leg(call, leg.response, ending, leg.tape())
+            call = replace(call, chat=call.dialect.read(call.sent, document))
+        return await self._legs.finalizer.seal_leg(call, ending, leg.tape())
 
     # --- the head -----------------------------------------------------------------------------------------------------
 
@@ -303,8 +306,8 @@ class _Joint:
 class _Stream(_Joint):
     """Of legs that are streams. Itself the body of the answer."""
 
-    def __init__(self, legs: Legs, call: Call, paging: Paging, names: Names, response: UpstreamResponse) -> None:
-        super().__init__(legs, call, paging, names, response)
+    def __init__(self, legs: Legs, call: Forwarded, paging: Paging, names: Names) -> None:
+        super().__init__(legs, call, paging, names)
         self._engine = PhantomStream(names)
         self._ready: deque[bytes] = deque()
         self._need: NeedsLeg | None = None

@@ -1,6 +1,6 @@
 """One request, from the socket to the disk:
 
-    authenticate → identify → reconcile → compile → forward → relay (tee) → record → acknowledge
+    authenticate → identify → parse → remember (reconcile, compile) → forward → relay (tee) → record → acknowledge
 
 Plain ASGI, because this is the path that everything goes through. Whatever memory does, the request goes on: a failure
 before the upstream is called turns into `x-mneme-status: degraded`, recorded with its reason.
@@ -12,11 +12,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import quote
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from app.capture.record import Recorder, wanted
 from app.clock import Clock
@@ -27,7 +30,7 @@ from app.dialects.sse import EndGuard
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.augment import Recaller
-from app.gateway.call import Call, own_headers
+from app.gateway.call import Forwarded, Incoming, Parsed, Remembered, aliased, grown, nobody, own_headers
 from app.gateway.client import ClientGone, Inbound, Outbound, Receive, Send
 from app.gateway.commands import Commander
 from app.gateway.finalize import Finalizer
@@ -39,11 +42,11 @@ from app.gateway.limiter import Limiter
 from app.gateway.pager import Pager
 from app.gateway.prepare import Preparer, parse_object
 from app.gateway.relay import Ending, Tape, relay
-from app.gateway.second_try import SecondTry, aliased
+from app.gateway.second_try import SecondTry
 from app.gateway.sender import Sender
 from app.gateway.spooling import Keeper
 from app.gateway.tool_loop import Legs
-from app.gateway.upstream import Router, Target, Transport, UpstreamResponse
+from app.gateway.upstream import Router, Target, Transport
 from app.metrics import Metrics
 from app.paging.state import Answering
 from app.settings import Settings
@@ -53,7 +56,7 @@ from app.tasks import Supervisor
 log = logging.getLogger("mneme.turn")
 
 OBSERVER = "mneme.observer"
-"""In an ASGI scope of Mneme's own (app/api/chat.py): is told of the call that is made of it."""
+"""In an ASGI scope: what is told of the call that is made of it, at each of its stages."""
 
 
 class Authenticator(Protocol):
@@ -159,13 +162,11 @@ class Gateway:
         inbound = Inbound(receive)
         call_id = uuid7(at)
         state = Outbound(send)
-        call: Call | None = None
         try:
             call = await self._admit(scope, call_id, at, started_ns, inbound, state)
-            if (observer := scope.get(OBSERVER)) is not None:
-                observer(call)
+            call.observe(call)
             self._tasks.spawn(inbound.watch(), f"watch {call_id}")
-            await (self._chat(call, call.dialect) if call.dialect is not None else self._pass_through(call))
+            await (self._chat(call, call.dialect) if call.dialect is not None else self._pass(call))
         except ClientGone:
             log.info("client gone before the answer", extra={"call_id": str(call_id)})
         except MnemeError as error:
@@ -181,9 +182,7 @@ class Gateway:
             await state.refuse(call_id, MnemeError("Mneme failed to handle this request; its log says why."))
         finally:
             inbound.gone.set()
-            if call is not None:
-                self._finalizer.release(call)
-            self._limiter.finish(call)
+            self._finalizer.release(call_id)
 
     async def _admit(
         self,
@@ -193,8 +192,8 @@ class Gateway:
         started_ns: int,
         inbound: Inbound,
         send: Send,
-    ) -> Call:
-        """Who asks, and for what. Raises what is Mneme's own to refuse: the key, its own headers, the path."""
+    ) -> Incoming:
+        """Who asks, and where. Raises what is Mneme's own to refuse: the key, its own headers, the path."""
         raw = list(scope["headers"])
         check_agreement(raw)
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
@@ -210,7 +209,7 @@ class Gateway:
             raise BadRequest("A path under /v1 must not lead out of it.")
         if not (raw_path.isascii() and query.isascii()):
             raise BadRequest("A URL holds ASCII only: percent-encode the rest.")
-        return Call(
+        return Incoming(
             id=call_id,
             at=at,
             started_ns=started_ns,
@@ -222,80 +221,78 @@ class Gateway:
             headers=headers,
             principal=principal,
             switches=switches(headers, captured=captured),
-            identity=identify(headers, None, principal),
-            target=self._router.route(None),
             inbound=inbound,
             send=send,
             dialect=dialect_of(scope["method"], path),
+            observe=scope.get(OBSERVER, nobody),
         )
+
+    def _parsed(self, call: Incoming, document: Mapping[str, Any] | None, **body: Any) -> Parsed:
+        """What a body says of who asks, and whom. `document`: the body, where it is a JSON object."""
+        dialect, model = call.dialect, document.get("model") if document is not None else None
+        model = model if isinstance(model, str) else None
+        named, session = None, None
+        if document is not None and not (dialect.naming if dialect is not None else NAMING).isdisjoint(document):
+            named, session = document, dialect.session(document) if dialect is not None else None
+        identity = identify(call.headers, named, call.principal, session)
+        return grown(Parsed, call, identity=identity, target=self._router.route(model), model=model, **body)
 
     # --- the main job ------------------------------------------------------------------------------------------------
 
-    async def _chat(self, call: Call, dialect: Dialect) -> None:
-        body = await call.inbound.read(self._settings.max_body_bytes)
-        call.body, call.body_size = body, len(body)
+    async def _chat(self, incoming: Incoming, dialect: Dialect) -> None:
+        """parse → remember → forward → relay and record."""
+        body = await incoming.inbound.read(self._settings.max_body_bytes)
         document = parse_object(body)
-        if document is not None:
-            self._read(call, document)
-        await self._limiter.admit(call, document)
-        off = call.switches.memory == "off"
-        unfit = dialect.unfit(document) if document is not None else None
-        if document is not None and unfit is None and not (off and call.bare):  # else nobody asks what stands in it
-            call.chat = chat = dialect.read(body, document)
-            self._discovery.notice(call.target, lambda: outgoing_headers(call))
-            if chat is not None:
-                await self._accountant.ready(call.target.model_alias or chat.model)
-        call.sent = aliased(call)
-        if off:
-            call.reason = "memory-off"
-        elif call.chat is None:
-            call.reason = unfit or "not-understood"
-        else:
-            await self._with_memory(call, call.chat)
-            return
-        await self._answer(call)
+        call = self._parsed(incoming, document, body=body, body_size=len(body))
+        async with self._limiter.admitted(call, document) as call:
+            off = call.switches.memory == "off"
+            unfit = dialect.unfit(document) if document is not None else None
+            if document is not None and unfit is None and not (off and call.bare):  # else nobody asks what stands in it
+                call = replace(call, chat=dialect.read(body, document))
+                self._discovery.notice(call.target, partial(outgoing_headers, call))
+            if call.chat is not None:
+                await self._accountant.ready(call.target.model_alias or call.chat.model)
+            if off or call.chat is None:
+                reason = "memory-off" if off else unfit or "not-understood"
+                await self._answer(grown(Remembered, call, sent=aliased(call), reason=reason))
+            else:
+                await self._with_memory(call, call.chat)
 
-    def _read(self, call: Call, document: Mapping[str, Any]) -> None:
-        """What a body says of who asks, and whom."""
-        dialect = call.dialect
-        if not (dialect.naming if dialect is not None else NAMING).isdisjoint(document):
-            session = dialect.session(document) if dialect is not None else None
-            call.identity = identify(call.headers, document, call.principal, session)
-        model = document.get("model")
-        call.model = model if isinstance(model, str) else None
-        call.target = self._router.route(call.model)
-
-    async def _with_memory(self, call: Call, chat: ChatRequest) -> None:
+    async def _with_memory(self, call: Parsed, chat: ChatRequest) -> None:
         """Remember and answer; a repeat of a call that is still on its way waits for that one's end."""
         passage = self._coalescer.passage(call.identity, chat.body)
         began = time.perf_counter_ns()
         with call.inbound.gone.interrupts():
             await passage.enter(self._settings.repeat_wait_s)
-        call.waited_ns += time.perf_counter_ns() - began
+        waited_ns = time.perf_counter_ns() - began
         try:
-            await self._recaller.remember(call, chat)
-            if call.answered_before:
+            remembered = await self._recaller.remember(call, chat)
+            if remembered.answered_before:
                 passage.leave()
-            await self._answer(call)
+            await self._answer(replace(remembered, waited_ns=waited_ns))
         finally:
             passage.leave()
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: Remembered) -> None:
         """Forward, relay, record."""
+        call.observe(call)
         self._finalizer.begin(call)
-        response = await self._forwarder.send(call, call.sent)
-        response = await self._second_try.unless_refused(call, response)
-        if self._legs is not None and call.paging is not None and call.paging.names is not None:
-            response = await self._legs.joined(call, call.paging, call.paging.names, response)
-        await self._relay(call, response)
+        forwarded = await self._forwarder.send(call, call.sent)
+        forwarded = await self._second_try.unless_refused(forwarded)
+        if self._legs is not None and forwarded.paging is not None and forwarded.paging.names is not None:
+            forwarded = await self._legs.joined(forwarded, forwarded.paging, forwarded.paging.names)
+        await self._relay(forwarded)
 
-    async def _relay(self, call: Call, response: UpstreamResponse) -> None:
+    async def _relay(self, call: Forwarded) -> None:
+        call.observe(call)
+        response = call.response
+        assert response is not None, "what nobody answered is recorded, and refused"
         limit = None if call.chat is not None else self._settings.capture_max_bytes
         tape = Tape(call.started_ns, limit=limit, copy=self._finalizer.copy(call))
-        self._finalizer.answered(call, response)
+        self._finalizer.answered(call)
 
         async def seal(ending: Ending) -> bool:
-            return await self._finalizer.seal(call, response, ending, tape)
+            return (await self._finalizer.seal(call, ending, tape)).stored
 
         ending = await relay(
             response,
@@ -313,36 +310,28 @@ class Gateway:
 
     # --- everything else under /v1 -------------------------------------------------------------------------------------
 
-    async def _pass_through(self, call: Call) -> None:
+    async def _pass(self, incoming: Incoming) -> None:
         """Both ways, unread; recorded up to a limit."""
-        call.reason = "not-chat"
-        length = call.headers.get("content-length", "")
-        kind = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+        length = incoming.headers.get("content-length", "")
+        kind = incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
         limit = self._settings.capture_max_bytes
-        is_short = "transfer-encoding" not in call.headers and (
+        is_short = "transfer-encoding" not in incoming.headers and (
             not length or (length.isdigit() and int(length) <= limit)
         )
+        document: dict[str, Any] | None = None
+        sent: bytes | AsyncIterator[bytes]
         if is_short or kind == "application/json":
-            body = await call.inbound.read(self._settings.max_body_bytes)
-            call.body_size = len(body)
-            kept = call.switches.capture and not kind.startswith("multipart/") and len(body) <= limit
-            call.body, call.body_truncated = (body, False) if kept else (None, bool(body))
-            document = parse_object(body) if kind == "application/json" else None
-            if document is not None:
-                self._read(call, document)
-            await self._limiter.admit(call, document)
+            sent = await incoming.inbound.read(self._settings.max_body_bytes)
+            document = parse_object(sent) if kind == "application/json" else None
+            kept = incoming.switches.capture and not kind.startswith("multipart/") and len(sent) <= limit
+            body, truncated = (sent, False) if kept else (None, bool(sent))
+            call = self._parsed(incoming, document, body=body, body_size=len(sent), body_truncated=truncated)
             if call.target.model_alias is not None:
-                body = with_value(body, "model", call.target.model_alias)
-            self._finalizer.begin(call)
-            response = await self._forwarder.send(call, body)
+                sent = with_value(sent, "model", call.target.model_alias)
         else:
-            call.body_truncated = True
-            await self._limiter.admit(call, None)
-            self._finalizer.begin(call)
-            response = await self._forwarder.send(call, self._counted(call))
-        await self._relay(call, response)
-
-    async def _counted(self, call: Call) -> Any:
-        async for chunk in call.inbound.chunks():
-            call.body_size += len(chunk)
-            yield chunk
+            call, sent = self._parsed(incoming, None, body_truncated=True), incoming.inbound.chunks()
+        async with self._limiter.admitted(call, document) as call:
+            remembered = grown(Remembered, call, reason="not-chat")
+            remembered.observe(remembered)
+            self._finalizer.begin(remembered)
+            await self._relay(await self._forwarder.send(remembered, sent))

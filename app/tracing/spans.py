@@ -25,7 +25,7 @@ from opentelemetry.util.types import AttributeValue
 
 from app.capture.facts import CallFacts, Outcome
 from app.dialects.registry import dialect_of
-from app.gateway.call import Call
+from app.gateway.call import Incoming, Parsed, Recorded, Remembered, nobody
 from app.gateway.client import Message, Receive, Send
 from app.gateway.headers import Headers
 from app.gateway.identify import Principal
@@ -72,7 +72,7 @@ class Trace:
     """One request. Times are of `time.perf_counter_ns`, as the pipeline's own."""
 
     def __init__(self, tracer: Tracer, name: str, attributes: Mapping[str, AttributeValue], parent: Context) -> None:
-        self.call: Call | None = None
+        self.call: Incoming | None = None
         self.ended = False
         self.status = 0
         """What the client was answered; 0: nothing."""
@@ -101,12 +101,13 @@ class Trace:
         self._authenticated = time.perf_counter_ns()
         self._stages.append(Stage(self._begin, self._authenticated, "authenticate"))
 
-    def admitted(self, call: Call) -> None:
-        """Who asks, and for what, is known."""
+    def observe(self, call: Incoming) -> None:
+        """The call is at another stage; at the first, who asks is known."""
+        if self.call is None:
+            self._stages.append(Stage(self._authenticated, time.perf_counter_ns(), "identify"))
         self.call = call
-        self._stages.append(Stage(self._authenticated, time.perf_counter_ns(), "identify"))
 
-    def attempt(self, request: UpstreamRequest, call: Call) -> tuple[Attempt, UpstreamRequest]:
+    def attempt(self, request: UpstreamRequest, call: Remembered) -> tuple[Attempt, UpstreamRequest]:
         """A request that goes to an upstream now, and the same as one of this trace."""
         attributes = _address(request.url)
         attributes["http.request.method"] = name = _method(request.method)
@@ -126,14 +127,15 @@ class Trace:
     def finish(self, *, users: bool) -> None:
         """The request has ended. `users`: tell whose it was."""
         self.ended, end = True, time.perf_counter_ns()
-        call, facts = self.call, self.call.facts if self.call is not None else None
+        call = self.call
+        facts = call.facts if isinstance(call, Recorded) else None
         if call is not None:
-            self._span.set_attributes(_told(call, facts, users=users))
+            self._span.set_attributes(_told(call, users=users))
         if self._attempts and (head := self._attempts[-1].head) is not None:
             stored = [each.begin for each in self._stages if each.name == "record" and each.begin >= head]
             self._stages.append(Stage(head, max(stored, default=end), "relay"))
-            if call is not None and facts is not None:
-                self._attempts[-1].span.set_attributes(self._answered(call, facts))
+            if isinstance(call, Recorded):
+                self._attempts[-1].span.set_attributes(self._answered(call))
         if self._span.is_recording():
             self._tell()
         for each in self._attempts:
@@ -156,9 +158,10 @@ class Trace:
             contexts.append(set_span_in_context(span, self._here))
             span.end(self._wall(stage.end))
 
-    def _answered(self, call: Call, facts: CallFacts) -> dict[str, AttributeValue]:
+    def _answered(self, call: Recorded) -> dict[str, AttributeValue]:
         """What is known of the last attempt when all is over; of an answer of several legs the sum stands at the root."""
         told: dict[str, AttributeValue] = {}
+        facts = call.facts
         if call.dialect is None or call.legs:
             return told
         if facts.answered_model:
@@ -222,12 +225,11 @@ class TracedGateway:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """One request."""
         trace = self._begin(scope)
-        observer = scope.get(OBSERVER)
+        observer = scope.get(OBSERVER, nobody)
 
-        def admitted(call: Call) -> None:
-            trace.admitted(call)
-            if observer is not None:
-                observer(call)
+        def observe(call: Incoming) -> None:
+            trace.observe(call)
+            observer(call)
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -236,7 +238,7 @@ class TracedGateway:
 
         token = _CURRENT.set(trace)
         try:
-            await self._gateway({**scope, OBSERVER: admitted}, receive, sending)
+            await self._gateway({**scope, OBSERVER: observe}, receive, sending)
         finally:
             _CURRENT.reset(token)
             trace.finish(users=self._users)
@@ -282,7 +284,7 @@ class TracedTransport:
 
     async def send(self, request: UpstreamRequest) -> UpstreamResponse:
         trace = _CURRENT.get()
-        if trace is None or trace.ended or trace.call is None:
+        if trace is None or trace.ended or not isinstance(trace.call, Remembered):
             return await self._transport.send(request)
         attempt, request = trace.attempt(request, trace.call)
         try:
@@ -312,34 +314,36 @@ class TracedTransport:
 # --- what is told -----------------------------------------------------------------------------------------------------
 
 
-def _told(call: Call, facts: CallFacts | None, *, users: bool) -> dict[str, AttributeValue]:
+def _told(call: Incoming, *, users: bool) -> dict[str, AttributeValue]:
     """Of a request at its root."""
     told: dict[str, AttributeValue] = {
         "mneme.call_id": str(call.id),
-        "mneme.tenant_id": str(call.identity.tenant_id),
-        "mneme.memory": call.status,
-        "mneme.overhead_ms": call.overhead_ns / 1e6,
-        "mneme.upstream": call.target.name,
-        "mneme.attempts": call.attempts,
+        "mneme.tenant_id": str(call.principal.tenant_id),
+        "mneme.memory": "bypass",
     }
+    if isinstance(call, Parsed):
+        told["mneme.upstream"] = call.target.name
+        if users and call.identity.user is not None:
+            told["user.id"] = call.identity.user
+    if not isinstance(call, Remembered):
+        return told
+    told |= {"mneme.memory": call.status, "mneme.overhead_ms": call.overhead_ns / 1e6, "mneme.attempts": call.attempts}
     if call.reason is not None:
         told["mneme.reason"] = call.reason
     if call.session_id is not None:
         told["mneme.session_id"] = str(call.session_id)
-    if users and call.identity.user is not None:
-        told["user.id"] = call.identity.user
     if call.prepared is not None:
         compiled = call.prepared.compilation
         told |= {"mneme.context.memories": compiled.memories, "mneme.context.tokens": compiled.tokens}
         told["mneme.context.budget"] = compiled.budget
-    if facts is not None:
-        told["mneme.outcome"] = facts.outcome.name.lower()
+    if isinstance(call, Recorded):
+        told["mneme.outcome"] = call.facts.outcome.name.lower()
         if call.legs:
-            told |= {"mneme.legs": len(call.legs)} | _usage(facts)
+            told |= {"mneme.legs": len(call.legs)} | _usage(call.facts)
     return told
 
 
-def _asked(call: Call) -> dict[str, AttributeValue]:
+def _asked(call: Remembered) -> dict[str, AttributeValue]:
     """Of what is asked of a model (semantic conventions for generative AI)."""
     asked: dict[str, AttributeValue] = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"}
     if call.model:

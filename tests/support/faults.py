@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from app.dialects.base import ChatRequest
-from app.gateway.call import Call
+from app.gateway.call import Parsed
 from app.gateway.reconcile import Place
 from app.paging.state import Paging
 from app.paging.tools import Names, Offer, PhantomCall, offer
@@ -29,7 +29,7 @@ class StubPager:
     def __init__(self) -> None:
         self.paged: list[Paging] = []
 
-    async def page(self, call: Call, chat: ChatRequest, place: Place, budget: int | None = None) -> Paging:
+    async def page(self, call: Parsed, chat: ChatRequest, place: Place, budget: int | None = None) -> Paging:
         made = offer(chat)
         names = made.names if isinstance(made, Offer) else None
         paging = self._paging(call, place, names)
@@ -39,10 +39,10 @@ class StubPager:
             paging.declined = made.reason
         return paging
 
-    async def repeated(self, call: Call, place: Place, most: int | None = None) -> Paging:
+    async def repeated(self, call: Parsed, sent: bytes, place: Place, most: int | None = None) -> Paging:
         return self._paging(call, place, Names())
 
-    def _paging(self, call: Call, place: Place, names: Names | None) -> Paging:
+    def _paging(self, call: Parsed, place: Place, names: Names | None) -> Paging:
         record = PagingRecord(place.session_id, 1, Zone.CAUTION, 1000, 0, 0, offered=names is not None)
         paging = Paging(
             call.identity.tenant_id, place.user_id, place.session_id, 1, 1000, NOTHING_PAGED, record, names=names

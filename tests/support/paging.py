@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.api.auth import Principal
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
-from app.gateway.call import Call
+from app.gateway.call import Remembered
 from app.gateway.client import Inbound
 from app.gateway.identify import Identity, Switches
 from app.gateway.pager import Pager
@@ -170,7 +170,7 @@ async def _nobody(*_: Any) -> Any:
     raise AssertionError("nobody asks")
 
 
-def call_of(chat: ChatRequest, **fields: Any) -> Call:
+def call_of(chat: ChatRequest, **fields: Any) -> Remembered:
     """A call on its way."""
     plain: dict[str, Any] = {
         "id": UUID(int=9),
@@ -193,7 +193,7 @@ def call_of(chat: ChatRequest, **fields: Any) -> Call:
         "body": chat.body,
         "sent": chat.body,
     }
-    return Call(**plain | fields)
+    return Remembered(**plain | fields)
 
 
 PLACE = Place(SESSION, False, "continue", False, 0, USER)

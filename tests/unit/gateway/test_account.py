@@ -20,7 +20,7 @@ from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
 from app.errors import UpstreamTimeout
 from app.gateway.account import ERROR_CHARS, Accountant
-from app.gateway.call import Call
+from app.gateway.call import Forwarded
 from app.gateway.client import Inbound
 from app.gateway.idempotency import Replay
 from app.gateway.identify import Identity, Switches
@@ -59,7 +59,7 @@ def place(**given: Any) -> Place:
     return Place(**plain | given)
 
 
-def call(chat: ChatRequest | None, where: Place | None = None, **given: Any) -> Call:
+def call(chat: ChatRequest | None, where: Place | None = None, **given: Any) -> Forwarded:
     plain: dict[str, Any] = {
         "id": UUID(int=9),
         "at": NOW,
@@ -76,13 +76,15 @@ def call(chat: ChatRequest | None, where: Place | None = None, **given: Any) -> 
         "target": Target("up", "http://up/v1", None, None, "tail"),
         "inbound": Inbound(nothing),
         "send": nothing,
+        "dialect": None,
+        "response": None,
         "chat": chat,
         "body": chat.body if chat else b"raw",
         "sent": chat.body if chat else b"",
         "place": where,
         "status": "ok",
     }
-    return Call(**plain | given)
+    return Forwarded(**plain | given)
 
 
 def accountant() -> Accountant:
@@ -90,7 +92,7 @@ def accountant() -> Accountant:
 
 
 def closed(
-    asked: Call,
+    asked: Forwarded,
     reply: Reply | None = None,
     ending: Ending = Ending("complete"),  # noqa: B008 - a constant
 ) -> tuple[CallFacts, Exchange | None]:
@@ -104,10 +106,10 @@ def closed(
             assert isinstance(chunk, bytes)
             tape.add(chunk)
         tape.finish()
-    return accountant().close(asked, response, ending, tape, NOW + timedelta(seconds=1))
+    return accountant().close(replace(asked, response=response), ending, tape, NOW + timedelta(seconds=1))
 
 
-def turn(asked: Call, reply: Reply, ending: Ending = Ending("complete")) -> Exchange:  # noqa: B008 - a constant
+def turn(asked: Forwarded, reply: Reply, ending: Ending = Ending("complete")) -> Exchange:  # noqa: B008 - a constant
     _, exchange = closed(asked, reply, ending)
     assert exchange is not None
     return exchange
@@ -190,7 +192,7 @@ def test_an_answer_that_is_stored_already_adds_nothing() -> None:
     facts, exchange = closed(asked, completion("a"))
     assert exchange is None
     assert facts.session_id == PARENT
-    asked.replay = Replay(b"x", PARENT, False)
+    asked = replace(asked, replay=Replay(b"x", PARENT, False))
     assert closed(asked, completion("a"))[1] is not None
 
 
@@ -364,9 +366,9 @@ def test_the_block_of_a_turn_is_kept_where_it_is_emitted_again() -> None:
     compiled = Compilation([], [], 0, BLOCK, 5, 1, 40, 100, 1.0, {}, {})
     asked = call(chat_of(ASKED), place(), prepared=Prepared(b"", compiled))
     assert (turn(asked, completion("a")).block, turn(asked, completion("a")).epoch) == (BLOCK, 5)
-    asked.target = replace(asked.target, placement="system")
+    asked = replace(asked, target=replace(asked.target, placement="system"))
     assert turn(asked, completion("a")).block is None
-    asked.prepared = None
+    asked = replace(asked, prepared=None)
     assert turn(asked, completion("a")).epoch is None
 
 
@@ -376,5 +378,5 @@ def test_read_only_learns_nothing() -> None:
 
 def test_nobody_is_confined() -> None:
     asked = call(chat_of(ASKED), place())
-    asked.identity = replace(asked.identity, confined=True, user="")
+    asked = replace(asked, identity=replace(asked.identity, confined=True, user=""))
     assert turn(asked, completion("a")).confined

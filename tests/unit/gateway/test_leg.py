@@ -24,8 +24,8 @@ class Source:
         self.closed = 0
         self.copied: list[tuple[int, bytes]] = []
         response = UpstreamResponse(200, "", [(b"content-type", kind)], self._given(), self._close)
-        call: Any = SimpleNamespace(started_ns=0)
-        self.leg = Arriving(call, response, lambda at, chunk: self.copied.append((at, chunk)))
+        call: Any = SimpleNamespace(started_ns=0, response=response)
+        self.leg = Arriving(call, lambda at, chunk: self.copied.append((at, chunk)))
 
     async def _given(self) -> AsyncIterator[bytes]:
         for each in self.chunks:

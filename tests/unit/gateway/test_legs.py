@@ -525,9 +525,7 @@ async def test_legs_wait_in_the_spool_with_their_call(tmp_path: Path, pager: Stu
         kept = keeper.spool.load(each)
         assert kept is not None
         call = revive(kept, 1 << 20)
-        await stage.journey.gateway.settle(
-            call.call, call.response, call.ending, call.tape, call.ended_at, call.promised
-        )
+        await stage.journey.gateway.settle(call.call, call.ending, call.tape, call.ended_at, call.promised)
     found = {facts.call_id: facts for facts, _, _ in stage.recorder.records}
     client = found.pop(UUID(answer.headers["x-mneme-call-id"]))
     assert (client.usage.prompt, client.usage.completion) == (50, 12)

@@ -359,21 +359,21 @@ async def test_two_requests_at_once_lose_nothing() -> None:
 async def test_a_body_that_is_sent_once_more_is_answered_as_it_was() -> None:
     desk = Desk(tools=TOOLS)
     first = await desk.ask(begun(12))
-    again = await desk.pager.repeated(call_of(first.chat, sent=first.body), PLACE)
+    again = await desk.pager.repeated(call_of(first.chat), first.body, PLACE)
     assert again is not None
     assert again.names == first.paging.names
     assert again.insertions == ()
     assert again.handles == first.paging.handles
     assert not again.record.transitions
     assert not again.record.decided, "how full the session is stays as it was"
-    tight = await desk.pager.repeated(call_of(first.chat, sent=first.body), PLACE, desk.budget)
+    tight = await desk.pager.repeated(call_of(first.chat), first.body, PLACE, desk.budget)
     assert tight is not None
     assert tight.budget == desk.budget
     assert tight.room == max(0, desk.budget - tight.record.shown_tokens)
-    plain = await desk.pager.repeated(call_of(first.chat), PLACE)
+    plain = await desk.pager.repeated(call_of(first.chat), first.chat.body, PLACE)
     assert plain is None, "it has no tools of ours"
     desk.shelf.fail = StoreUnavailable()
-    blind = await desk.pager.repeated(call_of(first.chat, sent=first.body), PLACE)
+    blind = await desk.pager.repeated(call_of(first.chat), first.body, PLACE)
     assert blind is not None
     assert blind.names == first.paging.names, "what is called must not reach the client"
 

@@ -18,7 +18,7 @@ from app.context.compile import Compilation
 from app.dialects.chat import CHAT
 from app.dialects.responses import RESPONSES
 from app.errors import UpstreamError
-from app.gateway.call import Call
+from app.gateway.call import Forwarded
 from app.gateway.client import Inbound
 from app.gateway.identify import identify, switches
 from app.gateway.prepare import Prepared
@@ -39,11 +39,13 @@ BLOCK = Block(b"\x01" * 16, b"\x02" * 16, UUID(int=9), "a block", (UUID(int=4), 
 COMPILED = Compilation((), (), 0, BLOCK, 3, 2, 30, 900, 0.9, {"items": []}, {"query": "hi"})
 
 
-def made(*, chat: bool = True, **fields: Any) -> Call:
+def made(*, is_chat: bool = True, **fields: Any) -> Forwarded:
     headers = {"x-mneme-user": "ana", "x-mneme-memory": "read-only", "idempotency-key": "once"}
     principal = Principal(ids.LOCAL_TENANT, UUID(int=11), None, frozenset(), "keys")
     secret = [(b"authorization", CANARY.encode()), (b"x-api-key", CANARY.encode()), (b"accept", b"*/*")]
-    call = Call(
+    read = CHAT.read(BODY, json.loads(BODY)) if is_chat else None
+    sent = BODY + b" " if is_chat else b""
+    call = Forwarded(
         id=UUID(int=12),
         at=AT,
         started_ns=0,
@@ -62,15 +64,13 @@ def made(*, chat: bool = True, **fields: Any) -> Call:
         body=BODY,
         body_size=len(BODY),
         status="ok",
+        dialect=None,
+        chat=read,
+        sent=sent,
+        prepared=Prepared(sent, COMPILED) if is_chat else None,
+        response=None,
     )
-    if chat:
-        call.chat = CHAT.read(BODY, json.loads(BODY))
-        assert call.chat is not None
-        call.sent = BODY + b" "
-        call.prepared = Prepared(call.sent, COMPILED)
-    for name, value in fields.items():
-        setattr(call, name, value)
-    return call
+    return replace(call, **fields)
 
 
 def answered(*headers: tuple[bytes, bytes]) -> UpstreamResponse:
@@ -116,11 +116,11 @@ def test_a_call_that_ended_comes_back_as_it_was(ending: Ending) -> None:
     tape = taped(b"data: 1\n", b"\ndata: 2\n\nda", b"ta: 3", events=True)
     response = answered(EVENTS, (b"x-request-id", b"7"))
     ended_at = AT + timedelta(seconds=3)
-    found = revive(through_a_file(kept_of(call, response, ending, tape, ended_at)), LIMIT)
+    found = revive(through_a_file(kept_of(replace(call, response=response), ending, tape, ended_at)), LIMIT)
     assert columns(found.tape) == columns(tape)
     assert (found.ending.kind, str(found.ending.error), found.ended_at) == (ending.kind, str(ending.error), ended_at)
-    assert found.response is not None
-    assert (found.response.status, found.response.headers) == (200, response.headers)
+    assert found.call.response is not None
+    assert (found.call.response.status, found.call.response.headers) == (200, response.headers)
     again = found.call
     for name in ("id", "at", "method", "path", "switches", "identity", "body", "body_size", "sent", "status", "reason"):
         assert getattr(again, name) == getattr(call, name), name
@@ -135,8 +135,7 @@ def test_a_call_that_ended_comes_back_as_it_was(ending: Ending) -> None:
 def test_a_call_comes_back_in_its_own_dialect() -> None:
     body = b'{"input": [{"role":"user","content":"hi"}], "previous_response_id":"resp_1","model":"gpt-4o"}'
     chat = RESPONSES.read(body, json.loads(body))
-    call = made(path="/v1/responses", body=body, prepared=None, sent=body)
-    call.chat = chat
+    call = made(path="/v1/responses", body=body, prepared=None, sent=body, dialect=RESPONSES, chat=chat)
     again = revive(through_a_file(Kept(call.id, begin_of(call))), LIMIT).call
     assert again.chat == chat
     assert again.chat is not None
@@ -147,11 +146,12 @@ def test_a_call_comes_back_in_its_own_dialect() -> None:
 def test_a_paged_call_comes_back_with_what_was_decided_and_asked() -> None:
     record = whole_record(UUID(int=6))
     call = made()
-    call.paging = Paging(
+    paging = Paging(
         call.identity.tenant_id, call.identity.user_id, UUID(int=6), 1, 900, NOTHING_PAGED, replace(record, faults=()),
         faults=list(record.faults), hidden=Hidden(legs=({"role": "assistant", "content": "hm"},)),
     )  # fmt: skip
-    kept = kept_of(call, answered(), Ending("complete"), taped(b"{}"), AT)
+    call = replace(call, paging=paging, response=answered())
+    kept = kept_of(call, Ending("complete"), taped(b"{}"), AT)
     assert revive(through_a_file(kept), LIMIT).call.paging == call.paging
     begun = Kept(call.id, begin_of(call))
     assert revive(through_a_file(begun), LIMIT).call.paging == call.paging, "a process that died had sent it"
@@ -168,7 +168,7 @@ def test_one_without_an_end_is_interrupted_when_its_last_piece_came() -> None:
 
 @pytest.mark.parametrize("torn", [True, False])
 def test_one_of_whose_answer_something_is_missing_is_interrupted(torn: bool) -> None:
-    kept = kept_of(made(), answered(), Ending("complete"), taped(b"one", b"two"), AT)
+    kept = kept_of(made(response=answered()), Ending("complete"), taped(b"one", b"two"), AT)
     kept.chunks, kept.size, kept.torn = kept.chunks[:1], 3, torn
     found = revive(kept, LIMIT)
     assert (found.ending.kind, found.tape.body) == ("cancelled", b"one")
@@ -177,7 +177,7 @@ def test_one_of_whose_answer_something_is_missing_is_interrupted(torn: bool) -> 
 def test_who_answered_instead_is_who_is_named() -> None:
     call = made()
     begun = begin_of(call)
-    call.target = Target("second", "http://y", CANARY, "its-name", "system")
+    call = replace(call, target=Target("second", "http://y", CANARY, "its-name", "system"))
     found = revive(through_a_file(Kept(call.id, begun, head_of(call, answered()))), LIMIT)
     assert (found.call.target.name, found.call.target.model_alias) == ("second", "its-name")
     assert found.call.target.placement == "system"
@@ -185,15 +185,15 @@ def test_who_answered_instead_is_who_is_named() -> None:
 
 def test_a_long_answer_of_another_path_stays_truncated() -> None:
     tape = taped(b"x" * 60, b"y" * 60, limit=100)
-    call = made(chat=False, body=None, body_truncated=True, body_size=5)
-    found = revive(through_a_file(kept_of(call, answered(), Ending("complete"), tape, AT)), 100)
+    call = made(is_chat=False, body=None, body_truncated=True, body_size=5, response=answered())
+    found = revive(through_a_file(kept_of(call, Ending("complete"), tape, AT)), 100)
     assert columns(found.tape) == columns(tape)
     assert (found.call.body, found.call.body_truncated, found.call.chat) == (None, True, None)
 
 
 def test_a_call_that_got_no_answer_has_none() -> None:
-    found = revive(through_a_file(kept_of(made(), None, Ending("broken"), taped(), AT)), LIMIT)
-    assert found.response is None
+    found = revive(through_a_file(kept_of(made(), Ending("broken"), taped(), AT)), LIMIT)
+    assert found.call.response is None
     assert found.promised is None
 
 
