@@ -10,6 +10,10 @@
 --
 -- The log is cut by and by: `index_state` says up to which transaction, and whose snapshot is older reads all again. So does who has
 -- another *epoch*: since then the user was erased, and came anew, or a table was emptied by a statement that no row's trigger sees.
+--
+-- A statement on one partition by its own name (TRUNCATE, DETACH), or a change of the log itself, is seen by none of this: call
+-- `index_anew()` after it. Until then servers may rank what is gone, and leave out what is new; they show nothing that is gone, for
+-- texts are fetched from the truth (`fetch_chosen`).
 CREATE TABLE agent_data.index_items (
     user_id   uuid NOT NULL,
     item_id   uuid NOT NULL,
@@ -138,15 +142,20 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- What no row's trigger sees, and only the owner may do: all that servers have is void.
+-- Has of what is gone no item any more; and all that servers have is void: they read it again. For the owner.
+CREATE FUNCTION agent_data.index_anew() RETURNS void LANGUAGE sql SET search_path = agent_data, public, pg_temp AS $$
+    DELETE FROM agent_data.index_items i WHERE i.item_kind = 0 AND NOT EXISTS (
+        SELECT FROM agent_data.conversation_history h
+        WHERE h.user_id = i.user_id AND h.message_id = i.item_id AND h.created_at = i.item_at);
+    DELETE FROM agent_data.index_items i WHERE i.item_kind = 1 AND NOT EXISTS (
+        SELECT FROM agent_data.memory_store m WHERE m.user_id = i.user_id AND m.memory_id = i.item_id);
+    UPDATE agent_data.system_config SET value = to_jsonb((value #>> '{}')::bigint + 1) WHERE key = 'index_epoch';
+$$;
+
+-- What no row's trigger sees, and only the owner may do.
 CREATE FUNCTION agent_data.index_emptied() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_TABLE_NAME = 'conversation_history' THEN
-        DELETE FROM agent_data.index_items i WHERE i.item_kind = 0;
-    ELSIF TG_TABLE_NAME = 'memory_store' THEN
-        DELETE FROM agent_data.index_items i WHERE i.item_kind = 1;
-    END IF;
-    UPDATE agent_data.system_config SET value = to_jsonb((value #>> '{}')::bigint + 1) WHERE key = 'index_epoch';
+    PERFORM agent_data.index_anew();
     RETURN NULL;
 END $$;
 

@@ -19,7 +19,7 @@ from app.store.indexed import IndexAsk, IndexRead
 from app.store.queries import Queries
 from app.tasks import Supervisor
 from app.text_cache import of_texts
-from tests.integration.store.test_index_kept import SESSION, SPACED, Slow, Told, found, store, tasks
+from tests.integration.store.test_index_kept import SESSION, SPACED, Slow, Told, ask, found, store, tasks
 from tests.support.teller import ANA, NOW, TENANT, Teller, talk
 from tests.support.wired_api import HashEmbedder
 
@@ -73,6 +73,26 @@ async def test_a_table_that_is_emptied_raises_the_epoch(
     await admin.execute(f"TRUNCATE agent_data.{table}")
     assert await found(indexes) == (1 if table == "memory_store" else 2)
     assert told.asked == ["loaded", "loaded"]
+
+
+async def test_a_partition_that_is_emptied_shows_nothing_and_is_read_anew_when_told(
+    teller: Teller, indexes: Indexes, admin: asyncpg.Connection[Any], told: Told
+) -> None:
+    await teller.tell(talk("about cats"), "fine", session=SESSION)
+    await learn(admin, 7, "cats again")
+    assert await found(indexes) == 2
+    partition = await admin.fetchval(
+        "SELECT m.tableoid::regclass::text FROM agent_data.memory_store m WHERE m.user_id = $1", ANA
+    )
+    await admin.execute(f"TRUNCATE {partition}")
+    scan = await ask(indexes)
+    rows = await teller.store.fetch_items(
+        TENANT, ANA, scan.places, confine=None, session=None, visible=1, ancestors=(), history=False
+    )
+    assert [row.content for row in rows] == ["about cats"], "what is gone is not shown"
+    await admin.execute("SELECT agent_data.index_anew()")
+    assert await found(indexes) == 1
+    assert told.asked == ["loaded", "held", "loaded"]
 
 
 # --- the log and what is cut from it ----------------------------------------------------------------------------------
