@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import repeat
@@ -21,11 +22,10 @@ from app.dialects.sse import Answer, Choice, payloads
 from app.gateway.call import Forwarded
 from app.gateway.commands import private_from, without_orders
 from app.gateway.idempotency import repeat_key
-from app.gateway.paging_record import record_of
+from app.gateway.pager import record_of
 from app.gateway.reconcile import Place, question_chain, tails
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
-from app.gateway.usage import token_count, usage_told
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
 from app.store.paging_values import PagingRecord
@@ -385,3 +385,49 @@ def _error(ending: Ending, answer: Answer | None) -> str | None:
     if answer is not None and answer.error is not None:
         return str(answer.error)[:ERROR_CHARS]
     return None
+
+
+MAX_USAGE_BYTES = 4096
+"""A usage object has some hundred bytes."""
+MAX_TRIES = 8
+"""Places that are looked at, from the end: usage stands last, or nearly so."""
+_MARK = b'"usage"'
+_DECODER = json.JSONDecoder()
+
+
+def usage_told(body: bytes) -> Usage | None:
+    """The last usage of a JSON body or of a stream of JSON events; None where it tells none.
+
+    Only the object itself is parsed: a body of embeddings has megabytes. Inside of a JSON string the mark cannot stand, because
+    there its quotes are escaped.
+    """
+    end = len(body)
+    for _ in range(MAX_TRIES):
+        end = body.rfind(_MARK, 0, end)
+        if end < 0:
+            return None
+        rest = body[end + len(_MARK) : end + len(_MARK) + MAX_USAGE_BYTES].lstrip()
+        if rest[:1] != b":" or not (rest := rest[1:].lstrip()).startswith(b"{"):
+            continue
+        try:
+            found, _at = _DECODER.raw_decode(rest.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            continue
+        if (usage := _usage(found)) is not None:
+            return usage
+    return None
+
+
+def _usage(given: Mapping[str, Any]) -> Usage | None:
+    """`prompt_tokens` and `completion_tokens`, or, in the newer paths, `input_tokens` and `output_tokens`."""
+    for prompt, completion in (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens")):
+        if (count := token_count(given.get(prompt))) is not None:
+            details = given.get(f"{prompt}_details")
+            cached = token_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
+            return Usage(count, token_count(given.get(completion)), cached)
+    return None
+
+
+def token_count(value: object) -> int | None:
+    """A number of tokens as Postgres' integer takes it; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None

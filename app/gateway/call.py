@@ -24,7 +24,6 @@ from app.gateway.commands import NOTHING_TOLD, Obeyed
 from app.gateway.headers import Headers
 from app.gateway.idempotency import Replay
 from app.gateway.identify import Identity, Principal, Switches
-from app.gateway.limits import Admission
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
 from app.gateway.relay import Ending
@@ -39,6 +38,20 @@ class LegOf(Struct, frozen=True):
     call_id: UUID
     number: int
     session_id: UUID | None
+
+
+class Admission(Struct):
+    """A call that its key's limits let in, and what it came to: is told of it as that is known. `slot`: what settles it; None:
+    the database was away, and nothing is to be settled. `headers`: what is told of what is left."""
+
+    headers: Headers
+    slot: int | None
+    asked: bool = False
+    """An upstream was."""
+    facts: CallFacts | None = None
+    """What it came to, when it has ended."""
+    recorded: bool = False
+    """Something of it is kept."""
 
 
 class Joint(Protocol):

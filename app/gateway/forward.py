@@ -1,30 +1,260 @@
-"""Towards the upstream: a request out, the head of its answer back, and a record of what got none."""
+"""Towards the upstream: attempts and fallbacks (`Sender`), a request out and the head of its answer back, with a record of what
+got none (`Forwarder`), and once more without what Mneme added where that is refused (`SecondTry`)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import math
+import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Protocol
+from uuid import UUID
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from app.breaker import Breaker
 from app.capture.masking import is_secret, keyless
+from app.clock import Clock
 from app.dialects.splice import with_value
-from app.errors import UpstreamError
-from app.gateway.call import Forwarded, Parsed, Remembered, grown
+from app.errors import UpstreamError, UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
+from app.gateway.augment import Recaller
+from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
 from app.gateway.client import ClientGone
 from app.gateway.finalize import Finalizer
-from app.gateway.headers import Headers, request_headers
-from app.gateway.relay import Ending, Tape
-from app.gateway.sender import Errand, Sender
-from app.gateway.upstream import Target, UpstreamRequest
+from app.gateway.headers import Headers, find, request_headers
+from app.gateway.prepare import unwoven
+from app.gateway.relay import Ending, Tape, peek
+from app.gateway.upstream import Router, Target, Transport, UpstreamRequest, UpstreamResponse
 from app.metrics import AttemptResult, Metrics
+from app.paging.body import without_tools
+from app.paging.state import Paging
+from app.paging.tools import Names, Offer, offer
+from app.settings import Settings
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.upstream")
+
+# When a request is sent once more, and after how long: plain functions over plain values.
+
+JITTER = 0.5
+"""Share of a back-off that is left to chance, so that those who were refused together do not come back together."""
+
+
+class RetryPolicy(Struct, frozen=True):
+    """`attempts`: most requests to one upstream. `statuses`: answers that are no answer yet. Seconds: `first_wait_s` before
+    the second attempt, doubled for each one after it; `longest_wait_s` bounds every wait."""
+
+    attempts: int
+    statuses: frozenset[int]
+    first_wait_s: float
+    longest_wait_s: float
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> RetryPolicy:
+        return cls(
+            settings.upstream_attempts,
+            frozenset(settings.retry_statuses),
+            settings.retry_wait_s,
+            settings.retry_wait_max_s,
+        )
+
+    def wait_s(self, done: int, retry_after_s: float | None, chance: float) -> float | None:
+        """Seconds until the next attempt at the same upstream after `done` of them; None: there is none.
+
+        `retry_after_s`: what the upstream asked for. It is kept to; where it is longer than we wait, its answer stands.
+        `chance`: a random number in [0, 1).
+        """
+        if done >= self.attempts:
+            return None
+        if retry_after_s is not None:
+            return retry_after_s if retry_after_s <= self.longest_wait_s else None
+        wait = min(self.longest_wait_s, self.first_wait_s * 2.0 ** (done - 1))
+        return wait * (1.0 - JITTER * chance)
+
+
+def retry_after(headers: Headers, now: datetime) -> float | None:
+    """The seconds that an answer asks for: `retry-after-ms` (OpenAI), else `Retry-After` (RFC 9110 §10.2.3), as a number or
+    as a date. None where it says nothing that can be read."""
+    for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
+        value = find(headers, name)
+        if value is None:
+            continue
+        text = value.decode("latin-1").strip()
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            seconds = _until(text, now)
+        if 0.0 <= seconds < float("inf"):
+            return seconds
+    return None
+
+
+def _until(text: str, now: datetime) -> float:
+    """Seconds until an HTTP date; not a number where it is none."""
+    try:
+        when = parsedate_to_datetime(text)
+    except ValueError:
+        return float("nan")
+    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - now).total_seconds())
+
+
+Build = Callable[[Target], UpstreamRequest]
+"""Makes the request for an upstream; asked again for each attempt."""
+
+
+class Errand(Struct):
+    """What is to be sent, and how often it has been."""
+
+    call_id: UUID
+    target: Target
+    model: str | None
+    build: Build
+    repeatable: bool
+    """Its body is all here. Another body is sent once, to one upstream."""
+    attempts: int = 0
+
+
+class Sender:
+    """Sends requests to upstreams, and remembers which of these are worth asking."""
+
+    def __init__(
+        self,
+        transports: Mapping[bool, Transport],
+        router: Router,
+        metrics: Metrics,
+        settings: Settings,
+        clock: Clock,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`transports`: the real one under False, the simulated one under True. `now`: seconds, for the breakers."""
+        self._transports = transports
+        self._router = router
+        self._metrics = metrics
+        self._policy = RetryPolicy.from_settings(settings)
+        self._clock = clock
+        self._now = now
+        self._chance = chance
+        self._breakers = {
+            target.name: Breaker(settings.breaker_failures, settings.breaker_open_s) for target in router.targets
+        }
+        for name, breaker in self._breakers.items():
+            metrics.breaker(name, breaker.state)
+
+    async def send(self, errand: Errand) -> tuple[Target, UpstreamResponse]:
+        """Who answered, and the head of the answer. Raises what the errand's own upstream failed with (UpstreamError)."""
+        held: tuple[Target, UpstreamResponse] | None = None
+        failure: UpstreamError | None = None
+        fallbacks = self._router.fallbacks(errand.target, errand.model) if errand.repeatable else []
+        try:
+            for target in (errand.target, *fallbacks):
+                try:
+                    response = await self._ask(target, errand)
+                except UpstreamError as error:
+                    failure = failure or error
+                    continue
+                if held is not None:
+                    await held[1].aclose()
+                held = (target, response)
+                if response.status not in self._policy.statuses:
+                    break
+                if fallbacks:
+                    self._note(target, "refused", errand, status=response.status)
+        except BaseException:
+            if held is not None:
+                await held[1].aclose()
+            raise
+        if held is None:
+            assert failure is not None, "each target has answered or failed"
+            raise failure
+        if not fallbacks or held[1].status not in self._policy.statuses:
+            self._metrics.attempt(held[0].name, "answered")
+        return held
+
+    async def _ask(self, target: Target, errand: Errand) -> UpstreamResponse:
+        """The answer of one upstream, of the last attempt at it."""
+        breaker = self._breakers[target.name]
+        done = 0
+        failure: UpstreamError | None = None
+        while True:
+            if suspended := breaker.admit(self._now()):
+                self._note(target, "suspended", errand)
+                if failure is not None:
+                    raise failure
+                raise _suspended(target, suspended)
+            self._metrics.breaker(target.name, breaker.state)
+            done += 1
+            errand.attempts += 1
+            try:
+                response = await self._transports[target.simulated].send(errand.build(target))
+            except UpstreamError as error:
+                failure = error
+                pause = self._failed(target, error, errand, done)
+                if pause is None:
+                    raise
+            else:
+                self._succeeded(target, response, errand)
+                if response.status not in self._policy.statuses:
+                    return response
+                pause = self._pause(errand, done, retry_after(response.headers, self._clock.now()))
+                if pause is None:
+                    return response
+                await response.aclose()
+                self._note(target, "refused", errand, status=response.status, wait_s=pause)
+            await asyncio.sleep(pause)
+
+    def _pause(self, errand: Errand, done: int, asked_s: float | None) -> float | None:
+        return self._policy.wait_s(done, asked_s, self._chance()) if errand.repeatable else None
+
+    def _succeeded(self, target: Target, response: UpstreamResponse, errand: Errand) -> None:
+        breaker = self._breakers[target.name]
+        if breaker.state != "closed":
+            log.warning("the upstream answers again", extra={"upstream": target.name})
+        breaker.succeeded()
+        self._metrics.breaker(target.name, breaker.state)
+        for _ in range(response.attempts - 1):
+            self._note(target, "stale", errand)
+            errand.attempts += 1
+
+    def _failed(self, target: Target, error: UpstreamError, errand: Errand, done: int) -> float | None:
+        """Counts a failure; the seconds until the next attempt at this upstream, None where there is none."""
+        unreachable = isinstance(error, UpstreamUnreachable)
+        result: AttemptResult = "failed"
+        if unreachable or isinstance(error, UpstreamTimeout):
+            result = "unreachable" if unreachable else "timeout"
+            breaker = self._breakers[target.name]
+            before = breaker.state
+            breaker.failed(self._now())
+            self._metrics.breaker(target.name, breaker.state)
+            if breaker.state == "open" and before == "closed":
+                log.warning("the upstream is left alone for a while", extra={"upstream": target.name})
+        pause = self._pause(errand, done, None) if unreachable else None
+        self._note(target, result, errand, error=error.message, wait_s=pause)
+        return pause
+
+    def _note(self, target: Target, result: AttemptResult, errand: Errand, **more: object) -> None:
+        """An attempt that was not the last word."""
+        self._metrics.attempt(target.name, result)
+        said = {"call_id": str(errand.call_id), "upstream": target.name, "result": result, "attempt": errand.attempts}
+        log.info(
+            "attempt at an upstream", extra=said | {name: value for name, value in more.items() if value is not None}
+        )
+
+
+def _suspended(target: Target, seconds: float) -> UpstreamSuspended:
+    error = UpstreamSuspended(
+        f"The upstream {target.name!r} failed too often just now, and is left alone for a moment; try again.",
+        code="upstream_suspended",
+    )
+    error.retry_after_s = math.ceil(seconds)
+    return error
 
 
 ERROR_LIMIT = 64 * 1024
@@ -140,3 +370,111 @@ class Forwarder:
             await response.aclose()
         await self._finalizer.seal(grown(Forwarded, call, response=None), ending, Tape(call.started_ns))
         self._metrics.request(call.kind, "failed" if ending.kind == "broken" else ending.kind, call.status)
+
+
+LENGTH_STATUSES = frozenset({400, 413, 422})
+"""With these an upstream refuses a prompt that is too long."""
+LENGTH_WORDS = (
+    b"context_length",
+    b"context length",
+    b"maximum context",
+    b"max_model_len",
+    b"too long",
+    b"too many tokens",
+)
+TOOL_STATUSES = frozenset({400, 404, 422, 500, 501})
+"""With these upstreams say that they, or the model, take no tools: vLLM and Ollama with 400, OpenRouter 404, llama.cpp 500."""
+TOOL_WORDS = (b"tool", b"function call")
+
+
+class SecondTry:
+    """Asks once more."""
+
+    def __init__(self, forwarder: Forwarder, finalizer: Finalizer, recaller: Recaller, metrics: Metrics) -> None:
+        self._forwarder = forwarder
+        self._finalizer = finalizer
+        self._recaller = recaller
+        self._metrics = metrics
+
+    async def unless_refused(self, call: Forwarded) -> Forwarded:
+        """The answer; where it refuses what Mneme added, the answer to the request without it. Raises UpstreamError,
+        ClientGone."""
+        paging = call.paging
+        if paging is not None and paging.names is not None and _status(call) in TOOL_STATUSES:
+            call = await self._unless_no_tools(call, paging, paging.names)
+        injected = call.prepared is not None and call.sent != plain(call)
+        if injected and (_status(call) in LENGTH_STATUSES or _status(call) == 200):
+            call = await self._unless_too_long(call)
+        return call
+
+    async def _unless_too_long(self, call: Forwarded) -> Forwarded:
+        """The answer; where it refuses the prompt for its length, the answer to the request as the client wrote it."""
+        refused = _status(call) != 200
+        # Some servers answer an over-long prompt with an empty 200; of a real answer the first byte is enough to know.
+        seen, call = await self._peek(call, ERROR_LIMIT if refused else 1)
+        if not (is_about_length(seen) if refused else not seen):
+            return call
+        await self._dismiss(call, "too_long")
+        return await self._again(self._recaller.forgone(replace(call, sent=plain(call), prepared=None)))
+
+    async def _unless_no_tools(self, call: Forwarded, paging: Paging, names: Names) -> Forwarded:
+        """The answer; where the upstream takes no tools, the answer to the request without ours."""
+        seen, call = await self._peek(call, ERROR_LIMIT)
+        if not is_about_tools(seen):
+            return call
+        await self._dismiss(call, "no_tools")
+        self._metrics.degraded("no-tools")
+        log.warning("answering without look-ups", extra={"call_id": str(call.id), "reason": "no-tools"})
+        made = offer(call.chat) if call.chat is not None else None
+        ours = made.insertions if isinstance(made, Offer) else ()
+        paging.insertions = [each for each in paging.insertions if each not in ours]
+        paging.names, paging.declined = None, "refused"
+        paging.explained = {**paging.explained, "tools": None, "declined": paging.declined}
+        prepared = call.prepared
+        if prepared is not None:
+            compiled = prepared.compilation
+            told = replace(compiled, audit={**compiled.audit, "paging": paging.explained})
+            prepared = replace(prepared, compilation=told)
+        paging.record = replace(paging.record, offered=paging.state.offered)
+        sent = without_tools(call.sent, names)
+        return await self._again(replace(call, status="degraded", reason="no-tools", prepared=prepared, sent=sent))
+
+    async def _peek(self, call: Forwarded, limit: int) -> tuple[bytes, Forwarded]:
+        """The beginning of the answer, and the call with all of it."""
+        response = call.response
+        assert response is not None, "it was answered"
+        async with self._forwarder.waiting(call, response):
+            seen, response = await peek(response, limit)
+        return seen, replace(call, response=response)
+
+    async def _dismiss(self, call: Forwarded, why: AttemptResult) -> None:
+        assert call.response is not None, "it was answered"
+        await call.response.aclose()
+        self._forwarder.refused(call, call.response.status, why)
+
+    async def _again(self, call: Remembered) -> Forwarded:
+        self._finalizer.begin(call)
+        return await self._forwarder.send(grown(Remembered, call), call.sent)
+
+
+def _status(call: Forwarded) -> int | None:
+    return call.response.status if call.response is not None else None
+
+
+def plain(call: Remembered) -> bytes:
+    """What goes out without memory. Where something of it is shown shorter that stays: whole it would be longer still."""
+    if call.paging is None or call.chat is None:
+        return aliased(call)
+    return unwoven(call.chat, call.target.model_alias, call.paging.insertions)
+
+
+def is_about_length(refusal: bytes) -> bool:
+    """Whether the beginning of an upstream's error says that the prompt is too long."""
+    words = refusal.lower()
+    return any(each in words for each in LENGTH_WORDS)
+
+
+def is_about_tools(refusal: bytes) -> bool:
+    """Whether the beginning of an upstream's error speaks of tools."""
+    words = refusal.lower()
+    return any(each in words for each in TOOL_WORDS) and not is_about_length(refusal)

@@ -29,9 +29,8 @@ from app.gateway.commands import NOTHING_TOLD, Obeyed
 from app.gateway.idempotency import Replay, look_up
 from app.gateway.identify import Identity, Switches
 from app.gateway.inject import outgoing, weave
-from app.gateway.reconcile import Place, is_server_managed, reconcile
+from app.gateway.reconcile import Place, is_server_managed, over_held, reconcile, reconcile_held
 from app.gateway.upstream import Target
-from app.gateway.upstream_history import over_held, reconcile_held
 from app.index.indexes import Fresh, Indexes
 from app.knowledge.inquiry import RECENT, Knower
 from app.knowledge.resolution import Said, Who

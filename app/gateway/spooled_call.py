@@ -31,7 +31,7 @@ from app.gateway.call import Forwarded, LegOf, Remembered
 from app.gateway.client import Inbound, Message
 from app.gateway.headers import Headers, response_headers
 from app.gateway.identify import Identity, Switches
-from app.gateway.paging_record import frozen, thawed
+from app.gateway.pager import frozen, thawed
 from app.gateway.prepare import Prepared, parse_object
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape, is_event_stream

@@ -34,16 +34,14 @@ from app.gateway.call import Forwarded, Incoming, Parsed, Remembered, aliased, g
 from app.gateway.client import ClientGone, Inbound, Outbound, Receive, Send
 from app.gateway.commands import Commander
 from app.gateway.finalize import Finalizer
-from app.gateway.forward import Forwarder, outgoing_headers
+from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.idempotency import RequestCoalescer
 from app.gateway.identify import Principal, check_agreement, identify, switches
-from app.gateway.limiter import Limiter
+from app.gateway.limits import Limiter
 from app.gateway.pager import Pager
 from app.gateway.prepare import Preparer, parse_object
 from app.gateway.relay import Ending, Tape, relay
-from app.gateway.second_try import SecondTry
-from app.gateway.sender import Sender
 from app.gateway.spooling import Keeper
 from app.gateway.tool_loop import Legs
 from app.gateway.upstream import Router, Target, Transport

@@ -20,10 +20,10 @@ from app.dialects.base import Dialect
 from app.dialects.splice import with_value
 from app.dialects.sse import Answer, payloads
 from app.errors import UpstreamError
+from app.gateway.account import token_count
+from app.gateway.forward import Errand, Sender
 from app.gateway.headers import Headers, request_headers
-from app.gateway.sender import Errand, Sender
 from app.gateway.upstream import Target, UpstreamRequest
-from app.gateway.usage import token_count
 from app.providers.models import ModelRegistry
 from app.providers.tokens import Tokenizers
 from app.replay.recompile import Again

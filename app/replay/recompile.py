@@ -42,9 +42,8 @@ from app.dialects.splice import Insertion, with_value
 from app.errors import Conflict, MnemeError, NotFound
 from app.gateway.inject import outgoing
 from app.gateway.prepare import paged, parse_object, recent_of, woven
-from app.gateway.reconcile import Place, read_path, with_path
+from app.gateway.reconcile import Place, over_held, read_path, with_held, with_path
 from app.gateway.upstream import Router, Target
-from app.gateway.upstream_history import over_held, with_held
 from app.knowledge.inquiry import RECENT, Knower
 from app.knowledge.resolution import Who
 from app.memory.candidate import Provenance

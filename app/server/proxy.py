@@ -25,14 +25,13 @@ from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.card_preview import CardReader
 from app.gateway.commands import Commander
-from app.gateway.drain import Drain
-from app.gateway.limiter import Limiter
+from app.gateway.limits import Limiter
 from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.pager import Pager
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.simulated import SimulatedTransport
-from app.gateway.spooling import Keeper, open_keeper
+from app.gateway.spooling import Drain, Keeper, open_keeper
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport

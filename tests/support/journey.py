@@ -24,7 +24,7 @@ from app.context.sections import Budgets
 from app.gateway.account import Accountant
 from app.gateway.card_preview import CardReader
 from app.gateway.headers import Headers
-from app.gateway.limiter import Limiter
+from app.gateway.limits import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.spooling import Keeper

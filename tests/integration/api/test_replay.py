@@ -19,7 +19,7 @@ from app.api.common import add_routes, install_errors
 from app.api.replay import replay_router
 from app.api.scope import Gate
 from app.errors import UpstreamUnreachable
-from app.gateway.sender import Sender
+from app.gateway.forward import Sender
 from app.gateway.upstream import Router
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry

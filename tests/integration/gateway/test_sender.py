@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from app.clock import SystemClock
 from app.errors import UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
+from app.gateway.forward import Errand, Sender
 from app.gateway.relay import collect
-from app.gateway.sender import Errand, Sender
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
 from app.metrics import Metrics

@@ -19,10 +19,9 @@ from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
 from app.capture.journal import Codec, gather
 from app.capture.running import SUFFIX, Entry
 from app.errors import StoreUnavailable, Unavailable
-from app.gateway import drain as drain_module
-from app.gateway.drain import Drain
+from app.gateway import spooling as drain_module
 from app.gateway.spooled_call import INTERRUPTED
-from app.gateway.spooling import Keeper
+from app.gateway.spooling import Drain, Keeper
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.limits import Limits, Standing

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app.context.transcript import Transcript
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
-from app.gateway.paging_record import frozen, record_of, thawed
+from app.gateway.pager import frozen, record_of, thawed
 from app.gateway.redact import Redactor
 from app.paging.ledger import Hidden
 from app.paging.segment import marks

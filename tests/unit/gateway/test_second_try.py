@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.gateway.second_try import is_about_length, is_about_tools
+from app.gateway.forward import is_about_length, is_about_tools
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from app.context.transcript import Transcript, chain
 from app.errors import NotFound
 from app.gateway.identify import Identity
 from app.gateway.inject import outgoing
-from app.gateway.reconcile import Place
-from app.gateway.upstream_history import decide_held, over_held, with_held
+from app.gateway.reconcile import Place, decide_held, over_held, with_held
 from app.store.turns import Recognised, StoredMessage
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

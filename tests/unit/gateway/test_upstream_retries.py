@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.gateway.sender import RetryPolicy, retry_after
+from app.gateway.forward import RetryPolicy, retry_after
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 POLICY = RetryPolicy(attempts=4, statuses=frozenset({429}), first_wait_s=0.5, longest_wait_s=1.5)
