@@ -147,6 +147,9 @@ BEGIN
         FROM unnest(ARRAY[p_session.session_id, p_session.route_id]) AS r WHERE r IS NOT NULL
         ON CONFLICT DO NOTHING;
     END IF;
+    -- To the minute: nobody looks closer, and most turns need not write the row.
+    UPDATE agent_data.users u SET last_active = ended
+    WHERE u.user_id = p_user AND u.last_active < ended - interval '1 minute';
 END $$;
 
 -- Adds messages to a session. `turn_index` of a message: NULL takes the session's next (by UPDATE … RETURNING), 0 stands beside

@@ -10,6 +10,7 @@ import httpx
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
 from app.store.queries import Queries
+from tests.integration.api.test_sessions import append
 from tests.support.wired_api import all_pages, error_of
 
 
@@ -38,6 +39,27 @@ async def test_users_appear_on_first_sight(client: httpx.AsyncClient) -> None:
     assert (await client.get("/api/v1/users/cleo")).status_code == 200
     assert (await client.get("/api/v1/users/dora")).status_code == 404
     assert (await client.patch("/api/v1/users/dora", json={"name": "D"})).status_code == 404
+
+
+async def test_a_turn_moves_when_a_user_was_last_active(
+    client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+) -> None:
+    async def active() -> str:
+        return str((await client.get("/api/v1/users/ana")).json()["last_active"])
+
+    await append(client, "s", [{"role": "user", "content": "hi"}], user="ana")
+    first = await active()
+    await append(client, "s", [{"role": "user", "content": "hi again"}], user="ana")
+    assert await active() == first, "to the minute"
+    await admin.execute("UPDATE agent_data.users SET last_active = last_active - interval '1 hour'")
+    hour_ago = await active()
+    await append(client, "s", [{"role": "user", "content": "then", "created_at": "2024-05-01T10:00:00Z"}], user="ana")
+    moved = await active()
+    assert hour_ago < moved
+    await append(
+        client, "t", [{"role": "user", "content": "long ago", "created_at": "2024-05-01T10:00:00Z"}], user="ana"
+    )
+    assert await active() == moved, "what was said long ago moves nothing"
 
 
 async def test_an_email_belongs_to_one_user(client: httpx.AsyncClient) -> None:
