@@ -129,9 +129,13 @@ def _keep(cache: OrderedDict[bytes, V], key: bytes, value: V) -> None:
 
 
 def presented_key(headers: Headers) -> str | None:
-    """The Mneme key of a request: `X-Mneme-Key`, else a bearer that begins with `mneme_`; None: it brings none."""
+    """The Mneme key of a request: `X-Mneme-Key`, else a bearer or an `X-Api-Key` (as clients of `/v1/messages` send) that
+    begins with `mneme_`; None: it brings none."""
     own = headers.get("x-mneme-key")
     if own is not None:
         return own.strip()
     bearer = _BEARER.fullmatch(headers.get("authorization") or "")
-    return bearer[1] if bearer and bearer[1].startswith(KEY_PREFIX) else None
+    if bearer and bearer[1].startswith(KEY_PREFIX):
+        return bearer[1]
+    other = (headers.get("x-api-key") or "").strip()
+    return other if other.startswith(KEY_PREFIX) else None

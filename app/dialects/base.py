@@ -2,8 +2,8 @@
 
 A dialect reads a request as messages in the shape of chat completions, says where text and messages go in its own bytes, and
 puts its answers together. All else (the place, the compile, the record) works on what comes of that and is the same for all:
-a conversation begun in one dialect goes on in another. `chat.py` and `responses.py` are the two; `registry.py` knows which
-path speaks which.
+a conversation begun in one dialect goes on in another. `chat.py`, `responses.py` and `messages.py` are the three;
+`registry.py` knows which path speaks which.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Dialect(Protocol):
     """One way of asking for an answer."""
 
     @property
-    def name(self) -> Literal["chat", "responses"]: ...
+    def name(self) -> Literal["chat", "responses", "messages"]: ...
 
     @property
     def naming(self) -> frozenset[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from app.dialects.base import Dialect
 from app.dialects.chat import CHAT
+from app.dialects.messages import MESSAGES
 from app.dialects.responses import RESPONSES
 
 _DIALECTS: dict[tuple[str, str], Dialect] = {
     ("POST", "/v1/chat/completions"): CHAT,
     ("POST", "/v1/responses"): RESPONSES,
+    ("POST", "/v1/messages"): MESSAGES,
 }
 
 

@@ -6,7 +6,6 @@ conversation too, and nothing of it is supplied twice.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
@@ -32,81 +31,11 @@ from app.dialects.splice import (
     insert_text,
     scan,
 )
-from app.dialects.sse import DONE, Answer, Choice, EventParser
+from app.dialects.sse import DONE, Answer, Choice, LastEventGuard, LastEvents
 from mneme_replay.paths import MASK
 
-# Answers of the Responses API: where a stream of named events ends, and what it amounts to. The bytes are in `sse.py`.
-
-_LAST = ("response.completed", "response.failed", "response.incomplete")
+LAST = LastEvents(("response.completed", "response.failed", "response.incomplete"))
 """The events that end a stream; each holds the whole response."""
-_FORMS = (
-    *(f"{field}:{space}{name}".encode() for field in ("event",) for space in (" ", "") for name in (*_LAST, "error")),
-    *(f'data:{space}{{"type":{inner}"{name}"'.encode() for space in (" ", "") for inner in ("", " ") for name in _LAST),
-    b"data: " + DONE,
-    b"data:" + DONE,
-)
-"""How the first line of the last event begins. Some servers leave the event's name out; then it is the first of its data."""
-_MARKS = (*(name.encode() for name in _LAST), DONE, b"event: error", b"event:error")
-_LAST_LINE = re.compile(rb"(?<![^\r\n])(?:" + b"|".join(map(re.escape, _FORMS)) + rb")")
-_LONGEST = max(map(len, _FORMS))
-
-
-class LastEventGuard:
-    """Holds back the last event of a stream, and what follows: `response.completed`, `.failed`, `.incomplete`, `error`, or
-    `[DONE]` where a server sends that.
-
-    A few bytes at the beginning of a line that could still become such an event wait too. Nothing else ever does.
-    """
-
-    __slots__ = ("_at_line_start", "_held", "_last", "ended")
-
-    def __init__(self) -> None:
-        self.ended = False
-        """The last event is whole."""
-        self._held: list[bytes] = []
-        self._last: EventParser | None = None
-        self._at_line_start = True
-
-    def feed(self, chunk: bytes) -> bytes:
-        """The bytes that may be sent now."""
-        if self._last is not None:
-            self._hold(chunk)
-            return b""
-        if self._held:
-            chunk = self._held.pop() + chunk
-        if not chunk:
-            return chunk
-        cut = self._last_event(chunk) if any(mark in chunk for mark in _MARKS) else None
-        if cut is not None:
-            self._last = EventParser()
-            self._hold(chunk[cut:])
-            return chunk[:cut]
-        cut = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
-        begins_a_line = cut > 0 or self._at_line_start
-        rest = chunk[cut:]
-        if begins_a_line and rest and len(rest) < _LONGEST and any(form.startswith(rest) for form in _FORMS):
-            self._held.append(rest)
-            self._at_line_start = True
-            return chunk[:cut]
-        self._at_line_start = not rest
-        return chunk
-
-    def rest(self) -> bytes:
-        """What is held back; given out once."""
-        held = b"".join(self._held)
-        self._held.clear()
-        return held
-
-    def _hold(self, chunk: bytes) -> None:
-        self._held.append(chunk)
-        if self._last is not None and self._last.feed(chunk):
-            self.ended = True
-
-    def _last_event(self, chunk: bytes) -> int | None:
-        for line in _LAST_LINE.finditer(chunk):
-            if line.start() > 0 or self._at_line_start:
-                return line.start()
-        return None
 
 
 def fold(events: Iterable[bytes]) -> Answer:
@@ -341,7 +270,7 @@ class ResponsesDialect:
         return _Canvas(chat.body, chat.envelope, chat.places)
 
     def guard(self) -> Guard:
-        return LastEventGuard()
+        return LastEventGuard(LAST)
 
     def fold(self, events: Iterable[bytes]) -> Answer:
         return fold(events)

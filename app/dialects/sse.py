@@ -8,7 +8,7 @@ any chunk boundaries.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -123,6 +123,84 @@ class EndGuard:
 
     def _end_of_stream(self, chunk: bytes) -> int | None:
         for line in _DONE_LINE.finditer(chunk):
+            if line.start() > 0 or self._at_line_start:
+                return line.start()
+        return None
+
+
+class LastEvents:
+    """Named events that end a stream, beside `error`, and `[DONE]` where a server sends that. Some servers leave an event's
+    name out; then it is the first of its data."""
+
+    __slots__ = ("forms", "line", "longest", "marks")
+
+    def __init__(self, names: Sequence[str]) -> None:
+        named = [f"event:{space}{name}" for space in (" ", "") for name in (*names, "error")]
+        typed = [
+            f'data:{space}{{"type":{inner}"{name}"' for space in (" ", "") for inner in ("", " ") for name in names
+        ]
+        self.forms = (*(each.encode() for each in (*named, *typed)), *_DONE_FORMS)
+        """How the first line of the last event begins."""
+        self.marks = (*(name.encode() for name in names), DONE, b"event: error", b"event:error")
+        """One of these is in it."""
+        self.line = re.compile(rb"(?<![^\r\n])(?:" + b"|".join(map(re.escape, self.forms)) + rb")")
+        self.longest = max(map(len, self.forms))
+
+
+class LastEventGuard:
+    """Holds back the last event of a stream of named events, and what follows.
+
+    A few bytes at the beginning of a line that could still become such an event wait too. Nothing else ever does.
+    """
+
+    __slots__ = ("_at_line_start", "_held", "_last", "_lasts", "ended")
+
+    def __init__(self, lasts: LastEvents) -> None:
+        self.ended = False
+        """The last event is whole."""
+        self._lasts = lasts
+        self._held: list[bytes] = []
+        self._last: EventParser | None = None
+        self._at_line_start = True
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The bytes that may be sent now."""
+        if self._last is not None:
+            self._hold(chunk)
+            return b""
+        if self._held:
+            chunk = self._held.pop() + chunk
+        if not chunk:
+            return chunk
+        lasts = self._lasts
+        cut = self._last_event(chunk) if any(mark in chunk for mark in lasts.marks) else None
+        if cut is not None:
+            self._last = EventParser()
+            self._hold(chunk[cut:])
+            return chunk[:cut]
+        cut = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        begins_a_line = cut > 0 or self._at_line_start
+        rest = chunk[cut:]
+        if begins_a_line and rest and len(rest) < lasts.longest and any(form.startswith(rest) for form in lasts.forms):
+            self._held.append(rest)
+            self._at_line_start = True
+            return chunk[:cut]
+        self._at_line_start = not rest
+        return chunk
+
+    def rest(self) -> bytes:
+        """What is held back; given out once."""
+        held = b"".join(self._held)
+        self._held.clear()
+        return held
+
+    def _hold(self, chunk: bytes) -> None:
+        self._held.append(chunk)
+        if self._last is not None and self._last.feed(chunk):
+            self.ended = True
+
+    def _last_event(self, chunk: bytes) -> int | None:
+        for line in self._lasts.line.finditer(chunk):
             if line.start() > 0 or self._at_line_start:
                 return line.start()
         return None

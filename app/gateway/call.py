@@ -94,7 +94,7 @@ class Incoming(Struct, frozen=True, kw_only=True):
         return (time.perf_counter_ns() - self.started_ns) // 1000
 
     @property
-    def kind(self) -> Literal["chat", "responses", "passthrough"]:
+    def kind(self) -> Literal["chat", "responses", "messages", "passthrough"]:
         """As the metrics call it."""
         return self.dialect.name if self.dialect is not None else "passthrough"
 

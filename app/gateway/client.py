@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from operator import methodcaller
 from typing import Any
 from uuid import UUID
 
@@ -129,10 +130,12 @@ class Inbound:
 class Outbound:
     """`send`, which remembers whether the answer has begun."""
 
-    __slots__ = ("_send", "started")
+    __slots__ = ("_refusal", "_send", "started")
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, refusal: Callable[[MnemeError], dict[str, Any]] = methodcaller("body")) -> None:
+        """`refusal`: an error in the shape of the client's API."""
         self._send = send
+        self._refusal = refusal
         self.started = False
 
     async def __call__(self, message: Message) -> None:
@@ -141,10 +144,10 @@ class Outbound:
         await self._send(message)
 
     async def refuse(self, call_id: UUID, error: MnemeError) -> None:
-        """An error of Mneme's own, in OpenAI's shape; nothing where an answer has begun."""
+        """An error of Mneme's own; nothing where an answer has begun."""
         if self.started:
             return
-        body = orjson.dumps(error.body())
+        body = orjson.dumps(self._refusal(error))
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),

@@ -47,7 +47,8 @@ def request_headers(
     Dropped: what belongs to the connection, `Host`, `Expect`, `X-Mneme-*`, `Content-Length` (the transport counts
     itself; kept when the body is `streamed` through unread, so that its framing stays), and any Mneme key, wherever it
     is. Identity is asked for, so that the answer can be read; where nobody reads it (`unread`), what the client asks
-    for. `api_key`, Mneme's own for this upstream, takes the place of the client's `Authorization`.
+    for. `api_key`, Mneme's own for this upstream, takes the place of the client's `Authorization`, and of its
+    `X-Api-Key`, where it has that (`/v1/messages`).
     """
     given = list(headers)
     dropped = HOP_BY_HOP | _ALWAYS_REPLACED | _named_by_connection(given)
@@ -56,7 +57,7 @@ def request_headers(
     if not unread:
         dropped |= {_CODING}
     if api_key is not None:
-        dropped |= {b"authorization"}
+        dropped |= {b"authorization", b"x-api-key"}
     passed: Headers = []
     for name, value in given:
         low = name.lower()
@@ -67,6 +68,8 @@ def request_headers(
         passed.append(_IDENTITY)
     if api_key is not None:
         passed.append((b"authorization", b"Bearer " + api_key.encode()))
+        if has(given, b"x-api-key"):
+            passed.append((b"x-api-key", api_key.encode()))
     return passed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol
 from uuid import UUID
@@ -22,6 +23,10 @@ OnOff = Literal["on", "off"]
 MAX_NAME = 512
 """Longest user or session name, characters: it is an identifier, not a text."""
 
+
+_WITH_SESSION = re.compile(r"(.+)_session_[0-9a-f]{8}-[0-9a-f-]{27}")
+"""How Claude Code names its user in `metadata.user_id`: with the session behind. That is no name of a conversation: other
+requests of the session have it, too."""
 
 LOCAL_USER = "local"
 """Whose memory it is in `open` mode when nobody is named: the one person at this machine."""
@@ -147,6 +152,9 @@ def identify(
     body = body or {}
     metadata = body.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
+    told = _text(metadata.get("user_id"))
+    if told is not None and (parts := _WITH_SESSION.fullmatch(told)) is not None:
+        told = parts[1]
     own = principal.user_external_id
     named = _header(headers, "x-mneme-user")
     if own is not None and named is not None and named != own:
@@ -155,7 +163,7 @@ def identify(
         named
         or _text(body.get("user"))
         or _text(body.get("safety_identifier"))
-        or _text(metadata.get("user_id"))
+        or told
         or (LOCAL_USER if principal.mode == "open" and principal.key_id is None else None)
     )
     session = _header(headers, "x-mneme-session") or _text(metadata.get("session_id")) or _text(conversation)

@@ -13,6 +13,7 @@ import orjson
 
 from app.clock import Clock
 from app.context.assemble import ABOUT, NOTE, TAG, WISHES
+from app.dialects.messages import MESSAGES
 from app.dialects.responses import RESPONSES
 from app.gateway.headers import Headers
 from app.gateway.upstream import UpstreamRequest, UpstreamResponse, is_bodyless
@@ -74,6 +75,37 @@ def events_of(response: Mapping[str, Any], pieces: Sequence[str]) -> Iterator[by
         yield b"event: " + event["type"].encode() + b"\ndata: " + orjson.dumps(event | {"sequence_number": n}) + b"\n\n"
 
 
+def message_of(given_id: str, model: str, text: str, usage: tuple[int, int], *, cut: bool) -> dict[str, Any]:
+    """A whole answer of `/v1/messages`; the others as for `response_of`."""
+    read, written = usage
+    return {
+        "id": f"msg_{given_id}", "type": "message", "role": "assistant", "model": model,
+        "content": [{"type": "text", "text": text}], "stop_reason": "max_tokens" if cut else "end_turn", "stop_sequence": None,
+        "usage": {
+            "input_tokens": read, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": written,
+        },
+    }  # fmt: skip
+
+
+def message_events(message: Mapping[str, Any], pieces: Sequence[str]) -> Iterator[bytes]:
+    """The same as a stream, its text in `pieces`."""
+    ended = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    begun = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 0}}
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": begun},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        *(
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": each}}
+            for each in pieces
+        ),
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": ended, "usage": {"output_tokens": message["usage"]["output_tokens"]}},
+        {"type": "message_stop"},
+    ]
+    for event in events:
+        yield b"event: " + event["type"].encode() + b"\ndata: " + orjson.dumps(event) + b"\n\n"
+
+
 MODEL = "mneme-simulated"
 PAUSE_S = 0.005
 """Seconds between the pieces of a stream: enough for them to arrive one by one."""
@@ -88,7 +120,8 @@ _NOT_A_NOTE = re.compile(r"\d{4}-\d{2}-\d{2}:")
 
 
 class SimulatedTransport:
-    """Answers chat completions, responses and the model list in-process; the same request always gets the same answer.
+    """Answers chat completions, responses, messages and the model list in-process; the same request always gets the same
+    answer.
 
     `count` counts the tokens of a text; usage is made of it.
     """
@@ -109,6 +142,8 @@ class SimulatedTransport:
             return self._chat(request, body)
         if path.endswith("/responses") and request.method == "POST":
             return self._respond(request, body)
+        if path.endswith("/messages") and request.method == "POST":
+            return self._message(request, body)
         if request.method in ("GET", "HEAD"):
             if path.endswith("/models"):
                 return self._json(request, {"object": "list", "data": [self._model()]})
@@ -175,6 +210,27 @@ class SimulatedTransport:
             return self._json(request, made)
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-request-id", _digest(body).encode())]
         chunks = self._paced(events_of(made, pieces[:limit]))
+        return UpstreamResponse(200, "OK", headers, chunks, chunks.aclose)
+
+    def _message(self, request: UpstreamRequest, body: bytes) -> UpstreamResponse:
+        """The Messages API, as far as a text goes."""
+        try:
+            asked = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            asked = None
+        messages = MESSAGES.messages(asked) if isinstance(asked, dict) else None
+        if not messages or not any(each.get("role") != "system" for each in messages):
+            error = {"type": "invalid_request_error", "message": "`messages` must be an array of messages."}
+            return self._json(request, {"type": "error", "error": error}, 400)
+        pieces = _PIECES.findall(answer_to(messages))
+        limit = _number(asked.get("max_tokens")) or len(pieces)
+        text = "".join(pieces[:limit])
+        usage = sum(self._count(_text_of(message)) for message in messages), self._count(text)
+        made = message_of(_digest(body), MODEL, text, usage, cut=limit < len(pieces))
+        if asked.get("stream") is not True:
+            return self._json(request, made)
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"request-id", _digest(body).encode())]
+        chunks = self._paced(message_events(made, pieces[:limit]))
         return UpstreamResponse(200, "OK", headers, chunks, chunks.aclose)
 
     async def _paced(self, events: Iterator[bytes]) -> AsyncGenerator[bytes, None]:

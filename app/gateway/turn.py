@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from app.capture.record import Recorder, wanted
 from app.clock import Clock
 from app.dialects.base import NAMING, ChatRequest, Dialect
+from app.dialects.messages import refusal
 from app.dialects.registry import dialect_of
 from app.dialects.splice import with_value
 from app.dialects.sse import EndGuard
@@ -55,6 +56,10 @@ log = logging.getLogger("mneme.turn")
 
 OBSERVER = "mneme.observer"
 """In an ASGI scope: what is told of the call that is made of it, at each of its stages."""
+
+
+MESSAGES_PATH = "/v1/messages"
+"""What begins so has errors in the shape of that API."""
 
 
 class Authenticator(Protocol):
@@ -159,7 +164,7 @@ class Gateway:
         started_ns, at = time.perf_counter_ns(), self._clock.now()
         inbound = Inbound(receive)
         call_id = uuid7(at)
-        state = Outbound(send)
+        state = Outbound(send, refusal) if scope["path"].startswith(MESSAGES_PATH) else Outbound(send)
         try:
             call = await self._admit(scope, call_id, at, started_ns, inbound, state)
             call.observe(call)

@@ -15,7 +15,7 @@ from openai import OpenAI
 from pydantic import BaseModel
 
 from tests.support.clients import MODEL, Api, answer_of, ask, error_of, post, sdk
-from tests.support.replies import Reply, Rst, Script, Send, Until, reply_bytes, reply_events, reply_json
+from tests.support.replies import Reply, Rst, Script, Send, Until, reply_events, reply_json
 from tests.support.responses import (
     asked_last,
     called,
@@ -435,34 +435,3 @@ def test_what_is_not_to_be_stored_is_not(
     assert "secret" not in json.dumps(history)
     for call in api.calls():
         assert b"secret" not in api.request(call["id"]) + api.raw(call["id"])
-
-
-# --- Anthropic's protocol, as vLLM serves it --------------------------------------------------------------------------------
-
-
-def test_messages_of_anthropic_pass_through_captured(
-    mneme: MnemeServer, upstream: ScriptedUpstream, someone: str, api: Api
-) -> None:
-    message = {"role": "assistant", "content": [], "usage": {"input_tokens": 9, "output_tokens": 1}}
-    events = [
-        event_bytes({"type": "message_start", "message": message}),
-        event_bytes({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Oi"}}),
-        event_bytes({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}),
-        event_bytes({"type": "message_stop"}),
-    ]
-    upstream.script = reply_events(events)
-    body = b'{"model":"m","max_tokens" : 9,"stream":true,"messages":[{"role":"user","content":"hi"}]}'
-    headers = {"X-Mneme-User": someone, "anthropic-version": "2023-06-01", "x-api-key": "sk-ant-secret"}
-    answered = post(mneme, body, headers=headers, path="/v1/messages")
-    assert answered.content == b"".join(events)
-    assert answered.headers["x-mneme-status"] == "bypass"
-    sent = upstream.requests[-1]
-    assert sent.body == body
-    assert (sent.header("anthropic-version"), sent.header("x-api-key")) == ("2023-06-01", "sk-ant-secret")
-    call = answered.headers["x-mneme-call-id"]
-    assert api.raw(call) == b"".join(events)
-    assert api.request(call) == body
-    assert "sk-ant-secret" not in json.dumps(api.call(call))
-    assert api.sessions() == []
-    upstream.script = reply_bytes(b"HTTP/1.1 529 Overloaded\r\nContent-Length: 2\r\n\r\n{}")
-    assert post(mneme, body, headers=headers, path="/v1/messages").status_code == 529

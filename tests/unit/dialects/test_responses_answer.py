@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.responses import LastEventGuard, answer_of_json, fold
-from app.dialects.sse import payloads
+from app.dialects.responses import LAST, answer_of_json, fold
+from app.dialects.sse import LastEventGuard, payloads
 from tests.support.replies import CAPTURES
 from tests.support.responses import called, event_bytes, events_of, response_of, said, thought
 
@@ -149,7 +149,7 @@ def test_bodies_of_a_real_server() -> None:
 
 
 def fed(chunks: list[bytes]) -> tuple[bytes, bytes, bool]:
-    guard = LastEventGuard()
+    guard = LastEventGuard(LAST)
     sent = b"".join(guard.feed(each) for each in chunks)
     return sent, guard.rest(), guard.ended
 

@@ -40,7 +40,7 @@ def woven(chat: ChatRequest, edits: list[Edit], **more: Any) -> Any:
 def test_each_path_has_its_dialect() -> None:
     assert dialect_of("POST", "/v1/chat/completions") is CHAT
     assert dialect_of("POST", "/v1/responses") is RESPONSES
-    assert dialect_of("GET", "/v1/responses") is dialect_of("POST", "/v1/messages") is None
+    assert dialect_of("GET", "/v1/responses") is None
 
 
 def test_a_text_and_instructions_are_messages() -> None:

@@ -41,6 +41,11 @@ EVERYWHERE = {"user": "b", "safety_identifier": "c", "metadata": {"user_id": "d"
         ({}, EVERYWHERE, "b"),
         ({}, {"safety_identifier": "c", "metadata": {"user_id": "d"}}, "c"),
         ({}, {"metadata": {"user_id": "d"}}, "d"),
+        (
+            {},
+            {"metadata": {"user_id": "user_1_account_2_session_0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"}},
+            "user_1_account_2",
+        ),
         ({}, {"user": "", "metadata": {"user_id": "d"}}, "d"),
         ({}, {"user": "   ", "metadata": {"user_id": "d"}}, "d"),
         ({}, {"user": 7, "safety_identifier": ["x"], "metadata": {"user_id": None}}, ""),

@@ -1,0 +1,403 @@
+"""The dialect of `/v1/messages` (Anthropic's): `system` beside `messages` of content blocks; a stream of named events.
+
+A result of a tool is a block of the user's message there, and a message of its own here; so one element may be several
+messages. Where text is put before a user's words, results stay in front: the API wants them first. A block that carries
+`cache_control` is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import orjson
+from msgspec import Struct
+
+from app.context.assemble import SEPARATOR
+from app.context.story import SYSTEM_ROLES
+from app.context.transcript import Transcript
+from app.dialects.base import NAMING, ChatRequest, Guard, positive
+from app.dialects.splice import (
+    Envelope,
+    Insertion,
+    Span,
+    append_text,
+    dump,
+    entries,
+    escape,
+    insert_messages,
+    insert_text,
+    scan,
+)
+from app.dialects.sse import Answer, Choice, LastEventGuard, LastEvents
+from app.errors import MnemeError
+
+LAST = LastEvents(("message_stop",))
+"""The events that end a stream, beside `error`."""
+
+_FINISHES = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
+"""Why a model stopped, as chat completions call it."""
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""Types of errors by status; of all others `api_error`."""
+_OF_THE_SYSTEM = (0, 0)
+"""The place of the message that `system` is: no element."""
+
+
+def refusal(error: MnemeError) -> dict[str, Any]:
+    """An error of Mneme's own in the shape of this API, ready to be serialised."""
+    kind = _ERRORS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def messages_of(element: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """An element of `messages` as messages in the shape of chat completions: results of tools first."""
+    role, content = element.get("role"), element.get("content")
+    if not isinstance(content, list):
+        return [{"role": role, "content": content}]
+    blocks = [each for each in content if isinstance(each, Mapping)]
+    if role == "assistant":
+        calls = [_call(each) for each in blocks if each.get("type") == "tool_use"]
+        said = [_part(each) for each in blocks if each.get("type") != "tool_use"]
+        message: dict[str, Any] = {"role": role, "content": said}
+        return [message | {"tool_calls": calls}] if calls else [message]
+    found = [_result(each) for each in blocks if each.get("type") == "tool_result"]
+    rest = [_part(each) for each in blocks if each.get("type") != "tool_result"]
+    return [*found, {"role": role, "content": rest}] if rest or not found else found
+
+
+def elements_of(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages as elements; results of tools in a row are blocks of one."""
+    elements: list[dict[str, Any]] = []
+    for message in messages:
+        role, content = message.get("role"), message.get("content")
+        blocks = [_block(each) for each in content] if isinstance(content, list) else []
+        if role in ("tool", "function"):
+            result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": blocks or content}
+            result |= {"is_error": True} if message.get("is_error") is True else {}
+            last = elements[-1] if elements else None
+            if last is not None and last["role"] == "user" and _only_results(last["content"]):
+                last["content"].append(result)
+            else:
+                elements.append({"role": "user", "content": [result]})
+            continue
+        calls = [_use(each) for each in message.get("tool_calls") or ()]
+        if not calls:
+            elements.append({"role": role, "content": blocks or content or ""})
+            continue
+        said = blocks or ([{"type": "text", "text": content}] if content else [])
+        elements.append({"role": role, "content": [*said, *calls]})
+    return elements
+
+
+def _only_results(content: object) -> bool:
+    return isinstance(content, list) and all(each.get("type") == "tool_result" for each in content)
+
+
+def _part(block: Mapping[str, Any]) -> dict[str, Any]:
+    """A block as a part of a chat message; one that has no such form stays as it is."""
+    source = block.get("source")
+    if block.get("type") == "image" and isinstance(source, Mapping):
+        url = source.get("url") or f"data:{source.get('media_type')};base64,{source.get('data')}"
+        return {"type": "image_url", "image_url": {"url": url}}
+    return {name: value for name, value in block.items() if name != "cache_control"}
+
+
+def _block(part: object) -> dict[str, Any]:
+    """The way back."""
+    if not isinstance(part, Mapping):
+        return {"type": "text", "text": str(part)}
+    image = part.get("image_url")
+    if part.get("type") != "image_url" or not isinstance(image, Mapping):
+        return dict(part)
+    url = str(image.get("url"))
+    head, comma, data = url.partition(";base64,")
+    if not (comma and head.startswith("data:")):
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    return {"type": "image", "source": {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}}
+
+
+def _call(block: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": block.get("name"), "arguments": dump(block.get("input") or {}).decode()}
+    return {"id": block.get("id"), "type": "function", "function": function}
+
+
+def _use(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function") or {}
+    try:
+        given = orjson.loads(function.get("arguments") or "{}")
+    except (orjson.JSONDecodeError, TypeError):
+        given = {}
+    return {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": given}
+
+
+def _result(block: Mapping[str, Any]) -> dict[str, Any]:
+    content = block.get("content")
+    parts = [_part(each) for each in content if isinstance(each, Mapping)] if isinstance(content, list) else content
+    message = {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": parts}
+    return message | {"is_error": True} if block.get("is_error") is True else message
+
+
+def _read(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
+    """The messages, and for each the elements that it is made of, from and up to."""
+    messages: list[dict[str, Any]] = []
+    places: list[tuple[int, int]] = []
+    system = document.get("system")
+    if system and isinstance(system, str | list):
+        content = system if isinstance(system, str) else [_part(each) for each in system if isinstance(each, Mapping)]
+        messages.append({"role": "system", "content": content})
+        places.append(_OF_THE_SYSTEM)
+    for n, element in enumerate(document.get("messages") or ()):
+        made = messages_of(element)
+        messages += made
+        places += [(n, n + 1)] * len(made)
+    return messages, places
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def fold(events: Iterable[bytes]) -> Answer:
+    """Put a stream together again. `events` are the data of its events, see `sse.payloads`."""
+    answer = Answer()
+    head: dict[str, Any] = {}
+    blocks: dict[int, dict[str, Any]] = {}
+    texts: dict[int, dict[str, list[str]]] = {}
+    for data in events:
+        try:
+            event = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            event = None
+        if not isinstance(event, dict):
+            answer.malformed += 1
+            continue
+        kind, index = event.get("type"), event.get("index")
+        if kind == "message_start" and isinstance(event.get("message"), dict):
+            head = {**head, **event["message"]}
+        elif kind == "content_block_start" and isinstance(index, int) and isinstance(event.get("content_block"), dict):
+            blocks[index] = event["content_block"]
+        elif kind == "content_block_delta" and isinstance(index, int) and isinstance(event.get("delta"), dict):
+            for name in ("text", "partial_json", "thinking"):
+                if isinstance(piece := event["delta"].get(name), str):
+                    texts.setdefault(index, {}).setdefault(name, []).append(piece)
+        elif kind == "message_delta":
+            delta, usage = event.get("delta"), event.get("usage")
+            head |= delta if isinstance(delta, dict) else {}
+            if isinstance(usage, dict):
+                head["usage"] = {**(head.get("usage") or {}), **usage}
+        elif kind == "message_stop":
+            answer.done = True
+        elif kind == "error":
+            answer.error = event.get("error")
+    head["content"] = [
+        _grown(blocks.get(n, {}), {name: "".join(pieces) for name, pieces in texts.get(n, {}).items()})
+        for n in sorted({*blocks, *texts})
+    ]
+    _conclude(answer, head)
+    return answer
+
+
+def _grown(block: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
+    """A block with all that came of it. Arguments that broke off stay a text."""
+    made = {"type": "thinking" if "thinking" in texts else "tool_use" if "partial_json" in texts else "text", **block}
+    for name in ("text", "thinking"):
+        if name in texts:
+            made[name] = f"{made.get(name) or ''}{texts[name]}"
+    if texts.get("partial_json"):
+        try:
+            made["input"] = orjson.loads(texts["partial_json"])
+        except orjson.JSONDecodeError:
+            made["input"] = texts["partial_json"]
+    return made
+
+
+def answer_of_json(body: bytes) -> Answer | None:
+    """The answer in a message that came in one piece; None when it is not a JSON object."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(document, dict):
+        return None
+    answer = Answer(done=True, error=document.get("error"))
+    _conclude(answer, document)
+    return answer
+
+
+def _conclude(answer: Answer, message: Mapping[str, Any]) -> None:
+    """The one choice that a message is, how it ended, and what it took, by the names of chat completions."""
+    given, model, usage = message.get("id"), message.get("model"), message.get("usage")
+    answer.id = given if isinstance(given, str) else None
+    answer.model = model if isinstance(model, str) else None
+    if isinstance(usage, dict) and usage:
+        cached = usage.get("cache_read_input_tokens")
+        read = [usage.get("input_tokens"), cached, usage.get("cache_creation_input_tokens")]
+        answer.usage = {
+            "prompt_tokens": sum(each for each in read if isinstance(each, int)),
+            "completion_tokens": usage.get("output_tokens"),
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+    content, reason = message.get("content"), message.get("stop_reason")
+    blocks = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
+    if not blocks and not isinstance(reason, str):
+        return
+    texts = [each["text"] for each in blocks if isinstance(each.get("text"), str)]
+    thoughts = [each["thinking"] for each in blocks if isinstance(each.get("thinking"), str)]
+    choice = Choice(
+        role="assistant",
+        content="\n".join(texts) if texts else None,  # a line each, as they are when they come back
+        reasoning="\n".join(thoughts) if thoughts else None,
+        tool_calls=[_call(each) for each in blocks if each.get("type") == "tool_use"],
+    )
+    choice.finish_reason = _FINISHES.get(reason, reason) if isinstance(reason, str) else None
+    answer.choices = [choice]
+
+
+# --- the dialect ------------------------------------------------------------------------------------------------------
+
+
+class MessagesDialect:
+    """See `base.Dialect`."""
+
+    name: Literal["messages"] = "messages"
+    naming = NAMING
+
+    def session(self, document: Mapping[str, Any]) -> str | None:
+        return None
+
+    def unfit(self, document: Mapping[str, Any]) -> str | None:
+        return None
+
+    def read(self, body: bytes, document: Mapping[str, Any]) -> ChatRequest | None:
+        envelope = scan(body, document)
+        if envelope is None or not envelope.messages:
+            return None
+        messages, places = _read(document)
+        model = document.get("model")
+        return ChatRequest(
+            dialect=self,
+            body=body,
+            document=document,
+            envelope=envelope,
+            messages=messages,
+            transcript=Transcript.of(messages),
+            model=model if isinstance(model, str) else "",
+            stream=document.get("stream") is True,
+            answer_limit=positive(document.get("max_tokens")),
+            places=places,
+        )
+
+    def messages(self, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+        found = document.get("messages")
+        whole = isinstance(found, list) and all(isinstance(each, Mapping) for each in found)
+        return _read(document)[0] if whole else None
+
+    def scan(self, body: bytes) -> Envelope | None:
+        return scan(body)
+
+    def elements(self, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        found: Sequence[Mapping[str, Any]] = document["messages"]
+        return found
+
+    def schemas(self, document: Mapping[str, Any]) -> list[object]:
+        return [tools] if (tools := document.get("tools")) else []
+
+    def canvas(self, chat: ChatRequest) -> _Canvas:
+        return _Canvas(chat.body, chat.envelope, chat.places, chat.document)
+
+    def guard(self) -> Guard:
+        return LastEventGuard(LAST)
+
+    def fold(self, events: Iterable[bytes]) -> Answer:
+        return fold(events)
+
+    def whole(self, body: bytes) -> Answer | None:
+        return answer_of_json(body)
+
+    def mark(self, chat: ChatRequest, answer: Answer) -> bytes | None:
+        return None
+
+
+class _Canvas(Struct, frozen=True):
+    body: bytes
+    envelope: Envelope
+    places: Sequence[tuple[int, int]]
+    document: Mapping[str, Any]
+
+    def insert(self, index: int, messages: Sequence[Mapping[str, Any]]) -> list[Insertion]:
+        told = [str(each.get("content") or "") for each in messages if each.get("role") in SYSTEM_ROLES]
+        made = self._instruct(SEPARATOR.join(told)) if told else []
+        rest = elements_of(each for each in messages if each.get("role") not in SYSTEM_ROLES)
+        if rest:
+            at = self.places[index][0] if index < len(self.places) else len(self.envelope.messages)
+            made.append(insert_messages(self.envelope, at, rest))
+        return made
+
+    def prepend(self, index: int, text: str) -> list[Insertion]:
+        first, end = self.places[index]
+        if first == end:
+            return self._instruct(text, before=True)
+        element = self.envelope.messages[first]
+        content = element.content(self.body)
+        if content.kind == "array":
+            blocks = self.document["messages"][first]["content"]
+            results = next((n for n, each in enumerate(blocks) if not _is_result(each)), len(blocks))
+            if results == len(blocks):
+                return self.append(index, text)
+            at = [span for _, span in entries(self.body, content.start)][results]
+            return [Insertion(at.start, _text_block(text) + b",")]
+        made = insert_text(self.body, element, text)
+        return [made] if made is not None else []
+
+    def append(self, index: int, text: str) -> list[Insertion]:
+        first, end = self.places[index]
+        if first == end:
+            return self._instruct(text)
+        made = append_text(self.body, self.envelope.messages[first], text)
+        return [made] if made is not None else []
+
+    def _instruct(self, text: str, *, before: bool = False) -> list[Insertion]:
+        """`text` as the end (or the beginning) of `system`, or as all of it."""
+        own = self.envelope.members.get("system")
+        if own is None:
+            return [Insertion(self.body.index(b"{") + 1, b'"system":' + dump(text) + b",")]
+        return self._in_system(own, text, before=before)
+
+    def _in_system(self, own: Span, text: str, *, before: bool) -> list[Insertion]:
+        given = self.body[own.start : own.end]
+        if given.startswith(b'"'):
+            joint = "" if given == b'""' else SEPARATOR
+            return [
+                Insertion(own.start + 1, escape(text + joint))
+                if before
+                else Insertion(own.end - 1, escape(joint + text))
+            ]
+        if given.startswith(b"["):
+            blocks = [span for _, span in entries(self.body, own.start)]
+            block = _text_block(text)
+            if not blocks:
+                return [Insertion(own.start + 1, block)]
+            return [Insertion(blocks[0].start, block + b",") if before else Insertion(blocks[-1].end, b"," + block)]
+        return [Insertion(own.start, dump(text), own.end - own.start)] if given == b"null" else []
+
+
+def _is_result(block: object) -> bool:
+    return isinstance(block, Mapping) and block.get("type") == "tool_result"
+
+
+def _text_block(text: str) -> bytes:
+    return b'{"type":"text","text":"' + escape(text) + b'"}'
+
+
+MESSAGES = MessagesDialect()
