@@ -125,8 +125,8 @@ class Indexes:
         return self._cache.held(user)
 
     def late(self, user: UUID) -> None:
-        """A request of this user's is at its deadline: say so, if the index is still being loaded. (Whoever is cancelled while it
-        loads cannot tell a deadline from a client that hung up.)"""
+        """A request of this user's is at its deadline: say so, if the index is still being loaded. (Whoever is cancelled while
+        it loads cannot tell a deadline from a client that hung up.)"""
         if self._cache.loading(user):
             self._told("late")
 

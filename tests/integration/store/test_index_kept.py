@@ -152,6 +152,15 @@ async def test_a_load_that_is_late_is_ready_for_the_next(teller: Teller, store: 
     assert told.asked == ["late", "changed"], "what was late is something else"
 
 
+async def test_a_word_that_says_nothing_in_another_language_is_found(
+    teller: Teller, store: Slow, tasks: Supervisor
+) -> None:
+    """Without vectors: "war" alone is taken for German, where it says as little as "was"."""
+    indexes = Indexes(store, tasks, **SPACED, limit=10**7)
+    await teller.tell(talk("My book is about the war of 1870."), "Which war do you mean?", session=SESSION)
+    assert [await found(indexes, each) for each in ("war", "the war", "what was it")] == [2, 2, 0]
+
+
 async def test_who_goes_away_while_it_loads_is_not_counted(teller: Teller, store: Slow, tasks: Supervisor) -> None:
     """As a client does that hangs up: nothing was late for it."""
     told = Told()
