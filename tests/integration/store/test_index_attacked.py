@@ -130,7 +130,9 @@ async def test_what_no_trigger_sees_is_made_anew_by_hand(
         await admin.execute("SET LOCAL session_replication_role = replica")
         await admin.execute("DELETE FROM agent_data.memory_store")
         await admin.execute("DELETE FROM agent_data.index_items WHERE item_kind = 0")
-    assert await admin.fetchval("SELECT agent_data.index_anew()") == 2
+    async with admin.transaction():
+        await admin.execute("SET LOCAL ROLE mneme_owner")
+        assert await admin.fetchval("SELECT agent_data.index_anew()") == 2
     assert await found(indexes) == 2
     after = await admin.fetch(
         "SELECT item_id, item_kind, item_at, hides, until, place FROM agent_data.index_items ORDER BY 1"
