@@ -122,6 +122,8 @@ class Recaller:
         except Exception as error:  # boundary: memory must never keep a request from its answer
             if isinstance(error, MnemeError) and error.status < 500:
                 raise
+            if isinstance(error, TimeoutError) and not call.inbound.gone.is_set:
+                self._preparer.late(call.identity)
             await self._without_search(made, error)
         else:
             if made.status != "degraded":  # for a prompt that could not be paged

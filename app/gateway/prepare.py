@@ -84,6 +84,11 @@ class Preparer:
             return await reconcile_held(self._store, identity, chat.transcript, chat.follows, now, index)
         return await reconcile(self._store, identity, chat.messages, chat.transcript, switches.history, now, index)
 
+    def late(self, identity: Identity) -> None:
+        """The request is at its deadline."""
+        if self._indexes is not None and not identity.confined:
+            self._indexes.late(identity.user_id)
+
     async def _placed(self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime) -> Place:
         """The same, with the user's index where the server has one."""
         held = self._indexes.held(identity.user_id) if self._indexes is not None and not identity.confined else None

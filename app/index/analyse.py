@@ -8,6 +8,11 @@ is found under Italian, whatever it is. A text keeps each word once, so that thi
 German, French and Portuguese sentences, asked for one by one, .986 to 1 find their sentence so; by the language that the
 question seems to be in .51 to .74, and all where it is told. Of English, where one text in 750 is taken for another
 language, evidence is found as without any judging.
+
+Words that say nothing in a text's language are not kept: they are a third of its words, and with them an item would have 46 %
+(documentation) to 64 % (talk) more terms. So a question of nothing but such words is one for vectors. Without any it finds
+nothing, as in PostgreSQL's own search; but what says nothing in its language may say something in another of the user's
+("war", "die", "son"), and then is asked for in that.
 """
 
 from __future__ import annotations
@@ -120,13 +125,15 @@ def asked(text: str, languages: Sequence[str] = ()) -> list[Term]:
     """The terms of a question, each once, to a user whose texts are in these languages, the commonest first."""
     words = _words(text)
     language = _language(text, words) or (languages[0] if languages else DEFAULT)
-    own = _table(language)
     tables = [_table(each) for each in dict.fromkeys((language, *languages, DEFAULT))]
     found: dict[bytes, tuple[str, dict[bytes, None]]] = {}
-    for word in dict.fromkeys(words):
-        if term := own[word]:
-            hashes = found.setdefault(term, (own.stem(word), {}))[1]
-            hashes.update((each[word], None) for each in tables)
+    for own in tables:
+        for word in dict.fromkeys(words):
+            if term := own[word]:
+                hashes = found.setdefault(term, (own.stem(word), {}))[1]
+                hashes.update((each[word], None) for each in tables)
+        if found:
+            break
     return [
         Term(word, tuple(int.from_bytes(each, "little") for each in hashes if each), _PAIR.fullmatch(word) is not None)
         for word, hashes in found.values()

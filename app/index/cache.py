@@ -69,6 +69,10 @@ class Cache(Generic[K, V]):
         if (held := self._held.pop(key, None)) is not None:
             self.bytes -= held[1]
 
+    def loading(self, key: K) -> bool:
+        """Whether somebody waits for it, or went away while it was being loaded."""
+        return key in self._loading
+
     def known(self) -> list[K]:
         """Of all values that are at hand or being loaded."""
         return [*self._held, *(each for each in self._loading if each not in self._held)]

@@ -60,8 +60,8 @@ class Meter(Protocol):
     """Counts what became of indexes."""
 
     def index_asked(self, how: str) -> None:
-        """`held`: it was at hand; `loaded`: it was not; `changed`: some of it was read again; `late`: it was not loaded in
-        time; `failed`: its load failed; `beside_late`: what the database adds to it did not come in time."""
+        """`held`: it was at hand; `loaded`: it was not; `changed`: some of it was read again; `late`: it was not loaded at the
+        deadline; `failed`: its load failed; `beside_late`: what the database adds to it did not come in time."""
 
     def index_loaded(self, seconds: float, items: int) -> None:
         """How long it took to load so many items."""
@@ -126,6 +126,12 @@ class Indexes:
         """What there is of a user's index."""
         return self._cache.held(user)
 
+    def late(self, user: UUID) -> None:
+        """A request of this user's is at its deadline: say so, if the index is still being loaded. (Whoever is cancelled while
+        it loads cannot tell a deadline from a client that hung up.)"""
+        if self._cache.loading(user):
+            self._told("late")
+
     def ask(self, held: Held | None) -> IndexAsk:
         """What to ask the database, to have it as it is now."""
         epoch, snapshot = (held.epoch, held.snapshot) if held is not None else (None, None)
@@ -146,6 +152,7 @@ class Indexes:
         wanted = None if vector is None else np.asarray(vector, np.float32)
         length = 0.0 if wanted is None else float(np.linalg.norm(wanted))
         wanted = wanted / np.float32(length) if wanted is not None and length else None
+        # (Only of a user with more than an index holds, who is in the graph since he had half of that.)
         if since is not None and wanted is not None and scope.only != MEMORY_KIND:
             index = await self._beside(tenant, user, index, wanted, since)
         put = partial(
@@ -194,9 +201,6 @@ class Indexes:
         told: list[IndexRead] = []
         try:
             held = await self._cache.get(user, partial(self._load, tenant, user, told))
-        except asyncio.CancelledError:  # the request has a deadline; the load goes on, for the next
-            self._told("late")
-            raise
         except MnemeError:
             self._told("failed")
             raise

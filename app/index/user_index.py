@@ -10,9 +10,10 @@ times as long to multiply, for few processors reckon with them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -22,6 +23,8 @@ from numpy.typing import NDArray
 
 from app.index.analyse import HASH_BYTES, HEAD_BYTES, LANGUAGES, MOST_COUNTED, VERSION, Term
 from app.store.item_columns import MEMORY_KIND, PLACE, Columns, Ordered, Places, Scan, columns_of, order_of
+
+N = TypeVar("N", bound=np.generic)
 
 WORDS = 16
 """Words of a question that are looked for at most, as `Scan` has them."""
@@ -98,6 +101,17 @@ class _Rows(NamedTuple):
     hashes: NDArray[np.uint64]
     owners: NDArray[np.unsignedinteger]
     counts: NDArray[np.uint8]
+
+
+class _Memory(bytearray):
+    """Of columns with vectors and words. It is wiped when no column uses it any more: so of a user who is erased nothing is
+    left in free memory, and a question that is under way ends with what it began with. (Free memory stays with the process: all
+    copies of a vector that was dropped were still there.)"""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        np.frombuffer(self, np.uint8).fill(0)
 
 
 class UserIndex(Struct, frozen=True):
@@ -310,7 +324,8 @@ class UserIndex(Struct, frozen=True):
 
     def sorted(self) -> Self:
         """The same with all words in the postings, and without what is gone. 5 ms for each 1,000 items."""
-        words = self._base._replace(hashes=np.repeat(self._base.hashes, np.diff(self._starts)))
+        every = np.repeat(np.arange(len(self._base.hashes)), np.diff(self._starts))
+        words = self._base._replace(hashes=_taken(self._base.hashes, every))
         both = _kept(_joined(words, self._tail), self._live)
         base, starts = _by_word(_by_hash(both, "stable"))  # two sorted runs are merged
         return replace(
@@ -453,7 +468,7 @@ def _decoded(rows: Sequence[Row], dimensions: int) -> tuple[_Rows, int]:
 def _quantised(vectors: Sequence[bytes], dimensions: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Vectors (n, d) of whole numbers, and 1 ÷ the length of each (n,): 0 for none, NaN for one with a number that is none."""
     length = HALFVEC_HEAD + 2 * dimensions
-    steps, scales = np.zeros((len(vectors), dimensions), np.int8), np.zeros(len(vectors), np.float32)
+    steps, scales = _room((len(vectors), dimensions), np.int8), np.zeros(len(vectors), np.float32)
     if not dimensions:
         return steps, scales
     for at in range(0, len(vectors), AT_ONCE):
@@ -497,13 +512,15 @@ def _cosines(rows: _Rows, vector: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _by_hash(rows: _Rows, kind: Literal["quicksort", "stable"] = "quicksort") -> _Rows:
     order = np.argsort(rows.hashes, kind=kind)
-    return rows._replace(hashes=rows.hashes[order], owners=rows.owners[order], counts=rows.counts[order])
+    return rows._replace(hashes=_taken(rows.hashes, order), owners=rows.owners[order], counts=rows.counts[order])
 
 
 def _by_word(rows: _Rows) -> tuple[_Rows, NDArray[np.int64]]:
     """Of rows in the order of their hashes: with each word once in `hashes`, and where its items begin and end."""
-    first = np.flatnonzero(np.diff(rows.hashes, prepend=~rows.hashes[:1]))
-    return rows._replace(hashes=rows.hashes[first]), np.append(first, len(rows.hashes))
+    begins = np.ones(len(rows.hashes), bool)
+    np.not_equal(rows.hashes[1:], rows.hashes[:-1], out=begins[1:])
+    first = np.flatnonzero(begins)
+    return rows._replace(hashes=_taken(rows.hashes, first)), np.append(first, len(rows.hashes))
 
 
 def _joined(first: _Rows, second: _Rows) -> _Rows:
@@ -513,12 +530,12 @@ def _joined(first: _Rows, second: _Rows) -> _Rows:
     owners = np.concatenate([first.owners, second.owners.astype(np.intp) + many], dtype=kind, casting="unsafe")
     return _Rows(
         np.concatenate([first.places, second.places]),
-        np.concatenate([first.vectors, second.vectors]),
+        _both(first.vectors, second.vectors),
         np.concatenate([first.scales, second.scales]),
         np.concatenate([first.languages, second.languages]),
         np.concatenate([first.hides, second.hides]),
         np.concatenate([first.untils, second.untils]),
-        np.concatenate([first.hashes, second.hashes]),
+        _both(first.hashes, second.hashes),
         owners,
         np.concatenate([first.counts, second.counts]),
     )
@@ -527,11 +544,30 @@ def _joined(first: _Rows, second: _Rows) -> _Rows:
 def _kept(rows: _Rows, stays: NDArray[np.bool_]) -> _Rows:
     """Those of the items (n,) that stay, numbered anew."""
     numbers = (np.cumsum(stays) - 1).astype(_number_type(int(np.count_nonzero(stays))))
-    words = stays[rows.owners]
+    words = np.flatnonzero(stays[rows.owners])
     return _Rows(
-        rows.places[stays], rows.vectors[stays], rows.scales[stays], rows.languages[stays], rows.hides[stays],
-        rows.untils[stays], rows.hashes[words], numbers[rows.owners[words]], rows.counts[words],
+        rows.places[stays], _taken(rows.vectors, np.flatnonzero(stays)), rows.scales[stays], rows.languages[stays],
+        rows.hides[stays], rows.untils[stays], _taken(rows.hashes, words), numbers[rows.owners[words]], rows.counts[words],
     )  # fmt: skip
+
+
+def _room(shape: tuple[int, ...], kind: np.dtype[N] | type[N]) -> NDArray[N]:
+    """Zeros, in memory that is wiped."""
+    kind = np.dtype(kind)
+    return np.ndarray(shape, kind, _Memory(math.prod(shape) * kind.itemsize))
+
+
+def _taken(column: NDArray[N], rows: NDArray[np.intp]) -> NDArray[N]:
+    """These rows of a column, in memory that is wiped."""
+    # (`clip`: otherwise numpy makes a copy of its own first, which nobody would wipe.)
+    return column.take(rows, axis=0, out=_room((len(rows), *column.shape[1:]), column.dtype), mode="clip")
+
+
+def _both(first: NDArray[N], second: NDArray[N]) -> NDArray[N]:
+    """One after the other, in memory that is wiped."""
+    room = _room((len(first) + len(second), *first.shape[1:]), first.dtype)
+    np.concatenate([first, second], out=room)
+    return room
 
 
 def _number_type(limit: int) -> np.dtype[np.unsignedinteger]:

@@ -147,6 +147,7 @@ BEGIN
             END;
             EXECUTE format('ALTER TABLE agent_data.%I ENABLE ROW LEVEL SECURITY', part);
             EXECUTE format('ALTER TABLE agent_data.%I FORCE ROW LEVEL SECURITY', part);
+            EXECUTE format('CREATE TRIGGER index_emptied AFTER TRUNCATE ON agent_data.%I EXECUTE FUNCTION agent_data.index_emptied()', part);
             made := made + 1;
         END LOOP;
         month := month + interval '1 month';

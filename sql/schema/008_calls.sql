@@ -159,8 +159,6 @@ SELECT s.call_id, s.tenant_id, s.user_id, (e.n - 1)::integer AS seq, e.at AS t_u
 FROM agent_data.streams s,
      unnest(s.event_offsets, s.event_times) WITH ORDINALITY AS e (start, at, n);
 
-SELECT agent_data.ensure_history_partitions(now()::date, (now() + interval '2 months')::date);
-
 SELECT agent_data.ensure_capture_partitions(now()::date, (now() + interval '2 months')::date);
 CREATE INDEX calls_labelled ON agent_data.upstream_calls (tenant_id, call_id DESC) WHERE labels IS NOT NULL;
 

@@ -10,10 +10,6 @@
 --
 -- The log is cut by and by: `index_state` says up to which transaction, and whose snapshot is older reads all again. So does who has
 -- another *epoch*: since then the user was erased, and came anew, or a table was emptied by a statement that no row's trigger sees.
---
--- A statement on one partition by its own name (TRUNCATE, DETACH), or a change of the log itself, is seen by none of this: call
--- `index_anew()` after it. Until then servers may rank what is gone, and leave out what is new; they show nothing that is gone, for
--- texts are fetched from the truth (`fetch_chosen`).
 CREATE TABLE agent_data.index_items (
     user_id   uuid NOT NULL,
     item_id   uuid NOT NULL,
@@ -142,20 +138,64 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Has of what is gone no item any more; and all that servers have is void: they read it again. For the owner.
-CREATE FUNCTION agent_data.index_anew() RETURNS void LANGUAGE sql SET search_path = agent_data, public, pg_temp AS $$
-    DELETE FROM agent_data.index_items i WHERE i.item_kind = 0 AND NOT EXISTS (
-        SELECT FROM agent_data.conversation_history h
-        WHERE h.user_id = i.user_id AND h.message_id = i.item_id AND h.created_at = i.item_at);
-    DELETE FROM agent_data.index_items i WHERE i.item_kind = 1 AND NOT EXISTS (
-        SELECT FROM agent_data.memory_store m WHERE m.user_id = i.user_id AND m.memory_id = i.item_id);
+-- What no row's trigger sees, and only the owner may do: a table or a part of one is empty now, and all that servers have is void.
+CREATE FUNCTION agent_data.index_emptied() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    emptied regclass := COALESCE(pg_partition_root(TG_RELID), TG_RELID);
+BEGIN
+    IF emptied = 'agent_data.conversation_history'::regclass THEN
+        DELETE FROM agent_data.index_items i WHERE i.item_kind = 0 AND NOT EXISTS (
+            SELECT FROM agent_data.conversation_history h
+            WHERE h.user_id = i.user_id AND h.message_id = i.item_id AND h.created_at = i.item_at);
+    ELSIF emptied = 'agent_data.memory_store'::regclass THEN
+        DELETE FROM agent_data.index_items i WHERE i.item_kind = 1 AND NOT EXISTS (
+            SELECT FROM agent_data.memory_store m WHERE m.user_id = i.user_id AND m.memory_id = i.item_id);
+    END IF;
     UPDATE agent_data.system_config SET value = to_jsonb((value #>> '{}')::bigint + 1) WHERE key = 'index_epoch';
+    RETURN NULL;
+END $$;
+
+-- Makes all of it anew, and has servers read it (as an operator). For what no trigger can see: a partition that is dropped, detached or
+-- attached, and whatever is done with triggers off (`session_replication_role`, `DISABLE TRIGGER`) or to `index_items` and `index_state`
+-- by hand. How many items there are.
+CREATE FUNCTION agent_data.index_anew() RETURNS bigint LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    made bigint;
+BEGIN
+    LOCK TABLE agent_data.conversation_history, agent_data.memory_store IN SHARE MODE;  -- nothing comes or goes meanwhile
+    DELETE FROM agent_data.index_items;
+    INSERT INTO agent_data.index_items (user_id, item_id, tenant_id, item_kind, item_at, hides, until, place)
+    SELECT h.user_id, h.message_id, h.tenant_id, 0, h.created_at, 0, NULL,
+           agent_data.item_place(h.message_id, 0::smallint, h.created_at, h.session_id, h.turn_index, h.role, h.token_count, h.name)
+    FROM agent_data.conversation_history h WHERE NOT h.hidden AND h.content <> '' AND NOT h.is_pruned
+    UNION ALL
+    SELECT m.user_id, m.memory_id, m.tenant_id, 1, m.created_at, agent_data.memory_hides(m.status, m.memory_scope), m.expires_at,
+           agent_data.memory_place(m.memory_id, COALESCE(m.valid_from, m.created_at), m.session_id, m.provenance_turn_index, m.kind,
+                                   m.token_count)
+    FROM agent_data.memory_store m WHERE m.status <> 'forgotten' AND m.content_text <> '';
+    GET DIAGNOSTICS made = ROW_COUNT;
+    UPDATE agent_data.system_config SET value = to_jsonb((value #>> '{}')::bigint + 1) WHERE key = 'index_epoch';
+    RETURN made;
+END $$;
+
+-- A user's log has lost changes up to a transaction of this cluster's. (What another one's left, whose numbers are higher than any here,
+-- was never seen by a snapshot of this one.)
+CREATE FUNCTION agent_data.index_lost(p_tenant uuid, p_user uuid, p_cut xid8) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    INSERT INTO agent_data.index_state AS t (user_id, tenant_id, cut) VALUES (p_user, p_tenant, p_cut)
+    ON CONFLICT (user_id) DO UPDATE
+    SET cut = CASE WHEN t.cut > greatest(pg_current_xact_id(), pg_snapshot_xmax(pg_current_snapshot())) THEN EXCLUDED.cut
+                   ELSE greatest(t.cut, EXCLUDED.cut) END
 $$;
 
--- What no row's trigger sees, and only the owner may do.
-CREATE FUNCTION agent_data.index_emptied() RETURNS trigger LANGUAGE plpgsql AS $$
+-- … by `index_cut`, an erasure or an operator's DELETE.
+CREATE FUNCTION agent_data.index_log_gone() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM agent_data.index_anew();
+    PERFORM agent_data.index_lost(x.tenant_id, x.user_id, x.cut) FROM (
+        SELECT g.tenant_id, g.user_id, max(g.xid) AS cut FROM gone g
+        WHERE g.xid <= greatest(pg_current_xact_id(), pg_snapshot_xmax(pg_current_snapshot()))
+        GROUP BY 1, 2 ORDER BY 2
+    ) x;
     RETURN NULL;
 END $$;
 
@@ -210,16 +250,29 @@ CREATE TRIGGER index_changed AFTER UPDATE ON agent_data.suppressions
 CREATE TRIGGER index_gone AFTER DELETE ON agent_data.suppressions
     FOR EACH ROW EXECUTE FUNCTION agent_data.index_item();
 
+-- (A statement's triggers are those of the tables that it names, and of TRUNCATE those of all that it empties. So each partition has
+-- them, and of TRUNCATE no other table; of those to come: `ensure_history_partitions`.)
 DO $$
 DECLARE
     name text;
+    part regclass;
 BEGIN
     FOREACH name IN ARRAY ARRAY['conversation_history', 'memory_store', 'embeddings', 'suppressions', 'index_items', 'index_log',
                                 'index_state'] LOOP
-        EXECUTE format('CREATE TRIGGER index_emptied AFTER TRUNCATE ON agent_data.%I '
-                       'FOR EACH STATEMENT EXECUTE FUNCTION agent_data.index_emptied()', name);
+        FOR part IN SELECT c.oid FROM pg_class c
+                    WHERE c.relkind = 'r' AND COALESCE(pg_partition_root(c.oid), c.oid) = ('agent_data.' || name)::regclass LOOP
+            EXECUTE format('CREATE TRIGGER index_emptied AFTER TRUNCATE ON %s '
+                           'FOR EACH STATEMENT EXECUTE FUNCTION agent_data.index_emptied()', part);
+        END LOOP;
+    END LOOP;
+    FOR part IN SELECT c.oid FROM pg_class c
+                WHERE c.relkind IN ('r', 'p') AND COALESCE(pg_partition_root(c.oid), c.oid) = 'agent_data.index_log'::regclass LOOP
+        EXECUTE format('CREATE TRIGGER index_log_gone AFTER DELETE ON %s REFERENCING OLD TABLE AS gone '
+                       'FOR EACH STATEMENT EXECUTE FUNCTION agent_data.index_log_gone()', part);
     END LOOP;
 END $$;
+
+SELECT agent_data.ensure_history_partitions(now()::date, (now() + interval '2 months')::date);
 
 -- --- what a server reads -------------------------------------------------------------------------------------------------
 
@@ -409,9 +462,8 @@ BEGIN
     RETURN kept;
 END $$;
 
--- Cuts what the log of a user has from before `p_before`. How many changes. (What another cluster's transactions left, whose
--- numbers may be higher than any here, was never seen by a snapshot of this one.) What a transaction under way may have left stays, or
--- one that is open for hours would have all servers read all anew.
+-- Cuts what the log of a user has from before `p_before` (see `index_lost`), and what another cluster's transactions left. How many
+-- changes. What a transaction under way may have left stays, or one that is open for hours would have all servers read all anew.
 CREATE FUNCTION agent_data.index_cut(p_tenant uuid, p_user uuid, p_before timestamptz) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
@@ -419,17 +471,10 @@ DECLARE
 BEGIN
     WITH here AS MATERIALIZED (
         SELECT pg_snapshot_xmin(s) AS least, pg_snapshot_xmax(s) AS next FROM pg_current_snapshot() s  -- the one that deletes
-    ), gone AS (
-        DELETE FROM agent_data.index_log g USING here
-        WHERE g.user_id = p_user AND g.tenant_id = p_tenant AND g.at < p_before AND (g.xid < here.least OR g.xid >= here.next)
-        RETURNING g.xid
-    ), cut AS (
-        INSERT INTO agent_data.index_state AS t (user_id, tenant_id, cut)
-        SELECT p_user, p_tenant, max(g.xid) FROM gone g, here WHERE g.xid < here.least HAVING count(*) > 0
-        ON CONFLICT (user_id) DO UPDATE
-        SET cut = CASE WHEN t.cut >= (SELECT h.next FROM here h) THEN EXCLUDED.cut ELSE greatest(t.cut, EXCLUDED.cut) END
     )
-    SELECT count(*) INTO removed FROM gone;
+    DELETE FROM agent_data.index_log g USING here
+    WHERE g.user_id = p_user AND g.tenant_id = p_tenant AND g.at < p_before AND (g.xid < here.least OR g.xid >= here.next);
+    GET DIAGNOSTICS removed = ROW_COUNT;
     RETURN removed;
 END $$;
 

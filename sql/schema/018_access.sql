@@ -37,7 +37,7 @@ SELECT agent_data.give_functions('mneme_definer', ARRAY[
 -- … and who erases: memories end by the API, by the schedule, and with a message that is deleted.
 SELECT agent_data.give_functions('mneme_definer', ARRAY[
     'compact_messages', 'derived_from', 'drop_fact', 'drop_facts_of', 'drop_session_summaries',
-    'forget_derived', 'forget_said', 'index_note', 'index_put', 'keep_fact', 'outdate_derived', 'resurface',
+    'forget_derived', 'forget_said', 'index_lost', 'index_note', 'index_put', 'keep_fact', 'outdate_derived', 'resurface',
     'tell_webhooks', 'unforget', 'void_memories'
 ], ARRAY['mneme_app', 'mneme_owner', 'mneme_eraser']);
 SELECT agent_data.give_functions('mneme_definer', ARRAY[
@@ -51,7 +51,7 @@ SELECT agent_data.give_functions('mneme_definer', ARRAY[
 SELECT agent_data.give_functions('mneme_owner', ARRAY[
     'age_memories', 'blobs_of', 'bury_webhook', 'chains_in_use', 'collect_captures', 'decay_memories', 'demote_memories',
     'drop_capture_month', 'drop_embedding_space', 'enqueue_objects', 'enqueue_sessions', 'enqueue_users', 'expire_memories',
-    'forget_aliases', 'index_cut_some', 'mark_table', 'marks_begin', 'marks_end', 'note_capture_month', 'promote_memories',
+    'forget_aliases', 'index_anew', 'index_cut_some', 'mark_table', 'marks_begin', 'marks_end', 'note_capture_month', 'promote_memories',
     'prune_memories', 'remove_memories', 'space_index_statements', 'sweep', 'take_marks', 'tell_degraded', 'unmarked_tables'
 ]);
 SELECT agent_data.give_functions('mneme_owner', ARRAY[

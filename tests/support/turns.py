@@ -41,6 +41,8 @@ class StubPreparer:
         self.steps: list[str] = []
         self.reason: str | None = None
         """What the search had to do without."""
+        self.late_of: list[Any] = []
+        """Whose requests were at their deadline."""
 
     async def _step(self, name: str) -> None:
         self.steps.append(name)
@@ -49,6 +51,9 @@ class StubPreparer:
             await trouble.wait()
         elif trouble is not None:
             raise trouble
+
+    def late(self, identity: Any) -> None:
+        self.late_of.append(identity.user_id)
 
     async def replay(self, identity: Any, chat: ChatRequest) -> Replay | None:
         await self._step("replay")

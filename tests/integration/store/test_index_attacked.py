@@ -19,7 +19,7 @@ from app.store.indexed import IndexAsk, IndexRead
 from app.store.queries import Queries
 from app.tasks import Supervisor
 from app.text_cache import of_texts
-from tests.integration.store.test_index_kept import SESSION, SPACED, Slow, Told, ask, found, store, tasks
+from tests.integration.store.test_index_kept import SESSION, SPACED, Slow, Told, found, store, tasks
 from tests.support.teller import ANA, NOW, TENANT, Teller, talk
 from tests.support.wired_api import HashEmbedder
 
@@ -63,7 +63,7 @@ async def test_a_user_who_was_erased_and_came_anew_has_another_epoch(
     assert await found(indexes) == 1
 
 
-@pytest.mark.parametrize("table", ["suppressions", "embeddings", "memory_store"])
+@pytest.mark.parametrize("table", ["suppressions", "embeddings", "memory_store", "index_state"])
 async def test_a_table_that_is_emptied_raises_the_epoch(
     teller: Teller, indexes: Indexes, admin: asyncpg.Connection[Any], told: Told, table: str
 ) -> None:
@@ -75,24 +75,93 @@ async def test_a_table_that_is_emptied_raises_the_epoch(
     assert told.asked == ["loaded", "loaded"]
 
 
-async def test_a_partition_that_is_emptied_shows_nothing_and_is_read_anew_when_told(
+PART_OF = "SELECT tableoid::regclass FROM agent_data.{} WHERE user_id = $1 LIMIT 1"
+NEXT_MONTHS = "SELECT agent_data.ensure_history_partitions('2031-03-05', '2031-04-01')"
+
+
+@pytest.mark.parametrize("table", ["suppressions", "embeddings", "memory_store", "conversation_history"])
+async def test_a_part_of_a_table_that_is_emptied_raises_the_epoch(
+    teller: Teller, indexes: Indexes, admin: asyncpg.Connection[Any], told: Told, table: str
+) -> None:
+    """By its own name, of which the whole table's triggers hear nothing. What other users have stays."""
+    await teller.tell(talk("about cats"), "fine", session=SESSION)
+    memory = await learn(admin, 7, "cats again")
+    here = await admin.fetchval(PART_OF.format("memory_store"), ANA)
+    for n in range(100, 200):  # somebody else in another part
+        bob = ids.user_id(TENANT, f"bob{n}")
+        await learn(admin, n, "dogs", bob)
+        if await admin.fetchval(PART_OF.format("memory_store"), bob) != here:
+            break
+    await admin.execute("INSERT INTO agent_data.suppressions VALUES ($1, $2, $3, 'superseded')", ANA, TENANT, memory)
+    (vector,) = await HashEmbedder().embed(["cats"])
+    await admin.execute(
+        "INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, vector)"
+        " VALUES ($1, $2, 1, $3, 1, $4, $5::text::halfvec)", ANA, TENANT, memory, NOW, str(vector.tolist()),
+    )  # fmt: skip
+    assert await found(indexes) == 1
+    part = await admin.fetchval(PART_OF.format(table), ANA)
+    await admin.execute(f"TRUNCATE {part}")
+    assert (
+        await found(indexes)
+        == {"suppressions": 2, "embeddings": 1, "memory_store": 1, "conversation_history": 0}[table]
+    )
+    assert told.asked == ["loaded", "loaded"]
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.index_items WHERE user_id = $1", bob) == 1
+
+
+async def test_a_month_to_come_is_watched_as_well(admin: asyncpg.Connection[Any]) -> None:
+    made = await admin.fetchval(NEXT_MONTHS)
+    before = await admin.fetchval("SELECT value FROM agent_data.system_config WHERE key = 'index_epoch'")
+    assert made > 0
+    await admin.execute("TRUNCATE agent_data.conversation_history_p0_203103")
+    assert await admin.fetchval("SELECT value FROM agent_data.system_config WHERE key = 'index_epoch'") != before
+
+
+async def test_what_no_trigger_sees_is_made_anew_by_hand(
+    teller: Teller, indexes: Indexes, admin: asyncpg.Connection[Any]
+) -> None:
+    await teller.tell(talk("about cats"), "fine cats", session=SESSION)
+    await learn(admin, 7, "cats again")
+    assert await found(indexes) == 3
+    before = await admin.fetch(
+        "SELECT item_id, item_kind, item_at, hides, until, place FROM agent_data.index_items ORDER BY 1"
+    )
+    async with admin.transaction():
+        await admin.execute("SET LOCAL session_replication_role = replica")
+        await admin.execute("DELETE FROM agent_data.memory_store")
+        await admin.execute("DELETE FROM agent_data.index_items WHERE item_kind = 0")
+    async with admin.transaction():
+        await admin.execute("SET LOCAL ROLE mneme_owner")
+        assert await admin.fetchval("SELECT agent_data.index_anew()") == 2
+    assert await found(indexes) == 2
+    after = await admin.fetch(
+        "SELECT item_id, item_kind, item_at, hides, until, place FROM agent_data.index_items ORDER BY 1"
+    )
+    assert after == [each for each in before if each["item_kind"] == 0]
+
+
+# --- a user without a row ---------------------------------------------------------------------------------------------
+
+
+async def test_who_has_no_row_is_read_for_each_question(
     teller: Teller, indexes: Indexes, admin: asyncpg.Connection[Any], told: Told
 ) -> None:
-    await teller.tell(talk("about cats"), "fine", session=SESSION)
-    await learn(admin, 7, "cats again")
-    assert await found(indexes) == 2
-    partition = await admin.fetchval(
-        "SELECT m.tableoid::regclass::text FROM agent_data.memory_store m WHERE m.user_id = $1", ANA
-    )
-    await admin.execute(f"TRUNCATE {partition}")
-    scan = await ask(indexes)
-    rows = await teller.store.fetch_items(
-        TENANT, ANA, scan.places, confine=None, session=None, visible=1, ancestors=(), history=False
-    )
-    assert [row.content for row in rows] == ["about cats"], "what is gone is not shown"
-    await admin.execute("SELECT agent_data.index_anew()")
+    """No path of Mneme's makes such a user; an operator's statements do. Nothing says whether he was erased meanwhile, so
+    nothing that is held is taken for the present."""
+    await learn(admin, 7, "cats")
     assert await found(indexes) == 1
-    assert told.asked == ["loaded", "held", "loaded"]
+    await learn(admin, 8, "cats again")
+    assert await found(indexes) == 2
+    await admin.execute("DELETE FROM agent_data.memory_store WHERE memory_id = $1", UUID(int=7))
+    assert await found(indexes) == 1
+    assert told.asked == ["loaded"] * 3
+    # From his first turn on he is as all others are; and without a row again.
+    await teller.tell(talk("about cats"), "fine", session=SESSION)
+    assert await found(indexes) == await found(indexes) == 2
+    assert told.asked[3:] == ["loaded", "held"]
+    await admin.execute("DELETE FROM agent_data.users WHERE user_id = $1", ANA)
+    await learn(admin, 9, "more cats")
+    assert await found(indexes) == 3
 
 
 # --- the log and what is cut from it ----------------------------------------------------------------------------------
@@ -155,13 +224,28 @@ async def test_a_transaction_that_stays_open_is_no_reason_to_read_all_each_time(
     assert told.asked.count("loaded") == 1
 
 
+LOG_OF_ANA = "(SELECT tableoid::regclass FROM agent_data.index_log WHERE user_id = $1 LIMIT 1)"
+
+
+@pytest.mark.parametrize("how", ["TRUNCATE {}", "DELETE FROM {}"])
+@pytest.mark.parametrize("part", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
 async def test_a_log_that_an_operator_empties_is_noticed(
-    teller: Teller, indexes: Indexes, admin: asyncpg.Connection[Any]
+    teller: Teller, indexes: Indexes, admin: asyncpg.Connection[Any], how: str, part: bool, at_once: bool
 ) -> None:
+    """All of it or a part; with the change that it had in one transaction, and after it."""
     await teller.tell(talk("about cats"), "fine", session=SESSION)
     assert await found(indexes) == 1
-    await learn(admin, 7, "cats again")
-    await admin.execute("TRUNCATE agent_data.index_log")
+    log = await admin.fetchval(f"SELECT {LOG_OF_ANA}", ANA) if part else "agent_data.index_log"
+    if at_once:
+        async with admin.transaction():
+            await learn(admin, 7, "cats again")
+            await admin.execute(how.format(log))
+            await learn(admin, 8, "dogs")
+    else:
+        await learn(admin, 7, "cats again")
+        await admin.execute(how.format(log))
+    assert await found(indexes) == 2
     assert await found(indexes) == 2
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from app.index.indexes import Indexes, Part
@@ -41,7 +42,9 @@ def vectors(many: int, seed: int) -> NDArray[np.float32]:
     return scaled
 
 
-async def test_what_is_too_old_for_the_index_is_found_beside_it(teller: Teller, pool: Pool) -> None:
+async def test_what_is_too_old_for_the_index_is_found_beside_it(
+    teller: Teller, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await set_codecs(teller.admin, "public")
     space = await teller.admin.fetchval("SELECT agent_data.ensure_embedding_space('beside', $1)", DIMENSIONS)
     items, began = [UUID(int=n << 64 | 7) for n in range(1, ITEMS + 1)], NOW - timedelta(hours=2)
@@ -58,6 +61,10 @@ async def test_what_is_too_old_for_the_index_is_found_beside_it(teller: Teller, 
         scan = await indexes.scan(TENANT, ANA, "", vector, where, vectors=12_000, texts=0)
         return set(ids_of(scan.places[np.argsort(-scan.sims, kind="stable")[:NEAREST]]))
 
+    async def never(*given: object) -> None:
+        raise AssertionError("of who has no more than an index holds the graph is not asked")
+
+    monkeypatch.setattr(whole._store, "beside", never)
     shares, without = [], []
     for vector in vectors(QUESTIONS, 2):
         expected = await nearest(whole, vector, Part())

@@ -148,6 +148,7 @@ async def test_a_load_that_is_late_is_ready_for_the_next(teller: Teller, store: 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
             await ask(indexes)
+    indexes.late(ANA)
     await store.read_once.wait()
     # What is written while it loads is there at the next question.
     await teller.tell(talk("about cats", "fine", "cats!"), "Yes.", session=SESSION, new=1)
@@ -155,6 +156,34 @@ async def test_a_load_that_is_late_is_ready_for_the_next(teller: Teller, store: 
     await tasks.close(5)
     assert await found(indexes) == 2
     assert told.asked == ["late", "changed"]
+    indexes.late(ANA)
+    assert told.asked == ["late", "changed"], "what was late is something else"
+
+
+async def test_a_word_that_says_nothing_in_another_language_is_found(
+    teller: Teller, store: Slow, tasks: Supervisor
+) -> None:
+    """Without vectors: "war" alone is taken for German, where it says as little as "was"."""
+    indexes = Indexes(store, tasks, **SPACED, limit=10**7)
+    await teller.tell(talk("My book is about the war of 1870."), "Which war do you mean?", session=SESSION)
+    assert [await found(indexes, each) for each in ("war", "the war", "what was it")] == [2, 2, 0]
+
+
+async def test_who_goes_away_while_it_loads_is_not_counted(teller: Teller, store: Slow, tasks: Supervisor) -> None:
+    """As a client does that hangs up: nothing was late for it."""
+    told = Told()
+    indexes = Indexes(store, tasks, **SPACED, limit=10**7, meter=told)
+    await teller.tell(talk("about cats"), "fine", session=SESSION)
+    store.may.clear()
+    asking = tasks.spawn(ask(indexes), "ask")
+    await store.read_once.wait()
+    asking.cancel()
+    with suppress(asyncio.CancelledError):
+        await asking
+    store.may.set()
+    await tasks.close(5)
+    assert await found(indexes) == 1
+    assert told.asked == ["held"]
 
 
 async def test_a_load_that_fails_is_tried_again(teller: Teller, store: Slow, tasks: Supervisor) -> None:

@@ -207,8 +207,13 @@ class World:
         await by.fetchval("SELECT agent_data.index_cut($1, $2, now())", TENANT, user)
 
     async def emptied(self, user: UUID, by: asyncpg.Connection[Any]) -> None:
-        """An operator's own way: no row's trigger sees it."""
-        await by.execute(f"TRUNCATE agent_data.{self.random.choice(['suppressions', 'embeddings'])}")
+        """An operator's own way, of which no row's trigger hears: a whole table, or the part that has what is the user's."""
+        table = self.random.choice(["suppressions", "embeddings", "memory_store", "conversation_history", "index_log"])
+        part = await by.fetchval(f"SELECT tableoid::regclass FROM agent_data.{table} WHERE user_id = $1", user)
+        await by.execute(f"TRUNCATE {self.random.choice([part, None]) or f'agent_data.{table}'}")
+
+    async def log_lost(self, user: UUID, by: asyncpg.Connection[Any]) -> None:
+        await by.execute("DELETE FROM agent_data.index_log WHERE user_id = $1 OR $2", user, self.random.random() < 0.5)
 
     async def erased(self, user: UUID, by: asyncpg.Connection[Any]) -> None:
         await self.eraser.erase(TENANT, user, tombstones=False)
@@ -223,7 +228,7 @@ class World:
         often = [self.turn] * 6 + [self.memory] * 5 + [self.vector] * 6 + [self.edited] * 6 + [self.suppressed] * 4
         seldom = [
             self.without_vector, self.unlearned, self.forgotten, self.shown_again, self.shown_again, self.pruned, self.pruned,
-            self.deleted, self.older_terms, self.cut, self.restarted,
+            self.deleted, self.older_terms, self.cut, self.log_lost, self.restarted,
         ]  # fmt: skip
         work: Callable[[UUID, asyncpg.Connection[Any]], Awaitable[None]] = self.random.choice(often + seldom)
         user = self.random.choice(USERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from uuid import UUID
 
 import pytest
@@ -14,6 +15,7 @@ from app.errors import (
 )
 from app.gateway.idempotency import Replay
 from tests.support.journey import (
+    Client,
     Message,
     Reply,
     completion,
@@ -61,6 +63,18 @@ async def test_memory_that_is_slow_keeps_no_answer_waiting() -> None:
     assert exchange is not None, "the place was found in time"
     assert compiled is None
     assert facts.reason == "deadline"
+    assert stage.preparer.late_of == [facts.user_id]
+
+
+async def test_a_client_that_hangs_up_is_no_one_for_whom_memory_was_late() -> None:
+    stage = Stage(retrieval_deadline_ms=50)
+    stage.preparer.fail |= {"compile": asyncio.Event(), "compile-without-search": asyncio.Event()}
+    client = Client(stage.journey.gateway)
+    client.gone.set()
+    body = json.dumps({"model": "gpt-4o", "messages": HI}).encode()
+    await client.request("POST", "/v1/chat/completions", body, [("content-type", "application/json")])
+    assert "compile" in stage.preparer.steps
+    assert stage.preparer.late_of == []
 
 
 @pytest.mark.parametrize(

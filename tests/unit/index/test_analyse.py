@@ -50,6 +50,23 @@ def found(question: str, text: str, *languages: str) -> list[str]:
 @pytest.mark.parametrize(
     ("question", "text", "words"),
     [
+        ("war", "The war was long.", ["war"]),
+        ("die?", "All of them die in the end.", ["die"]),
+        ("son", "My son is called Ben.", ["son"]),
+        ("die man", "The man is not going to die of it.", ["die", "man"]),
+        ("the who", "The Who are on the radio.", []),
+    ],
+)
+def test_what_says_nothing_in_a_questions_language_is_asked_for_in_the_users(
+    question: str, text: str, words: list[str]
+) -> None:
+    """Where that leaves nothing at all; and nothing is found by what says nothing in either."""
+    assert found(question, text, "en") == words
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "words"),
+    [
         ("Which cities did we visit?", "We were visiting the city of Bergen.", ["citi", "visit"]),
         ("¿Qué libros tengo en casa?", "Me gustó mucho el libro que me dio mi hermana.", ["libr"]),
         ("Wie heißen meine Katzen?", "Ich habe eine Katze und einen Hund.", ["katz"]),
