@@ -41,8 +41,7 @@ from app.api.memory_models import (
 from app.api.scope import Admitted, Gate, Scope
 from app.api.welcome import Welcome
 from app.errors import BadBody, BadRequest, NotFound
-from app.store.memories import Memories
-from app.store.memory_rows import IN_FORCE, STATUSES, Filter, Kind, Memory, Status
+from app.store.memories import IN_FORCE, STATUSES, Filter, Kind, Memories, Memory, Status
 from app.store.sessions import NewSession, Sessions
 from app.store.tenancy import UserRef
 

@@ -13,7 +13,7 @@ from app.memory.candidate import Candidate, Provenance
 from app.memory.drafts import Draft, make_drafts
 from app.providers.embeddings import Embedder
 from app.store.learning import Effect, SourceMessage
-from app.store.memory_rows import MemoryText
+from app.store.memories import MemoryText
 from app.store.validation import Answered, Pending, Validation
 
 

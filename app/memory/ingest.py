@@ -36,7 +36,7 @@ from app.memory.ingest_claims import (
 )
 from app.memory.ingest_items import Item, known_item, like, logged_side, member_item, new_row, reinforcement, shown
 from app.store.learning import MAX_SOURCES, Changes, Contradiction, Doubted, Event, KnownMemory, Member, Superseded
-from app.store.memory_rows import TTL
+from app.store.memories import TTL
 
 LOCAL, GLOBAL = 0, 1
 """`memory_scope` of seed 000 §2.2."""

@@ -59,7 +59,7 @@ from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
-from app.store.learned import Learned
+from app.store.learning import Learned
 from app.store.limits import SpendStore
 from app.store.memories import Memories
 from app.store.objects import ObjectStore

@@ -16,8 +16,8 @@ import orjson
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 
-from app.store.forgetting import content_hmac
 from app.store.learning import Effect
+from app.store.memories import content_hmac
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, JobRecord, Vector, tool_calls_of

@@ -27,7 +27,7 @@ from app.clock import Clock
 from app.errors import StoreUnavailable
 from app.store import ids
 from app.store.erasure import Connect, connected
-from app.store.forgetting import Held, content_hmac, forget, hold
+from app.store.memories import Held, content_hmac, forget, hold
 from app.store.paging_values import mark_of
 from app.store.pools import set_codecs
 from app.store.queries import Queries

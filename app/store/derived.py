@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from app.store import ids
 from app.store.consolidation import Stale, Work
-from app.store.forgetting import content_hmac
 from app.store.learning import Changes, Event, MemoryRow, Superseded
+from app.store.memories import content_hmac
 from app.store.pools import Pool
 from app.store.queries import Queries
 

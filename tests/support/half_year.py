@@ -33,7 +33,7 @@ from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.store import ids
-from app.store.memory_rows import KINDS
+from app.store.memories import KINDS
 from app.store.pools import Pool, open_pool
 from app.store.turns import TurnStore
 from app.store.validation import Validation

@@ -11,7 +11,7 @@ from app.memory.ingest_text import content_hash
 from app.replay.compare import compare
 from app.replay.recompile import Again
 from app.store.facts import Facts
-from app.store.memory_rows import MemoryChange, MemoryText
+from app.store.memories import MemoryChange, MemoryText
 from app.store.tenancy import UserRef
 from tests.support.journey import (
     Answer,

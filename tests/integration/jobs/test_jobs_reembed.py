@@ -23,8 +23,7 @@ from app.providers.embeddings import Vectors, build_embedder
 from app.settings import Settings
 from app.store.deleting import Deleter
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
-from app.store.memories import Memories
-from app.store.memory_rows import MemoryChange, MemoryText, NewMemory
+from app.store.memories import Memories, MemoryChange, MemoryText, NewMemory
 from app.store.pools import Pool
 from app.store.reembed import ReembedStore
 from app.store.sessions import SessionRef

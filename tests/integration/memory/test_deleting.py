@@ -19,8 +19,7 @@ from app.memory.ingest_text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.deleting import Deleter, Deletion
 from app.store.erasure import ERASER_ROLE, own_connection
-from app.store.memories import Memories
-from app.store.memory_rows import NewMemory
+from app.store.memories import Memories, NewMemory
 from app.store.paging import PagingStore
 from app.store.paging_values import Part, mark_of
 from app.store.pools import Pool

@@ -17,8 +17,7 @@ from app.jobs.tasks import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
-from app.store.memories import Memories
-from app.store.memory_rows import MemoryChange, MemoryText
+from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.jobs import rows

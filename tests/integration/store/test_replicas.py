@@ -23,8 +23,7 @@ from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.indexed import IndexStore
 from app.store.item_columns import NO_PLACES
-from app.store.memories import Memories
-from app.store.memory_rows import MemoryChange, MemoryText, NewMemory
+from app.store.memories import Memories, MemoryChange, MemoryText, NewMemory
 from app.store.migrate import migrate
 from app.store.queries import Queries
 from app.store.queue_tables import install_queue
