@@ -25,7 +25,7 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 
 from app.errors import StoreUnavailable
 from app.store.queries import Queries
-from app.store.queue_tables import CHANNEL, QueryBuilders
+from app.store.queue import CHANNEL, query_builders
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ class LeasedQueries(pgqueuer_queries.Queries):
     """pgqueuer's queries, but that only the holder of a job ends it, and that a Postgres that is away ends nothing."""
 
     def __init__(self, driver: QueueDriver, sql: Queries) -> None:
-        super().__init__(driver, *QueryBuilders.ours())
+        super().__init__(driver, *query_builders())
         self._sql = sql
         self.holder: UUID | None = None
 

@@ -11,7 +11,7 @@ from app.jobs.tasks import LearnJob, exchanges_of
 from app.jobs.working import clear, fills_working, refresh
 from app.memory.consolidate_episodes import episode_of, tool_names
 from app.memory.drafts import Draft
-from app.store.derived import more_tools, note
+from app.store.consolidation import more_tools, note_episodes
 from app.store.learning import Effect, SourceMessage
 from app.store.queries import Queries
 
@@ -44,7 +44,7 @@ class Notes:
         tools = tool_names(call for each in before if each.role == "assistant" for call in each.tool_calls)
         if tools:
             await more_tools(effect.connection, self._sql, job.tenant, job.user, job.session, tools)
-        await note(
+        await note_episodes(
             effect.connection,
             self._sql,
             job.tenant,

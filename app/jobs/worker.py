@@ -25,7 +25,7 @@ from app.errors import BadRequest, MnemeError, NotReady
 from app.jobs.lease import STORE_FAILURES, Connect, LeasedQueries, QueueDriver
 from app.jobs.schedule import Schedule
 from app.store.queries import Queries
-from app.store.queue_tables import CHANNEL
+from app.store.queue import CHANNEL
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
 from app.memory.consolidate_working import asks_to_go_on, working_of
+from app.store.consolidation import Working, keep_working, read_recent, read_working
 from app.store.learning import SourceMessage
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.working import Working, keep_working, read_recent, read_working
 
 
 async def refresh(

@@ -28,8 +28,7 @@ from app.server.core import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
 from app.server.knowledge import Knowledge, open_knowledge
 from app.server.learning import learner
 from app.settings import Settings
-from app.store.consolidation import ConsolidationStore
-from app.store.derived import DrawingStore
+from app.store.consolidation import ConsolidationStore, DrawingStore
 from app.store.erasure import ERASER_ROLE, Eraser, Erasures, own_connection
 from app.store.learning import LearningStore
 from app.store.migrate import pending

@@ -16,8 +16,7 @@ from app.jobs.consolidation import Consolidator
 from app.jobs.notes import Notes
 from app.jobs.tasks import Learner
 from app.providers.embeddings import NoEmbedder
-from app.store.consolidation import ConsolidationStore
-from app.store.derived import DrawingStore
+from app.store.consolidation import ConsolidationStore, DrawingStore
 from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool, open_pool

@@ -26,7 +26,7 @@ from app.store.item_columns import NO_PLACES
 from app.store.memories import Memories, MemoryChange, MemoryText, NewMemory
 from app.store.migrate import migrate
 from app.store.queries import Queries
-from app.store.queue_tables import install_queue
+from app.store.queue import install_queue
 from app.store.replicas import begin_marking
 from app.store.tenancy import UserRef
 from app.store.turns import TurnStore

@@ -12,7 +12,7 @@ import pytest
 
 from app.store.migrate import migrate
 from app.store.queries import Queries
-from app.store.queue_tables import install_queue
+from app.store.queue import install_queue
 from app.store.replicas import begin_marking, servers_of
 from app.store.workloads import Elsewhere, PoolLimits, open_pools
 from tests.support.database import MEMORY, PARTITIONS, connected
