@@ -13,9 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.errors import NotReady, Unavailable
-from app.jobs.lease import connector
 from app.jobs.reembed import Reembedder, job
-from app.jobs.worker import Worker
+from app.jobs.worker import Worker, connector
 from app.providers.embeddings import Embedder, build_embedder
 from app.server.core import APP_ROLE, CLOSING_S
 from app.server.worker import OWNER_ROLE

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
 from app.jobs.consolidation import Consolidator, SessionKeeper, consolidation_ticks
-from app.jobs.lease import QueueDriver, connector
 from app.jobs.persistent_objects import Rememberer, object_ticks
 from app.jobs.resolution import Checker
-from app.jobs.schedule import GRAPH_FROM, Schedule
+from app.jobs.schedule import GRAPH_FROM, Schedule, alias_ticks, index_ticks, life_ticks, mark_ticks, privacy_ticks
 from app.jobs.shrink import Shrinker
-from app.jobs.sweeps import alias_ticks, index_ticks, life_ticks, mark_ticks, privacy_ticks
 from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_ticks
-from app.jobs.worker import PROBE_S, Handler, Worker
+from app.jobs.worker import PROBE_S, Handler, QueueDriver, Worker, connector
 from app.memory.extract import read_rules
 from app.memory.secrets import unwelcome
 from app.providers.helper import build_helper

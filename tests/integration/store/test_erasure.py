@@ -17,9 +17,8 @@ import pytest
 from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady
 from app.index.indexes import Part
-from app.jobs.lease import connector
-from app.jobs.schedule import Schedule
-from app.jobs.sweeps import privacy_ticks
+from app.jobs.schedule import Schedule, privacy_ticks
+from app.jobs.worker import connector
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, hmac_pads, own_connection
 from app.store.item_columns import ids_of

@@ -10,9 +10,8 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
-from app.jobs.lease import connector
-from app.jobs.schedule import Schedule
-from app.jobs.sweeps import privacy_ticks
+from app.jobs.schedule import Schedule, privacy_ticks
+from app.jobs.worker import connector
 from app.store import ids, retention
 from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
