@@ -37,7 +37,7 @@ from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
 from app.index.indexes import MOST_ITEMS, Indexes
-from app.jobs.inline import Inline
+from app.jobs.learn import Inline
 from app.knowledge.inquiry import Knower
 from app.memory.candidate import Exchange
 from app.memory.commands import commands

@@ -328,7 +328,7 @@ class Effect:
         self, connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, now: datetime
     ) -> None:
         self.connection = connection
-        """For what else belongs to the same effect, too (see `app/jobs/notes.py`)."""
+        """For what else belongs to the same effect, too (see `app/jobs/learn.py`)."""
         self._sql = sql
         self._tenant = tenant
         self._user = user

@@ -59,7 +59,7 @@ from app.clock import FakeClock, SystemClock
 from app.context import transcript
 from app.context.compile import Compiler, SearchRequest, SearchResult
 from app.errors import NotFound
-from app.jobs.working import WorkingMemory
+from app.jobs.learn import WorkingMemory
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve import Finder, Resolver
 from app.memory.command_match import contrary

@@ -13,8 +13,7 @@ from app.clock import FakeClock
 from app.context.cards import CardFinder
 from app.context.navigation import understand
 from app.jobs.cards import CardTaker
-from app.jobs.notes import Notes
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import NoEmbedder
 from app.sources import CardTool
 from app.store.cards import Cards, Filter

@@ -14,9 +14,8 @@ import pytest
 from app.clock import FakeClock
 from app.errors import BadBody, HelperError
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
-from app.jobs.notes import Notes
+from app.jobs.learn import Learner, Notes
 from app.jobs.schedule import Schedule
-from app.jobs.tasks import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.providers.embeddings import NoEmbedder

@@ -13,8 +13,7 @@ import pytest
 from app.clock import FakeClock
 from app.errors import BadBody, HelperError
 from app.jobs.consolidation import Consolidator
-from app.jobs.notes import Notes
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import NoEmbedder
 from app.store.consolidation import ConsolidationStore, DrawingStore
 from app.store.learning import LearningStore

@@ -13,7 +13,7 @@ import pytest
 from app.clock import FakeClock
 from app.errors import StoreUnavailable
 from app.index import indexes
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder

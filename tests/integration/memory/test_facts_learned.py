@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.extract import rules
 from app.memory.extract_grammar import words
 from app.memory.ingest_text import content_hash

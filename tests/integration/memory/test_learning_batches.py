@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.errors import BadBody, HelperError, Unavailable
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool

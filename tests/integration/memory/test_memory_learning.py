@@ -1,4 +1,4 @@
-"""The `learn` job on a real Postgres: app/jobs/tasks.py, app/memory/ingest.py and app/store/learning.py together."""
+"""The `learn` job on a real Postgres: app/jobs/learn.py, app/memory/ingest.py and app/store/learning.py together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from app.clock import FakeClock
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.ingest_text import content_hash
 from app.memory.secrets import refuser
 from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder
