@@ -44,7 +44,7 @@ from app.api.session_models import (
 from app.errors import BadBody, BadRequest, NotFound
 from app.store import ids
 from app.store.cards import Cards
-from app.store.deleting import Deleter
+from app.store.erasure import Deleter
 from app.store.history import History
 from app.store.sessions import NewSession, SessionRef, Sessions
 from app.store.tenancy import UserRef

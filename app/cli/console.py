@@ -58,7 +58,7 @@ def with_database(settings: Settings, work: Callable[[str], Coroutine[Any, Any, 
     a database of before the schema's baseline, in which nothing is changed."""
     from app.server.supervise import database  # loads uvicorn, of which a worker has no need
     from app.store.migrate import check_age
-    from app.store.reach import reach
+    from app.store.pools import reach
 
     async def checked(dsn: str) -> T:
         connection = await reach(settings.direct(dsn), settings.start_wait_s)

@@ -54,7 +54,7 @@ from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core
 from app.server.knowledge import Knowledge, knower, resolver
 from app.server.learning import learner
 from app.settings import Settings
-from app.store.captures import Captures
+from app.store.captures import Captures, ReplayStore
 from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
@@ -62,7 +62,6 @@ from app.store.indexed import IndexStore
 from app.store.limits import LimitStore
 from app.store.paging import PagingStore
 from app.store.pools import Pool
-from app.store.replays import ReplayStore
 from app.store.resolution import KnowingStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore

@@ -47,15 +47,13 @@ from app.metrics import Metrics
 from app.server.core import STORED_COUNTS, Core
 from app.server.knowledge import Knowledge
 from app.server.proxy import Proxy
-from app.store.captures import Captures
+from app.store.captures import Captures, CassetteStore
 from app.store.cards import Cards
-from app.store.cassettes import CassetteStore
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
-from app.store.deleting import Deleter
 from app.store.entities import EntityStore
-from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History

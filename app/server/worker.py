@@ -32,8 +32,8 @@ from app.store.learning import LearningStore
 from app.store.migrate import pending
 from app.store.paging import PagingStore
 from app.store.persistent_objects import LastingStore
+from app.store.pools import came, reach
 from app.store.queries import Queries
-from app.store.reach import came, reach
 from app.store.resolution import CheckStore
 from app.store.retention import GB, Limits, Retention
 from app.store.webhooks import Outbox, WebhookFigures

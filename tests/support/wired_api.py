@@ -70,15 +70,13 @@ from app.providers.tokens import CountCache
 from app.replay.ask_again import Asker
 from app.replay.recompile import Recompiler
 from app.settings import Settings
-from app.store.captures import Captures
+from app.store.captures import Captures, CassetteStore
 from app.store.cards import Cards
-from app.store.cassettes import CassetteStore
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
-from app.store.deleting import Deleter
 from app.store.entities import EntityStore
-from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History

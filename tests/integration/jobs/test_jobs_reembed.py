@@ -21,8 +21,7 @@ from app.jobs.reembed import Reembedder
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Vectors, build_embedder
 from app.settings import Settings
-from app.store.deleting import Deleter
-from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.memories import Memories, MemoryChange, MemoryText, NewMemory
 from app.store.pools import Pool
 from app.store.reembed import ReembedStore

@@ -20,8 +20,7 @@ from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.providers.embeddings import NoEmbedder
 from app.store.consolidation import COMPACT, SESSION_END, ConsolidationStore
-from app.store.deleting import Deleter
-from app.store.erasure import ERASER_ROLE, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool

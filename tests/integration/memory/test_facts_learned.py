@@ -14,8 +14,7 @@ from app.jobs.learn import Learner
 from app.memory.extract import rules
 from app.memory.extract_grammar import words
 from app.memory.ingest_text import content_hash
-from app.store.deleting import Deleter
-from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.facts import Fact, Facts
 from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
