@@ -10,17 +10,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Discriminator, Field, Tag
 
 from app.api.appending import Scribe
-from app.api.common import (
-    DEFAULT_PAGE,
-    Cursor,
-    Limit,
-    Name,
-    Word,
-    decode_cursor,
-    encode_cursor,
-    paged,
-    parse_json,
-)
+from app.api.common import DEFAULT_PAGE, Cursor, Limit, Name, Word, decode_cursor, encode_cursor, paged, parse_json
 from app.api.finding import find_memory, session_of
 from app.api.memory_models import (
     Deleted,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from app.capture.recipe import Recipe
 from app.context.assemble import Block
 from app.store.paging_values import PagingRecord
-from app.store.turns import StreamRecord
+from app.store.records import StreamRecord
 
 
 class Outcome(IntEnum):

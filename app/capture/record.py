@@ -30,8 +30,7 @@ from app.providers.embeddings import Embedder
 from app.providers.tokens import CountCache, TokenCounter
 from app.settings import Settings
 from app.store import ids
-from app.store.texts import storable
-from app.store.turns import (
+from app.store.records import (
     ROLE_OTHER,
     ROLES,
     BlockRecord,
@@ -42,9 +41,10 @@ from app.store.turns import (
     MessageRecord,
     SessionRecord,
     TurnRecord,
-    TurnStore,
     Vector,
 )
+from app.store.texts import storable
+from app.store.turns import TurnStore
 
 # Whether a call is captured: the sample, and who has it switched off. The turn is kept either way.
 

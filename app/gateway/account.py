@@ -30,7 +30,7 @@ from app.gateway.usage import token_count, usage_told
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
 from app.store.paging_values import PagingRecord
-from app.store.turns import StreamRecord
+from app.store.records import StreamRecord
 
 OUTCOMES = {
     "complete": Outcome.COMPLETE,

@@ -18,7 +18,7 @@ from app.capture.masking import MASK, Path, further, parse_path, redacted, witho
 from app.dialects.splice import Insertion, Span, entries, splice
 from app.dialects.sse import DONE, EventParser, data_of
 from app.gateway.headers import Headers
-from app.store.turns import StreamRecord
+from app.store.records import StreamRecord
 
 _MASKED = orjson.dumps(MASK)
 _MASKED_EVENT = b"data: " + _MASKED + b"\n\n"

@@ -13,13 +13,7 @@ from app.replay.recompile import Again
 from app.store.facts import Facts
 from app.store.memories import MemoryChange, MemoryText
 from app.store.tenancy import UserRef
-from tests.support.journey import (
-    Answer,
-    Message,
-    assistant,
-    system,
-    user,
-)
+from tests.support.journey import Answer, Message, assistant, system, user
 from tests.support.replaying import ANA, TENANT, ReplayStage
 
 FACTS = (

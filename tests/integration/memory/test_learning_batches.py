@@ -15,17 +15,7 @@ from app.memory.candidate import Candidate, Exchange
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from tests.support.jobs import SQL, rows
-from tests.support.learning import (
-    INTRODUCTION,
-    TENANT,
-    Remote,
-    Talk,
-    by_rules,
-    everything,
-    learner,
-    memories,
-    texts,
-)
+from tests.support.learning import INTRODUCTION, TENANT, Remote, Talk, by_rules, everything, learner, memories, texts
 
 # --- remote embedders, and batches -----------------------------------------------------------------------------------
 

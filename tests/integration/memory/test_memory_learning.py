@@ -19,18 +19,7 @@ from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.jobs import rows
-from tests.support.learning import (
-    INTRODUCTION,
-    NOW,
-    TENANT,
-    Remote,
-    Talk,
-    count,
-    learner,
-    memories,
-    taught,
-    texts,
-)
+from tests.support.learning import INTRODUCTION, NOW, TENANT, Remote, Talk, count, learner, memories, taught, texts
 
 # --- what is learned -------------------------------------------------------------------------------------------------
 

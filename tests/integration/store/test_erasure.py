@@ -25,8 +25,8 @@ from app.store.item_columns import ids_of
 from app.store.learning import LearningStore
 from app.store.limits import LimitStore, SpendStore, Unrecorded
 from app.store.pools import Pool
+from app.store.records import StreamRecord
 from app.store.retention import Limits, Retention
-from app.store.turns import StreamRecord
 from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL, until
 from tests.support.paged import whole_record

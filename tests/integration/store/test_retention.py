@@ -17,8 +17,8 @@ from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.paging import PagingStore
 from app.store.pools import Pool
+from app.store.records import StreamRecord
 from app.store.retention import GB, Limits, Outcome, Retention, Storage, by_group
-from app.store.turns import StreamRecord
 from tests.support.jobs import SQL
 from tests.support.paged import whole_record
 from tests.support.teller import ANA, TENANT, Teller, recipe_of, talk

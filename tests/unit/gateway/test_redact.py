@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.capture.masking import MASK, parse_path, redacted
 from app.dialects.sse import EventParser
 from app.gateway.redact import Redactor
-from app.store.turns import StreamRecord
+from app.store.records import StreamRecord
 
 PATHS = ["$.metadata.ssn", "$.messages[*].content[*].image_url.url", "$.choices[*].delta.content", "$['a b']"]
 REDACTOR = Redactor(PATHS, ["X-Email"])
