@@ -19,7 +19,7 @@ from app.api.finding import find_call, owner_and_session
 from app.api.importer import CONTENT_TYPES
 from app.api.scope import Admitted, Gate, Scope
 from app.capture.cassettes import call_id, cassette_of, facts_of
-from app.capture.labels import MAX_LABEL_CHARS, MAX_LABELS, is_label
+from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.capture.recipe import rebuild
 from app.capture.record import Recorder
 from app.clock import Clock

@@ -9,8 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from app.capture import recipe
-from app.capture.facts import CallFacts, Outcome
-from app.capture.labels import LABEL_HEADER, labels_of, settled
+from app.capture.facts import LABEL_HEADER, CallFacts, Outcome, labels_of, settled
 from app.store import ids
 from app.store.captures import CallDetail, CapturedAnswer
 from app.store.records import StreamRecord

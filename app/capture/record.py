@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from app.capture.commit import GroupCommit
 from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange
-from app.capture.masking import MASK, masked, masked_path
+from app.capture.masking import masked
 from app.context.audit import asked_memories, used_memories, written
 from app.context.transcript import text_of
 from app.index.analyse import pack
@@ -45,6 +45,8 @@ from app.store.records import (
 )
 from app.store.texts import storable
 from app.store.turns import TurnStore
+from mneme_replay.paths import MASK
+from mneme_replay.secrets import masked_path
 
 # Whether a call is captured: the sample, and who has it switched off. The turn is kept either way.
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from app.capture.facts import CallFacts, Leg
-from app.capture.running import Entry
+from app.capture.spool import Entry
 from app.context.resolution import Inquiry
 from app.dialects.base import ChatRequest, Dialect
 from app.gateway.client import Inbound, Send

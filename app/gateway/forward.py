@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from app.capture.masking import is_secret, keyless
+from app.capture.masking import keyless
 from app.dialects.splice import with_value
 from app.errors import UpstreamError
 from app.gateway.call import Call
@@ -21,6 +21,7 @@ from app.gateway.sender import Errand, Sender
 from app.gateway.upstream import Target, UpstreamRequest, UpstreamResponse
 from app.metrics import AttemptResult, Metrics
 from app.tasks import Supervisor
+from mneme_replay.secrets import is_secret
 
 log = logging.getLogger("mneme.upstream")
 

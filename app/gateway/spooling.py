@@ -11,8 +11,7 @@ from typing import Protocol
 from uuid import UUID
 
 from app.capture.journal import Kept
-from app.capture.running import Journal
-from app.capture.spool import Spool, open_spool
+from app.capture.spool import Journal, Spool, open_spool
 from app.errors import SpoolUnavailable, StoreUnavailable
 from app.gateway.call import Call
 from app.gateway.redact import Redactor
