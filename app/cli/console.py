@@ -32,6 +32,12 @@ def load_settings(**given: Any) -> Settings:
         raise click.UsageError(f"mneme.toml cannot be read: {error}.") from error
 
 
+def base_of(settings: Settings) -> str:
+    """The URL of the server that runs with these settings; one that listens everywhere is asked on loopback."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - asked, not bound
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
 def show(data: Any, as_json: bool, text: Callable[[], None]) -> None:
     """Print `data` as JSON, or let `text` say it to a person."""
     if as_json:
