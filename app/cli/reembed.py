@@ -45,7 +45,7 @@ EMBEDDED_AT_ONCE = 256
 
 CONCURRENCY = 2
 """Users at once: one whose texts are embedded, and one whose vectors are written."""
-SETTLED = 256
+SETTLED = EMBEDDED_AT_ONCE
 """Items that a pass may leave to the last one, after the restart: one batch, which a running server has written meanwhile."""
 MAX_PASSES = 20
 """Passes while a server keeps writing; each has only what was written during the one before."""
