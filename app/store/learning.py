@@ -456,6 +456,9 @@ def _claim(each: MemoryRow) -> dict[str, Any]:
     return {name: getattr(each, name) for name in fields}
 
 
+# --- what a turn taught, for those who ask -----------------------------------------------------------------------------
+
+
 class Said(NamedTuple):
     """The messages of a turn, in order; `question`: the user's own, None where there is none."""
 
