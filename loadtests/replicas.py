@@ -38,9 +38,8 @@ from app.store import ids
 from app.store.ids import LOCAL_TENANT
 from app.store.indexed import IndexStore
 from app.store.queries import Queries
-from app.store.replicas import begin_marking
+from app.store.replicas import Elsewhere, PoolLimits, begin_marking, open_pools
 from app.store.turns import TurnStore
-from app.store.workloads import Elsewhere, PoolLimits, open_pools
 from app.tasks import Supervisor
 from loadtests import fill, load, results
 from loadtests.cpu import cpu_s

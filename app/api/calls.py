@@ -28,7 +28,7 @@ from app.api.common import (
 )
 from app.api.finding import find_call, owner_and_session
 from app.api.scope import Admitted, Gate, Scope
-from app.capture.labels import MAX_LABELS
+from app.capture.facts import MAX_LABELS
 from app.capture.recipe import rebuild
 from app.context.audit import expand, shown_texts
 from app.context.explaining import fill, quoted_memories

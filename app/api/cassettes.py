@@ -19,15 +19,14 @@ from app.api.finding import find_call, owner_and_session
 from app.api.importer import CONTENT_TYPES
 from app.api.scope import Admitted, Gate, Scope
 from app.capture.cassettes import call_id, cassette_of, facts_of
-from app.capture.labels import MAX_LABEL_CHARS, MAX_LABELS, is_label
+from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.capture.recipe import rebuild
 from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadBody, BadHeader, MnemeError
 from app.gateway.relay import Tape, is_event_stream
 from app.store import ids
-from app.store.captures import Captures
-from app.store.cassettes import CassetteStore, Wanted
+from app.store.captures import Captures, CassetteStore, WantedCalls
 from app.store.records import StreamRecord
 from app.store.sessions import Sessions
 from mneme_replay.bodies import parse_json
@@ -103,7 +102,7 @@ class _Routes:
         """Export captured calls, oldest first: a cassette a line, and last `{"end": {"calls": n}}`. Without that line it broke
         off; `{"error"}` in its place says why."""
         owner, within = await owner_and_session(self._sessions, scope, session, user)
-        wanted = Wanted(
+        wanted = WantedCalls(
             session=within,
             model=model,
             status=status,
@@ -115,7 +114,7 @@ class _Routes:
         )
         return Lines(self._lines(scope.tenant, owner, wanted))
 
-    async def _lines(self, tenant: UUID, owner: UUID | None, wanted: Wanted) -> AsyncIterator[bytes]:
+    async def _lines(self, tenant: UUID, owner: UUID | None, wanted: WantedCalls) -> AsyncIterator[bytes]:
         count = 0
         try:
             async for call in self._store.ids(tenant, owner, wanted):

@@ -29,7 +29,7 @@ from app.errors import BadBody, StoreUnavailable, UpstreamError
 from app.gateway.call import Incoming, Remembered
 from app.gateway.client import ClientGone, Message
 from app.gateway.turn import OBSERVER, Application
-from app.store.learned import Learned, Made, Said
+from app.store.learning import Learned, Made, Said
 
 log = logging.getLogger("mneme.chat")
 

@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import errors
-from app.capture.labels import MAX_LABEL_CHARS, MAX_LABELS, is_label
+from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.errors import BadBody, BadRequest, MnemeError, TooLarge
 
 PREFIX = "/api/v1"

@@ -10,17 +10,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Discriminator, Field, Tag
 
 from app.api.appending import Scribe
-from app.api.common import (
-    DEFAULT_PAGE,
-    Cursor,
-    Limit,
-    Name,
-    Word,
-    decode_cursor,
-    encode_cursor,
-    paged,
-    parse_json,
-)
+from app.api.common import DEFAULT_PAGE, Cursor, Limit, Name, Word, decode_cursor, encode_cursor, paged, parse_json
 from app.api.finding import find_memory, session_of
 from app.api.memory_models import (
     Deleted,
@@ -41,8 +31,7 @@ from app.api.memory_models import (
 from app.api.scope import Admitted, Gate, Scope
 from app.api.welcome import Welcome
 from app.errors import BadBody, BadRequest, NotFound
-from app.store.memories import Memories
-from app.store.memory_rows import IN_FORCE, STATUSES, Filter, Kind, Memory, Status
+from app.store.memories import IN_FORCE, STATUSES, Filter, Kind, Memories, Memory, Status
 from app.store.sessions import NewSession, Sessions
 from app.store.tenancy import UserRef
 

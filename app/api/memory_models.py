@@ -12,7 +12,7 @@ from app.api.common import Model, Moment, Name, Word, clean
 from app.api.scope import Scope
 from app.memory.ingest_text import content_hash
 from app.store import ids
-from app.store.memory_rows import Kind, Memory, MemoryChange, MemoryText, NewMemory, Status
+from app.store.memories import Kind, Memory, MemoryChange, MemoryText, NewMemory, Status
 from app.store.records import Vector
 
 MAX_TEXT_CHARS = 32_768

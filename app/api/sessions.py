@@ -10,17 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 
 from app.api.appending import MessageIn, Said, Scribe, check_time
-from app.api.common import (
-    DEFAULT_PAGE,
-    MAX_PAGE,
-    Cursor,
-    Limit,
-    Name,
-    Segment,
-    Text,
-    decode_cursor,
-    paged,
-)
+from app.api.common import DEFAULT_PAGE, MAX_PAGE, Cursor, Limit, Name, Segment, Text, decode_cursor, paged
 from app.api.finding import find_session, session_of
 from app.api.scope import Admitted, Gate, Scope
 from app.api.session_models import (
@@ -44,7 +34,7 @@ from app.api.session_models import (
 from app.errors import BadBody, BadRequest, NotFound
 from app.store import ids
 from app.store.cards import Cards
-from app.store.deleting import Deleter
+from app.store.erasure import Deleter
 from app.store.history import History
 from app.store.sessions import NewSession, SessionRef, Sessions
 from app.store.tenancy import UserRef

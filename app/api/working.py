@@ -17,7 +17,7 @@ from app.api.finding import find_session
 from app.api.scope import Admitted, Gate, Scope
 from app.api.session_models import Owner
 from app.errors import BadRequest, NotFound
-from app.jobs.working import WorkingMemory
+from app.jobs.learn import WorkingMemory
 from app.store import ids
 from app.store.consolidation import COMPACT, SESSION_END, ConsolidationStore, session_job, user_job
 from app.store.sessions import SessionRef, Sessions

@@ -9,11 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from app.capture import recipe
-from app.capture.facts import CallFacts, Outcome
-from app.capture.labels import LABEL_HEADER, labels_of, settled
+from app.capture.facts import LABEL_HEADER, CallFacts, Outcome, labels_of, settled
 from app.store import ids
-from app.store.captures import CallDetail
-from app.store.cassettes import Answer
+from app.store.captures import CallDetail, CapturedAnswer
 from app.store.records import StreamRecord
 from mneme_replay.cassette import Cassette, Chunk, Request, Response
 
@@ -23,7 +21,7 @@ MAX_WORD = 256
 """Characters of a model or an upstream that are kept of a cassette, as of a request."""
 
 
-def cassette_of(call: CallDetail, request: bytes, sent: bytes | None, answer: Answer | None) -> Cassette:
+def cassette_of(call: CallDetail, request: bytes, sent: bytes | None, answer: CapturedAnswer | None) -> Cassette:
     """The cassette of a captured call."""
     labelled = any(name.encode("latin-1", "replace").lower() == LABEL_HEADER for name, _ in call.request_headers)
     imported = call.metadata.get(IMPORTED)

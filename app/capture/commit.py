@@ -24,7 +24,8 @@ import asyncpg
 from app.errors import StoreUnavailable
 from app.metrics import Metrics
 from app.store.pools import REFUSALS
-from app.store.turns import TurnRecord, TurnStore
+from app.store.records import TurnRecord
+from app.store.turns import TurnStore
 from app.tasks import Supervisor
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,9 @@
-"""What happened, as plain values: a call, its usage, and what it adds to a conversation. The recorder's input."""
+"""What happened, as plain values: a call, its usage, its labels, and what it adds to a conversation. The recorder's input."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
 from typing import Any
@@ -14,7 +15,8 @@ from msgspec.structs import replace
 from app.capture.recipe import Recipe
 from app.context.assemble import Block
 from app.store.paging_values import PagingRecord
-from app.store.turns import StreamRecord
+from app.store.records import StreamRecord
+from mneme_replay.paths import MASK
 
 
 class Outcome(IntEnum):
@@ -230,3 +232,46 @@ class CompileFacts(Struct, frozen=True):
     inputs: Mapping[str, Any]
     audit: Mapping[str, Any]
     eta: float
+
+
+# --- labels: names by which sets of calls are found again --------------------------------------------------------------
+
+LABEL_HEADER = b"x-mneme-label"
+"""The header by which an application labels a call as it makes it; commas stand between several."""
+MAX_LABELS = 32
+"""Labels of one call: each names a set of calls, and nobody looks through more."""
+MAX_LABEL_CHARS = 256
+"""As of any word that is looked for."""
+
+_NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def is_label(text: str) -> bool:
+    """1 to 256 characters without control characters, with no white space around them."""
+    return 0 < len(text) <= MAX_LABEL_CHARS and text == text.strip() and _NOT_SHOWN.search(text) is None
+
+
+def labels_of(headers: Sequence[tuple[bytes, bytes]]) -> tuple[str, ...]:
+    """The labels that a request's headers give it, sorted, each once.
+
+    What is no label is left out, and so is what comes after the 32nd: no reason to refuse a call, whose captured headers still
+    show it. So is a value that is not to be stored.
+    """
+    found: dict[str, None] = {}
+    for name, value in headers:
+        if len(name) == len(LABEL_HEADER) and name.lower() == LABEL_HEADER and value != MASK.encode():
+            found |= dict.fromkeys(each for part in _text(value).split(",") if is_label(each := part.strip()))
+    return settled(list(found)[:MAX_LABELS]) if found else ()
+
+
+def settled(labels: Iterable[str]) -> tuple[str, ...]:
+    """As they are kept: sorted, each once."""
+    return tuple(sorted(set(labels)))
+
+
+def _text(value: bytes) -> str:
+    """Its bytes as UTF-8, or, where they are not, as ISO 8859-1, as of all headers of Mneme's own."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

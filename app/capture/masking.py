@@ -6,21 +6,8 @@ from collections.abc import Collection, Sequence
 
 from app.errors import BadRequest
 from mneme_replay import paths
-from mneme_replay.paths import MASK, Path, further, redacted
-from mneme_replay.secrets import is_secret, masked_path
-
-__all__ = [
-    "MASK",
-    "Path",
-    "further",
-    "is_secret",
-    "keyless",
-    "masked",
-    "masked_path",
-    "parse_path",
-    "redacted",
-    "without",
-]
+from mneme_replay.paths import MASK, Path
+from mneme_replay.secrets import is_secret
 
 
 def masked(headers: Sequence[tuple[bytes, bytes]]) -> list[list[str]]:

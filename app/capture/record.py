@@ -20,18 +20,17 @@ from msgspec.structs import replace
 
 from app.capture.commit import GroupCommit
 from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange
-from app.capture.masking import MASK, masked, masked_path
+from app.capture.masking import masked
 from app.context.audit import asked_memories, used_memories, written
 from app.context.transcript import text_of
 from app.index.analyse import pack
-from app.jobs.inline import Inline
+from app.jobs.learn import Inline
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder
 from app.providers.tokens import CountCache, TokenCounter
 from app.settings import Settings
 from app.store import ids
-from app.store.texts import storable
-from app.store.turns import (
+from app.store.records import (
     ROLE_OTHER,
     ROLES,
     BlockRecord,
@@ -42,9 +41,12 @@ from app.store.turns import (
     MessageRecord,
     SessionRecord,
     TurnRecord,
-    TurnStore,
     Vector,
 )
+from app.store.texts import storable
+from app.store.turns import TurnStore
+from mneme_replay.paths import MASK
+from mneme_replay.secrets import masked_path
 
 # Whether a call is captured: the sample, and who has it switched off. The turn is kept either way.
 

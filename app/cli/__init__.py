@@ -1,4 +1,4 @@
-"""The commands, a module each. Each exits with 0, 1 (it failed) or 2 (wrong use), and prints JSON with `--json`."""
+"""The commands. Each exits with 0, 1 (it failed) or 2 (wrong use), and prints JSON with `--json`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ COMMANDS = {
     "doctor": ("doctor:doctor", "Find what is wrong with this installation, and say how to mend it."),
     "erase": ("upkeep:erase", "Erase every trace of a user."),
     "eval": ("evaluate:eval_", "Measure how much of what answers a question is found within a budget."),
-    "export": ("export:export", "Export everything that is stored of a user, as JSON lines."),
-    "import": ("importer:import_", "Import past conversations (JSON lines) into a running Mneme."),
+    "export": ("transfer:export", "Export everything that is stored of a user, as JSON lines."),
+    "import": ("transfer:import_", "Import past conversations (JSON lines) into a running Mneme."),
     "keys": ("keys:keys", "API keys."),
-    "mcp": ("mcp:mcp", "Offer the memory of a running Mneme as an MCP server, on standard input and output."),
-    "migrate": ("migrate:migrate", "Bring the database up to date."),
+    "mcp": ("serve:mcp", "Offer the memory of a running Mneme as an MCP server, on standard input and output."),
+    "migrate": ("upkeep:migrate", "Bring the database up to date."),
     "ontology": ("ontology:ontology", "What the tables of a business's own database mean."),
     "reembed": (
         "reembed:reembed",

@@ -32,6 +32,12 @@ def load_settings(**given: Any) -> Settings:
         raise click.UsageError(f"mneme.toml cannot be read: {error}.") from error
 
 
+def base_of(settings: Settings) -> str:
+    """The URL of the server that runs with these settings; one that listens everywhere is asked on loopback."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - asked, not bound
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
 def show(data: Any, as_json: bool, text: Callable[[], None]) -> None:
     """Print `data` as JSON, or let `text` say it to a person."""
     if as_json:
@@ -58,7 +64,7 @@ def with_database(settings: Settings, work: Callable[[str], Coroutine[Any, Any, 
     a database of before the schema's baseline, in which nothing is changed."""
     from app.server.supervise import database  # loads uvicorn, of which a worker has no need
     from app.store.migrate import check_age
-    from app.store.reach import reach
+    from app.store.pools import reach
 
     async def checked(dsn: str) -> T:
         connection = await reach(settings.direct(dsn), settings.start_wait_s)

@@ -40,8 +40,7 @@ from app.context.profiles import PROFILE_NAMES
 from app.context.retrieve import Scope
 from app.context.transcript import chain, tail_hash
 from app.errors import BadBody, MnemeError
-from app.jobs.lease import connector
-from app.jobs.worker import Worker
+from app.jobs.worker import Worker, connector
 from app.metrics import Metrics
 from app.server.core import APP_ROLE, CLOSING_S, Core, open_core, prepare_database
 from app.server.knowledge import Knowledge, open_knowledge

@@ -1,22 +1,31 @@
-"""`mneme reembed`: change the embedder while the server runs."""
+"""`mneme reembed`: all vectors are brought into the space of the embedder that the settings name, while the server runs.
+
+    add the space, its indexes built concurrently ─> a job for each user who lacks vectors in it ─> again, for what was said
+    meanwhile, until nearly nothing is left ─> the server is restarted with these settings ─> once more, for what was said
+    in between ─> `--drop` the old space
+
+Both spaces are kept until then, and a search uses the one of its server's settings. Stopped, it goes on when asked again. The
+jobs run in the command's own process, because that one knows the new embedder; the worker's has the old one.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 import click
+import orjson
 from msgspec import Struct
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from app.cli.console import failing_clearly, load_settings, show, with_database
-from app.errors import NotReady, Unavailable
-from app.jobs.lease import connector
-from app.jobs.reembed import Reembedder, job
-from app.jobs.worker import Worker
-from app.providers.embeddings import Embedder, build_embedder
+from app.errors import BadBody, NotReady, Unavailable
+from app.jobs.worker import Worker, connector
+from app.providers.embeddings import Embedder, blank, build_embedder
 from app.server.core import APP_ROLE, CLOSING_S
 from app.server.worker import OWNER_ROLE
 from app.settings import Settings
@@ -24,20 +33,19 @@ from app.store.erasure import own_connection
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue
-from app.store.reembed import Lacking, ReembedStore, Space, Spaces, open_spaces
+from app.store.records import JobRecord
+from app.store.reembed import ItemRef, Lacking, ReembedStore, Space, Spaces, open_spaces
 from app.tasks import Supervisor
 
-# What `mneme reembed` does: brings all vectors into the space of the embedder that its settings name, while the server runs.
-#
-#     add the space, its indexes built concurrently ─> a job for each user who lacks vectors in it ─> again, for what was said
-#     meanwhile, until nearly nothing is left ─> the server is restarted with these settings ─> once more, for what was said
-#     in between ─> `--drop` the old space
-#
-# Both spaces are kept until then, and a search uses the one of its server's settings. Stopped, it goes on when asked again.
+REEMBED = "reembed"
+"""The entrypoint. No worker but the command's own has it."""
+
+EMBEDDED_AT_ONCE = 256
+"""Items embedded and committed together: one request to an embeddings endpoint (`OpenAIEmbedder.MAX_BATCH_TEXTS`)."""
 
 CONCURRENCY = 2
 """Users at once: one whose texts are embedded, and one whose vectors are written."""
-SETTLED = 256
+SETTLED = EMBEDDED_AT_ONCE
 """Items that a pass may leave to the last one, after the restart: one batch, which a running server has written meanwhile."""
 MAX_PASSES = 20
 """Passes while a server keeps writing; each has only what was written during the one before."""
@@ -185,7 +193,7 @@ class _Run:
         queue = Queue(self._pool, self._sql)
         for at in range(0, len(lacking), ENQUEUE_AT_ONCE):
             async with self._pool.acquire() as connection:
-                jobs = [job(each.tenant_id, each.user_id, space) for each in lacking[at : at + ENQUEUE_AT_ONCE]]
+                jobs = [reembed_job(each.tenant_id, each.user_id, space) for each in lacking[at : at + ENQUEUE_AT_ONCE]]
                 await queue.enqueue(connection, jobs)
         while True:
             waiting, dead = await self._spaces.jobs()
@@ -199,6 +207,66 @@ class _Run:
                 f"{dead} users could not be embedded: the embedder or the database failed too often, as the queue's dead"
                 " letters say. Run it again, and it goes on."
             )
+
+
+def reembed_job(tenant: UUID, user: UUID, space: int) -> JobRecord:
+    """The job for one user."""
+    payload = orjson.dumps({"tenant": str(tenant), "user": str(user)})
+    return JobRecord(REEMBED, payload, f"{REEMBED}:{space}:{user}", 0.0)
+
+
+class Reembedder:
+    """Does `reembed` jobs: vectors of one user's items, batch by batch. No connection is held while texts are embedded, and
+    each batch is committed by itself.
+
+    `embedded`: vectors written; `wordless`: items by user that get none, having no words. `progress`: told how many items were
+    dealt with just now."""
+
+    def __init__(
+        self, store: ReembedStore, embedder: Embedder, progress: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._progress = progress
+        self.embedded = 0
+        self.wordless: defaultdict[UUID, set[UUID]] = defaultdict(set)
+
+    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
+        """By entrypoint, for the worker."""
+        return {REEMBED: self.reembed}
+
+    async def reembed(self, payload: bytes) -> None:
+        """Embed what of a user has no vector yet. Raises `BadBody` for a payload that is none, `Unavailable` and
+        `StoreUnavailable` for what may work later."""
+        try:
+            fields = orjson.loads(payload)
+            tenant, user = UUID(fields["tenant"]), UUID(fields["user"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadBody("This job's payload cannot be read.") from error
+        epoch = await self._store.epoch(tenant, user)
+        after: ItemRef | None = None
+        while epoch is not None and (items := await self._store.lacking(tenant, user, after)):
+            for at in range(0, len(items), EMBEDDED_AT_ONCE):
+                if not await self._batch(tenant, user, epoch, items[at : at + EMBEDDED_AT_ONCE]):
+                    return
+            after = items[-1]
+
+    async def _batch(self, tenant: UUID, user: UUID, epoch: int, refs: list[ItemRef]) -> bool:
+        """False: the user was erased meanwhile."""
+        items = await self._store.texts(tenant, user, refs)
+        if items:
+            vectors = await self._embedder.embed([each.text for each in items])
+            empty = blank(vectors)
+            self.wordless[user] |= {each.id for each, none in zip(items, empty, strict=True) if none}
+            worded = [(each, vector) for each, vector, none in zip(items, vectors, empty, strict=True) if not none]
+            added = await self._store.add(
+                tenant, user, epoch, [each for each, _ in worded], [vector for _, vector in worded]
+            )
+            if added is None:
+                return False
+            self.embedded += added
+        self._progress(len(refs))
+        return True
 
 
 @click.command()

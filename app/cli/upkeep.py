@@ -1,4 +1,4 @@
-"""What the commands `mneme sweep`, `mneme retention` and `mneme erase` do."""
+"""`mneme migrate`, `mneme sweep`, `mneme retention` and `mneme erase`: what is done to the database by hand."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from app.capture.spool import erasing
 from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.clock import SystemClock
 from app.errors import StoreUnavailable
+from app.server.core import prepare_database
 from app.server.worker import OWNER_ROLE, capture_limits, schedule
 from app.settings import Settings
 from app.store import ids
@@ -49,6 +50,25 @@ async def erase_user(
     eraser = Eraser(own_connection(settings.direct(dsn), ERASER_ROLE), Queries.load(), SystemClock(), elsewhere=[spool])
     owner = await eraser.tenant(tenant)
     return await eraser.erase(owner, ids.user_id(owner, user), external=user, tombstones=tombstones, progress=progress)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@failing_clearly
+def migrate(as_json: bool) -> None:
+    """Bring the database up to date."""
+
+    settings = load_settings()
+    done: list[str] = []
+    console = Console(stderr=True)
+    with console.status("migrating …") as status:
+
+        def progress(name: str) -> None:
+            done.append(name)
+            status.update(f"applied {name}")
+
+        with_database(settings, lambda dsn: prepare_database(settings, dsn, progress))
+    show({"applied": done}, as_json, lambda: click.echo(f"{len(done)} steps applied." if done else "Up to date."))
 
 
 @click.command()

@@ -43,7 +43,8 @@ from app.index.user_index import NEVER, Also
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
 from app.store.item_columns import EPOCH, MEMORY_KIND, Places, ids_of
-from app.store.turns import ROLE_NAMES, RetrievedRow, TurnStore, Vector
+from app.store.records import ROLE_NAMES, Vector
+from app.store.turns import RetrievedRow, TurnStore
 from app.store.user_profile import NOTHING, Ended, Standing
 
 # The passage of a long message that answers a question: a block of 1,500 tokens holds three pages of text, or thirty points.

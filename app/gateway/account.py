@@ -12,9 +12,7 @@ import orjson
 from msgspec.structs import replace
 
 from app.capture import recipe
-from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage
-from app.capture.labels import labels_of
-from app.capture.masking import MASK
+from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage, labels_of
 from app.context.story import SYSTEM_ROLES
 from app.context.transcript import canonical, chain, message_hash
 from app.dialects.base import ChatRequest, leading
@@ -29,7 +27,8 @@ from app.gateway.relay import Ending, Tape
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
 from app.store.paging_values import PagingRecord
-from app.store.turns import StreamRecord
+from app.store.records import StreamRecord
+from mneme_replay.paths import MASK
 
 OUTCOMES = {
     "complete": Outcome.COMPLETE,

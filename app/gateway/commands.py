@@ -46,7 +46,7 @@ from app.metrics import Metrics
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.commands import BRIEF, NEAREST, CommandOutcome, CommandStore, Doing, Done, Hidden, Message, Stored
-from app.store.memory_rows import MemoryText
+from app.store.memories import MemoryText
 from app.store.validation import Validation
 
 log = logging.getLogger("mneme.commands")

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.breaker import Breaker
-from app.capture.masking import is_secret, keyless
+from app.capture.masking import keyless
 from app.clock import Clock
 from app.dialects.splice import with_value
 from app.errors import UpstreamError, UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
@@ -37,6 +37,7 @@ from app.paging.state import Paging
 from app.paging.tools import Names, Offer, offer
 from app.settings import Settings
 from app.tasks import Supervisor
+from mneme_replay.secrets import is_secret
 
 log = logging.getLogger("mneme.upstream")
 

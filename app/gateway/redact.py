@@ -14,11 +14,12 @@ from typing import Any
 
 import orjson
 
-from app.capture.masking import MASK, Path, further, parse_path, redacted, without
+from app.capture.masking import parse_path, without
 from app.dialects.splice import Insertion, Span, entries, splice
 from app.dialects.sse import DONE, EventParser, data_of
 from app.gateway.headers import Headers
-from app.store.turns import StreamRecord
+from app.store.records import StreamRecord
+from mneme_replay.paths import MASK, Path, further, redacted
 
 _MASKED = orjson.dumps(MASK)
 _MASKED_EVENT = b"data: " + _MASKED + b"\n\n"

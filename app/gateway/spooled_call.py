@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from app.capture.facts import Leg, Usage
 from app.capture.journal import Begin, Kept
-from app.capture.masking import masked, masked_path
+from app.capture.masking import masked
 from app.context.assemble import Block
 from app.context.audit import written
 from app.context.compile import Compilation
@@ -37,6 +37,7 @@ from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape, is_event_stream
 from app.gateway.upstream import Target, UpstreamResponse
 from app.store.texts import plain
+from mneme_replay.secrets import masked_path
 
 INTERRUPTED = "Mneme was stopped before the answer had ended."
 

@@ -23,8 +23,7 @@ from uuid import UUID
 
 from app.capture.facts import CallFacts
 from app.capture.journal import Kept
-from app.capture.running import Entry, Journal
-from app.capture.spool import Spool, Waiting, open_spool
+from app.capture.spool import Entry, Journal, Spool, Waiting, open_spool
 from app.errors import SpoolUnavailable, StoreUnavailable, Unavailable
 from app.gateway.call import Forwarded, Remembered
 from app.gateway.redact import Redactor

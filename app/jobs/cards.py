@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from app.clock import Clock
 from app.errors import BadRequest
-from app.jobs.tasks import LearnJob
 from app.memory.cards import Taken, cards_of
 from app.sources import CardTool
 from app.store.cards import NewCard, attach
 from app.store.learning import Effect, SourceMessage
 from app.store.queries import Queries
 from app.store.sessions import SessionRef, line_of
+
+if TYPE_CHECKING:
+    from app.jobs.learn import LearnJob
 
 log = logging.getLogger(__name__)
 

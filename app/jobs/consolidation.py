@@ -53,15 +53,20 @@ from app.store.consolidation import (
     SESSION_END,
     Compaction,
     ConsolidationStore,
+    Drawing,
+    DrawingStore,
+    DrawnMemory,
+    NewDrawn,
     Said,
     SessionState,
     Stale,
+    Text,
+    UserState,
     Work,
     session_job,
     summary_key,
     user_job,
 )
-from app.store.derived import Drawing, DrawingStore, DrawnMemory, NewDrawn, Text, UserState
 from app.store.learning import MAX_SOURCES, MemoryRow
 from app.store.queries import Queries
 from app.store.records import Vector

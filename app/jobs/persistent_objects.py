@@ -48,7 +48,7 @@ from app.paging.summaries import steers
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.learning import Changes, Effect, Event, LearningStore, MemoryRow, Reinforcement, Superseded
-from app.store.memory_rows import TTL
+from app.store.memories import TTL
 from app.store.paging_values import Counter
 from app.store.persistent_objects import KnownObject, LastingState, LastingStore, LastingWrites, Origin, Reading
 from app.store.queries import Queries

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.context.resolution import Entity, Resolution, RowValue
 from app.errors import BadBody, Unavailable
-from app.jobs.tasks import LearnJob
+from app.jobs.learn import LearnJob
 from app.knowledge.claims import about_things
 from app.knowledge.conflicts import against_rows, agreeing, logged_data, logged_outcome
 from app.knowledge.domain import Domains

@@ -1,7 +1,11 @@
 """The worker: takes jobs from the queue, runs them, and sees to it that each has its effect once.
 
-pgqueuer's QueueManager dispatches; `lease.py` holds the leases. What is decided here: when a failed job is tried again
-and when it is held as a dead letter, how the worker stops, and that it outlives any loss of Postgres.
+QueueDriver      pgqueuer's port to the queue, on a connection that mends itself
+LeasedQueries    pgqueuer's statements, but that each which ends, retries or refreshes a job names its holder: by the job's
+                 id alone, a worker that slept past its lease (a frozen process, a long stop-the-world) would end the run of
+                 the worker that took over
+Worker           when a failed job is tried again and when it is held as a dead letter, how the worker stops, and that it
+                 outlives any loss of Postgres; pgqueuer's QueueManager dispatches
 """
 
 from __future__ import annotations
@@ -14,20 +18,47 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+from uuid import UUID
 
 import asyncpg
+from pgqueuer.adapters.persistence import queries as pgqueuer_queries
 from pgqueuer.core.qm import QueueManager
+from pgqueuer.core.tm import TaskManager
+from pgqueuer.domain import models, types
 from pgqueuer.domain.errors import RetryRequested
-from pgqueuer.domain.models import Job
+from pgqueuer.ports.driver import Driver, NotifyCallback
+from pgqueuer.ports.repository import EntrypointExecutionParameter
 
-from app.errors import BadRequest, MnemeError, NotReady
-from app.jobs.lease import STORE_FAILURES, Connect, LeasedQueries, QueueDriver
-from app.jobs.schedule import Schedule
+from app.errors import BadRequest, MnemeError, NotReady, StoreUnavailable
 from app.store.queries import Queries
-from app.store.queue_tables import CHANNEL
+from app.store.queue import CHANNEL, query_builders
+
+if TYPE_CHECKING:
+    from app.jobs.schedule import Schedule
 
 log = logging.getLogger(__name__)
+
+Connect = Callable[[], Awaitable[asyncpg.Connection]]
+"""Opens one direct connection of its own (no PgBouncer in transaction mode, no codecs: pgqueuer passes JSON as text)."""
+
+STORE_FAILURES = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    # A statement that meets a connection at the moment when the server's farewell came in, and its end did not yet.
+    asyncpg.InternalClientError,
+    StoreUnavailable,
+)
+"""What a lost, frozen, read-only or restarting Postgres raises."""
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+"""Seconds between two attempts to connect; a pool heals within 2 s of Postgres' return."""
+
+PROBE = "probe"
+"""A notification that only proves that notifications arrive."""
 
 Handler = Callable[[bytes], Awaitable[None]]
 """Does a job, given its payload. May run twice: what it does must have one effect. Raises `BadRequest` for a payload that
@@ -53,6 +84,224 @@ RESTART_S = 1.0
 
 ERROR_CHARS = 300
 """Of an error's message that is kept with a dead letter."""
+
+
+def connector(dsn: str, *, role: str, name: str, timeout_s: float = 5.0) -> Connect:
+    """Connections of `role`, seen in pg_stat_activity as `name`."""
+
+    async def connect() -> asyncpg.Connection:
+        return await asyncpg.connect(
+            dsn,
+            timeout=timeout_s,
+            server_settings={"role": role, "application_name": name, "search_path": "agent_data"},
+        )
+
+    return connect
+
+
+class QueueDriver(Driver):
+    """pgqueuer's driver over one connection for statements and one for LISTEN. Either is opened anew when it is lost.
+
+    Statements raise `StoreUnavailable` while Postgres is away, at once between two attempts to connect.
+    """
+
+    def __init__(self, connect: Connect, sql: Queries, *, timeout_s: float, probe_s: float) -> None:
+        """`timeout_s`: longest statement. `probe_s`: how often the listening connection is asked whether it lives."""
+        self._connect = connect
+        self._sql = sql
+        self._timeout = timeout_s
+        self._probe = probe_s
+        self._lock = asyncio.Lock()
+        self._connection: asyncpg.Connection | None = None
+        self._pause = FIRST_PAUSE_S
+        self._not_before = 0.0
+        self._listen_pause = FIRST_PAUSE_S
+        self._heard = asyncio.Event()
+        self._callbacks: list[NotifyCallback] = []
+        self._shutdown = asyncio.Event()
+
+    # --- statements --------------------------------------------------------------------------------------------------
+
+    async def fetch(self, query: str, *args: object) -> list[dict[str, object]]:
+        async with self._lock:
+            connection = await self._ready()
+            try:
+                return [dict(row) for row in await connection.fetch(query, *args, timeout=self._timeout)]
+            except STORE_FAILURES as error:
+                self._lost(error)
+
+    async def execute(self, query: str, *args: object) -> str:
+        async with self._lock:
+            connection = await self._ready()
+            try:
+                done: str = await connection.execute(query, *args, timeout=self._timeout)
+            except STORE_FAILURES as error:
+                self._lost(error)
+            return done
+
+    async def notify(self, channel: str, payload: str) -> None:
+        """Not used: this worker asks its listening connection itself whether it lives."""
+
+    async def _ready(self) -> asyncpg.Connection:
+        if self._connection is not None and not self._connection.is_closed():
+            return self._connection
+        now = asyncio.get_running_loop().time()
+        if now < self._not_before:
+            raise StoreUnavailable
+        try:
+            self._connection = await self._connect()
+        except STORE_FAILURES as error:
+            self._not_before = now + self._pause
+            self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
+            raise StoreUnavailable from error
+        self._pause = FIRST_PAUSE_S
+        return self._connection
+
+    def _lost(self, error: BaseException) -> NoReturn:
+        # Whatever went wrong, a fresh connection is the safe one: after a failover the old one stays read-only, after a
+        # timeout it still waits for its answer.
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+        raise StoreUnavailable from error
+
+    # --- listening ---------------------------------------------------------------------------------------------------
+
+    async def add_listener(self, channel: str, callback: NotifyCallback) -> None:
+        """Have `callback` called with every notification of the queue's channel, for as long as `listen` runs."""
+        assert channel == CHANNEL
+        self._callbacks.append(callback)
+
+    async def listen(self) -> None:
+        """Listen until cancelled, on a connection of its own; what is missed in between, the worker's polling finds."""
+        while True:
+            try:
+                await self._listen_once()
+            except STORE_FAILURES as error:
+                log.warning("the queue's listener is lost", extra={"error": type(error).__name__})
+            await asyncio.sleep(self._listen_pause)
+            self._listen_pause = min(self._listen_pause * 2, LONGEST_PAUSE_S)
+
+    async def _listen_once(self) -> None:
+        """Returns, or raises one of STORE_FAILURES, when the connection is lost or has gone deaf."""
+        connection = await self._connect()
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        try:
+            await connection.add_listener(CHANNEL, self._hear)
+            self._listen_pause = FIRST_PAUSE_S
+            while not lost.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._probe):
+                        await lost.wait()
+                        return
+                # A connection may be open and yet bring nothing: a dropped route, a LISTEN undone by a pooler.
+                self._heard.clear()
+                await connection.execute(self._sql["queue.probe"], CHANNEL, PROBE, timeout=self._timeout)
+                async with asyncio.timeout(self._timeout):
+                    await self._heard.wait()
+        finally:
+            connection.terminate()
+
+    def _hear(self, _connection: object, _pid: object, _channel: object, payload: object) -> None:
+        self._heard.set()
+        if payload != PROBE:
+            for callback in self._callbacks:
+                callback(str(payload))
+
+    # --- what else the port asks for ---------------------------------------------------------------------------------
+
+    @property
+    def shutdown(self) -> asyncio.Event:
+        return self._shutdown
+
+    @property
+    def tm(self) -> TaskManager:
+        return TaskManager()
+
+    async def __aenter__(self) -> QueueDriver:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._callbacks.clear()
+
+    async def close(self) -> None:
+        """Give the statements' connection back."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+
+class LeasedQueries(pgqueuer_queries.Queries):
+    """pgqueuer's queries, but that only the holder of a job ends it, and that a Postgres that is away ends nothing."""
+
+    def __init__(self, driver: QueueDriver, sql: Queries) -> None:
+        super().__init__(driver, *query_builders())
+        self._sql = sql
+        self.holder: UUID | None = None
+
+    async def dequeue(
+        self,
+        batch_size: int,
+        entrypoints: dict[types.QueueEntrypoint, EntrypointExecutionParameter],
+        queue_manager_id: types.QueueManagerId,
+        global_concurrency_limit: int | None,
+        heartbeat_timeout: timedelta,
+    ) -> list[models.Job]:
+        """Jobs to do; none while Postgres is away. `attempts` counts how often a job was begun before, so that one that
+        always takes its worker down with it is seen as tried."""
+        self.holder = queue_manager_id
+        try:
+            jobs = await super().dequeue(
+                batch_size, entrypoints, queue_manager_id, global_concurrency_limit, heartbeat_timeout
+            )
+            if not jobs:
+                return jobs
+            picks = await self.driver.fetch(self._sql["queue.picks"], [job.id for job in jobs])
+        except StoreUnavailable as error:
+            # What was claimed and then lost with the connection comes back when its lease runs out.
+            log.warning("the queue cannot be read", extra={"error": type(error.__cause__ or error).__name__})
+            return []
+        begun = {row["job_id"]: int(str(row["picks"])) for row in picks}
+        return [job.model_copy(update={"attempts": max(job.attempts, begun.get(job.id, 1) - 1)}) for job in jobs]
+
+    # The worker polls so often that it need not ask, after each look, when to look again.
+    async def eligible_queued_work(self, entrypoints: list[types.QueueEntrypoint]) -> int:
+        return 0
+
+    async def queued_work(self, entrypoints: list[types.QueueEntrypoint]) -> int:
+        return 0
+
+    async def next_deferred_eta(self, entrypoints: list[types.QueueEntrypoint]) -> timedelta | None:
+        return None
+
+    async def log_jobs(
+        self, job_status: list[tuple[models.Job, types.JOB_STATUS, models.TracebackRecord | None]]
+    ) -> None:
+        """End jobs, each in the name of who held it. Raises `StoreUnavailable`: pgqueuer keeps them and tries again."""
+        await self.driver.execute(
+            self._sql["queue.finish"],
+            [job.id for job, _, _ in job_status],
+            [job.queue_manager_id for job, _, _ in job_status],
+            [status for _, status, _ in job_status],
+            [record.model_dump_json() if record else None for _, _, record in job_status],
+        )
+
+    async def retry_job(
+        self, job: models.Job, delay: timedelta, traceback_record: models.TracebackRecord | None
+    ) -> None:
+        """Give a job back. While Postgres is away its lease is left to run out, which comes to the same."""
+        record = traceback_record.model_dump_json() if traceback_record else None
+        try:
+            await self.driver.execute(self._sql["queue.retry_later"], job.id, job.queue_manager_id, delay, record)
+        except StoreUnavailable:
+            log.warning("a job could not be given back; its lease runs out", extra={"job_id": job.id})
+
+    async def update_heartbeat(self, job_ids: list[types.JobId]) -> None:
+        await self.driver.execute(self._sql["queue.beat"], list(set(job_ids)), self.holder)
+
+    async def notify_health_check(self, health_check_event_id: types.HealthCheckId) -> None:
+        """Not used: the listening connection is watched by `QueueDriver.listen`."""
 
 
 class JobFailed(MnemeError):
@@ -110,7 +359,7 @@ class Worker:
 
     async def _work(self, stop: asyncio.Event) -> None:
         """One life of pgqueuer's manager: until `stop`, or until Postgres refuses to begin."""
-        manager = QueueManager(LeasedQueries(self._driver, self._sql), channel=CHANNEL)
+        manager = QueueManager(LeasedQueries(self._driver, self._sql), channel=types.Channel(CHANNEL))
         for name, handler in self._handlers.items():
             manager.entrypoint(name, on_failure="hold")(self._boundary(handler))
         try:
@@ -144,8 +393,8 @@ class Worker:
             log_aggregation_interval=timedelta(0),  # nobody reads its statistics
         )
 
-    def _boundary(self, handler: Handler) -> Callable[[Job], Awaitable[None]]:
-        async def run(job: Job) -> None:
+    def _boundary(self, handler: Handler) -> Callable[[models.Job], Awaitable[None]]:
+        async def run(job: models.Job) -> None:
             begun = time.monotonic()
             told = {"job_id": job.id, "entrypoint": str(job.entrypoint), "attempt": job.attempts + 1}
             log.debug("a job begins", extra=told)
@@ -160,7 +409,7 @@ class Worker:
 
         return run
 
-    def _failed(self, job: Job, error: Exception, told: Mapping[str, object]) -> NoReturn:
+    def _failed(self, job: models.Job, error: Exception, told: Mapping[str, object]) -> NoReturn:
         reason = describe(error)
         told = {**told, "error": type(error).__name__, "where": _where(error)}
         final = isinstance(error, BadRequest) or job.attempts + 1 >= self._attempts

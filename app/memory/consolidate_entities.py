@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.memory.consolidate_text import names, slug
-from app.store.derived import Episode, KnownFact
+from app.store.consolidation import Episode, KnownFact
 
 ENTITY_SESSIONS = 3
 ENTITY_EPISODES = 20

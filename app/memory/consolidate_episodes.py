@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from app.memory.candidate import Candidate, Exchange
 from app.memory.consolidate_text import is_question, names, pairs, sentences, slug, terms
 from app.memory.ingest_text import strip_injected
-from app.store.derived import MAX_TOOLS, Episode
+from app.store.consolidation import MAX_TOOLS, Episode
 
 THEME_EPISODES = 5
 """Episodes with one theme that make a pattern (seed 001 §4.4), and repetitions that make a procedure (seed 004)."""

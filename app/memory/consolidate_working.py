@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.memory.consolidate_text import sentences
-from app.store.working import RESULT_CHARS, RecentMessage, Working
+from app.store.consolidation import RESULT_CHARS, RecentMessage, Working
 
 WINDOW_TURNS = 20
 """Seed 001 §5.2."""

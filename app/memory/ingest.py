@@ -24,19 +24,10 @@ from uuid import UUID
 from app.memory.candidate import Provenance, ends_with
 from app.memory.compare import opposed, says_same
 from app.memory.drafts import SEMANTIC, SESSION, Draft, Place
-from app.memory.ingest_claims import (
-    AUTHORITY,
-    Relation,
-    Side,
-    confirmed,
-    ends,
-    prefer,
-    relation,
-    replaces,
-)
+from app.memory.ingest_claims import AUTHORITY, Relation, Side, confirmed, ends, prefer, relation, replaces
 from app.memory.ingest_items import Item, known_item, like, logged_side, member_item, new_row, reinforcement, shown
 from app.store.learning import MAX_SOURCES, Changes, Contradiction, Doubted, Event, KnownMemory, Member, Superseded
-from app.store.memory_rows import TTL
+from app.store.memories import TTL
 
 LOCAL, GLOBAL = 0, 1
 """`memory_scope` of seed 000 §2.2."""

@@ -27,9 +27,8 @@ from app.gateway.upstream import Target, UpstreamRequest
 from app.providers.models import ModelRegistry
 from app.providers.tokens import Tokenizers
 from app.replay.recompile import Again
-from app.store.captures import Captures
+from app.store.captures import Captures, Cost, ReplayStore
 from app.store.ids import uuid7
-from app.store.replays import Cost, ReplayStore
 
 MOST_LINES = 400
 """Lines of a difference that are told."""

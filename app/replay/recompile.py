@@ -50,10 +50,9 @@ from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.replay.paging import PagedThen
-from app.store.captures import CallDetail, Captures
+from app.store.captures import CallDetail, Captures, ItemThen, ReplayStore
 from app.store.cards import Cards
 from app.store.records import ROLE_NAMES
-from app.store.replays import ItemThen, ReplayStore
 from app.store.resolution import KnowingStore
 from app.store.turns import Recognised, TurnStore
 from app.store.user_profile import NOTHING, Ended, Standing, StandingFact, Wish

@@ -18,14 +18,12 @@ from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store.limits import SpendStore
 from app.store.migrate import migrate
-from app.store.pools import Pool, open_pool
+from app.store.pools import Pool, open_pool, reach
 from app.store.queries import Queries
 from app.store.queue import prepare_queue
-from app.store.reach import reach
-from app.store.replicas import begin_marking
+from app.store.replicas import Elsewhere, PoolLimits, Pools, begin_marking, open_pools
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
-from app.store.workloads import Elsewhere, PoolLimits, Pools, open_pools
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme")

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from app.jobs.answers import Answers
 from app.jobs.cards import CardTaker
-from app.jobs.compare import Comparing
-from app.jobs.notes import Notes
+from app.jobs.learn import Answers, Comparing, Learner, Notes, TakingBack
 from app.jobs.resolution import Hearing
-from app.jobs.retractions import TakingBack
-from app.jobs.tasks import Learner
 from app.knowledge.ontologies import Ontologies
 from app.knowledge.resolve import Resolver
 from app.memory.candidate import Candidate, Exchange

@@ -29,7 +29,7 @@ from app.server.health import open_probes
 from app.server.knowledge import Knowledge, open_knowledge
 from app.server.proxy import Proxy, open_proxy
 from app.settings import Settings
-from app.store.reach import came
+from app.store.pools import came
 from app.tasks import Supervisor, until_orphaned
 from app.tracing import traced
 

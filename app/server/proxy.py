@@ -36,7 +36,7 @@ from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
 from app.index.indexes import MOST_ITEMS, Indexes
-from app.jobs.inline import Inline
+from app.jobs.learn import Inline
 from app.knowledge.inquiry import Knower
 from app.memory.candidate import Exchange
 from app.memory.commands import commands
@@ -53,7 +53,7 @@ from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core
 from app.server.knowledge import Knowledge, knower, resolver
 from app.server.learning import learner
 from app.settings import Settings
-from app.store.captures import Captures
+from app.store.captures import Captures, ReplayStore
 from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
@@ -61,7 +61,6 @@ from app.store.indexed import IndexStore
 from app.store.limits import LimitStore
 from app.store.paging import PagingStore
 from app.store.pools import Pool
-from app.store.replays import ReplayStore
 from app.store.resolution import KnowingStore
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore

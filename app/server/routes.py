@@ -40,26 +40,24 @@ from app.api.working import working_router
 from app.capture.record import Recorder
 from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash
-from app.jobs.working import WorkingMemory
+from app.jobs.learn import WorkingMemory
 from app.memory.command_match import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
 from app.server.core import STORED_COUNTS, Core
 from app.server.knowledge import Knowledge
 from app.server.proxy import Proxy
-from app.store.captures import Captures
+from app.store.captures import Captures, CassetteStore
 from app.store.cards import Cards
-from app.store.cassettes import CassetteStore
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
-from app.store.deleting import Deleter
 from app.store.entities import EntityStore
-from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
-from app.store.learned import Learned
+from app.store.learning import Learned
 from app.store.limits import SpendStore
 from app.store.memories import Memories
 from app.store.objects import ObjectStore

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
 from app.jobs.consolidation import Consolidator, SessionKeeper, consolidation_ticks
-from app.jobs.lease import QueueDriver, connector
 from app.jobs.persistent_objects import Rememberer, object_ticks
 from app.jobs.resolution import Checker
-from app.jobs.schedule import GRAPH_FROM, Schedule
+from app.jobs.schedule import GRAPH_FROM, Schedule, alias_ticks, index_ticks, life_ticks, mark_ticks, privacy_ticks
 from app.jobs.shrink import Shrinker
-from app.jobs.sweeps import alias_ticks, index_ticks, life_ticks, mark_ticks, privacy_ticks
 from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_ticks
-from app.jobs.worker import PROBE_S, Handler, Worker
+from app.jobs.worker import PROBE_S, Handler, QueueDriver, Worker, connector
 from app.memory.extract import read_rules
 from app.memory.secrets import unwelcome
 from app.providers.helper import build_helper
@@ -28,15 +26,14 @@ from app.server.core import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
 from app.server.knowledge import Knowledge, open_knowledge
 from app.server.learning import learner
 from app.settings import Settings
-from app.store.consolidation import ConsolidationStore
-from app.store.derived import DrawingStore
+from app.store.consolidation import ConsolidationStore, DrawingStore
 from app.store.erasure import ERASER_ROLE, Eraser, Erasures, own_connection
 from app.store.learning import LearningStore
 from app.store.migrate import pending
 from app.store.paging import PagingStore
 from app.store.persistent_objects import LastingStore
+from app.store.pools import came, reach
 from app.store.queries import Queries
-from app.store.reach import came, reach
 from app.store.resolution import CheckStore
 from app.store.retention import GB, Limits, Retention
 from app.store.webhooks import Outbox, WebhookFigures

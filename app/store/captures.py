@@ -1,9 +1,12 @@
-"""Captured calls, read back: what came in, what was sent, what came back and when, and how the context was compiled."""
+"""Captured calls, read back: what came in, what was sent, what came back and when, how the context was compiled, and from what,
+as it was then, as far as it may still be shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -13,6 +16,8 @@ from msgspec import Struct
 from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
+from app.store.turns import StoredBlock, StoredMessage
+from app.store.user_profile import FACT_FLOOR, MAX_FACTS, MAX_WISHES, Standing, take_standing
 
 OUTCOMES = {0: "complete", 1: "broken", 2: "gone", 3: "cancelled", 4: "failed"}
 """`call_outcome` of `enumerations`."""
@@ -257,3 +262,229 @@ def _fields(tenant: UUID, row: Any) -> dict[str, Any]:
     if fields["user_id"] == ids.nobody(tenant):
         fields["user_external_id"] = None
     return fields
+
+
+# --- for cassettes -----------------------------------------------------------------------------------------------------
+
+CASSETTE_PAGE = 200
+"""Ids that are read at once."""
+
+
+class WantedCalls(Struct, frozen=True):
+    """Which calls; None: any. `since` and later, before `until`. `labels`: all of them. `legs`: those of calls, too; named in
+    `calls` they always are."""
+
+    session: UUID | None = None
+    model: str | None = None
+    status: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    labels: Sequence[str] = ()
+    calls: Sequence[UUID] | None = None
+    legs: bool = False
+
+
+class CapturedAnswer(NamedTuple):
+    """The body of an answer, and (microseconds since the request came in, bytes) of each piece of it."""
+
+    body: bytes
+    truncated: bool
+    pieces: list[tuple[int, int]]
+
+
+class CassetteStore:
+    """The captured calls of a tenant, for export. `user`: only that user's; None: any user's."""
+
+    def __init__(self, pool: Pool, queries: Queries) -> None:
+        self._pool = pool
+        self._sql = queries
+
+    async def ids(self, tenant: UUID, user: UUID | None, wanted: WantedCalls) -> AsyncIterator[UUID]:
+        """The calls, oldest first. Each page is a transaction of its own: a slow reader holds no connection."""
+        after: UUID | None = None
+        labels = list(wanted.labels) or None
+        filters = (wanted.session, wanted.model, wanted.status, wanted.since, wanted.until, labels)
+        calls = list(wanted.calls) if wanted.calls is not None else None
+        while True:
+            async with self._pool.transaction(tenant) as connection:
+                rows = await connection.fetch(
+                    self._sql["cassettes.wanted"], tenant, user, *filters, calls, after, CASSETTE_PAGE, wanted.legs
+                )
+            for row in rows:
+                yield row["call_id"]
+            if len(rows) < CASSETTE_PAGE:
+                return
+            after = rows[-1]["call_id"]
+
+    async def holders(self, tenant: UUID, calls: Sequence[UUID]) -> dict[UUID, set[UUID]]:
+        """Whose calls these are, of those that are there."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["cassettes.holders"], tenant, list(calls))
+        found: dict[UUID, set[UUID]] = {}
+        for row in rows:
+            found.setdefault(row["call_id"], set()).add(row["user_id"])
+        return found
+
+    async def answer(self, tenant: UUID, call: UUID, user: UUID | None) -> CapturedAnswer | None:
+        """The answer of a call; None: nothing was captured."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["cassettes.stream"], tenant, call, user)
+        if row is None:
+            return None
+        offsets = [*row["chunk_offsets"], len(row["body"])]
+        sizes = [end - start for start, end in pairwise(offsets)]
+        return CapturedAnswer(row["body"], row["truncated"], list(zip(row["chunk_times"], sizes, strict=True)))
+
+
+# --- for replays: what a request was compiled from ---------------------------------------------------------------------
+
+
+class StoredInputs(Struct, frozen=True):
+    """What was kept of a compile (`app.context.inputs`) and what it decided (`app.context.audit`)."""
+
+    user_id: UUID
+    session_id: UUID | None
+    inputs: dict[str, Any]
+    audit: dict[str, Any]
+    eta: float | None
+
+
+class ItemThen(NamedTuple):
+    """A message or memory as it was. `in_force`: it is today. `origin`: the only message that a memory comes from today."""
+
+    id: UUID
+    memory: bool
+    text: str
+    role: int | None
+    name: str | None
+    session_id: UUID | None
+    external_id: str | None
+    turn_index: int | None
+    token_count: int
+    created_at: datetime
+    content_hash: bytes | None
+    entity_ids: list[str] | None
+    origin: UUID | None
+    sources: list[dict[str, Any]] | None
+    metadata: dict[str, Any] | None
+    in_force: bool
+
+
+class FactWords(NamedTuple):
+    """What a fact said. `many`: a user may have several of its key."""
+
+    key: str
+    many: bool
+    value: str
+
+
+class Cost(Struct, frozen=True):
+    """What an answer that was asked for again came to. `priced`: the model's price is known; costs are in micro-cents."""
+
+    model: str
+    prompt: int
+    completion: int
+    cached: int
+    microcents: int
+    priced: bool
+
+
+class ReplayStore:
+    """Reads for replays; of a tenant, and always of one user."""
+
+    def __init__(self, pool: Pool, queries: Queries) -> None:
+        self._pool = pool
+        self._sql = queries
+
+    async def inputs(self, tenant: UUID, call: UUID, user: UUID | None) -> StoredInputs | None:
+        """What a call's context was compiled from; None: it was not. `user`: only that user's. Raises StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["replays.inputs"], tenant, call, user)
+        return StoredInputs(**dict(row)) if row is not None else None
+
+    async def items(self, tenant: UUID, user: UUID, wanted: Collection[UUID], then: datetime) -> dict[UUID, ItemThen]:
+        """Those of these items that may still be shown, as they were. Raises StoreUnavailable."""
+        if not wanted:
+            return {}
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["replays.items"], tenant, user, list(wanted), then)
+        return {row["id"]: ItemThen(**dict(row)) for row in rows}
+
+    async def facts(
+        self, tenant: UUID, user: UUID, wanted: Sequence[tuple[UUID, UUID]], then: datetime
+    ) -> dict[UUID, FactWords]:
+        """What facts (id, and id of the note) said at a moment, by note, as far as it may still be said. Raises
+        StoreUnavailable."""
+        if not wanted:
+            return {}
+        facts, notes = zip(*wanted, strict=True)
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["replays.facts"], tenant, user, facts, notes, then)
+        return {row["note"]: FactWords(row["key"], row["many"], row["value"]) for row in rows}
+
+    async def standing(self, tenant: UUID, user: UUID, *, pooled: bool, quoted: Collection[UUID] = ()) -> Standing:
+        """What holds for a user today (`pooled`: there is one), and for the tenant. `quoted`: items of memory blocks. Raises
+        StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            (row,) = await connection.fetch(
+                self._sql["replays.standing"], tenant, user, pooled, MAX_FACTS, FACT_FLOOR, list(quoted), MAX_WISHES
+            )
+        return take_standing(dict(row))
+
+    async def blocks(
+        self, tenant: UUID, user: UUID, session: UUID, epoch: int, messages: Sequence[UUID]
+    ) -> list[StoredBlock]:
+        """Those of these memory blocks that are still stored, oldest first. Raises StoreUnavailable."""
+        if not messages:
+            return []
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["replays.blocks"], tenant, user, session, epoch, list(messages))
+        return [StoredBlock(**dict(row) | {"item_ids": tuple(row["item_ids"])}) for row in rows]
+
+    async def system_prompt(self, tenant: UUID, digest: bytes) -> str | None:
+        """A system prompt by its SHA-256. Raises StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            text: str | None = await connection.fetchval(self._sql["replays.system_prompt"], tenant, digest)
+        return text
+
+    async def summaries(self, tenant: UUID, user: UUID, session: UUID) -> list[str]:
+        """The summaries of a session that are still stored. Raises StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["replays.summaries"], tenant, user, session)
+        return [row["text"] for row in rows]
+
+    def messages_at(self, then: datetime) -> MessagesThen:
+        """Stored messages as they were shown at a moment."""
+        return MessagesThen(self._pool, self._sql, then)
+
+    async def note_spend(
+        self, tenant: UUID, user: UUID, call: UUID, replay: UUID, key: UUID | None, at: datetime, cost: Cost
+    ) -> None:
+        """Count what an answer cost that was asked for again: there is no call that would. Raises StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(self._sql["replays.hold_user"], user)
+            await connection.execute(
+                self._sql["replays.note_spend"],
+                tenant, replay, call, user, key, cost.model, at, cost.prompt, cost.completion, cost.cached, cost.priced,
+                cost.microcents,
+            )  # fmt: skip
+
+
+class MessagesThen:
+    """A `gateway.reconcile.Messages` of a moment: what was compacted later is shown, what was forgotten is not."""
+
+    def __init__(self, pool: Pool, queries: Queries, then: datetime) -> None:
+        self._pool = pool
+        self._sql = queries
+        self._then = then
+
+    async def session_messages(
+        self, tenant: UUID, user: UUID, line: Sequence[tuple[UUID, int]], *, limit: int
+    ) -> list[StoredMessage]:
+        """As `TurnStore.session_messages`. Raises StoreUnavailable."""
+        sessions, befores = [each for each, _ in line], [before for _, before in line]
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(
+                self._sql["replays.session_messages"], tenant, user, sessions, befores, limit, self._then
+            )
+        return list(map(StoredMessage.of, rows))

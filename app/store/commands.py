@@ -25,9 +25,8 @@ from msgspec import Struct, field
 from app.clock import Clock
 from app.errors import Conflict, NotFound
 from app.store import ids
-from app.store.forgetting import content_hmac
 from app.store.learning import RECENT_TURNS
-from app.store.memory_rows import IN_FORCE
+from app.store.memories import IN_FORCE, content_hmac
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.records import Vector

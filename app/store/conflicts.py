@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import BadBody, Conflict, NotFound
-from app.store.memory_rows import IN_FORCE
+from app.store.memories import IN_FORCE
 from app.store.pools import Pool
 from app.store.queries import Queries
 

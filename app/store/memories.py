@@ -1,4 +1,4 @@
-"""Memories: added by hand, listed, changed, ended, brought back and forgotten.
+"""Memories: as they are stored and asked for; added by hand, listed, changed, ended, brought back and forgotten.
 
 Every change leaves an event. Forgetting leaves the fact that there was a memory, a keyed hash of its words, so that they are
 not learned again, and nothing else.
@@ -6,33 +6,41 @@ not learned again, and nothing else.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from typing import Any
-from uuid import UUID
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple, get_args
+from uuid import UUID, uuid5
 
+from asyncpg import Connection
 from asyncpg.exceptions import UniqueViolationError
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct, field
 
 from app.clock import Clock
 from app.errors import Conflict
 from app.store import ids
-from app.store.forgetting import forget, hold
-from app.store.memory_rows import (
-    IN_FORCE,
-    STATED_CONFIDENCE,
-    TTL,
-    Filter,
-    Memory,
-    MemoryChange,
-    MemoryEvent,
-    NewMemory,
-)
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.records import Vector
 from app.store.tenancy import UserRef, ensure_user
+
+Kind = Literal[
+    "fact", "preference", "instruction", "correction", "episode", "event", "pattern", "procedure", "summary",
+    "entity_profile", "tool_outcome",
+]  # fmt: skip
+KINDS: tuple[str, ...] = get_args(Kind)
+Status = Literal["active", "aging", "superseded", "invalidated", "expired", "forgotten"]
+STATUSES: tuple[str, ...] = get_args(Status)
+IN_FORCE = ("active", "aging")
+
+TTL = {1: timedelta(hours=24), 2: timedelta(days=90)}
+"""Life of a memory by tier (seed 000 §5.1); L3 and L4 have no end."""
+
+STATED_CONFIDENCE = 0.95
+"""Of what a client says outright: the most that repetition alone can give."""
 
 _GLOBAL = 1
 _LOCAL = 0
@@ -41,6 +49,104 @@ _USER_STATED = 0
 _MEMORY = 1  # item_kind
 _HASH = "content_hash"
 """In the event of an edit: what the text hashed to before. Forgetting needs it, and nobody is shown it."""
+
+
+class Memory(Struct, frozen=True):
+    """A memory as stored, with the names of its user and session. `sources`: see `memory_store`."""
+
+    memory_id: UUID
+    user_id: UUID
+    user_external_id: str | None
+    session_id: UUID | None
+    session_external_id: str | None
+    memory_tier: int
+    memory_scope: int
+    kind: str
+    content_text: str
+    provenance_type: int
+    sources: list[dict[str, Any]]
+    confidence: float
+    confidence_factors: dict[str, Any]
+    importance: float
+    access_count: int
+    reinforcement_count: int
+    last_accessed_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    valid_from: datetime | None
+    valid_to: datetime | None
+    status: str
+    is_validated: bool
+    validated_by: str | None
+    token_count: int
+    superseded_by: UUID | None
+    subject_entity_id: str | None
+    predicate: str | None
+    object_value: str | None
+    entity_ids: list[str]
+    tags: list[str]
+    details: dict[str, Any]
+    metadata: dict[str, Any]
+
+
+class NewMemory(Struct, frozen=True):
+    """A memory to add. `content_hash`: SHA-256 of the normalised text; `vector`: None where there is none."""
+
+    text: str
+    content_hash: bytes
+    token_count: int
+    vector: Vector | None = None
+    kind: str = "fact"
+    tier: int = 3
+    tags: list[str] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    importance: float = 0.5
+    session: UUID | None = None
+
+
+class MemoryText(Struct, frozen=True):
+    """A new text of a memory, with what is derived from it."""
+
+    text: str
+    content_hash: bytes
+    token_count: int
+    vector: Vector | None
+
+
+class MemoryChange(Struct, frozen=True):
+    """What to change; None leaves what is stored. `expires_at` counts where `set_expiry`: None then means never."""
+
+    text: MemoryText | None = None
+    kind: str | None = None
+    tier: int | None = None
+    tags: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+    importance: float | None = None
+    confidence: float | None = None
+    set_expiry: bool = False
+    expires_at: datetime | None = None
+
+
+class Filter(Struct, frozen=True):
+    """Which memories to list; None: any."""
+
+    tiers: list[int] | None = None
+    kinds: list[str] | None = None
+    statuses: Sequence[str] = IN_FORCE
+    tags: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+    superseded_by: UUID | None = None
+
+
+class MemoryEvent(Struct, frozen=True):
+    """One change of a memory."""
+
+    at: datetime
+    event: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    actor: str
 
 
 class Memories:
@@ -363,3 +469,57 @@ def _difference(held: Any, found: Memory) -> tuple[dict[str, Any], dict[str, Any
         if old != new:
             before[name], after[name] = old, new
     return before, after
+
+
+class Held(NamedTuple):
+    """A memory that is held against other writers, until the end of the transaction: what is forgotten, by itself or with the
+    message that said it, is held first."""
+
+    memory_id: UUID
+    status: str
+    content_hash: bytes
+
+
+async def hold(
+    connection: PoolConnectionProxy[Any] | Connection[Any],
+    sql: Queries,
+    tenant: UUID,
+    user: UUID,
+    memories: Sequence[UUID],
+) -> list[Held]:
+    """Those of these memories that are there and not forgotten."""
+    rows = await connection.fetch(sql["memories.hold"], tenant, user, list(memories))
+    return [Held(row["memory_id"], row["status"], row["content_hash"]) for row in rows]
+
+
+async def forget(
+    connection: PoolConnectionProxy[Any] | Connection[Any],
+    sql: Queries,
+    key: bytes,
+    tenant: UUID,
+    user: UUID,
+    held: Sequence[Held],
+    now: datetime,
+) -> None:
+    """Leave of memories that there were some, and keyed hashes (`key`) of what they said, so that it is not learned again."""
+    memories = [each.memory_id for each in held]
+    earlier = await connection.fetch(sql["memories.hashes_before"], tenant, user, memories)
+    await connection.execute(sql["memories.void"], tenant, user, memories, now)
+    for each in held:
+        before = {"status": each.status}
+        await connection.execute(
+            sql["memories.event"], tenant, user, each.memory_id, now, "deleted", before, None, "api"
+        )
+    # Under its own id what it said last; what it said before it was edited is what a transcript would bring back.
+    marks = {each.memory_id: content_hmac(key, each.content_hash) for each in held}
+    marks |= {
+        uuid5(row["memory_id"], row["content_hash"].hex()): content_hmac(key, row["content_hash"]) for row in earlier
+    }
+    await connection.execute(
+        sql["memories.suppress"], tenant, user, list(marks), "forgotten", list(marks.values()), now
+    )
+
+
+def content_hmac(key: bytes, content_hash: bytes) -> bytes:
+    """What is kept of a forgotten text: HMAC-SHA256 over its content hash, so that nobody without the key can guess it."""
+    return hmac.digest(key, content_hash, sha256)

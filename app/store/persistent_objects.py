@@ -13,7 +13,7 @@ from uuid import UUID
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 
-from app.store.derived import key_hmac
+from app.store.consolidation import key_hmac
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.sessions import SessionRef, line_of

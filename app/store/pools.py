@@ -6,6 +6,8 @@ or too slow) is StoreUnavailable; a statement that is wrong stays the error that
 A connection keeps its session when it goes back: asyncpg's `RESET ALL` would cost a second round trip, half of what a
 short query costs. So nothing here may change a session: settings are made local to a transaction, and LISTEN and
 advisory locks of a session have connections of their own.
+
+The first connection of a process is waited for (`reach`): after a reboot Postgres may come up later than we do.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 import struct
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -27,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from app.errors import NotReady, StoreUnavailable
 from app.store.queries import Queries
 from app.store.texts import plain
-from app.tasks import Supervisor
+from app.tasks import Supervisor, until_orphaned
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -51,6 +54,8 @@ SESSION = {
     "jit": "off",
 }
 
+AGAIN_S = 0.5
+"""Seconds between two tries of a process's first connection: well within what a person or a probe notices, and no load."""
 _UNAVAILABLE = (
     OSError,  # refused, reset, no such host; TimeoutError is one
     asyncpg.PostgresConnectionError,  # 08: lost
@@ -75,6 +80,13 @@ REFUSALS = (
 that lacks something, a deadlock that does not end, a damaged page."""
 _BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """Whatever may go wrong where we open, roll back or give back a connection, and not where somebody uses it."""
+_NOT_YET = (
+    OSError,  # refused, no route, no such host yet; TimeoutError is one
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,  # 57P03: it starts, recovers or stops
+    asyncpg.TooManyConnectionsError,
+)
+"""What time may mend. A wrong password, or a database that is not there, it does not."""
 _REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
 _VECTOR_HEAD = struct.Struct(">HH")
 """pgvector's binary form of `vector` and `halfvec`: dimensions, zero, then the numbers, most significant byte first."""
@@ -338,6 +350,40 @@ async def open_pool(
     except _BROKEN as error:
         raise StoreUnavailable(f"The database cannot be reached: {str(error) or 'no answer'}.") from error
     return Pool(pool, queries, timeout_ms / 1000, warmth)
+
+
+async def reach(dsn: str, wait_s: float) -> asyncpg.Connection[asyncpg.Record]:
+    """A connection, as soon as there is one to be had, for `wait_s` seconds at most. Raises NotReady."""
+    deadline = time.monotonic() + wait_s
+    told = False
+    while True:
+        try:
+            return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT_S)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            reason = str(error) or type(error).__name__
+            if not isinstance(error, _NOT_YET) or time.monotonic() + AGAIN_S > deadline:
+                raise NotReady(f"The database cannot be reached: {reason}. Look at MNEME_DATABASE_URL.") from error
+            if not told:
+                logger.warning("waiting for the database", extra={"seconds": wait_s, "error": reason})
+                told = True
+        await asyncio.sleep(AGAIN_S)
+
+
+async def came(dsn: str, wait_s: float, stop: asyncio.Event) -> bool:
+    """Wait until the database can be reached, as `reach` does; False when told to stop, or orphaned, before it could be."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            reaching = group.create_task(reach(dsn, wait_s))
+            stopping = group.create_task(until_orphaned(stop))
+            await asyncio.wait([reaching, stopping], return_when=asyncio.FIRST_COMPLETED)
+            there = reaching.done()
+            reaching.cancel()
+            stopping.cancel()
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    if there:
+        await reaching.result().close()
+    return there
 
 
 async def set_codecs(connection: asyncpg.Connection[asyncpg.Record], vector_schema: str | None) -> None:

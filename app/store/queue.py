@@ -5,7 +5,8 @@
       │<──failed, tries left, later──┘ └──failed for good──> dead (held) ──retry──> queued
       │<──lease lost, or the worker stopped─┘                            └─discard─> gone
 
-Its tables are pgqueuer's (`queue_tables.py`); the worker's side (leases, heartbeats, retries) is `app/jobs/lease.py`.
+Its tables are pgqueuer's, in Mneme's schema; the worker's side (leases, heartbeats, retries) is `app/jobs/worker.py`. pgqueuer
+takes 0.1 s and 20 MB to import: only what installs its tables does, and the worker.
 """
 
 from __future__ import annotations
@@ -28,6 +29,43 @@ from app.store.records import JobRecord
 if TYPE_CHECKING:
     from asyncpg import Connection
     from asyncpg.pool import PoolConnectionProxy
+    from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder, QuerySchedulerBuilder
+    from pgqueuer.domain.settings import DBSettings
+
+CHANNEL = "mneme_jobs"
+"""What the queue's trigger notifies. Channels belong to one database, so two Mnemes in one server do not meet."""
+
+SCHEMA = "agent_data"
+
+
+def queue_settings() -> DBSettings:
+    """pgqueuer's names. All of them are given: what is left out pgqueuer reads from the environment, where even a plain
+    `CHANNEL` or `DURABILITY` counts. All tables are logged: an acknowledged turn's job survives a crash."""
+    from pgqueuer.domain.settings import DBSettings, Durability
+    from pgqueuer.domain.types import Channel
+
+    return DBSettings(
+        prefix="",
+        db_schema=SCHEMA,
+        channel=Channel(CHANNEL),
+        function="fn_pgqueuer_changed",
+        statistics_table="pgqueuer_statistics",
+        queue_status_type="pgqueuer_status",
+        queue_table="pgqueuer",
+        queue_table_log="pgqueuer_log",
+        trigger="tg_pgqueuer_changed",
+        schedules_table="pgqueuer_schedules",
+        durability=Durability.durable,
+        widen_id=True,
+    )
+
+
+def query_builders() -> tuple[QueryBuilderEnvironment, QueryQueueBuilder, QuerySchedulerBuilder]:
+    """pgqueuer's three builders, bound to Mneme's names: what its `Queries` takes behind a driver."""
+    from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder, QuerySchedulerBuilder
+
+    names = queue_settings()
+    return QueryBuilderEnvironment(names), QueryQueueBuilder(names), QuerySchedulerBuilder(names)
 
 
 async def prepare_queue(connection: Connection[Any], sql: Queries) -> None:
@@ -35,9 +73,29 @@ async def prepare_queue(connection: Connection[Any], sql: Queries) -> None:
     if await connection.fetchval(sql["queue.made_by"]) == f"pgqueuer {version('pgqueuer')}":
         await connection.execute(sql["queue.adopt"])  # which may be newer than the tables
         return
-    from app.store.queue_tables import install_queue  # imports pgqueuer
-
     await install_queue(connection, sql)
+
+
+async def install_queue(connection: Connection[Any], sql: Queries | None = None) -> bool:
+    """Install pgqueuer's tables, or bring them up to this pgqueuer's version; True when anything was changed.
+
+    `connection`: as who owns the schema. Running it again changes nothing. Not inside a transaction that must not see
+    `ALTER TYPE … ADD VALUE`: an upgrade runs statement by statement.
+    """
+    from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
+    from pgqueuer.adapters.persistence import queries as pgqueuer_queries
+
+    driver = AsyncpgDriver(connection)
+    queries = pgqueuer_queries.Queries(driver, *query_builders())
+    if await queries.schema_is_installed():
+        changed = bool((await queries.apply_upgrade()).statements)
+    else:
+        await queries.install(create_schema=False)
+        changed = True
+    sql = sql or Queries.load()
+    await connection.execute(sql["queue.adopt"])
+    await connection.execute(sql["queue.mark"].replace("__version__", version("pgqueuer")))
+    return changed
 
 
 class Counts(Struct, frozen=True):

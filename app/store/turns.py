@@ -16,31 +16,9 @@ from app.store.indexed import NO_INDEX, IndexAsk, IndexRead
 from app.store.item_columns import NO_PLACES, Places, ids_of
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.records import (
-    ROLE_NAMES,
-    ROLE_OTHER,
-    ROLES,
-    BlockRecord,
-    CallRecord,
-    ChainRecord,
-    HeadRecord,
-    JobRecord,
-    MessageRecord,
-    SessionRecord,
-    StreamRecord,
-    TurnRecord,
-    Vector,
-    batch,
-)
+from app.store.records import ROLE_NAMES, TurnRecord, Vector, batch
 from app.store.replicas import FromPool, Reads
 from app.store.user_profile import FACT_FLOOR, MAX_FACTS, MAX_WISHES, NOTHING, Standing, take_standing
-
-__all__ = [
-    "ROLES", "ROLE_NAMES", "ROLE_OTHER", "BlockRecord", "CallRecord", "ChainRecord", "EarlierCall", "HeadRecord",
-    "JobRecord", "MessageRecord", "Recognised", "RetrievedRow", "SessionRecord", "StoredBlock", "StoredMessage",
-    "StreamRecord", "TurnRecord", "TurnStore", "Vector",
-]  # fmt: skip
-
 
 _NO_SESSION = UUID(int=0)
 

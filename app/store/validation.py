@@ -15,7 +15,7 @@ from msgspec import Struct
 from app.clock import Clock
 from app.errors import BadBody, Conflict, NotFound
 from app.store import ids
-from app.store.memory_rows import IN_FORCE, MemoryText
+from app.store.memories import IN_FORCE, MemoryText
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 

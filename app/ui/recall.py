@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from app.context.profiles import AUTO
-from app.store.memory_rows import Kind, Status
+from app.store.memories import Kind, Status
 from app.ui.visit import Visit, whole_number
 from app.ui.within import Refused
 

@@ -1,4 +1,4 @@
--- Captured calls as cassettes (app/store/cassettes.py), under row-level security.
+-- Captured calls as cassettes (app/store/captures.py), under row-level security.
 
 -- name: wanted
 -- Calls whose content was kept, the oldest first, after $10: of a user, a session, a model, a status, from $6 up to before $7, with

@@ -1,4 +1,4 @@
--- What the learner made of a turn (app/store/learned.py); row-level security holds it to the tenant.
+-- What the learner made of a turn (app/store/learning.py); row-level security holds it to the tenant.
 
 -- name: said
 -- The messages of a turn, in order, by the call that they came with, which came in at $4 and was over by $5.

@@ -1,4 +1,4 @@
--- Deleting a message (app/store/deleting.py), as mneme_eraser, in one transaction; row-level security holds it to the tenant.
+-- Deleting a message (app/store/erasure.py), as mneme_eraser, in one transaction; row-level security holds it to the tenant.
 
 -- name: hold
 -- A message that is shown, held against others. `said`: its words, with those of its tool calls.

@@ -1,4 +1,4 @@
--- What a captured request was compiled from, read again (app/store/replays.py).
+-- What a captured request was compiled from, read again (app/store/captures.py).
 
 -- name: inputs
 -- What was kept of a call's compile.

@@ -50,7 +50,7 @@ def script(request: Recorded) -> Reply:
     if not asked.get("stream"):
         return reply_json({**head, "content": blocks, "stop_reason": stop, "usage": usage})
     text = blocks[0]["text"]
-    begun = {**head, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+    begun: dict[str, Any] = {**head, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": begun},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},

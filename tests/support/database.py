@@ -21,7 +21,7 @@ import asyncpg
 
 from app.store.embedded import EmbeddedPostgres
 from app.store.migrate import migrate
-from app.store.queue_tables import install_queue
+from app.store.queue import install_queue
 
 PARTITIONS = 2
 """Hash partitions in tests: enough to see pruning, and a copy of the template takes 25 ms instead of 180 with 8."""

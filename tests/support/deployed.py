@@ -6,8 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from app.store.binaries import Account, Binaries, unpack
-from app.store.embedded import EmbeddedPostgres
+from app.store.embedded import Account, Binaries, EmbeddedPostgres, unpack
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

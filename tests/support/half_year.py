@@ -24,16 +24,15 @@ import orjson
 from app.clock import FakeClock
 from app.context.compile import Compiler, SearchRequest
 from app.context.retrieve import Retriever, Scope
-from app.jobs.lease import connector
-from app.jobs.schedule import Schedule
-from app.jobs.sweeps import life_ticks
+from app.jobs.schedule import Schedule, life_ticks
+from app.jobs.worker import connector
 from app.memory.candidate import Candidate, Exchange, Provenance
 from app.memory.extract import extract
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.store import ids
-from app.store.memory_rows import KINDS
+from app.store.memories import KINDS
 from app.store.pools import Pool, open_pool
 from app.store.turns import TurnStore
 from app.store.validation import Validation

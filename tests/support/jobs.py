@@ -11,9 +11,8 @@ from uuid import UUID
 import asyncpg
 import orjson
 
-from app.jobs.lease import Connect, connector
 from app.jobs.schedule import Schedule
-from app.jobs.worker import Handler, Worker
+from app.jobs.worker import Connect, Handler, Worker, connector
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue

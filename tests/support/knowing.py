@@ -16,10 +16,8 @@ from msgspec.structs import replace
 from app.clock import FakeClock
 from app.context.resolution import Entity, Method, Resolution, RowValue
 from app.errors import Unavailable
-from app.jobs.answers import Answers
-from app.jobs.notes import Notes
+from app.jobs.learn import Answers, Learner, Notes
 from app.jobs.resolution import CHECK, Checker, Hearing
-from app.jobs.tasks import Learner
 from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Strategy
 from app.knowledge.resolution import Said, Who
 from app.providers.embeddings import Embedder

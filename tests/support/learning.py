@@ -14,10 +14,7 @@ import orjson
 
 from app.clock import Clock, FakeClock
 from app.errors import Unavailable
-from app.jobs.answers import Answers
-from app.jobs.compare import Comparing, Judge
-from app.jobs.retractions import TakingBack
-from app.jobs.tasks import Extract, Learner
+from app.jobs.learn import Answers, Comparing, Extract, Judge, Learner, TakingBack
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 from app.memory.ingest_text import content_hash

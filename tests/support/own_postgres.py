@@ -14,8 +14,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import asyncpg
 
-from app.store.binaries import Account, unpack
-from app.store.embedded import EmbeddedPostgres
+from app.store.embedded import Account, EmbeddedPostgres, unpack
 from tests.support.database import FAST, connected
 from tests.support.ports import free_port
 from tests.support.server import runs, wait_until

@@ -22,13 +22,12 @@ from app.replay.paging import PagedThen
 from app.replay.recompile import Again, Mode, Recompiler
 from app.settings import Settings
 from app.store import ids
-from app.store.captures import Captures
+from app.store.captures import Captures, ReplayStore
 from app.store.cards import Cards
 from app.store.memories import Memories
 from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.replays import ReplayStore
 from app.store.resolution import KnowingStore
 from app.store.turns import TurnStore
 from app.tasks import Supervisor

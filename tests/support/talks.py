@@ -11,15 +11,9 @@ from app.memory.ingest_text import content_hash
 from app.replay.compare import compare
 from app.replay.recompile import Again
 from app.store.facts import Facts
-from app.store.memory_rows import MemoryChange, MemoryText
+from app.store.memories import MemoryChange, MemoryText
 from app.store.tenancy import UserRef
-from tests.support.journey import (
-    Answer,
-    Message,
-    assistant,
-    system,
-    user,
-)
+from tests.support.journey import Answer, Message, assistant, system, user
 from tests.support.replaying import ANA, TENANT, ReplayStage
 
 FACTS = (

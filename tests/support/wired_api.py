@@ -59,7 +59,7 @@ from app.clock import FakeClock, SystemClock
 from app.context import transcript
 from app.context.compile import Compiler, SearchRequest, SearchResult
 from app.errors import NotFound
-from app.jobs.working import WorkingMemory
+from app.jobs.learn import WorkingMemory
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve import Finder, Resolver
 from app.memory.command_match import contrary
@@ -70,19 +70,17 @@ from app.providers.tokens import CountCache
 from app.replay.ask_again import Asker
 from app.replay.recompile import Recompiler
 from app.settings import Settings
-from app.store.captures import Captures
+from app.store.captures import Captures, CassetteStore
 from app.store.cards import Cards
-from app.store.cassettes import CassetteStore
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
-from app.store.deleting import Deleter
 from app.store.entities import EntityStore
-from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
-from app.store.learned import Learned
+from app.store.learning import Learned
 from app.store.limits import LimitStore, SpendStore
 from app.store.memories import Memories
 from app.store.objects import ObjectStore

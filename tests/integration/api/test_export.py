@@ -10,7 +10,7 @@ import httpx
 import orjson
 import pytest
 
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
 from app.store.export import LEFT_OUT, Export

@@ -25,11 +25,10 @@ from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.replay.ask_again import Asker
 from app.settings import Settings
-from app.store.captures import Captures
+from app.store.captures import Captures, ReplayStore
 from app.store.limits import Limits
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.replays import ReplayStore
 from app.store.resolution import KnowingStore
 from app.store.sessions import Sessions
 from app.store.tenancy import Tenancy

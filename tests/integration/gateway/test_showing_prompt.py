@@ -17,8 +17,7 @@ from app.gateway.card_preview import CardReader
 from app.gateway.prepare import Preparer
 from app.gateway.upstream import Router
 from app.store.cards import Cards, NewCard
-from app.store.deleting import Deleter
-from app.store.erasure import ERASER_ROLE, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from app.store.tenancy import UserRef

@@ -10,8 +10,7 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
-from app.jobs.answers import Answers
-from app.jobs.tasks import Learner
+from app.jobs.learn import Answers, Learner
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool

@@ -13,13 +13,11 @@ from app.clock import FakeClock
 from app.context.cards import CardFinder
 from app.context.navigation import understand
 from app.jobs.cards import CardTaker
-from app.jobs.notes import Notes
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import NoEmbedder
 from app.sources import CardTool
 from app.store.cards import Cards, Filter
-from app.store.deleting import Deleter
-from app.store.erasure import ERASER_ROLE, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.learning import LearningStore
 from app.store.pools import Pool
 from app.store.sessions import SessionRef

@@ -1,4 +1,4 @@
-"""app/store/queue.py and queue_tables.py: pgqueuer's tables in our schema, and what the API may do with the queue."""
+"""app/store/queue.py: pgqueuer's tables in our schema, and what the API may do with the queue."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 
 from app.errors import Conflict
 from app.store.pools import Pool
-from app.store.queue import Counts, Queue, prepare_queue
-from app.store.queue_tables import CHANNEL, install_queue, queue_settings
+from app.store.queue import CHANNEL, Counts, Queue, install_queue, prepare_queue, queue_settings
 from tests.support.database import connected
 from tests.support.jobs import SQL, TENANT, job, put, rows
 
@@ -63,7 +62,7 @@ async def test_install_mends_what_an_older_version_left(admin: asyncpg.Connectio
 async def test_what_this_pgqueuer_has_made_is_not_looked_through_again(
     admin: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "app.store.queue_tables", None)  # importing it fails
+    monkeypatch.setitem(sys.modules, "pgqueuer.adapters.drivers.asyncpg", None)  # importing it fails
     await prepare_queue(admin, SQL)
     await admin.execute("COMMENT ON TABLE agent_data.pgqueuer IS 'pgqueuer 0.1'")
     with pytest.raises(ImportError):

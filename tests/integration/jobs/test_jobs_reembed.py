@@ -1,4 +1,4 @@
-"""`mneme reembed` on a real Postgres: app/cli/reembed.py, app/jobs/reembed.py and app/store/reembed.py together."""
+"""`mneme reembed` on a real Postgres: app/cli/reembed.py and app/store/reembed.py together."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ import numpy as np
 import pytest
 
 from app.cli import reembed
-from app.cli.reembed import Watch, bring_over, drop_space, spaces_of
+from app.cli.reembed import Reembedder, Watch, bring_over, drop_space, spaces_of
 from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady, Unavailable
-from app.jobs.reembed import Reembedder
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Vectors, build_embedder
 from app.settings import Settings
-from app.store.deleting import Deleter
-from app.store.erasure import ERASER_ROLE, Eraser, own_connection
-from app.store.memories import Memories
-from app.store.memory_rows import MemoryChange, MemoryText, NewMemory
+from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
+from app.store.memories import Memories, MemoryChange, MemoryText, NewMemory
 from app.store.pools import Pool
 from app.store.reembed import ReembedStore
 from app.store.sessions import SessionRef

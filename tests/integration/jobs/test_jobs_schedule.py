@@ -13,8 +13,8 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import NotFound
-from app.jobs.lease import connector
 from app.jobs.schedule import LOCK_CLASS, Schedule
+from app.jobs.worker import connector
 from app.server.worker import graph_from
 from app.store.pools import Pool, halfvec
 from tests.support.jobs import SQL, rows, until, working

@@ -1,4 +1,4 @@
-"""app/jobs/worker.py and app/jobs/lease.py on a real Postgres: every job is done, whatever happens to whom."""
+"""app/jobs/worker.py on a real Postgres: every job is done, whatever happens to whom."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from app.errors import BadBody, HelperError
-from app.jobs.lease import connector
+from app.jobs.worker import connector
 from app.store.pools import Pool
 from app.store.queue import Counts, Queue
 from tests.support.jobs import SQL, job, payload, put, rows, until, working

@@ -15,8 +15,7 @@ from app.jobs.consolidation import Consolidator
 from app.jobs.resolution import LATER_S, CheckJob
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
-from app.store.consolidation import ConsolidationStore
-from app.store.derived import DrawingStore
+from app.store.consolidation import ConsolidationStore, DrawingStore
 from app.store.pools import Pool
 from tests.support.jobs import SQL, rows
 from tests.support.knowing import GAI, Knowing, knowing, with_strategy

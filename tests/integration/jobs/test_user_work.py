@@ -13,11 +13,9 @@ import pytest
 from app.clock import FakeClock
 from app.errors import BadBody, HelperError
 from app.jobs.consolidation import Consolidator
-from app.jobs.notes import Notes
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import NoEmbedder
-from app.store.consolidation import ConsolidationStore
-from app.store.derived import DrawingStore
+from app.store.consolidation import ConsolidationStore, DrawingStore
 from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool, open_pool

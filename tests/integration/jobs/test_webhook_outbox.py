@@ -16,9 +16,9 @@ import pytest
 from app.cli.doctor import _database
 from app.clock import FakeClock, SystemClock
 from app.errors import NotFound
-from app.jobs.lease import QueueDriver, connector
 from app.jobs.schedule import Schedule
 from app.jobs.webhooks import ENTRYPOINT, KEEP, retrying, webhook_ticks
+from app.jobs.worker import QueueDriver, connector
 from app.settings import Settings
 from app.sources import WebhookEvent, WebhookTarget
 from app.store import ids

@@ -8,9 +8,7 @@ import asyncpg
 import orjson
 
 from app.clock import FakeClock
-from app.jobs.notes import Notes
-from app.jobs.tasks import Learner
-from app.jobs.working import WorkingMemory
+from app.jobs.learn import Learner, Notes, WorkingMemory
 from app.providers.embeddings import NoEmbedder
 from app.store.learning import LearningStore
 from app.store.memories import Memories

@@ -8,9 +8,8 @@ from typing import Any
 import asyncpg
 
 from app.clock import FakeClock
-from app.jobs.lease import connector
-from app.jobs.schedule import Schedule
-from app.jobs.sweeps import ALIAS_FLOOR, ALIAS_IDLE, alias_ticks
+from app.jobs.schedule import ALIAS_FLOOR, ALIAS_IDLE, Schedule, alias_ticks
+from app.jobs.worker import connector
 from app.knowledge.resolution import faded
 from app.knowledge.resolve import Who
 from tests.support.entities import add_alias

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from tests.support.learning import learner

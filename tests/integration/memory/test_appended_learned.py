@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from app.clock import FakeClock
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
 from app.store.facts import Facts

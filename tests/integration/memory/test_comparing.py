@@ -14,7 +14,7 @@ import respx
 
 from app.api.conflicts import conflict_out
 from app.clock import FakeClock
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.compare_llm import judged
 from app.memory.extract import extract

@@ -1,4 +1,4 @@
-"""app/store/deleting.py: what goes with a message, what stays, and who must not come in between."""
+"""app/store/erasure.py: what goes with a message, what stays, and who must not come in between."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ import pytest
 from app.clock import FakeClock
 from app.errors import StoreUnavailable
 from app.index import indexes
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
-from app.store.deleting import Deleter, Deletion
-from app.store.erasure import ERASER_ROLE, own_connection
-from app.store.memories import Memories
-from app.store.memory_rows import NewMemory
+from app.store.erasure import ERASER_ROLE, Deleter, Deletion, own_connection
+from app.store.memories import Memories, NewMemory
 from app.store.paging import PagingStore
 from app.store.paging_values import Part, mark_of
 from app.store.pools import Pool

@@ -10,15 +10,13 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.extract import rules
 from app.memory.extract_grammar import words
 from app.memory.ingest_text import content_hash
-from app.store.deleting import Deleter
-from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.facts import Fact, Facts
-from app.store.memories import Memories
-from app.store.memory_rows import MemoryChange, MemoryText
+from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from app.store.validation import Validation

@@ -11,7 +11,7 @@ import pytest
 from app.clock import FakeClock
 from app.context.compile import Compiler, SearchRequest
 from app.context.retrieve import Retriever, Scope
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers

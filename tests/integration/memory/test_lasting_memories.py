@@ -22,8 +22,7 @@ from app.memory.secrets import unwelcome
 from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
-from app.store.deleting import Deleter
-from app.store.erasure import ERASER_ROLE, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.persistent_objects import LastingStore

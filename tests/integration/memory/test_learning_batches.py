@@ -10,22 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from app.errors import BadBody, HelperError, Unavailable
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from tests.support.jobs import SQL, rows
-from tests.support.learning import (
-    INTRODUCTION,
-    TENANT,
-    Remote,
-    Talk,
-    by_rules,
-    everything,
-    learner,
-    memories,
-    texts,
-)
+from tests.support.learning import INTRODUCTION, TENANT, Remote, Talk, by_rules, everything, learner, memories, texts
 
 # --- remote embedders, and batches -----------------------------------------------------------------------------------
 

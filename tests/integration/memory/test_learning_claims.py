@@ -13,12 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from app.clock import FakeClock
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
-from app.store.memories import Memories
-from app.store.memory_rows import MemoryChange, MemoryText
+from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.jobs import rows

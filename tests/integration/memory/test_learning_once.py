@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from app.errors import StoreUnavailable
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.candidate import Candidate, Exchange
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.learning import Effect

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool, open_pool
 from app.store.queue import Counts, Queue

@@ -1,4 +1,4 @@
-"""The `learn` job on a real Postgres: app/jobs/tasks.py, app/memory/ingest.py and app/store/learning.py together."""
+"""The `learn` job on a real Postgres: app/jobs/learn.py, app/memory/ingest.py and app/store/learning.py together."""
 
 from __future__ import annotations
 
@@ -11,27 +11,15 @@ import orjson
 import pytest
 
 from app.clock import FakeClock
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.ingest_text import content_hash
 from app.memory.secrets import refuser
 from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder
-from app.store.memories import Memories
-from app.store.memory_rows import MemoryChange, MemoryText
+from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.jobs import rows
-from tests.support.learning import (
-    INTRODUCTION,
-    NOW,
-    TENANT,
-    Remote,
-    Talk,
-    count,
-    learner,
-    memories,
-    taught,
-    texts,
-)
+from tests.support.learning import INTRODUCTION, NOW, TENANT, Remote, Talk, count, learner, memories, taught, texts
 
 # --- what is learned -------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
-from app.jobs.tasks import Learner
+from app.jobs.learn import Learner
 from app.memory.candidate import Candidate, Ended, Exchange, Provenance, Triple
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool

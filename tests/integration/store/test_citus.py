@@ -28,7 +28,7 @@ from app.store.indexed import IndexAsk
 from app.store.migrate import migrate
 from app.store.paging_values import WINDOW_TURNS
 from app.store.pools import Pool, halfvec, open_pool
-from app.store.queue_tables import install_queue
+from app.store.queue import install_queue
 from app.store.records import TurnRecord, batch
 from app.store.turns import TurnStore
 from app.store.user_profile import FACT_FLOOR, MAX_FACTS, MAX_WISHES

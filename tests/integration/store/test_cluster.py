@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from app.errors import NotReady
 from app.store import embedded
-from app.store.binaries import Account, Binaries, unpack
-from app.store.embedded import SERVER_SETTINGS, make_cluster, server_settings, write_private
+from app.store.embedded import SERVER_SETTINGS, Account, Binaries, make_cluster, server_settings, unpack, write_private
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

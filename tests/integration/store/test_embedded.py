@@ -18,8 +18,7 @@ import pytest
 
 from app.errors import NotReady
 from app.store import embedded
-from app.store.binaries import Account, unpack
-from app.store.embedded import EmbeddedPostgres
+from app.store.embedded import Account, EmbeddedPostgres, unpack
 from tests.support.database import connected
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -17,17 +17,16 @@ import pytest
 from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady
 from app.index.indexes import Part
-from app.jobs.lease import connector
-from app.jobs.schedule import Schedule
-from app.jobs.sweeps import privacy_ticks
+from app.jobs.schedule import Schedule, privacy_ticks
+from app.jobs.worker import connector
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, hmac_pads, own_connection
 from app.store.item_columns import ids_of
 from app.store.learning import LearningStore
 from app.store.limits import LimitStore, SpendStore, Unrecorded
 from app.store.pools import Pool
+from app.store.records import StreamRecord
 from app.store.retention import Limits, Retention
-from app.store.turns import StreamRecord
 from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL, until
 from tests.support.paged import whole_record

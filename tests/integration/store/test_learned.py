@@ -13,7 +13,7 @@ import pytest
 from app.capture.record import Recorder
 from app.providers.tokens import CountCache
 from app.store import ids
-from app.store.learned import Learned, NewMemory, Said
+from app.store.learning import Learned, MadeMemory, Said
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
@@ -97,9 +97,9 @@ async def test_what_was_made_of_it(learned: Learned, admin: Admin) -> None:
     made = await learned.made(TENANT, ANA, said, NOW)
     assert made.event_type == "statement"
     assert made.memories == (
-        NewMemory(own, "preference", "It is Friday", 0.5),
-        NewMemory(drawn, "fact", "Drawn from it", 0.5),
-        NewMemory(outranked, "fact", "By a row", 0.5),
+        MadeMemory(own, "preference", "It is Friday", 0.5),
+        MadeMemory(drawn, "fact", "Drawn from it", 0.5),
+        MadeMemory(outranked, "fact", "By a row", 0.5),
     )
 
 

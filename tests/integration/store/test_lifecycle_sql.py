@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from app.clock import FakeClock
-from app.jobs.lease import connector
-from app.jobs.schedule import LOCK_CLASS, Schedule
-from app.jobs.sweeps import life_ticks
+from app.jobs.schedule import LOCK_CLASS, Schedule, life_ticks
+from app.jobs.worker import connector
 from app.store import ids
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from app.clock import FakeClock
 from app.context.score import effective_confidence
-from app.store.memory_rows import MemoryText
+from app.store.memories import MemoryText
 from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.validation import Validation

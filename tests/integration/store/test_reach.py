@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from app.errors import NotReady
-from app.store import reach as reaching
-from app.store.reach import reach
+from app.store import pools
+from app.store.pools import reach
 from tests.support.own_postgres import OwnPostgres
 from tests.support.ports import free_port
 from tests.support.sockets import eventually
@@ -30,7 +30,7 @@ async def test_what_time_does_not_mend_is_said_at_once(empty_database: str, capl
 
 
 async def test_nobody_there(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaching, "AGAIN_S", 0.01)
+    monkeypatch.setattr(pools, "AGAIN_S", 0.01)
     with pytest.raises(NotReady, match="MNEME_DATABASE_URL"):
         await reach(nobody_listens(), 0.05)
     assert caplog.text.count("waiting for the database") == 1, "it says so once"

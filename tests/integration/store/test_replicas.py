@@ -23,15 +23,13 @@ from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.indexed import IndexStore
 from app.store.item_columns import NO_PLACES
-from app.store.memories import Memories
-from app.store.memory_rows import MemoryChange, MemoryText, NewMemory
+from app.store.memories import Memories, MemoryChange, MemoryText, NewMemory
 from app.store.migrate import migrate
 from app.store.queries import Queries
-from app.store.queue_tables import install_queue
-from app.store.replicas import begin_marking
+from app.store.queue import install_queue
+from app.store.replicas import Elsewhere, PoolLimits, Pools, begin_marking, open_pools
 from app.store.tenancy import UserRef
 from app.store.turns import TurnStore
-from app.store.workloads import Elsewhere, PoolLimits, Pools, open_pools
 from app.tasks import Supervisor
 from tests.support.database import MEMORY, PARTITIONS, connected
 from tests.support.replicas import Cluster, Node

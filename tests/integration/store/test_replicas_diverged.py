@@ -12,9 +12,8 @@ import pytest
 
 from app.store.migrate import migrate
 from app.store.queries import Queries
-from app.store.queue_tables import install_queue
-from app.store.replicas import begin_marking, servers_of
-from app.store.workloads import Elsewhere, PoolLimits, open_pools
+from app.store.queue import install_queue
+from app.store.replicas import Elsewhere, PoolLimits, begin_marking, open_pools, servers_of
 from tests.support.database import MEMORY, PARTITIONS, connected
 from tests.support.replicas import Cluster, Node, login
 from tests.support.teller import TENANT

@@ -10,16 +10,15 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
-from app.jobs.lease import connector
-from app.jobs.schedule import Schedule
-from app.jobs.sweeps import privacy_ticks
+from app.jobs.schedule import Schedule, privacy_ticks
+from app.jobs.worker import connector
 from app.store import ids, retention
 from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.paging import PagingStore
 from app.store.pools import Pool
+from app.store.records import StreamRecord
 from app.store.retention import GB, Limits, Outcome, Retention, Storage, by_group
-from app.store.turns import StreamRecord
 from tests.support.jobs import SQL
 from tests.support.paged import whole_record
 from tests.support.teller import ANA, TENANT, Teller, recipe_of, talk

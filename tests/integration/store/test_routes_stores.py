@@ -16,10 +16,8 @@ from app.context import transcript
 from app.errors import Conflict
 from app.store import ids
 from app.store.captures import CallFilter, Captures
-from app.store.forgetting import content_hmac
 from app.store.history import History, NewMessage
-from app.store.memories import Memories
-from app.store.memory_rows import Filter, MemoryChange, MemoryText, NewMemory
+from app.store.memories import Filter, Memories, MemoryChange, MemoryText, NewMemory, content_hmac
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.sessions import NewSession, Sessions

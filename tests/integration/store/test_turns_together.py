@@ -24,7 +24,8 @@ from app.providers.tokens import CountCache
 from app.store import ids
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
-from app.store.turns import TurnRecord, TurnStore
+from app.store.records import TurnRecord
+from app.store.turns import TurnStore
 from app.tasks import Supervisor
 from tests.support.database import connected
 from tests.support.teller import ANA, NOW, TENANT, Teller, recipe_of, said, talk

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from app.api.cassettes import _stream
 from app.capture.cassettes import call_id, cassette_of, facts_of
-from app.store.captures import CallDetail
-from app.store.cassettes import Answer
+from app.store.captures import CallDetail, CapturedAnswer
 from mneme_replay.cassette import Cassette, Chunk, Response
 from tests.support.cassettes import SSE_HEADERS, asking, cassette
 
@@ -65,7 +64,7 @@ def detail(**fields: object) -> CallDetail:
 
 
 def test_a_captured_call_says_what_is_known_of_it() -> None:
-    made = cassette_of(detail(labels=["checkout"]), asking(), None, Answer(b"{}", False, [(1500, 2)]))
+    made = cassette_of(detail(labels=["checkout"]), asking(), None, CapturedAnswer(b"{}", False, [(1500, 2)]))
     assert (made.id, made.recorded_at) == (cassette().id, "2026-05-03T10:00:01.000000Z")
     assert (made.labels, made.whole, made.sent) == (("checkout",), True, None)
     assert made.call == {
@@ -86,7 +85,7 @@ def test_labels_go_out_and_come_in() -> None:
     """Those that the call has now; of its header only where the cassette says nothing."""
 
     def made(**fields: Any) -> Cassette:
-        return cassette_of(detail(**fields), asking(), None, Answer(b"{}", False, [(1500, 2)]))
+        return cassette_of(detail(**fields), asking(), None, CapturedAnswer(b"{}", False, [(1500, 2)]))
 
     def back(call: Cassette) -> Sequence[str]:
         return facts_of(call, TENANT, USER, AT, None).labels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.capture.labels import MAX_LABELS, is_label, labels_of
+from app.capture.facts import MAX_LABELS, is_label, labels_of
 
 LONG = b"x" * 257
 

@@ -1,7 +1,9 @@
 import pytest
 
-from app.capture.masking import MASK, masked, masked_path, parse_path, redacted, without
+from app.capture.masking import masked, parse_path, without
 from app.errors import BadRequest
+from mneme_replay.paths import MASK, redacted
+from mneme_replay.secrets import masked_path
 
 SECRETS = [
     b"Authorization",

@@ -21,7 +21,7 @@ from app.index.analyse import pack
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import NoEmbedder
 from app.providers.tokens import CountCache
-from app.store.turns import TurnRecord
+from app.store.records import TurnRecord
 from tests.support.wired_api import HashEmbedder, WordCounter
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

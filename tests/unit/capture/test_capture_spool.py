@@ -12,8 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from app.capture.journal import Begin, Codec, Kept, frames_of
-from app.capture.running import Journal
-from app.capture.spool import Spool, Usage, erasing, look, open_spool
+from app.capture.spool import Journal, Spool, Usage, erasing, look, open_spool
 from app.errors import NotReady, SpoolUnavailable
 
 ANA, BEN = UUID(int=1), UUID(int=2)

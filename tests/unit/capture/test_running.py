@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from app.capture import running
+from app.capture import spool
 from app.capture.journal import Begin, Kept
-from app.capture.running import SUFFIX, Entry, Journal, abandoned
+from app.capture.spool import SUFFIX, Entry, Journal, abandoned
 
 USER = UUID(int=7)
 
@@ -104,7 +104,7 @@ def test_a_segment_that_is_never_quiet_is_followed_by_another(tmp_path: Path, mo
     journal.tidy()
     begun(journal)
     assert len(segments(tmp_path)) == 1
-    monkeypatch.setattr(running, "SEGMENT_LIFE_S", -1.0)
+    monkeypatch.setattr(spool, "SEGMENT_LIFE_S", -1.0)
     journal.tidy()
     begun(journal)
     assert len(segments(tmp_path)) == 2

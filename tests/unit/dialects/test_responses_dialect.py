@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 import pytest
 
-from app.capture.masking import MASK
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
 from app.dialects.base import ChatRequest, renamed
 from app.dialects.chat import CHAT
@@ -17,6 +16,7 @@ from app.dialects.responses import RESPONSES, mark_of
 from app.dialects.splice import splice
 from app.dialects.sse import Answer
 from app.gateway.inject import weave
+from mneme_replay.paths import MASK
 from tests.support.responses import called, said
 
 USER = {"role": "user", "content": "q"}

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from app.api.auth import Principal
 from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
 from app.capture.journal import Codec, gather
-from app.capture.running import SUFFIX, Entry
+from app.capture.spool import SUFFIX, Entry
 from app.errors import StoreUnavailable, Unavailable
 from app.gateway import spooling as drain_module
 from app.gateway.spooled_call import INTERRUPTED

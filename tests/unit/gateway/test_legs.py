@@ -13,7 +13,7 @@ import pytest
 
 from app.api.auth import Principal
 from app.capture.facts import Outcome
-from app.capture.running import Abandoned
+from app.capture.spool import Abandoned
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
 from app.gateway.idempotency import Replay
 from app.gateway.spooled_call import Revived, revive

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capture.masking import MASK, parse_path, redacted
+from app.capture.masking import parse_path
 from app.dialects.sse import EventParser
 from app.gateway.redact import Redactor
-from app.store.turns import StreamRecord
+from app.store.records import StreamRecord
+from mneme_replay.paths import MASK, redacted
 
 PATHS = ["$.metadata.ssn", "$.messages[*].content[*].image_url.url", "$.choices[*].delta.content", "$['a b']"]
 REDACTOR = Redactor(PATHS, ["X-Email"])

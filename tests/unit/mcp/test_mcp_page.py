@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from app.cli.mcp import mcp
+from app.cli.serve import mcp
 from app.mcp.server import PROFILE, SESSION
 from app.mcp.tools import MAX_LISTED, MAX_SHOWN_CHARS, TOOLS
 

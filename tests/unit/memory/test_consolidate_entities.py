@@ -13,7 +13,7 @@ from app.memory.consolidate_entities import (
     due_entities,
     key_facts,
 )
-from app.store.derived import Episode, KnownFact
+from app.store.consolidation import Episode, KnownFact
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 

@@ -23,7 +23,7 @@ from app.memory.consolidate_episodes import (
     widen,
 )
 from app.memory.extract import extract
-from app.store.derived import Episode
+from app.store.consolidation import Episode
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 

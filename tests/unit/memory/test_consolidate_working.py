@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from app.memory.consolidate_working import MAX_RESULTS, WINDOW_TURNS, last_turns, working_of
-from app.store.working import RESULT_CHARS, RecentMessage
+from app.store.consolidation import RESULT_CHARS, RecentMessage
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 

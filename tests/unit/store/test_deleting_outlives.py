@@ -1,4 +1,4 @@
-"""app/store/deleting.py: which memories stay when one of their sources goes."""
+"""app/store/erasure.py: which memories stay when one of their sources goes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from app.store.deleting import Learned, outlives
+from app.store.erasure import SourcedMemory, outlives
 
 GONE, LEFT, THIRD = UUID(int=1), UUID(int=2), UUID(int=3)
 
 
-def learned(text: str, quotes: dict[UUID, str | None], *, kind: str = "fact", stated: bool = False) -> Learned:
+def learned(text: str, quotes: dict[UUID, str | None], *, kind: str = "fact", stated: bool = False) -> SourcedMemory:
     sources = [{"message_id": str(message), "quote": quote} for message, quote in quotes.items()]
-    return Learned(UUID(int=9), kind, text, sources, list(quotes), stated)
+    return SourcedMemory(UUID(int=9), kind, text, sources, list(quotes), stated)
 
 
 @pytest.mark.parametrize(

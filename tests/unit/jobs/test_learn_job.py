@@ -1,4 +1,4 @@
-"""app/jobs/tasks.py: what a job says, and how a conversation is cut into exchanges."""
+"""app/jobs/learn.py: what a job says, and how a conversation is cut into exchanges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from app.errors import BadBody
-from app.jobs.tasks import LearnJob, exchanges_of
+from app.jobs.learn import LearnJob, exchanges_of
 from app.store.learning import SourceMessage
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -1,0 +1,757 @@
+"""The `learn` job: what is done with a turn, or with a batch of imported messages: index them, and learn from them.
+
+read the messages ─> vectors, where no turn waits for them ─> statements by the rules ─> their vectors
+    └── nothing is held meanwhile; then, in one transaction that notes the job as done:
+        vectors, words, new memories and what they repeat or replace; where there is a helper LLM, a job for each exchange
+        └── such a job: statements by the helper ─> in one transaction that notes it as done: those that the rules did not find
+              └── then what the exchange taught is compared with what was known (`Comparing`)
+
+A server does the first job with the turn where the rules find something in it (`Inline`); the queued one then finds it done.
+While the helper is away, what the rules found is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+import orjson
+from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.clock import Clock
+from app.errors import BadBody, Conflict, MnemeError
+from app.memory.answers import Note, Reply, may_answer, puts, reply_to
+from app.memory.candidate import Candidate, Exchange, Provenance, Triple
+from app.memory.command_match import taken_back
+from app.memory.commands import WITHDRAWS, Command, commands
+from app.memory.compare import CONTRARY, belonging, concerned
+from app.memory.compare_llm import UNLIKE, Pair, Verdict, contradictions, worth_asking
+from app.memory.consolidate_episodes import episode_of, tool_names
+from app.memory.consolidate_working import asks_to_go_on, working_of
+from app.memory.drafts import Draft, Place, make_drafts
+from app.memory.extract import Earlier, amended, amends, extract
+from app.memory.extract_clauses import MAX_OWN_WORD
+from app.memory.ingest import Ingest
+from app.memory.ingest_claims import opposite
+from app.metrics import Metrics
+from app.providers.embeddings import Embedder
+from app.store import ids
+from app.store.commands import Doing, Done
+from app.store.consolidation import Working, keep_working, more_tools, note_episodes, read_recent, read_working
+from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
+from app.store.memories import MemoryText
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.records import JobRecord, Vector
+from app.store.validation import Answered, Pending, Validation
+
+if TYPE_CHECKING:
+    from app.jobs.cards import CardTaker
+
+log = logging.getLogger(__name__)
+
+Extract = Callable[[Exchange], Awaitable[Sequence[Candidate]]]
+"""Finds what is worth remembering in one exchange. Raises `HelperError` when a helper LLM fails: the job is tried again."""
+
+Judge = Callable[[Sequence[Pair]], Awaitable[Mapping[int, Verdict]]]
+"""By the place of a pair, the verdict on it. Raises `HelperError`: the job is tried again."""
+
+EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
+"""Roles whose texts get vectors: what was said, not how the application set the scene."""
+
+LEARN = "learn"
+IMPORT_INDEX = "import_index"
+"""The entrypoints. An imported batch is learned from as a turn is."""
+
+INLINE_CHARS = 600
+"""Characters of a message that the rules read with the turn: 0.1 ms for a question, some 1 ms for five sentences.
+Longer ones are left to the job."""
+
+INLINE_WITHIN_S = 1.0
+"""Seconds that an answer's end waits for it at most. A server's first, with connections to
+open, takes some 200 ms."""
+
+INLINE_LATER_S = 3.0
+"""Seconds after which the queued job comes: long enough that no worker does it at the same time."""
+
+Told = tuple[Exchange, Sequence[SourceMessage]]
+"""An exchange, and its messages, the user's own first."""
+
+
+class LearnJob(Struct, frozen=True):
+    """The payload of `learn`. `messages`: those that the turn added, in order, said between `since` and `until`.
+
+    `confined`: nobody's session. `indexed`: the rules have learned from them; the helper LLM is to add what they did not find.
+    """
+
+    tenant: UUID
+    user: UUID
+    session: UUID
+    session_name: str | None
+    messages: tuple[UUID, ...]
+    since: datetime
+    until: datetime
+    confined: bool = False
+    indexed: bool = False
+
+    @classmethod
+    def parse(cls, payload: bytes) -> LearnJob:
+        """Raises `BadBody`: what cannot be read now cannot be read later."""
+        try:
+            fields: dict[str, Any] = orjson.loads(payload)
+            job = cls(
+                tenant=UUID(fields["tenant"]),
+                user=UUID(fields["user"]),
+                session=UUID(fields["session"]),
+                session_name=fields.get("session_name"),
+                messages=tuple(UUID(each) for each in fields["messages"]),
+                since=datetime.fromisoformat(fields["from"]),
+                until=datetime.fromisoformat(fields["to"]),
+                confined=bool(fields.get("confined", False)),
+                indexed=bool(fields.get("indexed", False)),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadBody("This job's payload cannot be read.") from error
+        if not job.messages:
+            raise BadBody("This job names no messages.")
+        return job
+
+    @property
+    def key(self) -> str:
+        """What its effect is noted under."""
+        return f"{'extract' if self.indexed else 'learn'}:{self.messages[0]}"
+
+    @property
+    def alone(self) -> UUID:
+        """Jobs that share this must not learn at the same time."""
+        return self.session if self.confined else self.user
+
+    def part(self, messages: Sequence[SourceMessage]) -> JobRecord:
+        """The job in which the helper adds to what the rules found in one of its exchanges, which is indexed."""
+        payload = {
+            "tenant": self.tenant,
+            "user": self.user,
+            "session": self.session,
+            "session_name": self.session_name,
+            "messages": [each.message_id for each in messages],
+            "from": self.since,
+            "to": self.until,
+            "confined": self.confined,
+            "indexed": True,
+        }
+        return JobRecord(LEARN, orjson.dumps(payload, default=str), f"extract:{messages[0].message_id}", 0.0)
+
+
+class Spoken(Protocol):
+    """What a job's exchanges say of things (see `app/jobs/resolution.py`)."""
+
+    def about(self, exchange: Exchange, asked: SourceMessage, found: Sequence[Candidate]) -> Sequence[Candidate]:
+        """What was found in an exchange, with the ids of the things that it names."""
+        ...
+
+    async def note(self, job: LearnJob, effect: Effect) -> None:
+        """Told, within the job's effect, after all else."""
+        ...
+
+
+class Hearing(Protocol):
+    """Finds out which things exchanges name, before a job's effect; None: there is nothing to know."""
+
+    async def hear(
+        self, job: LearnJob, setting: Setting, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]
+    ) -> Spoken | None: ...
+
+
+class Learner:
+    """Does `learn` jobs."""
+
+    def __init__(
+        self,
+        store: LearningStore,
+        *,
+        embedder: Embedder,
+        space: int | None,
+        extract: Extract,
+        count: Callable[[str], int],
+        clock: Clock,
+        store_secrets: bool = False,
+        refuses: Callable[[str], bool] = lambda _: False,
+        helper: Extract | None = None,
+        comparing: Comparing | None = None,
+        note: Notes | None = None,
+        answers: Answers | None = None,
+        hearing: Hearing | None = None,
+        taking_back: TakingBack | None = None,
+    ) -> None:
+        """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
+        text that it must not be kept. `extract`: the rules. `helper`: adds to them, in a job for each exchange, since
+        each costs a call of an LLM; None: nothing does. `comparing`: asks in these jobs what contradicts what."""
+        self._store = store
+        self._embedder = embedder
+        self._space = space if embedder.dimensions else None
+        self._extract = extract
+        self._count = count
+        self._clock = clock
+        self._store_secrets = store_secrets
+        self._refuses = refuses
+        self._helper = helper
+        self._comparing = comparing
+        self._note = note
+        self._answers = answers
+        self._hearing = hearing
+        self._taking_back = taking_back
+        self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
+
+    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
+        """By entrypoint, for the worker."""
+        return {LEARN: self.learn, IMPORT_INDEX: self.learn}
+
+    async def learn(self, payload: bytes) -> None:
+        """Index the messages of a job and learn from them. Raises `BadBody` for a payload that is none, `HelperError`,
+        `Unavailable` and `StoreUnavailable` for what may work later."""
+        job = LearnJob.parse(payload)
+        while not await self._attempt(job):
+            log.info("a message was deleted while it was learned from", extra={"job_key": job.key})
+        # After the effect, with one of its own: a helper that fails here is asked again, and what it found before stays.
+        if job.indexed and self._comparing is not None:
+            await self._comparing.compare(job, self._alone(job))
+
+    async def _attempt(self, job: LearnJob) -> bool:
+        """Read, find and write. False: something that was read is gone by now, and nothing was written."""
+        if job.indexed and self._helper is None:
+            return True  # it was to add to the rules, and is configured no more
+        setting, messages = await self._store.read(
+            job.tenant, job.user, job.messages, job.since, job.until, job_key=job.key
+        )
+        if setting.done:
+            return True
+        found = [] if self._embedder.local or job.indexed else await self._message_vectors(messages)
+        exchanges = await self._told(job, exchanges_of(messages, setting.instructions))
+        spoken = await self._hearing.hear(job, setting, exchanges) if self._hearing and exchanges else None
+        statements = await self._statements(job, exchanges, spoken)
+        verdicts: list[AnswerFound] = []
+        if self._answers is not None and exchanges and not job.indexed:
+            verdicts = await self._answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
+        # Waiting here holds no connection; other workers are waited for in Postgres.
+        try:
+            async with (
+                self._alone(job),
+                self._store.effect(
+                    job.tenant,
+                    job.user,
+                    job.key,
+                    alone=job.alone,
+                    epoch=setting.epoch,
+                    read=[each.message_id for each in messages],
+                    now=self._clock.now(),
+                ) as effect,
+            ):
+                if effect is None:
+                    log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
+                    return True
+                await self._index(effect, found)
+                if statements:
+                    await self._take_in(job, setting, effect, statements)
+                if self._taking_back is not None and exchanges and not job.indexed:
+                    await self._taking_back.act(job, effect, exchanges, statements)
+                if self._answers is not None and verdicts:
+                    await self._answers.act(effect, job.tenant, job.user, verdicts, statements)
+                if not job.indexed:
+                    if self._note is not None:
+                        await self._note(job, effect, messages, statements)
+                    if spoken is not None:
+                        await spoken.note(job, effect)
+                    if exchanges and self._helper is not None:
+                        await effect.enqueue([job.part(own) for _, own in exchanges])
+        except Conflict:
+            return False
+        return True
+
+    async def _told(self, job: LearnJob, exchanges: Sequence[Told]) -> Sequence[Told]:
+        """Without what is only said again: what came with the first turn of a session may be another one's history. (Of
+        nobody's sessions none is another's.)"""
+        if job.confined or len(exchanges) < 2:
+            return exchanges
+        asked = [own[0].message_id for _, own in exchanges]
+        again = await self._store.restated(job.tenant, job.user, asked, job.since, job.until)
+        return [each for each in exchanges if each[1][0].message_id not in again]
+
+    def _alone(self, job: LearnJob) -> asyncio.Lock:
+        return self._turns.setdefault(job.alone, asyncio.Lock())
+
+    async def _message_vectors(self, messages: Sequence[SourceMessage]) -> list[tuple[SourceMessage, Vector]]:
+        wanted = [each for each in messages if each.role in EMBEDDED_ROLES and each.content.strip()]
+        if not wanted or self._space is None:
+            return []
+        vectors = await self._embedder.embed([each.content for each in wanted])
+        return [(each, vector) for each, vector in zip(wanted, vectors, strict=True) if vector.any()]
+
+    async def _index(self, effect: Effect, found: Sequence[tuple[SourceMessage, Vector]]) -> None:
+        if found and self._space is not None:
+            items, vectors = zip(*found, strict=True)
+            await effect.add_vectors(
+                self._space, MESSAGE, [each.message_id for each in items], [each.created_at for each in items], vectors
+            )
+
+    async def _meant(
+        self,
+        job: LearnJob,
+        candidate: Candidate,
+        exchange: Exchange,
+        asked: SourceMessage,
+        found: Sequence[tuple[Candidate, SourceMessage]],
+    ) -> Candidate | None:
+        """What "no, I meant …" corrects: of this job's statements, else of the session's last ones."""
+        earlier = [Earlier(each.quote, each.triple) for each, _ in reversed(found) if each.triple is not None]
+        for quote, *triple in await self._store.recent(job.tenant, job.user, job.session, asked.turn_index):
+            earlier.append(Earlier(quote, Triple(*triple)))
+        return amended(candidate, exchange, earlier)
+
+    async def _statements(
+        self,
+        job: LearnJob,
+        exchanges: Sequence[Told],
+        spoken: Spoken | None,
+    ) -> list[Draft]:
+        """What the exchanges say that is worth keeping, with vectors."""
+        found: list[tuple[Candidate, SourceMessage]] = []
+        finds = self._helper if job.indexed and self._helper is not None else self._extract
+        for exchange, own in exchanges:
+            said = await finds(exchange)
+            for each in said if spoken is None else spoken.about(exchange, own[0], said):
+                meant = await self._meant(job, each, exchange, own[0], found) if amends(each) else each
+                if meant is not None:
+                    found.append((meant, _source_of(meant, own)))
+        made = make_drafts(found, self._count, store_secrets=self._store_secrets, refuses=self._refuses)
+        if not made or self._space is None:
+            return made
+        vectors = await self._embedder.embed([each.text for each in made])
+        return [
+            replace(each, vector=vector) if vector.any() else each for each, vector in zip(made, vectors, strict=True)
+        ]
+
+    async def _take_in(
+        self, job: LearnJob, setting: Setting, effect: Effect, statements: Sequence[Draft]
+    ) -> list[UUID]:
+        """Ingest statements; the memories that are new, and in force."""
+        now = self._clock.now()
+        scope = job.session if job.confined else ids.NIL
+        # A space that was measured has its own; the others are alike enough for one, which an operator may set.
+        own = self._embedder.duplicate_threshold
+        threshold = own if own is not None else setting.dedup_threshold
+        near = await self._near(effect, scope, statements, min(threshold, CONTRARY))
+        claims = {pair for each in statements for pair in _claims(each)}
+        hashes = [each.content_hash for each in statements]
+        claims |= {("user", name) for each in statements for name in each.candidate.doubts}
+        claims |= {pair for each in statements for pair in belonging(each)}
+        ended = {each.subject for draft in statements for each in draft.candidate.ends}
+        close = {each for found in near.values() for each in found}
+        members = await effect.members(scope, hashes, claims, close, ended)
+        known = await effect.known(scope, concerned(statements, members, near, threshold))
+        # "Remember that ..." takes back what was forgotten in a chat.
+        await effect.lift(setting.hmac_key, [each.content_hash for each in statements if each.candidate.explicit])
+        # Asked for last: whoever forgets one of these memories has done so by now, or waits.
+        forgotten = await effect.forgotten(setting.hmac_key, hashes)
+        ingest = Ingest(
+            Place(job.session, job.session_name or str(job.session), job.confined),
+            known,
+            members,
+            near,
+            threshold=threshold,
+            now=now,
+            l1_ttl=setting.l1_ttl,
+            new_id=lambda: ids.uuid7(now),
+        )
+        changes = ingest.take_all(statements, without=forgotten)
+        await effect.change(scope, self._space, changes)
+        return [each.memory_id for each in changes.new if each.superseded_by is None]
+
+    async def _near(
+        self, effect: Effect, scope: UUID, statements: Sequence[Draft], threshold: float
+    ) -> dict[int, dict[UUID, float]]:
+        """By the place of a statement, the memories above a cosine of it, and that cosine."""
+        found = [(n, each.vector) for n, each in enumerate(statements) if each.vector is not None]
+        near: dict[int, dict[UUID, float]] = {}
+        if self._space is not None and found:
+            vectors = [vector for _, vector in found]
+            for place, memory, cosine in await effect.near(scope, self._space, vectors, threshold):
+                near.setdefault(found[place][0], {})[memory] = cosine
+        return near
+
+
+def _claims(draft: Draft) -> list[tuple[str, str]]:
+    """The (subject, predicate) pairs that what it says may repeat or contradict."""
+    triple = draft.candidate.triple
+    return [] if triple is None else [(triple.subject, triple.predicate), (triple.subject, opposite(triple.predicate))]
+
+
+def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "") -> list[Told]:
+    """Each message of the user with what followed it up to the next one, and the messages that this is, the user's own
+    first. `instructions`: the tenant's."""
+    cut: list[list[SourceMessage]] = []
+    for message in messages:
+        if message.role == "user":
+            cut.append([message])
+        elif cut:
+            cut[-1].append(message)
+    return [(_exchange(own, instructions), own) for own in cut]
+
+
+def _source_of(candidate: Candidate, own: Sequence[SourceMessage]) -> SourceMessage:
+    """The message that says so: the user's, but for what was done with a tool the answer that called it."""
+    if candidate.kind == "tool_outcome":
+        for message in own:
+            if any(str((call.get("function") or {}).get("name")) in candidate.content for call in message.tool_calls):
+                return message
+    return own[0]
+
+
+def _exchange(own: Sequence[SourceMessage], instructions: str) -> Exchange:
+    asked, *followed = own
+    calls: list[Mapping[str, Any]] = [call for each in followed if each.role == "assistant" for call in each.tool_calls]
+    said = "\n".join(each.content for each in followed if each.role == "assistant" and each.content)
+    return Exchange(asked.content, asked.created_at, calls, said, instructions)
+
+
+# --- answers to what was asked -----------------------------------------------------------------------------------------
+
+
+class AnswerFound(Struct, frozen=True):
+    """What is to be done with a memory that was asked about."""
+
+    pending: Pending
+    answer: Answered
+
+
+class Answers:
+    """The user's answers to "is that still right?", read before a job's effect; within it, what they say is done."""
+
+    def __init__(
+        self,
+        validation: Validation,
+        *,
+        embedder: Embedder,
+        count: Callable[[str], int],
+        store_secrets: bool = False,
+        refuses: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`count`: tokens of o200k. `refuses`: says of a text that it must not be kept."""
+        self._validation = validation
+        self._embedder = embedder
+        self._count = count
+        self._store_secrets = store_secrets
+        self._refuses = refuses
+
+    async def read(self, tenant: UUID, user: UUID, session: UUID, asked: SourceMessage) -> list[AnswerFound]:
+        """What the message says of the notes that the assistant asked about just before. Most messages cost a look at their
+        first words. Raises StoreUnavailable, Unavailable."""
+        if not may_answer(asked.content):
+            return []
+        found: list[AnswerFound] = []
+        for each in await self._validation.pending(tenant, user, session, asked.turn_index):
+            note = Note(each.content_text, each.object_value, each.predicate)
+            reply = reply_to(note, asked.content) if puts(each.said, note) else None
+            if reply is not None:
+                text = await self._text(reply, asked)
+                found.append(AnswerFound(each, Answered(reply.verdict == "yes", text, reply.value)))
+        return found
+
+    async def act(
+        self, effect: Effect, tenant: UUID, user: UUID, verdicts: Sequence[AnswerFound], statements: Sequence[Draft]
+    ) -> None:
+        """Do it, after what the message states was taken in: what it says in full comes first."""
+        for each in verdicts:
+            about = (each.pending.subject_entity_id, each.pending.predicate)
+            said = [
+                draft.content_hash
+                for draft in statements
+                if draft.candidate.triple is not None
+                and (draft.candidate.triple.subject, draft.candidate.triple.predicate) == about
+            ]
+            answer = replace(each.answer, said=said)
+            await self._validation.settle(effect.connection, tenant, user, each.pending.memory_id, answer)
+
+    async def _text(self, reply: Reply, asked: SourceMessage) -> MemoryText | None:
+        """What is right instead, made ready to be kept; None where it may not be."""
+        if reply.text is None:
+            return None
+        said = Candidate(
+            reply.text, "correction", Provenance.CORRECTION, asked.content, (0, len(asked.content)), 1.0, 0.0
+        )
+        drafts = make_drafts([(said, asked)], self._count, store_secrets=self._store_secrets, refuses=self._refuses)
+        if not drafts:
+            return None
+        (draft,) = drafts
+        vector = None
+        if self._embedder.dimensions:
+            (vector,) = await self._embedder.embed([draft.text])
+        usable = vector if vector is not None and vector.any() else None
+        return MemoryText(draft.text, draft.content_hash, draft.token_count, usable)
+
+
+# --- wishes taken back -------------------------------------------------------------------------------------------------
+
+
+class TakingBack:
+    """Ends standing wishes that the user took back where no request did it: in what is imported, or was said while memory was
+    late. Each is a command that can be undone; one that says something else besides stays, for there is nobody to ask."""
+
+    def __init__(self, sql: Queries, clock: Clock) -> None:
+        self._sql = sql
+        self._clock = clock
+
+    async def act(
+        self,
+        job: LearnJob,
+        effect: Effect,
+        exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]],
+        statements: Sequence[Draft],
+    ) -> None:
+        """Within a job's effect, after what its messages state is taken in. What was said later, and learned earlier, takes
+        back the wishes that are new, too."""
+        scope = job.session if job.confined else ids.NIL
+        doing = Doing(effect.connection, self._sql, job.tenant, job.user, scope, self._clock.now(), None)
+        said = {own[0].message_id: (exchange.user_text, own[0].created_at) for exchange, own in exchanges}
+        asked = [each.message.created_at for each in statements if each.candidate.kind == "instruction"]
+        if asked:
+            said |= await doing.said_since(min(asked), MAX_OWN_WORD)
+        for message, (text, at) in said.items():
+            orders = [each for each in commands(text) if each.kind in WITHDRAWS]
+            place = await doing.heeded(message) if orders else None
+            if place is not None:
+                await self._take_back(doing, message, orders, at, *place)
+
+    async def _take_back(
+        self,
+        doing: Doing,
+        message: UUID,
+        orders: Sequence[Command],
+        at: datetime,
+        session: UUID,
+        message_hash: bytes | None,
+        done: Done | None,
+    ) -> None:
+        """What was done about the message before it does to older wishes, too, that were learned since; undone, it does no
+        more."""
+        if done is not None and (done.undone or done.outcome != "done"):
+            return
+        for order in orders:
+            found = taken_back(order.about, await doing.wishes(at), order.language, allows=order.kind == "allow")
+            if not found.wishes or not found.clear:
+                continue
+            items = await doing.end([each.memory_id for each in found.wishes])
+            if done is not None:
+                await doing.confirmed(done.command_id, (*done.items, *items))
+            else:
+                new = Done(ids.uuid7(self._clock.now()), order.kind, order.scope, "done", items)
+                await doing.note(new.command_id, session, message.bytes, message_hash, new)
+
+
+# --- comparing by the helper -------------------------------------------------------------------------------------------
+
+
+class Comparing:
+    """Asks the helper LLM whether the memories that are new with an exchange contradict what was known, in words that no rule
+    compares: in the job in which it adds to what the rules found, and after that.
+
+    read what is new, and what is near it ─> the helper's verdicts, nothing is held ─> one transaction that notes it as done:
+                                                                                   contradictions of what is still in force
+    """
+
+    def __init__(self, store: LearningStore, judge: Judge, clock: Clock, *, space: int) -> None:
+        """`space`: the number of the embedder's."""
+        self._store = store
+        self._judge = judge
+        self._clock = clock
+        self._space = space
+
+    async def compare(self, job: LearnJob, alone: asyncio.Lock) -> None:
+        """Once for each exchange. `alone`: what effects of the same user wait for here, while they hold no connection. Raises
+        `HelperError` for what may work later."""
+        while not await self._attempt(job, alone):
+            log.info("a message was deleted while it was compared", extra={"job_key": job.key})
+
+    async def _attempt(self, job: LearnJob, alone: asyncio.Lock) -> bool:
+        """False: something that was read is gone by now, and nothing was written."""
+        key = f"compare:{job.messages[0]}"
+        scope = job.session if job.confined else ids.NIL
+        setting, messages = await self._store.read(
+            job.tenant, job.user, job.messages, job.since, job.until, job_key=key
+        )
+        if setting.done or not messages:
+            return True
+        read = [each.message_id for each in messages]
+        pairs = worth_asking(*await self._store.beside(job.tenant, job.user, scope, self._space, read, UNLIKE))
+        if not pairs:
+            return True
+        verdicts = await self._judge(pairs)
+        log.info("memories were compared", extra={"job_key": key, "pairs": len(pairs), "contradict": len(verdicts)})
+        now = self._clock.now()
+        try:
+            async with (
+                alone,
+                self._store.effect(
+                    job.tenant, job.user, key, alone=job.alone, epoch=setting.epoch, read=read, now=now
+                ) as effect,
+            ):
+                if effect is None or not verdicts:
+                    return True
+                said = [(pairs[place], verdict) for place, verdict in verdicts.items()]
+                concerned = {each.memory_id for pair, _ in said for each in pair}
+                known = {each.memory_id: each for each in await effect.known(scope, concerned)}
+                changes = contradictions(
+                    said,
+                    known=known,
+                    logged=await effect.logged(concerned),
+                    message=job.messages[0],
+                    session=job.session,
+                    new_id=lambda: ids.uuid7(now),
+                )
+                await effect.change(scope, self._space, changes)
+        except Conflict:
+            return False
+        return True
+
+
+# --- what is noted beside: episodes, working memory, cards -------------------------------------------------------------
+
+
+class Notes:
+    """What the job notes beside what it learns: an episode for each answered exchange, that the session went on, its working
+    memory, and the cards that its tools showed."""
+
+    def __init__(self, sql: Queries, clock: Clock, cards: CardTaker | None = None) -> None:
+        """`cards`: None where no tool's results are kept as cards."""
+        self._sql = sql
+        self._clock = clock
+        self._cards = cards
+
+    async def __call__(
+        self, job: LearnJob, effect: Effect, messages: Sequence[SourceMessage], statements: Sequence[Draft]
+    ) -> None:
+        """Write within the job's effect: it comes to be with it, once."""
+        episodes = []
+        for exchange, own in exchanges_of(messages):
+            asked = {each.message_id for each in own}
+            said = [each.candidate for each in statements if each.message.message_id in asked]
+            made = episode_of(exchange, said, message_id=own[0].message_id, session_id=job.session)
+            if made is not None:
+                episodes.append(made)
+        before: list[SourceMessage] = []
+        for each in messages:
+            if each.role == "user":
+                break
+            before.append(each)
+        tools = tool_names(call for each in before if each.role == "assistant" for call in each.tool_calls)
+        if tools:
+            await more_tools(effect.connection, self._sql, job.tenant, job.user, job.session, tools)
+        await note_episodes(
+            effect.connection,
+            self._sql,
+            job.tenant,
+            job.user,
+            job.session,
+            episodes=episodes,
+            messages=[each.message_id for each in messages],
+            since=job.since,
+            until=job.until,
+            now=self._clock.now(),
+            pooled=not job.confined,
+        )
+        if fills_working(messages) or any(each.candidate.kind in ("preference", "instruction") for each in statements):
+            await refresh_working(effect.connection, self._sql, job.tenant, job.user, job.session, self._clock.now())
+        else:
+            await clear_working(effect.connection, self._sql, job.tenant, job.user, job.session)
+        if self._cards is not None:
+            await self._cards.take(job, effect, messages)
+
+
+async def refresh_working(
+    connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, session: UUID, now: datetime
+) -> Working:
+    """Make it from the session as it stands, and keep it."""
+    messages, preferences = await read_recent(connection, sql, tenant, user, session, now)
+    working = working_of(messages, preferences)
+    await keep_working(connection, sql, tenant, user, session, working, now)
+    return working
+
+
+async def clear_working(
+    connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, session: UUID
+) -> None:
+    """It is not so any more; whoever asks has it made."""
+    await connection.execute(sql["consolidation.clear_working"], tenant, user, session)
+
+
+def fills_working(messages: Sequence[SourceMessage]) -> bool:
+    """Whether these messages of a job put something into it: most turns do not, and making it costs as much as learning."""
+    return any(
+        each.role in ("tool", "function") or (each.role == "assistant" and asks_to_go_on(each.content))
+        for each in messages
+    )
+
+
+class WorkingMemory:
+    """Reads working memory: made from the history by the learner's job, and again by whoever asks for what was lost."""
+
+    def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
+        self._pool = pool
+        self._sql = sql
+        self._clock = clock
+
+    async def get(self, tenant: UUID, user: UUID, session: UUID) -> tuple[Working, datetime]:
+        """That of a session, and when it was made; made now where it is lost (a crash of Postgres empties its table)."""
+        async with self._pool.transaction(tenant) as connection:
+            kept = await read_working(connection, self._sql, tenant, user, session)
+            if kept is not None:
+                return kept
+            now = self._clock.now()
+            return await refresh_working(connection, self._sql, tenant, user, session, now), now
+
+
+# --- with the turn -----------------------------------------------------------------------------------------------------
+
+
+class Inline:
+    """Does `learn` jobs with their turns: where the rules find something in what the user says, the job is done before the
+    turn's end is acknowledged, so that the next request knows it, on any server.
+
+    The job is queued with the turn all the same, and comes `later_s` after it: it finds itself done, or does what was not.
+    """
+
+    later_s = INLINE_LATER_S
+
+    def __init__(self, learn: Callable[[bytes], Awaitable[None]], clock: Clock, metrics: Metrics) -> None:
+        """`learn`: `Learner.learn`."""
+        self._learn = learn
+        self._clock = clock
+        self._metrics = metrics
+
+    def finds(self, text: str) -> bool:
+        """Whether the rules find something in a message of the user's."""
+        return len(text) <= INLINE_CHARS and bool(extract(Exchange(text, self._clock.now())))
+
+    async def learn(self, payload: bytes) -> None:
+        """Do a job within `INLINE_WITHIN_S`; what fails, or is late, is left to the queue."""
+        began = time.perf_counter()
+        outcome: Literal["done", "late", "failed"] = "done"
+        try:
+            async with asyncio.timeout(INLINE_WITHIN_S):
+                await self._learn(payload)
+        except TimeoutError:
+            outcome = "late"
+        except MnemeError as error:
+            outcome = "failed"
+            log.info("a turn is learned from by the worker", extra={"reason": error.message})
+        except Exception:  # boundary: the turn is stored; what is wrong with its learning is the job's to say
+            outcome = "failed"
+            log.exception("a turn is learned from by the worker")
+        self._metrics.learned_inline(outcome, time.perf_counter() - began)
