@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, clean, decode_cursor, paged
 from app.api.finding import find_call
-from app.api.memory_models import SMALLEST_SHARE
+from app.api.memories import SMALLEST_SHARE
 from app.api.scope import Admitted, Gate, Scope
 from app.context.audit import used_memories
 from app.errors import NotFound

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 from app.api.common import Model, Moment, Name, Word, clean
 from app.api.filtering import Filtering
 from app.api.finding import find_session
-from app.api.memory_models import Source
+from app.api.memories import Source
 from app.api.scope import Admitted, Gate, Scope
 from app.clock import Clock
 from app.context import retrieve

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from app.api.appending import Scribe
-from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
@@ -34,7 +33,6 @@ from app.api.sessions import history_router, sessions_router
 from app.api.spend import spend_router
 from app.api.tenant import tenant_router
 from app.api.users import users_router
-from app.api.validation import validation_router
 from app.api.welcome import Welcome
 from app.api.working import working_router
 from app.capture.record import Recorder
@@ -99,9 +97,7 @@ def open_routes(
         search_router(
             gate, sessions, proxy.compiler, clock, Filtering(memories, settings.memory_budget_tokens), proxy.knower
         ),
-        validation_router(gate, memories, Validation(pool, sql, clock, space=space), scribe, welcome),
-        batch_router(gate, memories, sessions, scribe, welcome),
-        memories_router(gate, memories, sessions, scribe, welcome),
+        memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), scribe, welcome),
         context_router(gate, Previewer(proxy.preparer, proxy.router, clock, default_model)),
         chat_router(
             gate,

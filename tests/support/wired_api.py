@@ -21,7 +21,6 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.appending import Scribe
 from app.api.auth import Authenticator
-from app.api.batch import batch_router
 from app.api.calls import calls_router
 from app.api.cards import cards_router
 from app.api.cassettes import cassettes_router
@@ -51,7 +50,6 @@ from app.api.sessions import history_router, sessions_router
 from app.api.spend import spend_router
 from app.api.tenant import tenant_router
 from app.api.users import users_router
-from app.api.validation import validation_router
 from app.api.welcome import Welcome
 from app.api.working import working_router
 from app.capture.record import Recorder
@@ -287,9 +285,9 @@ async def build_api(
     )
     searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
     app = RoutesApp(
-        lambda: validation_router(gate, memories, Validation(pool, queries, clock, space=space), scribe, welcome),
-        lambda: batch_router(gate, memories, sessions, scribe, welcome),
-        lambda: memories_router(gate, memories, sessions, scribe, welcome),
+        lambda: memories_router(
+            gate, memories, sessions, Validation(pool, queries, clock, space=space), scribe, welcome
+        ),
         lambda: search_router(gate, sessions, cast("Compiler", searcher), clock, Filtering(memories, 1500)),
         lambda: context_router(gate, cast("Previewer", previewer)),
         lambda: chat_router(
