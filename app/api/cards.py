@@ -30,7 +30,7 @@ from app.api.card_models import (
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Segment, Text, decode_cursor, paged, parse_json
 from app.api.finding import find_session
 from app.api.scope import Admitted, Gate, Scope
-from app.api.session_models import Owner
+from app.api.sessions import Owner
 from app.context.cards import TOOL, CardFinder, Found
 from app.context.navigation import MAX_ASKED_CHARS, Wanted, kind_of
 from app.errors import BadBody, BadRequest, NotFound

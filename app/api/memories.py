@@ -45,22 +45,12 @@ from app.store.validation import Validation
 
 MAX_TEXT_CHARS = 32_768
 """Longest memory: its words must fit one tsvector (1 MB), and its text a prompt."""
-
-
 MAX_TAGS = 64
-
-
 SMALLEST_SHARE = 1e-30
 """What is less is nothing: a column of type `real` refuses what it cannot hold, which is below 1e-45 (IEEE 754 binary32)."""
-
-
 MAX_BATCH = 1000
 """Most memories of one request."""
-
-
 MAX_FILTERS = 64
-
-
 DEFAULT_DUE = 10
 """Memories to ask about in one answer: nobody answers more questions in a row."""
 
@@ -81,11 +71,7 @@ def _held(share: float) -> float:
 MemoryWords = Annotated[
     str, StringConstraints(min_length=1, max_length=MAX_TEXT_CHARS), AfterValidator(clean), AfterValidator(_worded)
 ]
-
-
 Tags = Annotated[list[Word], Field(max_length=MAX_TAGS)]
-
-
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(_held)]
 
 

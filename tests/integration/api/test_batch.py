@@ -10,7 +10,7 @@ import asyncpg
 import httpx
 import pytest
 
-from app.api.filtering import WIDER
+from app.api.search import WIDER
 from app.context.compile import SearchResult
 from app.context.score import Scored
 from app.errors import StoreUnavailable

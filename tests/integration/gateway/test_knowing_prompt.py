@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from app.api.context import Previewer, PreviewRequest
+from app.api.search import Previewer, PreviewRequest
 from app.context.compile import SearchRequest
 from app.context.rank import ENTITY_LEG, TEXT_LEG, VECTOR_LEG
 from app.context.retrieve import Retriever, Scope
