@@ -30,8 +30,7 @@ from app.api.common import (
     encode_cursor,
     paged,
 )
-from app.api.finding import find_call, owner_and_session
-from app.api.scope import Admitted, Gate, Scope
+from app.api.scope import Admitted, Gate, Scope, find_call, owner_and_session
 from app.capture.labels import MAX_LABELS
 from app.capture.recipe import rebuild
 from app.context.audit import expand, shown_texts

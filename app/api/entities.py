@@ -13,9 +13,8 @@ from fastapi import APIRouter, Query
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, Text, clean, decode_cursor, paged
-from app.api.finding import session_of
-from app.api.scope import Admitted, Gate, Scope
-from app.api.welcome import Welcome
+from app.api.intake import Welcome
+from app.api.scope import Admitted, Gate, Scope, session_of
 from app.clock import Clock
 from app.context.resolution import Resolution
 from app.errors import BadRequest, Forbidden, NotFound

@@ -13,7 +13,6 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, StringConstraints, Tag, model_validator
 
-from app.api.appending import Scribe
 from app.api.common import (
     DEFAULT_PAGE,
     Cursor,
@@ -29,9 +28,8 @@ from app.api.common import (
     paged,
     parse_json,
 )
-from app.api.finding import find_memory, session_of
-from app.api.scope import Admitted, Gate, Scope
-from app.api.welcome import Welcome
+from app.api.intake import Scribe, Welcome
+from app.api.scope import Admitted, Gate, Scope, find_memory, session_of
 from app.errors import BadBody, BadRequest, MnemeError, NotFound, Unavailable
 from app.memory.answers import validation_question
 from app.memory.ingest_text import content_hash

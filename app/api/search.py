@@ -20,9 +20,8 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import Model, Moment, Name, Text, Word, clean
-from app.api.finding import find_session
 from app.api.memories import Source
-from app.api.scope import Admitted, Gate, Scope
+from app.api.scope import Admitted, Gate, Scope, find_session
 from app.clock import Clock
 from app.context import retrieve
 from app.context.audit import expand

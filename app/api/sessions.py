@@ -13,11 +13,10 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from app.api.appending import MessageIn, Said, Scribe, check_time
 from app.api.card_models import CardOut, Given, shown_card
 from app.api.common import DEFAULT_PAGE, MAX_PAGE, Cursor, Limit, Model, Name, Segment, Text, Word, decode_cursor, paged
-from app.api.finding import find_session, session_of
-from app.api.scope import Admitted, Gate, Scope
+from app.api.intake import MessageIn, Said, Scribe, check_time
+from app.api.scope import Admitted, Gate, Scope, find_session, session_of
 from app.errors import BadBody, BadRequest, NotFound
 from app.gateway.identify import OnOff
 from app.jobs.working import WorkingMemory

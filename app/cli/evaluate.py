@@ -28,9 +28,9 @@ from msgspec import Struct, field
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.api.appending import Scribe
 from app.api.auth import Principal
-from app.api.importer import Importer
+from app.api.import_export import Importer
+from app.api.intake import Scribe
 from app.api.scope import Scope as ApiScope
 from app.cli.console import failing_clearly, load_settings, show
 from app.clock import SystemClock

@@ -12,9 +12,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.auth import Authenticator
+from app.api.auth import LOOPBACK, Authenticator, check_origin
 from app.api.common import error_response
-from app.api.origin import LOOPBACK, check_origin
 from app.errors import MnemeError
 from app.mcp.asking import Asker
 from app.mcp.server import Context, build_server

@@ -149,7 +149,7 @@ def routes_inside(
     from fastapi import FastAPI
 
     from app.api.common import ApiMiddleware, add_routes, install_errors
-    from app.api.reference import reference_router
+    from app.api.ops import reference_router
     from app.server.routes import open_routes
 
     app = FastAPI(title="Mneme", version=VERSION, docs_url=None, redoc_url=None)
@@ -163,7 +163,7 @@ def routes_outside(settings: Settings, inside: ASGIApp) -> ASGIApp:
     """The same as they are asked through the port."""
     if settings.auth_mode != "open":
         return inside
-    from app.api.origin import NameCheck
+    from app.api.common import NameCheck
 
     return NameCheck(inside, [settings.host, *settings.hosts], "/api/")
 

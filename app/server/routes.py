@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.api.appending import Scribe
 from app.api.calls import calls_router, replay_router
 from app.api.cards import cards_router
-from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
-from app.api.commands import commands_router
 from app.api.conflicts import conflicts_router
 from app.api.entities import entities_router
-from app.api.export import export_router
 from app.api.facts import facts_router
-from app.api.importer import Importer, importer_router
-from app.api.keys import keys_router
-from app.api.me import me_router
+from app.api.import_export import Importer, cassettes_router, export_router, importer_router
+from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
 from app.api.objects import objects_router
 from app.api.ontology import ontology_router
-from app.api.ops import ops_router, queue_router, storage_router
+from app.api.ops import ops_router, overview_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
-from app.api.overview import overview_router
 from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, context_router, search_router
 from app.api.sessions import history_router, sessions_router, working_router
 from app.api.spend import spend_router
-from app.api.tenant import tenant_router
-from app.api.users import users_router
-from app.api.welcome import Welcome
+from app.api.tenant import keys_router, tenant_router
+from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
 from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash

@@ -12,7 +12,7 @@ from pydantic import BaseModel, SecretStr
 from starlette.responses import Response
 
 from app.api.auth import Principal
-from app.api.keys import manages
+from app.api.tenant import manages
 from app.settings import PREFIX, Settings
 from app.store.ids import LOCAL_TENANT
 from app.ui.site import Entry

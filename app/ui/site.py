@@ -16,9 +16,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.auth import Authenticator, Principal
+from app.api.auth import Authenticator, Principal, check_name, known_hosts
 from app.api.common import SLASH, ApiMiddleware
-from app.api.origin import check_name, known_hosts
 from app.errors import MnemeError, StoreUnavailable, TooLarge, Unauthenticated
 from app.ui.cookie import Cookies
 from app.ui.rendering import assets, environment, ours, url

@@ -1,4 +1,4 @@
-"""From messages as clients write them to messages as they are stored."""
+"""From messages as clients write them to messages as they are stored; and what is refused."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.api.appending import EMBED_SLICE, FUTURE, MessageIn, Said, Scribe, check_time, plain_text
+from app.api.intake import EMBED_SLICE, FUTURE, MessageIn, Said, Scribe, Welcome, check_time, plain_text
 from app.clock import FakeClock
 from app.context.transcript import Transcript
-from app.errors import BadRequest, Unavailable
+from app.errors import BadBody, BadRequest, Unavailable
 from app.memory.ingest_text import content_hash
+from app.memory.secrets import unwelcome
 from app.store import ids
 from tests.support.wired_api import HashEmbedder, WordCounter
 
@@ -111,3 +112,35 @@ def test_a_time_is_between_1970_and_tomorrow() -> None:
 def test_no_content_has_no_text() -> None:
     assert plain_text(MessageIn(role="assistant", content=None)) is None
     assert plain_text(MessageIn(role="user", content="")) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "seen"),
+    [
+        ("lives_in", "Lisbon", ["lives in: Lisbon"]),
+        ("pets", ["Bolt", {"cat_name": "Tom"}], ["pets: Bolt", "cat name: Tom"]),
+        ("answers", {"yes": True, "none": None, "many": 3}, ["many: 3"]),
+    ],
+)
+def test_every_value_is_judged_with_its_key(key: str, value: Any, seen: list[str]) -> None:
+    judged: list[str] = []
+
+    def notes(text: str) -> bool:
+        judged.append(text)
+        return False
+
+    Welcome(notes).check_fact(key, value)
+    assert judged == seen
+
+
+def test_what_was_found_is_not_told() -> None:
+    with pytest.raises(BadBody) as refused:
+        Welcome(lambda text: "Falcon" in text).check_memory("Works on Falcon", None)
+    assert "Falcon" not in str(refused.value)
+
+
+def test_secrets_are_welcome_where_the_settings_say_so() -> None:
+    secret = "The password is hunter2"
+    assert unwelcome(False, ())(secret)
+    assert not unwelcome(True, ())(secret)
+    assert unwelcome(True, (), ["hunter"])(secret)

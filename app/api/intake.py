@@ -1,9 +1,12 @@
-"""From messages as a client writes them to messages as they are stored: ids, hashes, token counts, vectors."""
+"""What clients give to be remembered: refused where it is a secret or a personal number, else made ready for the store.
+
+Messages as a client writes them become messages as they are stored: ids, hashes, token counts, vectors.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -16,7 +19,7 @@ from app.api.card_models import CardGiven, Given, compact, new_cards
 from app.api.common import Moment, Name, Text, Word
 from app.clock import Clock
 from app.context.transcript import UNHASHED_ROLES, canonical, message_hash, text_of
-from app.errors import BadRequest
+from app.errors import BadBody, BadRequest
 from app.memory.ingest_text import content_hash
 from app.providers.embeddings import Embedder, blank
 from app.providers.tokens import TokenCounter
@@ -25,13 +28,15 @@ from app.store.history import NewMessage
 from app.store.records import Vector
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
-
 FUTURE = timedelta(days=1)
 """How far ahead a client's clock may be; beyond it, and before 1970, a time is a mistake, and would open a partition of its
 own."""
-
 EMBED_SLICE = 16
 """Texts embedded before other requests have their turn: some 5 ms of CPU for long ones."""
+REFUSED = (
+    "This looks like a secret or a personal number, which is not remembered here "
+    "(MNEME_STORE_SECRETS, MNEME_REFUSE_PII, MNEME_REFUSE_PATTERNS)."
+)
 
 
 class MessageIn(BaseModel):
@@ -135,3 +140,39 @@ class Scribe:
 
 def _with_vector(message: NewMessage, vector: Vector | None) -> NewMessage:
     return message if vector is None else replace(message, vector=vector)
+
+
+class Welcome:
+    """Judges what clients state outright, before anything of it is stored."""
+
+    def __init__(self, refuses: Callable[[str], bool]) -> None:
+        """`refuses`: see `secrets.unwelcome`."""
+        self._refuses = refuses
+
+    def check(self, *texts: str, param: str) -> None:
+        """Raises BadBody, which does not say what was found, where one of the texts is not to be remembered."""
+        if any(self._refuses(text) for text in texts):
+            raise BadBody(REFUSED, param=param, code="not_remembered")
+
+    def check_memory(self, text: str | None, tags: Sequence[str] | None) -> None:
+        """The words of a memory. (Its metadata is the application's own: it is in no prompt, and is not looked into.)"""
+        if text is not None:
+            self.check(text, param="text")
+        if tags:
+            self.check(*tags, param="tags")
+
+    def check_fact(self, key: str, value: Any) -> None:
+        """A fact says what its key and each of its values say together: `password: hunter2`."""
+        self.check(*(f"{name.replace('_', ' ')}: {text}" for name, text in _values(key, value)), param="value")
+
+
+def _values(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    # The depth is bounded (`parse_json`).
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _values(name, each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _values(key, each)
+    elif value is not None and not isinstance(value, bool):
+        yield key, str(value)
